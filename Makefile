@@ -1,0 +1,55 @@
+# Two commands matter: `make demo` (film to shards on this machine) and `make test`.
+PYTHON ?= python3
+FILM ?= slice
+OUT ?= demo
+BIN := .venv/bin
+INSTALL := $(BIN)/uv pip install --quiet --constraint constraints.txt --editable
+
+.PHONY: help demo install install-flow install-dev test test-all bench constraints clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+
+.venv/bin/uv:
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt uv
+
+.venv/installed: .venv/bin/uv pyproject.toml constraints.txt
+	$(INSTALL) .
+	touch $@
+
+.venv/installed-flow: .venv/bin/uv pyproject.toml constraints.txt
+	$(INSTALL) '.[flow]'
+	touch $@
+
+.venv/installed-dev: .venv/bin/uv pyproject.toml constraints.txt
+	$(INSTALL) '.[flow,train,dev]'
+	touch $@ .venv/installed .venv/installed-flow
+
+install: .venv/installed  ## the data half, without torch
+install-flow: .venv/installed-flow  ## and optical flow by network (torch, ptlflow)
+install-dev: .venv/installed-dev  ## everything, for working on the project
+
+demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all of it with FILM=full
+	film="$$($(BIN)/python -m flows.bunny)" && $(BIN)/animegamer build "$$film" --out $(OUT) \
+		--config flows/demo.toml $(if $(filter full,$(FILM)),,--end 125)
+
+test: install-dev  ## lint, types, import contracts, fast tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q
+
+test-all: test  ## and the slow tests and those on the real film
+	$(BIN)/pytest -q -m 'slow or film' --durations=10
+
+bench: install-dev  ## speed and memory on the real film, beside the usual way of doing it
+	$(BIN)/python -m flows.bench
+
+constraints: install-dev  ## resolve the pins anew
+	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra dev --universal \
+		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --upgrade --output-file constraints.txt
+
+clean:  ## remove the environment and the demo
+	rm -rf .venv demo

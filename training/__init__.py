@@ -1,0 +1,1 @@
+"""Training and evaluation on the shards (not built yet: see the README's status table)."""
