@@ -1,0 +1,245 @@
+"""The records that stages hand on, one class per noun, and how each lies in an Arrow table.
+
+Every record is frozen, refuses unknown fields and names its units. Times are seconds of presentation time
+counted from the film's first frame; sizes are pixels; motion is pixels per step between two clip frames.
+`null` always means "nobody measured it", never "no".
+"""
+
+from __future__ import annotations
+
+import re
+import types
+import unicodedata
+from fractions import Fraction
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import pyarrow as pa
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+
+SCHEMA_VERSION: Final = 1
+
+
+def _as_fraction(value: Any) -> Any:
+    try:
+        # through its text, a float is the fraction that was written: 23.976, not 210895126300459/8796093022208
+        return Fraction(str(value)) if isinstance(value, str | int | float) else value
+    except ZeroDivisionError:
+        raise ValueError("a rate cannot have 0 as denominator") from None
+
+
+Rate = Annotated[
+    Fraction,
+    BeforeValidator(_as_fraction),
+    PlainSerializer(str, return_type=str),
+]
+"""Frames per second as an exact fraction; on disk the text `24000/1001`."""
+
+
+class RecordError(Exception):
+    """One record (a film, a clip) that cannot be used: which, and why in words a user can act on.
+
+    The single error for bad input. It is caught in one place (`stage.attempt_each`, or the flow for a whole film),
+    counted and reported; every other exception is a bug and propagates.
+    """
+
+    def __init__(self, record_id: str, reason: str) -> None:
+        super().__init__(record_id, reason)
+        self.record_id = record_id
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.record_id}: {self.reason}"
+
+
+class Record(BaseModel):
+    """Base of everything that crosses a disk or a Prefect boundary."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def faults_of(error: ValidationError) -> str:
+    """What a validation found, on one line: `clips.frames: Input should be greater than 1; ...`."""
+    return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".lstrip(": ") for fault in error.errors())
+
+
+class Film(Record):
+    """A source video as the probe found it (`film.json`)."""
+
+    film_id: str = Field(description="slug of the first file name seen + 8 hex of the content hash")
+    name: str = Field(description="file name as given, for people")
+    source: str = Field(description="where the file was last seen")
+    sha256: str = Field(description="hash of the whole content")
+    bytes: int
+    container: str
+    codec: str
+    pixel_format: str
+    bit_depth: int
+    width: int = Field(description="coded pixels")
+    height: int
+    sample_aspect: Rate = Field(description="width of one stored pixel over its height")
+    rotation_degrees: Literal[0, 90, 180, 270] = Field(description="clockwise turn that makes the picture upright")
+    display_width: int = Field(description="square pixels, after sample aspect and rotation")
+    display_height: int
+    fps: Rate = Field(description="frames over presentation time, snapped to a standard rate where it is one")
+    variable_rate: bool
+    interlaced: bool
+    frames: int = Field(description="video packets in the file")
+    duration_seconds: float = Field(description="last presentation time plus its frame's length, less the first")
+    missing_seconds: float = Field(description="what the header promises beyond that: a truncated file")
+    warnings: tuple[str, ...] = ()
+
+
+class Crop(Record):
+    """The picture inside the black borders, in display-oriented coded pixels (one decision per film)."""
+
+    film_id: str
+    left: int
+    top: int
+    width: int
+    height: int
+    frames_used: int = Field(description="keyframes bright enough to judge by")
+    warnings: tuple[str, ...] = ()
+
+
+class Damage(Record):
+    """A stretch of film that could not be decoded; it counts as failed and no clip or scene reaches into it."""
+
+    film_id: str
+    start_seconds: float
+    end_seconds: float
+    reason: str
+
+
+class Scene(Record):
+    """The frames between two cuts; the scenes and the damage of a film tile it without gaps."""
+
+    film_id: str
+    scene: int
+    start_seconds: float
+    end_seconds: float
+    start_frame: int = Field(description="ordinal of the first frame in presentation order")
+    end_frame: int = Field(description="ordinal after the last frame")
+    opened_by: Literal["start", "cut", "dissolve", "fade", "damage"]
+
+
+class Clip(Record):
+    """A 2-second piece of one scene, written as `clips/<clip_id>.mp4`."""
+
+    clip_id: str
+    film_id: str
+    scene: int
+    index: int = Field(description="counts every clip of the film, dropped ones too")
+    start_seconds: float
+    end_seconds: float
+    fps: Rate
+    frames: int
+    width: int
+    height: int
+    source_frames: tuple[int, ...] = Field(description="ordinal in the film of each clip frame")
+    bytes: int
+    sha256: str
+
+
+class Looks(Record):
+    """What a clip looks like, as facts; `selection` turns them into verdicts."""
+
+    clip_id: str
+    light: float = Field(description="mean luma of the clip, 0..255")
+    contrast: float = Field(description="standard deviation of luma inside a frame, averaged over frames, 0..128")
+    dark_share: float = Field(description="share of pixels with luma below 24")
+    still_share: float = Field(description="share of steps between frames that change nothing visible, 0..1")
+    text_share: float | None = Field(description="share of the picture under text boxes; null: not looked for")
+    text_lines: int | None = Field(description="text boxes found on the inspected frames, the most on one frame")
+    hashes: tuple[str, ...] = Field(description="perceptual hash of each frame, 64 hex digits; empty: too flat for one")
+
+
+class Motion(Record):
+    """How much a clip moves. The level is the scope binned by the data set's edges, so it is not stored here."""
+
+    clip_id: str
+    flow_model: str
+    scope_px: float = Field(description="mean optical-flow magnitude above 0.2 px, in clip pixels per step")
+    camera_px: float = Field(description="the global (camera) part of it: magnitude of the fitted global motion")
+    unique_frames: int = Field(description="drawings: frames that differ from the one before, the first counted")
+
+
+class Caption(Record):
+    """The structured answer about a clip. A tag nobody measured is null and training masks it."""
+
+    clip_id: str
+    source: str = Field(description="`rules`, or the model that answered")
+    S: str | None = None
+    MD: str | None = None
+    EV: str | None = None
+    MA: str | None = None
+    SC: Literal[0, 1] | None = None
+    ET: Literal[0, 1] | None = None
+    ST: Literal[-1, 1] | None = None
+    characters: tuple[str, ...] | None = None
+    reviewed: bool = False
+    fault: str | None = Field(default=None, description="why the reply is quarantined; null: it is good")
+    raw_who: str | None = Field(default=None, description="the captioner's reply to the first request, verbatim")
+    raw_what: str | None = Field(default=None, description="and to the second")
+
+
+class Verdict(Record):
+    """Keep or drop, with every reason that speaks for dropping."""
+
+    clip_id: str
+    keep: bool
+    reasons: tuple[str, ...]
+    level: int | None = Field(description="motion level 1..5 by the data set's edges; null: motion not measured")
+    duplicate_of: str | None = Field(description="the clip this one repeats")
+
+
+class Failure(Record):
+    """A record that could not be processed; kept beside the table that lacks it."""
+
+    record_id: str
+    reason: str
+
+
+def slug(name: str) -> str:
+    """`Kiki's Delivery (1989).mkv` -> `kiki-s-delivery-1989`: lower-case a-z, 0-9 and single dashes, 1..48 long."""
+    stem = name.replace("\\", "/").rsplit("/", 1)[-1]
+    stem = stem.rsplit(".", 1)[0] if "." in stem.strip(".") else stem
+    ascii_only = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_only.lower()).strip("-")[:48].strip("-") or "film"
+
+
+def make_film_id(name: str, sha256: str) -> str:
+    """The id a film keeps for good, from the first name it was seen under and its content."""
+    return f"{slug(name)}-{sha256[:8]}"
+
+
+def make_clip_id(film_id: str, start_seconds: float) -> str:
+    """The id of a clip: its film and its start in milliseconds, so it survives a change of scene settings."""
+    return f"{film_id}-{round(start_seconds * 1000):09d}"
+
+
+_ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), Fraction: pa.string()}
+
+
+def _arrow_type(annotation: Any) -> pa.DataType:
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _arrow_type(args[0])
+    if origin in (Union, types.UnionType):
+        return _arrow_type(next(arg for arg in args if arg is not type(None)))
+    if origin is Literal:
+        return _ARROW[type(args[0])]
+    if origin is tuple:
+        return pa.list_(_arrow_type(args[0]))
+    if issubclass(annotation, Record):
+        return pa.struct(list(arrow_schema(annotation)))
+    return _ARROW[annotation]
+
+
+def arrow_schema(record: type[Record]) -> pa.Schema:
+    """The Arrow schema of a record class: a column per field, nullable where it may be; a record in it is a struct."""
+    fields = []
+    for name, field in record.model_fields.items():
+        # pydantic strips the Annotated[] wrapper off a field and leaves the bare type here
+        nullable = type(None) in get_args(field.annotation)
+        fields.append(pa.field(field.alias or name, _arrow_type(field.annotation), nullable=nullable))
+    return pa.schema(fields)

@@ -1,0 +1,287 @@
+"""The data set folder: which file is where, atomic writes, and the record that says what a result was made from.
+
+    DATASET/
+      dataset.json                    films in the order they were added, level edges, flow model, captioner
+      films/<film_id>/film.json       what the probe found
+      films/<film_id>/<table>.parquet one per table in TABLES
+      films/<film_id>/<stage>.json    fingerprint of the stage's result: ingredients, files, failures
+      films/<film_id>/clips/*.mp4     the clip files
+      shards/ README.md report.html   what is published
+
+Nothing is ever half-written under its final name: everything goes to a temporary name in the same folder, is
+synced, and renamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from pipeline.records import (
+    SCHEMA_VERSION,
+    Caption,
+    Clip,
+    Crop,
+    Damage,
+    Failure,
+    Film,
+    Looks,
+    Motion,
+    Record,
+    RecordError,
+    Scene,
+    Verdict,
+    arrow_schema,
+    faults_of,
+)
+
+R = TypeVar("R", bound=Record)
+
+TABLES: dict[str, type[Record]] = {
+    "crop": Crop,
+    "scenes": Scene,
+    "damage": Damage,
+    "clips": Clip,
+    "looks": Looks,
+    "motion": Motion,
+    "screened": Verdict,  # before captions: is this clip worth asking about
+    "captions": Caption,
+    "verdicts": Verdict,
+}
+
+
+class StoreError(Exception):
+    """The data set folder holds something this version cannot read; the message names the file and the remedy."""
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` to write to; on success it is synced and takes the name `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON with sorted keys, atomically. NaN is refused."""
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    with replacing(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def fingerprint(ingredients: Mapping[str, Any]) -> str:
+    """A short hash of what a result is made from; equal ingredients, equal fingerprint."""
+    text = json.dumps(ingredients, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class StageRecord(Record):
+    """What a finished stage left beside its tables (`<stage>.json`)."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    stage: str
+    fingerprint: str
+    ingredients: dict[str, Any]
+    files: dict[str, int] = Field(description="path relative to the film's folder -> size in bytes")
+    failures: tuple[Failure, ...] = ()
+
+
+class FilmFolder:
+    """One film's part of the data set."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def film_id(self) -> str:
+        """The film's id, which names the folder."""
+        return self.path.name
+
+    @property
+    def film(self) -> Film:
+        """What the probe found."""
+        return _read_model(self.path / "film.json", Film)
+
+    def save_film(self, film: Film) -> None:
+        """Write `film.json`."""
+        write_json(self.path / "film.json", film.model_dump(mode="json"))
+
+    def clip_path(self, clip_id: str) -> Path:
+        """Where the clip's video file lies."""
+        return self.path / "clips" / f"{_one_name(clip_id)}.mp4"
+
+    def table_path(self, table: str) -> Path:
+        """Where a table lies."""
+        return self.path / f"{table}.parquet"
+
+    def read(self, table: str, record: type[R]) -> list[R]:
+        """All rows of a table as records.
+
+        Raises:
+            StoreError: the table is missing or does not hold such records.
+        """
+        path = self.table_path(table)
+        try:
+            rows = pq.read_table(path).to_pylist()
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"{path}: cannot be read ({error}); run `animegamer build` to make it again") from error
+        try:
+            return [record.model_validate(row) for row in rows]
+        except ValidationError as error:
+            raise StoreError(f"{path}: of another version ({faults_of(error)}); delete it and build again") from error
+
+    def write(self, table: str, rows: Sequence[Record]) -> Path:
+        """Write a table atomically; an empty one keeps its columns."""
+        schema = arrow_schema(TABLES[table])
+        content = pa.Table.from_pylist([row.model_dump(mode="json") for row in rows], schema=schema)
+        with replacing(self.table_path(table)) as temporary:
+            pq.write_table(content, temporary, compression="zstd")
+        return self.table_path(table)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the last build gave this film up, or None."""
+        path = self.path / "failure.json"
+        return _read_model(path, Failure) if path.exists() else None
+
+    def save_failure(self, error: RecordError) -> None:
+        """Note why the film was given up, for the report and the next run."""
+        write_json(self.path / "failure.json", {"record_id": error.record_id, "reason": error.reason})
+
+    def clear_failure(self) -> None:
+        """Forget an earlier failure: the film is being tried again."""
+        (self.path / "failure.json").unlink(missing_ok=True)
+
+    def stage_record(self, stage: str) -> StageRecord | None:
+        """What the stage left here, or None if it never finished."""
+        path = self.path / f"{stage}.json"
+        if not path.exists():
+            return None
+        return _read_model(path, StageRecord)
+
+    def forget_stage(self, stage: str) -> None:
+        """Its result is about to be replaced: until it is finished, nothing here counts as made."""
+        (self.path / f"{stage}.json").unlink(missing_ok=True)
+
+    def save_stage_record(self, record: StageRecord) -> None:
+        """Write `<stage>.json`: from now on the stage's result counts as made."""
+        write_json(self.path / f"{record.stage}.json", record.model_dump(mode="json"))
+
+
+class FilmEntry(Record):
+    """A film as the data set lists it."""
+
+    film_id: str
+    name: str
+    sha256: str
+
+
+class DatasetRecord(Record):
+    """`dataset.json`: what holds for the whole data set."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    films: tuple[FilmEntry, ...] = Field(default=(), description="in the order they were added")
+    flow_model: str | None = Field(default=None, description="one per data set; edges belong to it")
+    edges: tuple[float, float, float, float] | None = None
+    edges_from: str | None = Field(default=None, description="published, config, or how they were calibrated")
+    level_values: tuple[float, ...] | None = Field(default=None, description="median scope of each level, px per step")
+    captioner: str | None = Field(default=None, description="one per data set: `rules` or a model")
+    cast: tuple[str, ...] = ()
+    config: dict[str, Any] = Field(default_factory=dict, description="the configuration of the last build")
+
+
+class Dataset:
+    """The folder that `--out` names."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def record(self) -> DatasetRecord:
+        """`dataset.json`, or an empty record for a new data set."""
+        path = self.root / "dataset.json"
+        return _read_model(path, DatasetRecord) if path.exists() else DatasetRecord()
+
+    def save(self, record: DatasetRecord) -> None:
+        """Write `dataset.json`."""
+        write_json(self.root / "dataset.json", record.model_dump(mode="json"))
+
+    def folder(self, film_id: str) -> FilmFolder:
+        """The film's folder, whether or not it exists yet."""
+        return FilmFolder(self.root / "films" / _one_name(film_id))
+
+    def folders(self) -> list[FilmFolder]:
+        """Folders of the listed films, in the order the films were added."""
+        return [self.folder(entry.film_id) for entry in self.record.films]
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def _read_model(path: Path, model: type[M]) -> M:
+    try:
+        return model.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StoreError(f"{path}: no such file; is this a data set that `animegamer build` made?") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path}: cannot be read: {error}") from error
+    except ValidationError as error:
+        faults = faults_of(error)
+        raise StoreError(f"{path}: damaged, or of another version ({faults}); delete it and build again") from error
+
+
+def _one_name(record_id: str) -> str:
+    """The id, if it is a plain name: ids come from files, and must not lead out of the data set's folder."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", record_id):
+        raise StoreError(f"{record_id!r} is no id that `animegamer build` gives; remove it from the data set's files")
+    return record_id
+
+
+def content_hash(path: Path, cache: Path) -> str:
+    """SHA-256 of a file, remembered in `cache` by size, modification time and inode so that a rerun reads nothing.
+
+    Raises:
+        RecordError: the file cannot be read.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise RecordError(path.name, "is a folder or a device, not a film file")
+        key = f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
+        known = _known_hashes(cache)
+        if key in known:
+            return known[key]
+        with path.open("rb") as file:
+            known[key] = hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise RecordError(path.name, f"cannot be read: {error}") from error
+    write_json(cache, known)
+    return known[key]
+
+
+def _known_hashes(cache: Path) -> dict[str, str]:
+    try:
+        return TypeAdapter(dict[str, str]).validate_json(cache.read_bytes())
+    except (FileNotFoundError, ValidationError):  # none yet, or damaged: it is only a cache
+        return {}
