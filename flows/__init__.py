@@ -1,0 +1,10 @@
+"""Where the stages run: Prefect flows and the `animegamer` command. The only package that knows Prefect."""
+
+import os
+
+# Read by Prefect when it is first imported. Telemetry is off whatever the user's profile says; the rest are defaults
+# that a user's own environment overrules: a loaded machine needs longer than 20 s to start the temporary server, and
+# our progress bars and summary replace Prefect's log lines.
+os.environ.update(PREFECT_SERVER_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1")
+os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "90")
+os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")

@@ -1,0 +1,114 @@
+"""Who watches a build: progress bars with time left on a terminal, a line per finished stage elsewhere, or nobody.
+
+The watcher travels in a context variable, so that flows and tasks need no parameter that Prefect would store. It is
+also how a build stops: once `stop` is called, the next progress report of any stage raises KeyboardInterrupt there.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FrameType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from pipeline.stage import Progress as Report
+from pipeline.stage import silent
+
+
+class Watcher(Protocol):
+    """Told what a build is doing."""
+
+    def begin(self, subject: str, stage: str) -> Report:
+        """A stage starts on a film (or on the data set); the result is called as it advances."""
+        ...
+
+    def end(self, subject: str, stage: str, outcome: str) -> None:
+        """The stage ended: `done`, `unchanged` or `failed: ...`."""
+        ...
+
+
+class Nobody:
+    """The watcher of runs that nobody looks at."""
+
+    def begin(self, subject: str, stage: str) -> Report:  # noqa: ARG002
+        """Report to nobody."""
+        return silent
+
+    def end(self, subject: str, stage: str, outcome: str) -> None:
+        """Tell nobody."""
+
+
+watcher: ContextVar[Watcher] = ContextVar("watcher", default=Nobody())  # noqa: B039 - Nobody has no state
+
+
+class Bars:
+    """One bar per film with its present stage and time left; on a plain stream, a line per finished stage."""
+
+    def __init__(self, console: Console) -> None:
+        self._stopping = threading.Event()
+        self._tasks: dict[tuple[str, str], tuple[TaskID, float]] = {}
+        self._console = console
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def begin(self, subject: str, stage: str) -> Report:
+        """Show the stage's own bar under the film's name."""
+        task = self._progress.add_task(f"{subject}  {stage}", total=None)
+        self._tasks[subject, stage] = task, time.monotonic()
+
+        def report(done: float, total: float) -> None:
+            self._progress.update(task, completed=done, total=total or None)
+            if self._stopping.is_set():
+                raise KeyboardInterrupt
+
+        return report
+
+    def end(self, subject: str, stage: str, outcome: str) -> None:
+        """Take the bar away and leave a line, unless nothing was to be done."""
+        task, started = self._tasks.pop((subject, stage))
+        self._progress.remove_task(task)
+        if outcome != "unchanged":
+            seconds = time.monotonic() - started
+            self._console.print(f"  {subject}  {stage}: {outcome} ({seconds:.1f} s)", markup=False, highlight=False)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Show the bars, and turn Ctrl-C or SIGTERM into a clean stop (a second one stops at once)."""
+
+        def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+            if self._stopping.is_set():
+                raise KeyboardInterrupt
+            self._stopping.set()
+            self._console.print("stopping: what is finished is kept, run the same command to go on")
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        token = watcher.set(self)
+        try:
+            with self._progress:
+                yield
+        finally:
+            watcher.reset(token)
+            for number, handler in before.items():
+                signal.signal(number, handler)
