@@ -1,0 +1,192 @@
+"""Writes the data card, `README.md`: what the data set is, how it was made, how to load it, and by what right.
+
+Its head is YAML that Hugging Face reads, so that `load_dataset(folder)` finds the splits. What only the builder knows
+(licence, provenance) comes from the configuration and is said to be missing where it is empty. The same data set gives
+the same bytes. Names of films and characters are somebody's free text: in Markdown every sign is escaped, in YAML every
+value is a JSON string.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pipeline.charts import clock
+from pipeline.config import CardSettings
+from pipeline.method import made_with, software
+from pipeline.store import Dataset, replacing
+from pipeline.summary import SeenFilm, Summary, count_reasons, level_rows, summarise
+
+VERSION = 1
+"""Raised by hand whenever the same data set would give another card."""
+NOT_STATED = "not stated by the builder"
+LICENCES = (
+    "apache-2.0", "mit", "cc0-1.0", "cc-by-2.0", "cc-by-2.5", "cc-by-3.0", "cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0",
+    "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0",
+    "cc-by-nc-sa-4.0", "cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "gpl-3.0", "odbl", "pddl", "unlicense", "wtfpl",
+)  # fmt: skip
+"""Licences that Hugging Face knows by these names."""
+SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+_MARKDOWN_SIGNS = re.compile(r"([\\`*_\[\]<>#|~!$&@]|:(?=//)|(?<=www)\.)")
+
+
+class Markdown(str):
+    """Text that is Markdown already and goes into the card as it is."""
+
+
+def write_card(dataset: Dataset, card: CardSettings) -> Path:
+    """Write `README.md` of the data set; the text in `card` is the builder's own.
+
+    Raises:
+        StoreError: a file of the data set cannot be read.
+    """
+    summary = summarise(dataset)
+    environment = Environment(
+        loader=PackageLoader("pipeline", "."),
+        undefined=StrictUndefined,
+        finalize=_escaped,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    text = environment.get_template("card.md.j2").render(_values(summary, card))
+    path = dataset.root / "README.md"
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+    return path
+
+
+def licence_id(licence: str) -> str | None:
+    """The name Hugging Face has for a licence (`CC BY 3.0` -> `cc-by-3.0`), or None."""
+    name = re.sub(r"[\s_-]+", "-", licence.strip().lower())
+    return name if name in LICENCES else None
+
+
+def plain_line(text: str) -> str:
+    """Free text as one line without control characters and without signs that reverse the writing direction."""
+    one_line = " ".join(text.split())
+    return "".join(sign for sign in one_line if unicodedata.category(sign) not in {"Cc", "Cs"} and not _turns(sign))
+
+
+def _turns(sign: str) -> bool:
+    return unicodedata.bidirectional(sign) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+def _escaped(value: Any) -> Any:
+    """What jinja2 does to every value of the template: text is escaped, Markdown and numbers are not."""
+    if isinstance(value, str) and not isinstance(value, Markdown):
+        return _MARKDOWN_SIGNS.sub(r"\\\1", plain_line(value)).replace("\\<", "&lt;").replace("\\>", "&gt;")
+    return value
+
+
+def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
+    clips, kept = summary.clips, summary.kept
+    dropped = count_reasons(clips, "dropped")
+    fates = Counter(clip.fate for clip in clips)
+    return {
+        "front_matter": [
+            (Markdown(key), Markdown(_yaml(value))) for key, value in _front_matter(summary, card).items()
+        ],
+        "title": card.title or summary.title,
+        "rules": summary.made_by_rules,
+        "card": card,
+        "notes": Markdown(card.notes.strip()),
+        "not_stated": Markdown(f"**{NOT_STATED}**"),
+        "counts": {
+            "films": len(summary.films),
+            "scenes": sum(len(film.scenes) for film in summary.films),
+            "clips": len(clips),
+            **{fate: fates[fate] for fate in ("kept", "failed", "pending")},
+        },
+        "clip_seconds": f"{float(summary.config.clips.frames / summary.config.clips.fps):g}",
+        "clips": summary.config.clips,
+        "motion": summary.config.motion,
+        "kept_time": clock(sum(seen.clip.end_seconds - seen.clip.start_seconds for seen in kept)),
+        "film_time": clock(sum(film.film.duration_seconds for film in summary.films)),
+        "films": [_film_row(film) for film in summary.films],
+        "dropped": sorted(dropped.items(), key=lambda item: (-item[1], item[0])),
+        "dropped_twice": sum(dropped.values()) > fates["dropped"],
+        "splits": list(summary.index.counts.split.items()) if summary.index else [],
+        "levels": level_rows(summary),
+        "flow_model": summary.record.flow_model or "(none yet)",
+        "edges_from": summary.record.edges_from or "not set yet",
+        "cast": _cast_counts(summary),
+        "stages": made_with(summary),
+        "software": software(summary),
+        "limits": _limits(summary),
+    }
+
+
+def _front_matter(summary: Summary, card: CardSettings) -> dict[str, Any]:
+    """What Hugging Face reads; splits without a shard are not listed, because it fails on them."""
+    known = licence_id(card.licence)
+    counts = summary.index.counts.split if summary.index else {}
+    files = [{"split": split, "path": f"shards/{split}/*.tar"} for split, samples in counts.items() if samples]
+    head: dict[str, Any] = {
+        "pretty_name": card.title or summary.title,
+        "license": known or ("other" if card.licence else "unknown"),
+        "task_categories": ["text-to-video", "image-to-video"],
+        "tags": ["video", "animation", "webdataset", "rule-captions" if summary.made_by_rules else "captions"],
+        "size_categories": [next((name for limit, name in SIZES if len(summary.kept) < limit), "n>1M")],
+    }
+    if card.licence and not known:
+        head["license_name"] = card.licence
+    if files:
+        head["configs"] = [{"config_name": "default", "data_files": files}]
+    return head
+
+
+def _yaml(value: Any) -> str:
+    """JSON is YAML; text inside is cleaned of what YAML 1.1 forbids or takes for a line break."""
+    if isinstance(value, str):
+        return json.dumps(plain_line(value), ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_yaml(one)}" for key, one in value.items()) + "}"
+    return "[" + ", ".join(map(_yaml, value)) + "]"
+
+
+def _film_row(seen: SeenFilm) -> dict[str, Any]:
+    return {
+        "name": seen.film.name,
+        "length": clock(seen.film.duration_seconds),
+        "picture": f"{seen.film.display_width}x{seen.film.display_height}",
+        "fps": _rate(seen.film.fps),
+        "scenes": len(seen.scenes),
+        "clips": len(seen.clips),
+        "kept": sum(clip.fate == "kept" for clip in seen.clips),
+    }
+
+
+def _rate(fps: Fraction) -> str:
+    return f"{float(fps):.5g}"
+
+
+def _cast_counts(summary: Summary) -> list[tuple[str, int]]:
+    """Samples in which each character of the cast is on screen, in the order of the cast sheet."""
+    seen = Counter(name for clip in summary.kept if clip.caption for name in clip.caption.characters or ())
+    return [(name, seen[name]) for name in summary.record.cast]
+
+
+def _limits(summary: Summary) -> list[str]:
+    limits = [
+        "Scene changes are found by detectors, not by people: a few clips may hold a missed cut.",
+        "The motion level says how much moves, not what: a camera pan counts as motion (motion.camera_px tells).",
+        "Near-duplicates are found by perceptual hashes: repeated shots with another crop or colour may remain.",
+        "Clips have no sound.",
+    ]
+    if summary.made_by_rules:
+        limits.insert(0, "The captions are rules, not descriptions: no subject, place or character is named.")
+    elif summary.record.captioner is not None:
+        limits.insert(0, f"The captions are answers of {summary.record.captioner}, which makes mistakes.")
+    if any(film.warnings for film in summary.films):
+        limits.append("Some films came with warnings of the probe or the crop; report.html lists them.")
+    return limits

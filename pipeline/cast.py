@@ -1,0 +1,245 @@
+"""The cast: the named characters of an IP, and the numbered reference sheet that a captioner compares clips with.
+
+    cast/Ponyo/front.png            one folder per character, named after it
+    cast/Ponyo/side.jpg             png, jpg, jpeg or webp; the first four by name are shown
+    cast/Sosuke/portrait.webp
+
+The sheet is one JPEG: a panel per character in the order of names, its number and name painted above its pictures.
+The identity of a cast hashes the names and the content of the files shown, not the painted sheet, so a new version of
+the JPEG encoder does not ask thousands of questions again.
+
+The folder is input like any other: every picture is checked before it is decoded, links may not lead out of the
+folder, and names that could not stand in a caption are refused. What is merely not a picture is left out and named
+in `warnings`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+import struct
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+LAYOUT_VERSION = 1
+MOST_CHARACTERS = 36
+MOST_PICTURES = 4
+MOST_FILE_BYTES = 64 * 2**20
+MOST_PIXELS = 50_000_000
+LEAST_SIDE_PIXELS = 16
+_SHEET_WIDTH_PIXELS = 1792  # four InternVL tiles of 448
+_LARGEST_PANEL_PIXELS = 448
+_BACKGROUND = (224, 224, 224)
+_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp"}
+_FORMATS = ("PNG", "JPEG", "WEBP")
+_FORBIDDEN_IN_NAMES = set('/\\,;:<>[]{}|"$*?')
+
+
+class CastError(ValueError):
+    """A cast folder that cannot be used; the message names the file and what to do."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Names in the order of their numbers on the sheet (from 1), and the sheet itself."""
+
+    names: tuple[str, ...] = ()
+    sheet_jpeg: bytes = b""
+    sha256: str = ""
+    """Of the names and of the files shown; empty for a cast of nobody."""
+    warnings: tuple[str, ...] = ()
+
+    def named(self, indices: tuple[int, ...]) -> tuple[str, ...]:
+        """The names that belong to numbers on the sheet."""
+        return tuple(self.names[index - 1] for index in indices)
+
+    def listing(self) -> str:
+        """The names with their numbers, a line each."""
+        return "\n".join(f"{number} = {name}" for number, name in enumerate(self.names, start=1))
+
+
+def load_cast(folder: Path | None) -> Cast:
+    """Read a cast folder and paint its sheet; None gives the cast of nobody.
+
+    Raises:
+        CastError: the folder is missing or empty, a character has no picture, a picture is broken or too large, a
+            name is unusable, or a link leads out of the folder.
+    """
+    if folder is None:
+        return Cast()
+    if not folder.is_dir():
+        raise CastError(f"{_shown(folder)}: no such folder; the cast is a folder of folders, one per character")
+    try:
+        return _read_cast(folder)
+    except OSError as error:
+        raise CastError(f"{_shown(folder)}: cannot be read: {error}") from error
+
+
+def _read_cast(folder: Path) -> Cast:
+    warnings: list[str] = []
+    pictures = {name: _picture_files(name, folder, home, warnings) for name, home in _characters(folder, warnings)}
+    if not pictures:
+        raise CastError(f"{_shown(folder)}: no characters; make a folder per character with pictures of it inside")
+    if len(pictures) > MOST_CHARACTERS:
+        raise CastError(f"{_shown(folder)}: {len(pictures)} characters; a sheet can show {MOST_CHARACTERS}")
+    digest = hashlib.sha256(f"layout {LAYOUT_VERSION}".encode())
+    panels = []
+    for name, files in pictures.items():
+        contents = [file.read_bytes() for file in files]
+        for content in contents:
+            digest.update(f"\n{name} ".encode() + hashlib.sha256(content).digest())
+        panels.append([_decode(file, content) for file, content in zip(files, contents, strict=True)])
+    sheet = _paint(tuple(pictures), panels)
+    return Cast(tuple(pictures), sheet, digest.hexdigest(), tuple(warnings))
+
+
+def _characters(folder: Path, warnings: list[str]) -> list[tuple[str, Path]]:
+    """Names and folders of the characters, in the order of names."""
+    found: dict[str, Path] = {}
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith("."):
+            continue
+        if not entry.is_dir():
+            if entry.suffix.lower() in _SUFFIXES:
+                raise CastError(f"{_shown(entry)}: put it into a folder named after the character it shows")
+            warnings.append(f"{_shown(entry)}: left out, not a character's folder")
+            continue
+        _check_inside(entry, folder)
+        name = _checked_name(entry)
+        if name.casefold() in {known.casefold() for known in found}:
+            raise CastError(f"{_shown(entry)}: there is another character of this name; names must differ")
+        found[name] = entry
+    return sorted(found.items())
+
+
+def _checked_name(home: Path) -> str:
+    name = unicodedata.normalize("NFC", home.name)
+    hostile = any(unicodedata.category(character)[0] == "C" for character in name)
+    if hostile or set(name) & _FORBIDDEN_IN_NAMES or name != name.strip() or not any(map(str.isalnum, name)):
+        raise CastError(f"{_shown(home)}: rename the folder; a character's name has letters, digits and spaces")
+    if len(name) > 64:
+        raise CastError(f"{_shown(home)}: rename the folder; a character's name has at most 64 letters")
+    return name
+
+
+def _picture_files(name: str, folder: Path, home: Path, warnings: list[str]) -> list[Path]:
+    files = []
+    for entry in sorted(home.iterdir()):
+        if entry.name.startswith("."):
+            continue
+        if entry.suffix.lower() not in _SUFFIXES or entry.is_dir():
+            warnings.append(f"{_shown(entry)}: left out, not a png, jpg, jpeg or webp picture")
+            continue
+        _check_inside(entry, folder)
+        if not entry.is_file():
+            raise CastError(f"{_shown(entry)}: not a regular file; replace it by the picture")
+        files.append(entry)
+    if not files:
+        raise CastError(f"{_shown(home)}: no picture of {name}; add at least one png, jpg, jpeg or webp file")
+    if len(files) > MOST_PICTURES:
+        warnings.append(f"{_shown(home)}: {len(files)} pictures, the first {MOST_PICTURES} by name are shown")
+    for file in files[:MOST_PICTURES]:
+        if file.stat().st_size > MOST_FILE_BYTES:
+            raise CastError(f"{_shown(file)}: larger than {MOST_FILE_BYTES >> 20} MiB; scale the picture down")
+    return files[:MOST_PICTURES]
+
+
+def _check_inside(entry: Path, folder: Path) -> None:
+    # realpath, unlike Path.resolve, does not raise on links that go in circles
+    if not Path(os.path.realpath(entry)).is_relative_to(os.path.realpath(folder)):
+        raise CastError(f"{_shown(entry)}: a link that leads out of the cast folder; copy the file here instead")
+
+
+def _decode(file: Path, content: bytes) -> Image.Image:
+    """An upright RGB picture on a light background.
+
+    Raises:
+        CastError: it is not a picture of the allowed formats, is broken, or has too many or too few pixels.
+    """
+    try:
+        with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
+            width, height = picture.size  # from the header: nothing is decoded yet
+            if width * height > MOST_PIXELS:
+                raise CastError(f"{_shown(file)}: {width}x{height} is too large; scale it below 50 megapixels")
+            if min(width, height) < LEAST_SIDE_PIXELS:
+                raise CastError(f"{_shown(file)}: {width}x{height} is too small; a side needs {LEAST_SIDE_PIXELS}")
+            return _flattened(ImageOps.exif_transpose(picture))
+    except Image.DecompressionBombError:
+        raise CastError(f"{_shown(file)}: too many pixels; scale it below 50 megapixels") from None
+    except CastError:
+        raise
+    except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error) as error:
+        raise CastError(f"{_shown(file)}: not a readable png, jpg or webp picture ({error}); save it again") from None
+
+
+def _flattened(picture: Image.Image) -> Image.Image:
+    """Eight-bit RGB: deep greys scaled, transparency laid over the background."""
+    if picture.mode.startswith(("I", "F")):
+        # Pillow reads 16-bit greys as integers up to 65535 and would clip them at 255
+        picture = picture.convert("I").point(lambda value: value * (1 / 257)).convert("L")
+    whole = picture.convert("RGBA")
+    ground = Image.new("RGBA", whole.size, (*_BACKGROUND, 255))
+    return Image.alpha_composite(ground, whole).convert("RGB")
+
+
+def _paint(names: tuple[str, ...], panels: list[list[Image.Image]]) -> bytes:
+    """The sheet as JPEG: panels in rows, as square a grid as the count allows."""
+    columns = math.ceil(math.sqrt(len(names)))
+    rows = math.ceil(len(names) / columns)
+    side = min(_LARGEST_PANEL_PIXELS, _SHEET_WIDTH_PIXELS // columns)
+    sheet = Image.new("RGB", (columns * side, rows * side), _BACKGROUND)
+    for index, (name, pictures) in enumerate(zip(names, panels, strict=True)):
+        panel = _panel(index + 1, name, pictures, side)
+        sheet.paste(panel, (index % columns * side, index // columns * side))
+    content = io.BytesIO()
+    sheet.save(content, "JPEG", quality=90, subsampling=0)
+    return content.getvalue()
+
+
+def _panel(number: int, name: str, pictures: list[Image.Image], side: int) -> Image.Image:
+    """One character: number and name on a dark band, one to four pictures below it, a frame around."""
+    panel = Image.new("RGB", (side, side), _BACKGROUND)
+    draw = ImageDraw.Draw(panel)
+    band = side // 7
+    draw.rectangle((0, 0, side, band), fill=(24, 24, 24))
+    _paint_title(draw, number, name, side, band)
+    columns = 1 if len(pictures) == 1 else 2
+    rows = math.ceil(len(pictures) / columns)
+    width, height = (side - 8) // columns, (side - band - 8) // rows
+    for index, picture in enumerate(pictures):
+        fitted = ImageOps.contain(picture, (width - 4, height - 4), Image.Resampling.LANCZOS)
+        left = 4 + index % columns * width + (width - fitted.width) // 2
+        panel.paste(fitted, (left, band + 4 + index // columns * height + (height - fitted.height) // 2))
+    draw.rectangle((0, 0, side - 1, side - 1), outline=(24, 24, 24), width=2)
+    return panel
+
+
+def _paint_title(draw: ImageDraw.ImageDraw, number: int, name: str, side: int, band: int) -> None:
+    """The number at full size, then the name as large as fits; a name in a script the font lacks is left out."""
+    largest = band * 3 // 4
+    number_font = _font(largest)
+    draw.text((band // 4, band // 2), str(number), fill="white", font=number_font, anchor="lm")
+    left = band // 2 + round(number_font.getlength(str(number)))
+    # the prompt lists all names beside their numbers, so little is lost
+    missing = bytes(number_font.getmask("\uffff"))
+    if any(bytes(number_font.getmask(letter)) == missing for letter in name):
+        return
+    font = next((f for f in map(_font, range(largest, 9, -1)) if f.getlength(name) <= side - left - 8), _font(10))
+    draw.text((left, band // 2), name, fill="white", font=font, anchor="lm")
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    font = ImageFont.load_default(size)
+    assert isinstance(font, ImageFont.FreeTypeFont)  # true for every Pillow built with FreeType, as all wheels are
+    return font
+
+
+def _shown(path: Path) -> str:
+    """A path fit to be printed, whatever its name is made of."""
+    text = str(path)
+    return text if text.isprintable() else ascii(text)

@@ -1,0 +1,153 @@
+"""The geometry of the report's charts: numbers in, rectangles and labels out. The page template draws them as SVG.
+
+Charts are laid out 350 units wide, the width of a phone's screen, so that their labels stay readable there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+WIDTH, HEIGHT = 350.0, 190.0
+TOP, BOTTOM = 34.0, 22.0
+SCENE_EDGES = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, math.inf)
+SCOPE_STEPS_PER_DECADE = 12
+SCOPE_FLOOR = 0.1
+SCOPE_TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A rectangle with the sentence that describes it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Label:
+    """A piece of text centred on `x`."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class SceneChart:
+    """Scene lengths in bins that grow with the length."""
+
+    bars: tuple[Bar, ...]
+    counts: tuple[Label, ...]
+    ticks: tuple[Label, ...]
+
+
+@dataclass(frozen=True)
+class ScopeChart:
+    """Motion scopes on a logarithmic axis: kept clips below, the others stacked on them, the level edges across."""
+
+    kept: tuple[Bar, ...]
+    others: tuple[Bar, ...]
+    edges: tuple[Label, ...]
+    ticks: tuple[Label, ...]
+    most: int
+
+
+def scene_chart(lengths: Sequence[float]) -> SceneChart:
+    """The histogram of scene lengths in seconds, its empty tail left out."""
+    bins = list(pairwise(SCENE_EDGES))
+    counts = [sum(low <= length < high for length in lengths) for low, high in bins]
+    while counts and not counts[-1]:
+        counts.pop()
+    step = WIDTH / max(len(counts), 1)
+    tallest = max(counts, default=1)
+    bars, labels, ticks = [], [], []
+    for place, (count, (low, high)) in enumerate(zip(counts, bins, strict=False)):
+        bar = _standing(place * step + 1.5, step - 3, count / tallest, f"{count} scenes of {_span(low, high)}")
+        bars.append(bar)
+        labels.append(Label(_mid(bar), bar.y - 5, str(count)))
+        ticks.append(Label(place * step, HEIGHT - 6, f"{low:g}"))
+    return SceneChart(tuple(bars), tuple(labels), tuple(ticks))
+
+
+def scope_chart(kept: Sequence[float], others: Sequence[float], edges: Sequence[float]) -> ScopeChart:
+    """The histogram of motion scopes in pixels per step; what lies below 0.1 px counts in the first bin."""
+    most_px = max([*kept, *others, *(1.3 * edge for edge in edges), 1.0])
+    bins = math.ceil(math.log10(most_px / SCOPE_FLOOR) * SCOPE_STEPS_PER_DECADE) + 1
+    counts_kept, counts_others = _tally(kept, bins), _tally(others, bins)
+    tallest = max(max(map(sum, zip(counts_kept, counts_others, strict=True))), 1)
+    step = WIDTH / bins
+    bars_kept, bars_others = [], []
+    for place, (count, other) in enumerate(zip(counts_kept, counts_others, strict=True)):
+        low, high = (_scope_at(place + side) if place + side else 0.0 for side in (0, 1))
+        title = f"{low:.2g} to {high:.2g} px: {count} kept, {other} not"
+        low_bar = _standing(place * step + 0.5, step - 1, count / tallest, title)
+        bars_kept.append(low_bar)
+        top = _standing(place * step + 0.5, step - 1, (count + other) / tallest, title)
+        bars_others.append(Bar(top.x, top.y, top.width, top.height - low_bar.height, title))
+    ticks = [Label(_scope_x(px, bins), HEIGHT - 6, f"{px:g}") for px in SCOPE_TICKS if px <= most_px]
+    marks = [Label(_scope_x(edge, bins), 10.0 + 12 * (number % 2), f"{edge:.3g}") for number, edge in enumerate(edges)]
+    return ScopeChart(tuple(bars_kept), tuple(bars_others), tuple(marks), tuple(ticks), tallest)
+
+
+def strip_path(spans: Iterable[tuple[float, float]]) -> str:
+    """SVG path data of rectangles one unit high over (start, end) seconds; spans that touch become one rectangle."""
+    merged: list[list[float]] = []
+    for start, end in spans:
+        if merged and start - merged[-1][1] < 1e-6:
+            merged[-1][1] = end
+        else:
+            merged.append([start, end])
+    return "".join(f"M{start:.6g} 0h{end - start:.6g}v1h-{end - start:.6g}z" for start, end in merged)
+
+
+def time_ticks(seconds: float) -> list[Label]:
+    """At most seven round times along a film, `x` in per cent of its length."""
+    steps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600)
+    step = next((step for step in steps if seconds / step <= 6), 7200)
+    return [Label(100 * time / seconds, 0, clock(time)) for time in range(0, math.ceil(seconds), step)]
+
+
+def clock(seconds: float) -> str:
+    """`3725` -> `1:02:05`, `65` -> `1:05`."""
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+
+
+def _standing(x: float, width: float, share: float, title: str) -> Bar:
+    height = share * (HEIGHT - TOP - BOTTOM)
+    return Bar(round(x, 2), round(HEIGHT - BOTTOM - height, 2), round(width, 2), round(height, 2), title)
+
+
+def _mid(bar: Bar) -> float:
+    return round(bar.x + bar.width / 2, 2)
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:g} s and more" if math.isinf(high) else f"{low:g} to {high:g} s"
+
+
+def _tally(scopes: Iterable[float], bins: int) -> list[int]:
+    counts = [0] * bins
+    for scope in scopes:
+        counts[max(0, math.floor(_scope_place(scope))) if scope > 0 else 0] += 1
+    return counts
+
+
+def _scope_place(scope_px: float) -> float:
+    """Position in bins; bin 0 holds everything below the floor."""
+    return 1 + math.log10(max(scope_px, SCOPE_FLOOR / 2) / SCOPE_FLOOR) * SCOPE_STEPS_PER_DECADE
+
+
+def _scope_at(place: int) -> float:
+    return SCOPE_FLOOR * math.pow(10, (place - 1) / SCOPE_STEPS_PER_DECADE)
+
+
+def _scope_x(scope_px: float, bins: int) -> float:
+    return round(_scope_place(scope_px) * WIDTH / bins, 2)

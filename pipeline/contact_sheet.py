@@ -1,0 +1,113 @@
+"""The contact sheet of the report: every clip as one row of plain values, and one small JPEG each.
+
+The page's script (`report.js`) reads both; `COLUMNS` there names the values of `_row` in this order.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import cv2
+
+from pipeline.media import first_frame
+from pipeline.records import Caption, RecordError
+from pipeline.stage import Progress
+from pipeline.store import Dataset
+from pipeline.summary import SeenClip, Summary
+from prompts.tags import TAGS, instruction
+
+PICTURE_WIDTH = 168
+JPEG_QUALITY = 45
+"""168 pixels at quality 45 make about 2.4 KB: sharp enough to judge a picture, 20,000 of them still load."""
+PICTURE_TYPE = "image/jpeg"
+
+
+def sheet_data(summary: Summary) -> dict[str, Any]:
+    """What the contact sheet shows, as JSON values."""
+    clips, reasons, characters = summary.clips, reason_numbers(summary), character_numbers(summary)
+    rows = [_row(number, clip, reasons, characters) for number, film in enumerate(summary.films) for clip in film.clips]
+    return {
+        "films": [{"id": seen.film.film_id, "name": seen.film.name} for seen in summary.films],
+        "reasons": list(reasons),
+        "characters": list(characters),
+        "aspect": clips[0].clip.height / clips[0].clip.width if clips else 2 / 3,
+        "pictureType": PICTURE_TYPE,
+        "clips": rows,
+    }
+
+
+def reason_numbers(summary: Summary) -> dict[str, int]:
+    """The number by which the page knows each reason against a clip."""
+    return _numbered(reason for clip in summary.clips for reason in clip.reasons)
+
+
+def character_numbers(summary: Summary) -> dict[str, int]:
+    """The number by which the page knows each character: the cast in order, then other names in captions."""
+    captions = [clip.caption for clip in summary.clips if clip.caption]
+    return _numbered([*summary.record.cast, *(name for caption in captions for name in caption.characters or ())])
+
+
+def thumbnails(dataset: Dataset, summary: Summary, threads: int, progress: Progress) -> list[str]:
+    """The first frame of every clip as base64 JPEG, in the order of `summary.clips`; empty where the file is gone."""
+    paths = [dataset.folder(seen.clip.film_id).clip_path(seen.clip.clip_id) for seen in summary.clips]
+    heights = [max(2, round(PICTURE_WIDTH * seen.clip.height / seen.clip.width)) for seen in summary.clips]
+    with ThreadPoolExecutor(max_workers=max(1, threads)) as pool:
+        pictures = []
+        for picture in pool.map(_thumbnail, paths, heights):
+            pictures.append(picture)
+            progress(len(pictures), len(paths))
+        return pictures
+
+
+def _thumbnail(path: Path, height: int) -> str:
+    try:
+        picture_HWC = first_frame(path, PICTURE_WIDTH, height)
+    except RecordError:
+        return ""  # the report is how people find out; the page shows a grey card
+    quality = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
+    _, content = cv2.imencode(".jpg", picture_HWC, quality)
+    return base64.b64encode(content.tobytes()).decode("ascii")
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(dict.fromkeys(names))}
+
+
+def _row(film: int, seen: SeenClip, reasons: Mapping[str, int], characters: Mapping[str, int]) -> list[Any]:
+    clip, caption = seen.clip, seen.caption
+    names = caption.characters if caption else None
+    return [
+        film,
+        clip.clip_id.removeprefix(f"{clip.film_id}-"),
+        clip.scene,
+        clip.index,
+        round(clip.start_seconds, 3),
+        round(clip.end_seconds, 3),
+        seen.level,
+        None if seen.motion is None else round(seen.motion.scope_px, 3),
+        seen.fate,
+        [reasons[reason] for reason in seen.reasons],
+        seen.verdict.duplicate_of if seen.verdict else None,
+        None if names is None else [characters[name] for name in names],
+        _line(caption),
+        _tags(caption),
+        seen.split if seen.fate == "kept" else None,
+    ]
+
+
+def _line(caption: Caption | None) -> str | None:
+    if caption is None:
+        return None
+    return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA) or None
+
+
+def _tags(caption: Caption | None) -> str | None:
+    """The tags that have a value, as `S girl · MD run · SC 1`."""
+    if caption is None:
+        return None
+    values = ((tag, getattr(caption, tag)) for tag in TAGS)
+    return " · ".join(f"{tag} {value}" for tag, value in values if value is not None) or None

@@ -1,0 +1,157 @@
+"""Finds clips that repeat each other: a trailer's, a recap's, an opening's, in whatever encode and from whatever phase.
+
+A frame is told by a perceptual hash of 256 bits: the signs of its lowest frequencies against their median. Two encodes
+of one picture differ in a few bits, the same with a line of text over it in some twenty, two shots of the same place in
+36 and more (measured on Big Buck Bunny and its trailer); what 64 bits cannot keep apart. A clip repeats an earlier one
+if at least half of its frames have a near frame among the earlier clip's, at any position, because clips of a re-cut
+film start anywhere.
+
+Comparing all frames of 20,000 clips is hopeless, so the 256 bits are read as 16 words, and only frames that agree
+exactly in one word are compared. That misses no pair of up to 15 bits, and a pair of 24 bits one time in forty per
+frame; a clip needs only one of its frames to be noticed, and is then compared in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+HASH_SIDE = 16
+HASH_HEX = HASH_SIDE * HASH_SIDE // 4
+"""Length of a hash as text."""
+
+FLAT_CONTRAST = 8.0
+"""Standard deviation of luma below which a frame has no hash: black frames and fades would all match each other."""
+
+_DCT_SIDE = 64
+_LEAST_HASHED_SHARE = 0.25
+_BATCH = 2048
+
+
+@dataclass(frozen=True)
+class HashedClip:
+    """What the search must know of a clip."""
+
+    film: str
+    scene: int
+    start_seconds: float
+    held: bool
+    """Nothing visible moves in it."""
+    hashes: tuple[str, ...]
+    """One per frame; empty for a frame too flat to be told from others."""
+
+
+def frame_hash(gray_HW: NDArray[np.uint8]) -> str:
+    """The perceptual hash of a picture as 64 hex digits, or an empty text if it is too flat to have one."""
+    if gray_HW.std() < FLAT_CONTRAST:
+        return ""
+    small = cv2.resize(gray_HW, (_DCT_SIDE, _DCT_SIDE), interpolation=cv2.INTER_AREA)
+    lowest = cv2.dct(small.astype(np.float32))[:HASH_SIDE, :HASH_SIDE]
+    return np.packbits(lowest > np.median(lowest)).tobytes().hex()
+
+
+def find_repeats(clips: Sequence[HashedClip], distance: int, gap_seconds: float) -> dict[int, list[int]]:
+    """Which earlier clips each clip repeats.
+
+    Within a film, clips of one scene and clips less than `gap_seconds` apart are not compared: a conversation returns
+    to the same drawings while only the lips move. Held clips are compared in any case.
+
+    Args:
+        clips: in the order that decides which of two is the earlier.
+        distance: hash bits that may differ between two frames of one picture.
+        gap_seconds: how far apart two clips of one film must start.
+
+    Returns:
+        Position of the later clip -> positions of the clips before it that it repeats, rising.
+    """
+    table = _Table.of(clips)
+    found: dict[int, list[int]] = {}
+    pairs_P2 = _candidates(table, distance, gap_seconds)
+    for start in range(0, len(pairs_P2), _BATCH):
+        batch_P2 = pairs_P2[start : start + _BATCH]
+        for later, earlier in batch_P2[_repeats(table, batch_P2, distance)].tolist():
+            found.setdefault(later, []).append(earlier)
+    return found
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The clips as arrays: N clips of at most F frames, a hash as four 64-bit numbers."""
+
+    hashes_NF4: NDArray[np.uint64]
+    hashed_NF: NDArray[np.bool_]
+    comparable_N: NDArray[np.bool_]
+    film_N: NDArray[np.int64]
+    scene_N: NDArray[np.int64]
+    start_N: NDArray[np.float64]
+    held_N: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, clips: Sequence[HashedClip]) -> _Table:
+        frames = max((len(clip.hashes) for clip in clips), default=0)
+        blank = "0" * HASH_HEX
+        rows = [[*clip.hashes, *[""] * (frames - len(clip.hashes))] for clip in clips]
+        digits = "".join(text or blank for row in rows for text in row)
+        hashed_NF = np.array([[bool(text) for text in row] for row in rows], bool).reshape(len(clips), frames)
+        lengths_N = np.array([max(1, len(clip.hashes)) for clip in clips])
+        films = {name: number for number, name in enumerate(dict.fromkeys(clip.film for clip in clips))}
+        return cls(
+            hashes_NF4=np.frombuffer(bytes.fromhex(digits), np.uint64).reshape(len(clips), frames, 4),
+            hashed_NF=hashed_NF,
+            comparable_N=hashed_NF.sum(1) >= _LEAST_HASHED_SHARE * lengths_N,
+            film_N=np.array([films[clip.film] for clip in clips], np.int64),
+            scene_N=np.array([clip.scene for clip in clips], np.int64),
+            start_N=np.array([clip.start_seconds for clip in clips], np.float64),
+            held_N=np.array([clip.held for clip in clips], bool),
+        )
+
+    def may_repeat(self, a: NDArray[np.int64], b: NDArray[np.int64], gap_seconds: float) -> NDArray[np.bool_]:
+        """Whether two clips are to be compared at all."""
+        apart = np.abs(self.start_N[a] - self.start_N[b]) >= gap_seconds
+        elsewhere = (self.scene_N[a] != self.scene_N[b]) & apart
+        other_film = self.film_N[a] != self.film_N[b]
+        allowed: NDArray[np.bool_] = (a != b) & (other_film | elsewhere | (self.held_N[a] & self.held_N[b]))
+        return allowed
+
+
+def _candidates(table: _Table, distance: int, gap_seconds: float) -> NDArray[np.int64]:
+    """Pairs (later, earlier) of clips with at least one near frame in common, in order."""
+    clip_M, frame_M = np.nonzero(table.hashed_NF & table.comparable_N[:, None])
+    hashes_M4 = table.hashes_NF4[clip_M, frame_M]
+    alone = np.unique(np.column_stack([clip_M.astype(np.uint64), hashes_M4]), axis=0)  # held frames count once
+    clip_M, hashes_M4 = alone[:, 0].astype(np.int64), np.ascontiguousarray(alone[:, 1:])
+    found = [np.empty((0, 2), np.int64)]
+    for word_M in hashes_M4.view(np.uint16).T:
+        for left, right in _equal_pairs(word_M):
+            comparable = table.may_repeat(clip_M[left], clip_M[right], gap_seconds)
+            left, right = left[comparable], right[comparable]
+            near = np.bitwise_count(hashes_M4[left] ^ hashes_M4[right]).sum(1) <= distance
+            clips_P2 = np.stack([clip_M[left[near]], clip_M[right[near]]], axis=1)
+            found.append(np.sort(clips_P2, axis=1)[:, ::-1])
+    return np.unique(np.concatenate(found), axis=0)
+
+
+def _equal_pairs(values_M: NDArray[np.uint16]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """All pairs of positions that hold equal values, a step of the sorted order at a time."""
+    order = np.argsort(values_M, kind="stable")
+    ranked = values_M[order]
+    left, step = np.arange(len(ranked) - 1), 1
+    while left.size:
+        left = left[left + step < len(ranked)]
+        left = left[ranked[left] == ranked[left + step]]
+        yield order[left], order[left + step]
+        step += 1
+
+
+def _repeats(table: _Table, pairs_P2: NDArray[np.int64], distance: int) -> NDArray[np.bool_]:
+    """Which later clips have at least half of their frames near one of the earlier clip's."""
+    later, earlier = pairs_P2.T
+    bits_PFF = np.bitwise_count(table.hashes_NF4[later][:, :, None] ^ table.hashes_NF4[earlier][:, None]).sum(3)
+    near_PFF = (bits_PFF <= distance) & table.hashed_NF[earlier][:, None]
+    near_PF = near_PFF.any(2) & table.hashed_NF[later]
+    enough: NDArray[np.bool_] = 2 * near_PF.sum(1) >= table.hashed_NF[later].sum(1)
+    return enough

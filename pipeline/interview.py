@@ -1,0 +1,173 @@
+"""The captioner that asks: both questions about every clip, put to a vision-language model behind an endpoint.
+
+A reply that the tag grammar refuses is sent back with its fault named, `repairs` times; after that the clip is
+quarantined: its caption carries the fault, what the model said, and no tags. Every reply is kept under its clip's id
+(`replies.py`), and what is kept is never asked again: answers meet their clip by id and fingerprint, in whatever order
+they arrive. A request that the server could not answer at all is not kept, so it is asked again by the next run of
+the stage (delete `captions.json` in the film's folder to force one).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.cast import Cast
+from pipeline.config import CaptionSettings
+from pipeline.endpoint import ChatClient, Endpoint, RequestError
+from pipeline.questions import Question, asked_of, conversation, pictures_for, questions_about, view_clip
+from pipeline.records import Caption, Clip, RecordError
+from pipeline.replies import Exchange, Replies, load_replies, save_replies
+from pipeline.stage import Progress
+from pipeline.store import FilmFolder
+from prompts.tags import parse_what, parse_who
+from prompts.template import load_prompt
+
+Levels = Mapping[str, int | None]
+"""Motion level by clip id; None: not measured."""
+
+
+@dataclass(frozen=True)
+class Interview:
+    """Both questions about each clip, for one configuration and cast."""
+
+    settings: CaptionSettings
+    cast: Cast
+
+    def ingredients(self) -> dict[str, Any]:
+        """What the captions depend on; where the server is and how hard it is worked do not belong to it."""
+        return {
+            "captioner": "server",
+            "repairs": self.settings.repairs,
+            "prompts": [load_prompt(name).identity for name in ("who", "what", "repair")],
+            "cast": self.cast.sha256,
+            **asked_of(self.settings),
+        }
+
+    def waiting(self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels) -> list[Clip]:
+        """The clips about which something is still to be asked."""
+        return [clip for clip in clips if self._open_question(load_replies(folder, clip.clip_id), clip, levels)]
+
+    def captions(self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels, progress: Progress) -> list[Caption]:
+        """Ask what is missing, then make a caption of what is kept about each clip, in the order of `clips`.
+
+        Raises:
+            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+        """
+        failures = self.ask(folder, clips, levels, progress)
+        return [self._caption(folder, clip, levels, failures.get(clip.clip_id)) for clip in clips]
+
+    def ask(self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels, progress: Progress) -> dict[str, str]:
+        """Ask whatever is missing about these clips and keep the replies.
+
+        Returns:
+            By clip id, why the clip file or the server failed; nothing for clips that were answered.
+
+        Raises:
+            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+        """
+        waiting = self.waiting(folder, clips, levels)
+        progress(len(clips) - len(waiting), len(clips))
+        if not waiting:
+            return {}
+        try:
+            return asyncio.run(self._ask_all(folder, waiting, levels, len(clips), progress))
+        except ExceptionGroup as group:
+            # the first failure ended the others; each means the same to the caller
+            raise group.exceptions[0] from None
+
+    async def _ask_all(
+        self, folder: FilmFolder, waiting: Sequence[Clip], levels: Levels, total: int, progress: Progress
+    ) -> dict[str, str]:
+        failures: dict[str, str] = {}
+        queue = iter(waiting)
+        left = len(waiting)
+
+        async def work_through_queue(client: ChatClient) -> None:
+            nonlocal left
+            for clip in queue:
+                try:
+                    await self._ask_about(client, folder, clip, levels)
+                except RecordError as error:
+                    failures[clip.clip_id] = error.reason
+                except RequestError as error:
+                    failures[clip.clip_id] = str(error)
+                left -= 1
+                progress(total - left, total)
+
+        async with ChatClient(_endpoint(self.settings)) as client, asyncio.TaskGroup() as group:
+            for _ in range(min(self.settings.concurrency, len(waiting))):
+                group.create_task(work_through_queue(client))
+        return failures
+
+    async def _ask_about(self, client: ChatClient, folder: FilmFolder, clip: Clip, levels: Levels) -> None:
+        """Put the open questions about one clip, each until it is answered well or given up."""
+        tiles = self.settings.tiles
+        kept = load_replies(folder, clip.clip_id)
+        views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id), tiles=tiles)
+        while question := self._open_question(kept, clip, levels):
+            before = kept.to(question.fingerprint)
+            pictures = pictures_for(question, views, self.cast, tiles=tiles)
+            reply = await client.chat(conversation(question, pictures, before))
+            exchange = Exchange(request=question.request, ingredients=question.ingredients, replies=(*before, reply))
+            kept = kept.adding(question.fingerprint, exchange)
+            save_replies(folder, kept)
+
+    def _questions(self, clip: Clip, levels: Levels) -> list[Question]:
+        level = levels[clip.clip_id]
+        return questions_about(clip, level, self.settings, self.cast) if level is not None else []
+
+    def _open_question(self, kept: Replies, clip: Clip, levels: Levels) -> Question | None:
+        """The next thing to ask about a clip; a question that was given up ends the interview."""
+        for question in self._questions(clip, levels):
+            replies = kept.to(question.fingerprint)
+            if replies and question.fault_in(replies[-1]) is None:
+                continue
+            return question if len(replies) <= self.settings.repairs else None
+        return None
+
+    def _caption(self, folder: FilmFolder, clip: Clip, levels: Levels, failure: str | None) -> Caption:
+        kept = load_replies(folder, clip.clip_id)
+        said: dict[str, str] = {}
+        fault = failure
+        if levels[clip.clip_id] is None:
+            fault = "its motion was not measured, and the captioner must be told the motion level"
+        for question in self._questions(clip, levels):
+            replies = kept.to(question.fingerprint)
+            if replies:
+                said[question.request] = replies[-1]
+                wrong = question.fault_in(replies[-1])
+                if wrong and not fault:
+                    fault = f"no usable reply to `{question.request}` in {len(replies)} tries; the last: {wrong}"
+        return Caption(
+            clip_id=clip.clip_id,
+            source=self.settings.model,
+            fault=fault,
+            raw_who=said.get("who"),
+            raw_what=said.get("what"),
+            **({} if fault else self._tags(said)),
+        )
+
+    def _tags(self, said: Mapping[str, str]) -> dict[str, Any]:
+        """What good replies say, as fields of a caption."""
+        tags: dict[str, Any] = asdict(parse_what(said["what"]))
+        if "who" in said:
+            tags["characters"] = self.cast.named(parse_who(said["who"], len(self.cast.names)).indices)
+        return tags
+
+
+def _endpoint(settings: CaptionSettings) -> Endpoint:
+    return Endpoint(
+        address=settings.endpoint,
+        model=settings.model,
+        api_key_env=settings.api_key_env,
+        concurrency=settings.concurrency,
+        timeout_seconds=settings.timeout_seconds,
+        attempts=settings.attempts,
+        max_tokens=settings.max_tokens,
+        temperature=settings.temperature,
+        remedy=f"start it with `lmdeploy serve api_server {settings.model} --session-len 8192`, "
+        "or set `endpoint` and `model` in the section [captions]",
+    )

@@ -1,0 +1,135 @@
+"""Where every second of the films went, for the report: a strip along each film, and the table that adds up to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.account import Fate, Span, totals
+from pipeline.charts import clock, strip_path, time_ticks
+from pipeline.contact_sheet import reason_numbers
+from pipeline.summary import SeenFilm, Summary
+
+MOST_FILMS_IN_TABLE = 4
+"""More films than these share one column."""
+
+Colours = dict[tuple[Fate, str], str]
+"""The CSS class of each fate and reason, in the order in which they are listed."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """All stretches of a film that share a fate, as one SVG path."""
+
+    name: str
+    colour: str
+    time: str
+    path: str
+
+
+def share(part: float, whole: float) -> str:
+    """`12.3 %`."""
+    return f"{100 * part / whole:.1f} %" if whole else "–"
+
+
+def many(count: int, noun: str) -> str:
+    """`1 clip`, `1,200 clips`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def fate_colours(summary: Summary) -> Colours:
+    """A colour class per fate: strong ones for the reasons of clips, pale ones for what never became a clip."""
+    seconds = totals(span for film in summary.films for span in film.spans)
+    of_clips = {reason for seen in summary.clips for reason in seen.reasons if seen.fate == "dropped"}
+    colours: Colours = {}
+    used: Counter[str] = Counter()
+    order = {"kept": 0, "dropped": 1, "failed": 3}
+
+    def rank(key: tuple[Fate, str]) -> tuple[int, float, str]:
+        return order[key[0]] + (key[0] == "dropped" and key[1] not in of_clips), -seconds[key], key[1]
+
+    for fate, reason in sorted(seconds, key=rank):
+        kind, most = ("drop", 8) if reason in of_clips else ("cut", 4)
+        colours[fate, reason] = f"{kind}-{used[kind] % most}" if fate == "dropped" else fate
+        used[kind] += fate == "dropped"
+    return colours
+
+
+def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
+    """A film as the report shows it: its facts, its strip, the scenes and times along it, and what went wrong."""
+    film = seen.film
+    seconds = film.duration_seconds + film.missing_seconds
+    of_film = totals(seen.spans)
+    rate = f"{float(film.fps):.5g} frames per second{' (variable)' if film.variable_rate else ''}"
+    facts = [f"{film.display_width}x{film.display_height}", rate, f"{film.codec} {film.bit_depth} bit", clock(seconds)]
+    if seen.crop and (seen.crop.width, seen.crop.height) != _upright(seen):
+        facts.append(f"cropped to {seen.crop.width}x{seen.crop.height}")
+    fates = Counter(clip.fate for clip in seen.clips)
+    outcome = ", ".join(f"{fates[fate]:,} {fate}" for fate in ("kept", "dropped", "failed", "pending") if fates[fate])
+    damage = [f"{clock(row.start_seconds)} to {clock(row.end_seconds)}: {row.reason}" for row in seen.damage]
+    return {
+        "name": film.name,
+        "facts": " · ".join(facts),
+        "seconds": round(seconds, 3),
+        "lanes": [
+            Lane(_label(key), colour, clock(of_film[key]), strip_path(_spans(seen.spans, key)))
+            for key, colour in colours.items()
+            if key in of_film
+        ],
+        "scenes": len(seen.scenes),
+        "scene_path": strip_path((scene.start_seconds, scene.end_seconds) for scene in seen.scenes[::2]),
+        "ticks": time_ticks(seconds),
+        "outcome": f"{many(len(seen.clips), 'clip')} in {many(len(seen.scenes), 'scene')}: {outcome}"
+        if seen.clips
+        else "no clip",
+        "warnings": seen.warnings,
+        "failures": [*damage, *(f"{failure.record_id}: {failure.reason}" for failure in seen.failures)],
+    }
+
+
+def _upright(seen: SeenFilm) -> tuple[int, int]:
+    size = (seen.film.width, seen.film.height)
+    return size[::-1] if seen.film.rotation_degrees in (90, 270) else size
+
+
+def _spans(spans: Iterable[Span], key: tuple[Fate, str]) -> list[tuple[float, float]]:
+    return [(span.start_seconds, span.end_seconds) for span in spans if (span.fate, span.reason) == key]
+
+
+def ledger(summary: Summary, colours: Colours) -> dict[str, Any]:
+    """The table of seconds by fate, for each film if they are few, and their sum: the length of the films."""
+    by_film = [totals(film.spans) for film in summary.films]
+    columns = by_film if 1 < len(by_film) <= MOST_FILMS_IN_TABLE else []
+    whole = sum(sum(column.values()) for column in by_film)
+    clips = Counter(seen.reasons[0] if seen.reasons else "" for seen in summary.clips)
+    numbers = reason_numbers(summary)
+    rows = []
+    for key, colour in colours.items():
+        seconds = sum(column.get(key, 0.0) for column in by_film)
+        count = clips[key[1]]
+        link = f"#sheet?reason={numbers[key[1]]}" if key[1] in numbers else "#sheet?verdict=kept"
+        rows.append(
+            {
+                "name": _label(key),
+                "colour": colour,
+                "films": [f"{column.get(key, 0.0):,.1f}" for column in columns],
+                "seconds": f"{seconds:,.1f}",
+                "share": share(seconds, whole),
+                "clips": f"{count:,}" if count else "",
+                "link": link if count else "",
+            }
+        )
+    return {
+        "films": [film.film.name for film in summary.films] if columns else [],
+        "rows": rows,
+        "sums": [f"{sum(column.values()):,.1f}" for column in columns],
+        "sum": f"{whole:,.1f}",
+        "clips": f"{len(summary.clips):,}",
+    }
+
+
+def _label(key: tuple[Fate, str]) -> str:
+    fate, reason = key
+    return f"{fate}: {reason}" if reason else fate

@@ -1,0 +1,66 @@
+"""How a data set was made, in sentences: what the data card and the report say about method and software."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from pipeline.config import CaptionSettings, MotionSettings
+from pipeline.store import DatasetRecord
+from pipeline.summary import Summary
+from prompts.template import load_prompt
+
+
+def made_with(summary: Summary) -> list[tuple[str, str]]:
+    """How the data set was made, as (stage, sentence), from the configuration of its last build."""
+    config = summary.config
+    clips, looks, chosen, shards = config.clips, config.looks, config.selection, config.shards
+    text = f"; text boxes by the detector of RapidOCR {version('rapidocr')}" if looks.text else "; text not looked for"
+    crop = f"one crop per film, from up to {config.crop.keyframes} keyframes" if config.crop.enabled else "not cropped"
+    return [
+        ("Borders", crop),
+        ("Scenes", f"cuts, dissolves and fades found with the detectors of PySceneDetect {version('scenedetect')}"),
+        (
+            "Clips",
+            f"{clips.frames} frames at {clips.fps} frames per second, every {clips.seconds:g} s of a scene, "
+            f"{clips.margin_frames} film frames away from its ends; {clips.width}x{clips.height} ({clips.fit}), "
+            f"H.264 at CRF {clips.crf}, by presentation time",
+        ),
+        ("Looks", f"light, contrast, stillness, perceptual hashes{text}"),
+        ("Motion", _motion_sentence(config.motion, summary.record)),
+        ("Captions", _caption_sentence(config.captions, summary)),
+        (
+            "Selection",
+            f"dropped if darker than {chosen.min_light:g} of 255, if contrast is below {chosen.min_contrast:g}, "
+            f"if text covers more than {chosen.max_text_share:.0%}, or if its perceptual hashes differ from another "
+            f"clip's by at most {chosen.duplicate_distance} bits",
+        ),
+        (
+            "Shards",
+            f"WebDataset {version('webdataset')}; {shards.val_share:.0%} of each film to the split val, "
+            f"by blocks of {shards.block_seconds:g} s",
+        ),
+    ]
+
+
+def software(summary: Summary) -> str:
+    """Names and versions of the programs that measured and wrote."""
+    packages = ["animegamer-pipeline", "av", "opencv-python", "numpy", "scenedetect", "rapidocr", "webdataset"]
+    if summary.record.flow_model not in (None, "dis"):
+        packages += ["ptlflow", "torch"]
+    return ", ".join(f"{package} {version(package)}" for package in packages)
+
+
+def _motion_sentence(motion: MotionSettings, record: DatasetRecord) -> str:
+    name = "DIS of OpenCV" if record.flow_model == "dis" else f"{record.flow_model} (ptlflow)"
+    left_out = f"magnitudes below {motion.background_px:g} px left out"
+    return f"optical flow by {name}; {left_out}; level edges: {record.edges_from}"
+
+
+def _caption_sentence(captions: CaptionSettings, summary: Summary) -> str:
+    if summary.record.captioner is None:
+        return "none"
+    if summary.made_by_rules:
+        return "RULES, NOT A LANGUAGE MODEL: sentences made from the measured motion, camera motion and light"
+    revision = f" at revision {captions.revision}" if captions.revision else ""
+    prompts = ", ".join(f"{name} {load_prompt(name).version}" for name in ("who", "what"))
+    return f"{summary.record.captioner}{revision}, temperature {captions.temperature:g}, prompt versions {prompts}"

@@ -1,0 +1,210 @@
+"""Writes `report.html`: one file for people who look, with thumbnails inside and the clips by relative link.
+
+What the page says is gathered here and drawn by `report.html.j2`, which escapes every value; the contact sheet below
+is drawn by `report.js` from the rows of `contact_sheet`. The page asks nothing of the network, and its content security
+policy lets no script run but its own, whatever a film is called. The same data set gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pipeline.charts import clock, scene_chart, scope_chart
+from pipeline.contact_sheet import character_numbers, reason_numbers, sheet_data, thumbnails
+from pipeline.ledger import fate_colours, film_strip, ledger, many, share
+from pipeline.method import made_with, software
+from pipeline.stage import Progress, silent
+from pipeline.store import Dataset, replacing
+from pipeline.summary import Summary, count_reasons, level_rows, summarise
+
+VERSION = 1
+"""Raised by hand whenever the same data set would give another page."""
+TAG_NAMES = {"S": "Subject", "MD": "Motion", "EV": "Environment", "MA": "Adverb"}
+JUDGEMENTS = {
+    "SC": ("Characters interact", {1: "yes", 0: "no"}),
+    "ET": ("Entertainment, sport or rest", {1: "yes", 0: "no"}),
+    "ST": ("Restores stamina", {1: "yes", -1: "no"}),
+}
+MOST_VALUES = 10
+NOT_MEASURED = "not measured"
+
+
+def write_report(dataset: Dataset, progress: Progress = silent) -> Path:
+    """Write `report.html` of the data set.
+
+    Args:
+        progress: called with (thumbnails done, clips).
+
+    Raises:
+        StoreError: a file of the data set cannot be read.
+    """
+    summary = summarise(dataset)
+    threads = summary.config.run.threads or os.cpu_count() or 1
+    environment = Environment(
+        loader=PackageLoader("pipeline", "."), undefined=StrictUndefined, autoescape=True, keep_trailing_newline=True
+    )
+    page = environment.get_template("report.html.j2").render(
+        **_assets(),
+        **_values(summary),
+        data=sheet_data(summary),
+        pictures=Markup("\n".join(thumbnails(dataset, summary, threads, progress))),
+    )
+    path = dataset.root / "report.html"
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="\n")
+    return path
+
+
+def _assets() -> dict[str, str]:
+    """Style and script with their hashes, by which the page's policy knows them."""
+    assets: dict[str, str] = {}
+    for kind in ("css", "js"):
+        text = (files("pipeline") / f"report.{kind}").read_text(encoding="utf-8")
+        assets[kind] = Markup(text)
+        assets[f"{kind}_hash"] = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return assets
+
+
+def _values(summary: Summary) -> dict[str, Any]:
+    colours = fate_colours(summary)
+    kept = [seen.motion.scope_px for seen in summary.kept if seen.motion]
+    others = [seen.motion.scope_px for seen in summary.clips if seen.motion and seen.fate != "kept"]
+    lengths = [scene.end_seconds - scene.start_seconds for film in summary.films for scene in film.scenes]
+    card = summary.config.card
+    made = [("Licence of the films", card.licence), ("Provenance", card.provenance), ("Contact", card.contact)]
+    return {
+        "title": summary.title,
+        "rules": summary.made_by_rules,
+        "figures": _figures(summary),
+        "films": [film_strip(film, colours) for film in summary.films],
+        "ledger": ledger(summary, colours),
+        "scene_chart": scene_chart(lengths),
+        "scene_remark": _scene_remark(lengths),
+        "scope_chart": scope_chart(kept, others, summary.record.edges or ()),
+        "scope_remark": f"Edges of the levels: {summary.record.edges_from or 'not set yet'}.",
+        "levels": level_rows(summary),
+        "caption_remark": _caption_remark(summary),
+        "tag_tables": _tag_tables(summary),
+        "choices": _choices(summary),
+        "origins": [(name, text or "not stated by the builder") for name, text in made]
+        + made_with(summary)
+        + [("Software", software(summary))],
+    }
+
+
+def _figures(summary: Summary) -> list[dict[str, str]]:
+    films, clips, kept = summary.films, summary.clips, summary.kept
+    fates = Counter(clip.fate for clip in clips)
+    shape = summary.config.clips
+    kept_seconds = sum(seen.clip.end_seconds - seen.clip.start_seconds for seen in kept)
+    worst = ", ".join(f"{count:,} {reason}" for reason, count in count_reasons(clips, "dropped").most_common(2))
+    counts = summary.index.counts.split if summary.index else {}
+    facts = [
+        ("Films", len(films), f"{clock(sum(film.film.duration_seconds for film in films))} long"),
+        ("Scenes", sum(len(film.scenes) for film in films), "between two cuts"),
+        ("Clips cut", len(clips), f"{shape.frames} frames at {shape.fps} per second, {shape.width}x{shape.height}"),
+        ("Kept", fates["kept"], f"{share(fates['kept'], len(clips))} of the clips, {clock(kept_seconds)}"),
+        ("Dropped", fates["dropped"], worst),
+    ]
+    if fates["failed"] or fates["pending"]:
+        facts.append(("Failed", fates["failed"], f"{fates['pending']:,} not judged yet" if fates["pending"] else ""))
+    if counts:
+        facts.append(("Samples", sum(counts.values()), ", ".join(f"{n:,} {split}" for split, n in counts.items())))
+    return [{"name": name, "value": f"{value:,}", "remark": remark} for name, value, remark in facts]
+
+
+def _scene_remark(lengths: Sequence[float]) -> str:
+    if not lengths:
+        return "No scene yet."
+    return f"{many(len(lengths), 'scene')} by length in seconds; half of them are shorter than {median(lengths):.1f} s."
+
+
+def _caption_remark(summary: Summary) -> str:
+    captions = sum(1 for seen in summary.kept if seen.caption)
+    if summary.record.captioner is None:
+        return "No caption has been made yet."
+    by = "rules, from measured facts only" if summary.made_by_rules else summary.record.captioner
+    return f"{many(captions, 'kept clip')} with a caption, made by {by}. Counts are of kept clips."
+
+
+def _tag_tables(summary: Summary) -> list[dict[str, Any]]:
+    captions = [seen.caption for seen in summary.kept if seen.caption]
+    tables = [
+        _tag_table(tag, name, Counter(getattr(caption, tag) for caption in captions), ordered=False)
+        for tag, name in TAG_NAMES.items()
+    ]
+    for tag, (name, words) in JUDGEMENTS.items():
+        given = Counter(getattr(caption, tag) for caption in captions)
+        counts: Counter[str | None] = Counter()
+        counts.update({word: given[value] for value, word in words.items()})
+        counts[None] = given[None]
+        tables.append(_tag_table(tag, name, counts, ordered=True))
+    people: Counter[str | None] = Counter(dict.fromkeys(summary.record.cast, 0))
+    for caption in captions:
+        people.update([None] if caption.characters is None else caption.characters or ["nobody of the cast"])
+    links = {name: f"#sheet?character={number}" for name, number in character_numbers(summary).items()}
+    return [_tag_table("characters", "Cast on screen", people, ordered=False, links=links), *tables]
+
+
+def _tag_table(
+    tag: str, name: str, counts: Counter[str | None], *, ordered: bool, links: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The most frequent values of a tag, then the others together, then how often nobody measured it."""
+    whole = sum(counts.values()) or 1
+    missing = counts.pop(None, 0)
+    named = [(value, count) for value, count in counts.items() if value is not None]
+    if not ordered:
+        named.sort(key=lambda item: (-item[1], item[0]))
+    rows = [(value, count, False) for value, count in named[:MOST_VALUES]]
+    if len(named) > MOST_VALUES:
+        others = named[MOST_VALUES:]
+        rows.append((f"{len(others):,} other values", sum(count for _, count in others), True))
+    if missing:
+        rows.append((NOT_MEASURED, missing, True))
+    return {
+        "tag": tag,
+        "name": name,
+        "rows": [
+            {
+                "name": value,
+                "clips": f"{count:,}",
+                "share": count / whole,
+                "quiet": quiet,
+                "link": (links or {}).get(value),
+            }
+            for value, count, quiet in rows
+        ],
+    }
+
+
+def _choices(summary: Summary) -> list[dict[str, Any]]:
+    """The drop-down filters of the contact sheet."""
+    films = [(number, film.film.name) for number, film in enumerate(summary.films)]
+    characters = [(number, name) for name, number in character_numbers(summary).items()]
+    reasons = [(number, reason) for reason, number in reason_numbers(summary).items()]
+    levels = [*((level, f"Level {level}") for level in range(1, 6)), ("none", "Not measured")]
+    fates = [(fate, fate.capitalize()) for fate in ("kept", "dropped", "failed", "pending")]
+    order = [("least", "Least motion first"), ("most", "Most motion first")]
+    return [
+        {"key": key, "name": name, "any": nothing, "options": options}
+        for key, name, nothing, options in (
+            ("film", "Film", "All films", films),
+            ("level", "Motion level", "All levels", levels),
+            ("character", "Character", "Anybody", characters),
+            ("verdict", "Verdict", "Kept or not", fates),
+            ("reason", "Reason", "Any reason", reasons),
+            ("order", "Order", "As in the films", order),
+        )
+        if options
+    ]

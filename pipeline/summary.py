@@ -1,0 +1,210 @@
+"""What a finished data set holds, read once from its tables: the facts that the data card and the report both tell.
+
+A data set may be looked at before it is complete (`--until`), so a table that was not made yet reads as empty.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeVar
+
+from pydantic import ValidationError
+
+from pipeline.account import NOT_JUDGED, Span, account
+from pipeline.config import Config
+from pipeline.records import Caption, Clip, Crop, Damage, Failure, Film, Motion, Record, Scene, Verdict
+from pipeline.samples import Split, split_of
+from pipeline.selection import FAILED
+from pipeline.shards import Index, read_index
+from pipeline.store import Dataset, DatasetRecord, FilmFolder, StoreError
+
+R = TypeVar("R", bound=Record)
+ClipFate = Literal["kept", "dropped", "failed", "pending"]
+
+
+@dataclass(frozen=True)
+class SeenClip:
+    """A clip with everything the later stages said about it; None where a stage said nothing.
+
+    `split` is where its scene belongs, whether or not the clip is kept; None before shards were written.
+    """
+
+    clip: Clip
+    motion: Motion | None
+    caption: Caption | None
+    verdict: Verdict | None
+    split: Split | None
+
+    @property
+    def fate(self) -> ClipFate:
+        """What became of the clip; `pending`: the build has not judged it yet."""
+        if self.verdict is None:
+            return "pending"
+        if self.verdict.keep:
+            return "kept"
+        return "failed" if self.verdict.reasons[0].startswith(FAILED) else "dropped"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is not in the shards; empty for a kept clip."""
+        if self.verdict is None:
+            return (NOT_JUDGED,)
+        return tuple(reason.removeprefix(FAILED) for reason in self.verdict.reasons)
+
+    @property
+    def level(self) -> int | None:
+        """Motion level 1..5, None if unknown."""
+        return self.verdict.level if self.verdict else None
+
+
+@dataclass(frozen=True)
+class SeenFilm:
+    """A film with everything that is known of it. A film that the build gave up has neither clips nor scenes."""
+
+    film: Film
+    crop: Crop | None
+    scenes: tuple[Scene, ...]
+    damage: tuple[Damage, ...]
+    clips: tuple[SeenClip, ...]
+    spans: tuple[Span, ...]
+    """What became of every second; they tile the film and what is missing of it."""
+    failures: tuple[Failure, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the probe and the crop found odd, in words."""
+        return (*self.film.warnings, *(self.crop.warnings if self.crop else ()))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The whole data set."""
+
+    record: DatasetRecord
+    config: Config
+    index: Index | None
+    films: tuple[SeenFilm, ...]
+
+    @property
+    def title(self) -> str:
+        """The builder's title, or the names of the films."""
+        names = [seen.film.name for seen in self.films]
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        return self.config.card.title or ", ".join(names[:2]) + more or "An empty data set"
+
+    @property
+    def clips(self) -> list[SeenClip]:
+        """All clips in film and time order."""
+        return [clip for film in self.films for clip in film.clips]
+
+    @property
+    def kept(self) -> list[SeenClip]:
+        """The clips that are samples."""
+        return [clip for clip in self.clips if clip.fate == "kept"]
+
+    @property
+    def made_by_rules(self) -> bool:
+        """Whether the captions come from measured facts and no language model ever saw a frame."""
+        return self.record.captioner == "rules"
+
+
+@dataclass(frozen=True)
+class LevelRow:
+    """One motion level."""
+
+    level: int
+    span: str
+    """The scopes it holds, in words, px per step."""
+    value: str
+    """Its value in px per step; empty while unknown."""
+    kept: int
+    made: int
+
+
+def summarise(dataset: Dataset) -> Summary:
+    """Read everything that the card and the report tell.
+
+    Raises:
+        StoreError: a file of the data set cannot be read.
+    """
+    record = dataset.record
+    index = read_index(dataset.root) if (dataset.root / "shards" / "index.json").exists() else None
+    films = tuple(_seen_film(folder, index) for folder in dataset.folders() if (folder.path / "film.json").exists())
+    try:
+        config = Config.model_validate(record.config)
+    except ValidationError as error:
+        path = dataset.root / "dataset.json"
+        raise StoreError(f"{path}: its config is of another version ({error}); run `animegamer build` again") from error
+    return Summary(record, config, index, films)
+
+
+def count_reasons(clips: Iterable[SeenClip], fate: ClipFate) -> Counter[str]:
+    """How many clips of a fate each reason speaks against; a clip with two reasons counts for both."""
+    return Counter(reason for clip in clips if clip.fate == fate for reason in clip.reasons)
+
+
+def level_rows(summary: Summary) -> list[LevelRow]:
+    """The five motion levels with their edges, values and counts; none before motion was measured."""
+    edges, values = summary.record.edges, summary.record.level_values
+    if edges is None:
+        return []
+    made = Counter(clip.level for clip in summary.clips)
+    kept = Counter(clip.level for clip in summary.kept)
+    ranges = [*(f"{low:.3g} to {high:.3g}" for low, high in pairwise((0.0, *edges))), f"{edges[-1]:.3g} and more"]
+    return [
+        LevelRow(level, span, f"{values[level - 1]:.3g}" if values else "", kept[level], made[level])
+        for level, span in enumerate(ranges, start=1)
+    ]
+
+
+def _seen_film(folder: FilmFolder, index: Index | None) -> SeenFilm:
+    film, failure = folder.film, folder.failure
+    if failure is not None:
+        span = Span(0.0, film.duration_seconds + film.missing_seconds, "failed", failure.reason)
+        return SeenFilm(film, None, (), (), (), (span,), (failure,))
+    scenes, damage, clips = (_rows(folder, "scenes", Scene), _rows(folder, "damage", Damage), _clips(folder, index))
+    verdicts = [seen.verdict for seen in clips if seen.verdict]
+    spans = account(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
+    crop = next(iter(_rows(folder, "crop", Crop)), None)
+    return SeenFilm(film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder))
+
+
+def _clips(folder: FilmFolder, index: Index | None) -> tuple[SeenClip, ...]:
+    judged = (
+        folder.stage_record("captions") is not None
+    )  # verdicts older than a stage that is being redone do not count
+    verdicts = {row.clip_id: row for row in _rows(folder, "verdicts", Verdict) if judged}
+    motions = {row.clip_id: row for row in _rows(folder, "motion", Motion)}
+    captions = {row.clip_id: row for row in _rows(folder, "captions", Caption)}
+    scenes, damage = _rows(folder, "scenes", Scene), _rows(folder, "damage", Damage)
+    end = max([*(row.end_seconds for row in scenes), *(row.end_seconds for row in damage)], default=0.0)
+    splits = {row.scene: split_of(row.film_id, row.start_seconds, end, index.settings) for row in scenes if index}
+    return tuple(
+        SeenClip(
+            clip,
+            motions.get(clip.clip_id),
+            captions.get(clip.clip_id),
+            verdicts.get(clip.clip_id),
+            splits.get(clip.scene),
+        )
+        for clip in _rows(folder, "clips", Clip)
+    )
+
+
+def _end_seconds(folder: FilmFolder) -> float | None:
+    """How far this film was used; the last build's `--end` need not be the one it was cut with."""
+    record = folder.stage_record("cut")
+    end: float | None = record.ingredients.get("film", {}).get("end_seconds") if record else None
+    return end
+
+
+def _rows(folder: FilmFolder, table: str, record: type[R]) -> Sequence[R]:
+    return folder.read(table, record) if folder.table_path(table).exists() else []
+
+
+def _failures(folder: FilmFolder) -> tuple[Failure, ...]:
+    records = [folder.stage_record(stage) for stage in ("crop", "cut", "looks", "motion", "screened", "captions")]
+    return tuple(failure for record in records if record for failure in record.failures)

@@ -1,0 +1,88 @@
+"""Finds lettering in a picture: credits, title cards, subtitles burnt into the film. It finds lines, it reads none.
+
+The network is the text detector of PP-OCRv4 (DBNet), which ships inside the package rapidocr, so nothing is fetched.
+Pictures are shown to it 320 pixels high: subtitles and rolling credits are still found, it costs 35 ms on one core, and
+faces and leaves are taken for letters five times less often than at 480 (measured on Big Buck Bunny).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+_SIDE = 320
+_STRIDE = 32
+_PIXEL_SCORE = 0.3
+_LINE_SCORE = 0.6
+_TALL, _TALL_SCORE = 0.2, 0.8
+"""What is taller than a fifth of the picture is a title or, more often, no text at all: it must score higher."""
+_MODEL = "ch_PP-OCRv4_det_mobile.onnx"
+
+
+@dataclass(frozen=True)
+class TextFacts:
+    """The text on one picture, or the most on any of several."""
+
+    share: float
+    """Share of the picture under the boxes of its lines, 0..1."""
+    lines: int
+
+
+def detector_version() -> str:
+    """What finds the text; part of the fingerprint of what is found."""
+    return f"rapidocr {version('rapidocr')} {_MODEL}"
+
+
+def find_text(frames_THWC: NDArray[np.uint8], count: int) -> TextFacts:
+    """The most text on any of `count` frames spread over a clip.
+
+    Args:
+        frames_THWC: BGR frames; colour matters to the detector, gray pictures mislead it more often.
+        count: how many are looked at.
+    """
+    length = len(frames_THWC)
+    chosen = {(2 * index + 1) * length // (2 * count) for index in range(count)}
+    seen = [_text_on(frames_THWC[index]) for index in sorted(chosen)]
+    return TextFacts(share=max(facts.share for facts in seen), lines=max(facts.lines for facts in seen))
+
+
+def _text_on(picture_HWC: NDArray[np.uint8]) -> TextFacts:
+    height, width = picture_HWC.shape[:2]
+    scale = _SIDE / min(height, width)
+    size = tuple(max(1, round(side * scale / _STRIDE)) * _STRIDE for side in (width, height))
+    resized = cv2.resize(picture_HWC, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+    input_1CHW = (resized.astype(np.float32) / 127.5 - 1).transpose(2, 0, 1)[None]
+    session, find_boxes = _detector()
+    scores_11HW = session.run(None, {session.get_inputs()[0].name: input_1CHW})[0]
+    boxes, scores = find_boxes(scores_11HW, (size[1], size[0]))
+    lines = [box for box, score in zip(boxes, scores, strict=True) if _is_line(box, score, size[1])]
+    covered = np.zeros((size[1], size[0]), np.uint8)
+    cv2.fillPoly(covered, [np.round(box).astype(np.int32) for box in lines], 1)
+    return TextFacts(share=float(covered.mean()), lines=len(lines))
+
+
+def _is_line(box_42: NDArray[np.float32], score: float, picture_height: int) -> bool:
+    sides = np.linalg.norm(box_42 - np.roll(box_42, 1, axis=0), axis=1)
+    tall = sides.min() > _TALL * picture_height
+    return score >= (_TALL_SCORE if tall else _LINE_SCORE)
+
+
+@cache
+def _detector() -> tuple[Any, Any]:
+    """The network and the search for boxes in its answer, loaded once; both may be called from several threads."""
+    import onnxruntime
+    from rapidocr.ch_ppocr_det.utils import DBPostProcess
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # the clips are what runs side by side
+    model = files("rapidocr") / "models" / _MODEL
+    session = onnxruntime.InferenceSession(model.read_bytes(), options, providers=["CPUExecutionProvider"])
+    boxes = DBPostProcess(thresh=_PIXEL_SCORE, box_thresh=_LINE_SCORE, unclip_ratio=1.6, use_dilation=True)
+    return session, boxes

@@ -1,0 +1,86 @@
+"""Reads the tar of a shard without trusting it: samples in the order they lie there, and a word on what is wrong.
+
+Members are read into memory one sample at a time and never written under their own names.
+"""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+MEMBERS = ("json", "mp4", "txt")
+_NAME = re.compile(rf"([a-z0-9_-]+)\.({'|'.join(MEMBERS)})")
+_KINDS = {
+    tarfile.SYMTYPE: "a symbolic link",
+    tarfile.LNKTYPE: "a hard link",
+    tarfile.DIRTYPE: "a folder",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.FIFOTYPE: "a pipe",
+}
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One sample as it lies in a shard: the bytes of its members by extension."""
+
+    key: str
+    members: dict[str, bytes]
+
+
+def unpack(path: Path, problems: list[str]) -> Iterator[Packed]:
+    """The samples of a tar; a key that comes back after another one is a sample of its own.
+
+    Args:
+        problems: what is wrong with the tar is added here, as it is met.
+    """
+    for key, group in groupby(_read(path, problems), key=itemgetter(0)):
+        members: dict[str, bytes] = {}
+        for _, extension, content in group:
+            if extension in members:
+                problems.append(f"member {key}.{extension} is there twice")
+            members.setdefault(extension, content)
+        yield Packed(key, members)
+
+
+def _read(path: Path, problems: list[str]) -> Iterator[tuple[str, str, bytes]]:
+    end = 0
+    try:
+        with tarfile.open(path, "r:") as tar:
+            for member in tar:
+                end = member.offset_data + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+                if problem := _problem(member):
+                    problems.append(f"member {member.name[:120]!a} {problem}")
+                    continue
+                key, extension = member.name.split(".")
+                content = tar.extractfile(member)
+                yield key, extension, content.read() if content else b""
+    except (tarfile.TarError, OSError) as error:
+        problems.append(f"is not a whole tar file: {error}")
+    else:
+        problems += _ending(path, end)
+
+
+def _problem(member: tarfile.TarInfo) -> str | None:
+    if member.name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", member.name):
+        return "has a name that leads out of the folder it is unpacked to: do not unpack this file"
+    if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+        return f"is {_KINDS.get(member.type, 'of an unknown kind')}, not a file"
+    if not _NAME.fullmatch(member.name):
+        return f"is not named <a-z0-9_->.{'|'.join(MEMBERS)}"
+    return None
+
+
+def _ending(path: Path, end: int) -> list[str]:
+    """A tar ends with two blocks of zeros; `tarfile` takes an unreadable header for the end without a word."""
+    with path.open("rb") as file:
+        file.seek(end)
+        rest = file.read(2 * tarfile.RECORDSIZE)
+    if len(rest) < 2 * tarfile.BLOCKSIZE:
+        return ["is truncated: the end of the tar is missing"]
+    return ["holds bytes after its last readable member that are no tar"] if rest.strip(b"\0") else []

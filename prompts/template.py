@@ -1,0 +1,90 @@
+"""Prompts as data: Markdown files beside this module, each with a name and a version, filled in strictly.
+
+    prompt = load_prompt("what")
+    text = prompt.render(level=3, frames=8, example="...")
+
+A placeholder is written `${name}`. A value that the text does not ask for is as much an error as a missing one, and a
+value is never searched for placeholders itself, so a character called `${level}` stays just that. The identity of a
+prompt (name, version and hash of its text) belongs to the fingerprint of whatever was asked with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from string import Template
+
+_FRONT_MATTER = re.compile(
+    r"---\nname: (?P<name>[a-z][a-z-]*)\nversion: (?P<version>[1-9]\d*)\n---\n(?P<text>.+)", re.S
+)
+
+
+class PromptError(ValueError):
+    """A prompt file that is malformed, or values that do not fit its placeholders."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text with placeholders, and the version its author gave it."""
+
+    name: str
+    version: int
+    text: str
+
+    @property
+    def identity(self) -> str:
+        """`what 1 3f2a...`: changes with the version and with any edit of the text."""
+        return f"{self.name} {self.version} {hashlib.sha256(self.text.encode()).hexdigest()[:16]}"
+
+    @property
+    def placeholders(self) -> frozenset[str]:
+        """The names that `render` must be given."""
+        return frozenset(Template(self.text).get_identifiers())
+
+    def render(self, **values: str | int) -> str:
+        """The text with every placeholder replaced.
+
+        Raises:
+            PromptError: a placeholder has no value, or a value no placeholder.
+        """
+        missing, unknown = self.placeholders - values.keys(), values.keys() - self.placeholders
+        if missing:
+            raise PromptError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
+        if unknown:
+            raise PromptError(f"prompt {self.name}: it has no placeholder {', '.join(sorted(unknown))}")
+        return Template(self.text).substitute(values)
+
+
+def parse_prompt(source: str, name: str) -> Prompt:
+    """Read a prompt file: front matter with its name and version, then the text.
+
+    Raises:
+        PromptError: the front matter is missing or names another prompt, the text is empty, or a `$` opens nothing.
+    """
+    match = _FRONT_MATTER.fullmatch(source.replace("\r\n", "\n"))
+    if match is None:
+        raise PromptError(f"prompt {name}: it must open with `---`, `name: ...`, `version: <number>`, `---`, then text")
+    if match["name"] != name:
+        raise PromptError(f"prompt {name}: its front matter calls it {match['name']}")
+    text = match["text"].strip()
+    if not text or not Template(text).is_valid():
+        raise PromptError(f"prompt {name}: the text is empty or has a stray `$` (write `$$` for a dollar sign)")
+    return Prompt(name=name, version=int(match["version"]), text=text)
+
+
+@cache
+def load_prompt(name: str) -> Prompt:
+    """The prompt `<name>.md` of this package.
+
+    Raises:
+        PromptError: there is no such prompt, or it is malformed.
+    """
+    file = resources.files("prompts") / f"{name}.md"
+    try:
+        source = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise PromptError(f"prompt {name}: there is no {name}.md in the package `prompts`") from None
+    return parse_prompt(source, name)
