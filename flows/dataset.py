@@ -35,18 +35,20 @@ def onboard_film(film: Path, request: BuildRequest) -> None:
     try:
         for stage in plan.stages:
             if isinstance(stage, WriteCaptions):
-                _ask_in_batches(stage, folder, request.config.captions.batch)
+                ask_in_batches(stage, folder, request.config.captions.batch)
             run_stage(stage, folder.path)
     except (RecordError, EndpointError) as error:
         folder.save_failure(RecordError(folder.film_id, str(error)))
         raise
 
 
-def _ask_in_batches(stage: WriteCaptions, folder: FilmFolder, size: int) -> None:
-    """The only stage that others can hold up, so it is retried in small parts."""
+def ask_in_batches(stage: WriteCaptions, folder: FilmFolder, size: int) -> None:
+    """The only stage that others can hold up, so it is retried in small parts; new replies are to be collected."""
     waiting = stage.waiting(folder)
     for number, start in enumerate(range(0, len(waiting), size)):
         ask_captions(stage, folder.path, number, waiting[start : start + size])
+    if waiting:
+        folder.forget_stage(stage.name)
 
 
 @flow(name="build-dataset", persist_result=False)

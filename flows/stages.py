@@ -29,7 +29,7 @@ from pipeline.probe import probe
 from pipeline.records import Failure, Film, RecordError, make_film_id
 from pipeline.selection import Screen
 from pipeline.stage import Stage, is_current
-from pipeline.store import Dataset, DatasetRecord, FilmEntry, content_hash
+from pipeline.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, content_hash
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,12 @@ def make_plan(request: BuildRequest) -> Plan:
 def is_settled(plan: Plan) -> bool:
     """Whether running the plan would change nothing."""
     folders = [plan.dataset.folder(film_id) for film_id in plan.films.values()]
-    return bool(folders) and all(is_current(stage, folder) for folder in folders for stage in plan.stages)
+    return bool(folders) and all(_is_done(stage, folder) for folder in folders for stage in plan.stages)
+
+
+def _is_done(stage: Stage, folder: FilmFolder) -> bool:
+    # clips whose requests failed last time have no reply yet: the captions are current, and still something waits
+    return is_current(stage, folder) and not (isinstance(stage, WriteCaptions) and stage.waiting(folder))
 
 
 def film_stages(config: Config, cast: Cast, edges: tuple[float, float, float, float]) -> tuple[Stage, ...]:

@@ -17,7 +17,7 @@ from prefect.tasks import exponential_backoff
 
 from flows.progress import watcher
 from pipeline.captions import WriteCaptions
-from pipeline.endpoint import EndpointError
+from pipeline.endpoint import EndpointDownError
 from pipeline.stage import Progress, Stage, perform
 from pipeline.store import FilmFolder
 
@@ -34,7 +34,7 @@ def run_stage(stage: Stage, film: Path) -> bool:
 
 
 def _service_failed(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
-    return isinstance(state.result(raise_on_failure=False), EndpointError)
+    return isinstance(state.result(raise_on_failure=False), EndpointDownError)
 
 
 @task(

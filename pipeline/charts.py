@@ -68,7 +68,7 @@ def scene_chart(lengths: Sequence[float]) -> SceneChart:
     tallest = max(counts, default=1)
     bars, labels, ticks = [], [], []
     for place, (count, (low, high)) in enumerate(zip(counts, bins, strict=False)):
-        bar = _standing(place * step + 1.5, step - 3, count / tallest, f"{count} scenes of {_span(low, high)}")
+        bar = _standing(place * step + 1.5, step - 3, count / tallest, f"scenes of {_span(low, high)}: {count}")
         bars.append(bar)
         labels.append(Label(_mid(bar), bar.y - 5, str(count)))
         ticks.append(Label(place * step, HEIGHT - 6, f"{low:g}"))

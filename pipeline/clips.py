@@ -13,9 +13,10 @@ from typing import Generic, Protocol, TypeVar
 
 from pipeline.config import ClipSettings
 
-TOLERANCE_SECONDS = 0.004
+TOLERANCE_SECONDS = 0.0043
 """A frame that begins so little after the wanted moment is taken as on screen. Containers round times to a millisecond,
-and 24000/1001 drifts from the grid by 2 ms in 2 s: without it the first step of every clip would be a frame short."""
+and 24000/1001 drifts from the grid by 2 ms in 2 s: without it the first step of every clip would be a frame short.
+(No round number, so that no drift ever meets it exactly.)"""
 
 
 class Timed(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -278,10 +278,6 @@ def _stored_bytes(film: Film) -> int:
 
 
 def _remove_others(folder: Path, names: set[str]) -> None:
-    for file in _files(folder):
+    for file in folder.iterdir() if folder.is_dir() else ():
         if file.name not in names:
             file.unlink()
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return folder.iterdir() if folder.is_dir() else iter(())

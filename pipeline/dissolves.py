@@ -27,7 +27,7 @@ WINDOW_GROWTH = 1.5
 LOOKS_PER_WINDOW = 20
 """A long window is judged by so many of its frames, evenly spaced."""
 CLEAN = 0.06
-"""A frame with less than this share of the other scene is clean (an eighth of a stop on most pictures)."""
+"""A frame with less than this share of the other scene is clean: below it, movement looks the same."""
 LARGEST_STEP = 0.42
 """The share may grow by this much from one look to the next; drawings on threes mix in leaps, hard cuts leap by 1."""
 LARGEST_RETURN = 0.08

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.account import Fate, Span, totals
+from pipeline.account import PAST_END, Fate, Span, totals
 from pipeline.charts import clock, strip_path, time_ticks
 from pipeline.contact_sheet import reason_numbers
 from pipeline.summary import SeenFilm, Summary
@@ -62,8 +62,11 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
     film = seen.film
     seconds = film.duration_seconds + film.missing_seconds
     of_film = totals(seen.spans)
+    used = max((span.end_seconds for span in seen.spans if span.reason != PAST_END), default=seconds)
     rate = f"{float(film.fps):.5g} frames per second{' (variable)' if film.variable_rate else ''}"
     facts = [f"{film.display_width}x{film.display_height}", rate, f"{film.codec} {film.bit_depth} bit", clock(seconds)]
+    if used < seconds:
+        facts.append(f"used up to {clock(used)}")
     if seen.crop and (seen.crop.width, seen.crop.height) != _upright(seen):
         facts.append(f"cropped to {seen.crop.width}x{seen.crop.height}")
     fates = Counter(clip.fate for clip in seen.clips)
@@ -72,15 +75,15 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
     return {
         "name": film.name,
         "facts": " · ".join(facts),
-        "seconds": round(seconds, 3),
+        "seconds": round(used, 3),
         "lanes": [
             Lane(_label(key), colour, clock(of_film[key]), strip_path(_spans(seen.spans, key)))
             for key, colour in colours.items()
-            if key in of_film
+            if key in of_film and key[1] != PAST_END
         ],
         "scenes": len(seen.scenes),
         "scene_path": strip_path((scene.start_seconds, scene.end_seconds) for scene in seen.scenes[::2]),
-        "ticks": time_ticks(seconds),
+        "ticks": time_ticks(used),
         "outcome": f"{many(len(seen.clips), 'clip')} in {many(len(seen.scenes), 'scene')}: {outcome}"
         if seen.clips
         else "no clip",

@@ -122,6 +122,8 @@ class FilmReader:
                 self._settle(seconds, NOT_DECODABLE)
             if self._damaged_since is None:
                 yield self._frame(picture, seconds)
+            else:
+                self._passed += 1
         self._finish(end_seconds)
 
     def _frame(self, picture: VideoFrame, seconds: float) -> Frame:

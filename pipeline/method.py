@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from pipeline.config import CaptionSettings, MotionSettings
 from pipeline.store import DatasetRecord
@@ -14,11 +14,11 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
     """How the data set was made, as (stage, sentence), from the configuration of its last build."""
     config = summary.config
     clips, looks, chosen, shards = config.clips, config.looks, config.selection, config.shards
-    text = f"; text boxes by the detector of RapidOCR {version('rapidocr')}" if looks.text else "; text not looked for"
+    text = f"; text boxes by the detector of RapidOCR {_version('rapidocr')}" if looks.text else "; text not looked for"
     crop = f"one crop per film, from up to {config.crop.keyframes} keyframes" if config.crop.enabled else "not cropped"
     return [
         ("Borders", crop),
-        ("Scenes", f"cuts, dissolves and fades found with the detectors of PySceneDetect {version('scenedetect')}"),
+        ("Scenes", f"cuts, dissolves and fades found with the detectors of PySceneDetect {_version('scenedetect')}"),
         (
             "Clips",
             f"{clips.frames} frames at {clips.fps} frames per second, every {clips.seconds:g} s of a scene, "
@@ -36,24 +36,39 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
         ),
         (
             "Shards",
-            f"WebDataset {version('webdataset')}; {shards.val_share:.0%} of each film to the split val, "
+            f"WebDataset {_version('webdataset')}; {shards.val_share:.0%} of each film to the split val, "
             f"by blocks of {shards.block_seconds:g} s",
         ),
     ]
 
 
 def software(summary: Summary) -> str:
-    """Names and versions of the programs that measured and wrote."""
+    """Names and versions of the programs that measured and wrote, as far as they are installed here."""
     packages = ["animegamer-pipeline", "av", "opencv-python", "numpy", "scenedetect", "rapidocr", "webdataset"]
-    if summary.record.flow_model not in (None, "dis"):
+    if not _by_opencv(summary.record):
         packages += ["ptlflow", "torch"]
-    return ", ".join(f"{package} {version(package)}" for package in packages)
+    return ", ".join(f"{package} {_version(package)}" for package in packages)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # the films were prepared on a machine that had it
+        return "(not on the machine that wrote this)"
+
+
+def _by_opencv(record: DatasetRecord) -> bool:
+    return record.flow_model is None or record.flow_model.partition("@")[0] == "dis"
 
 
 def _motion_sentence(motion: MotionSettings, record: DatasetRecord) -> str:
-    name = "DIS of OpenCV" if record.flow_model == "dis" else f"{record.flow_model} (ptlflow)"
+    if record.flow_model is None:
+        return "not measured yet"
+    name, _, scale = record.flow_model.partition("@")
+    by = "DIS of OpenCV" if _by_opencv(record) else f"{name} of ptlflow"
+    size = f" at {scale} of the clip's size" if scale not in ("", "1") else ""
     left_out = f"magnitudes below {motion.background_px:g} px left out"
-    return f"optical flow by {name}; {left_out}; level edges: {record.edges_from}"
+    return f"optical flow by {by}{size}; {left_out}; level edges: {record.edges_from}"
 
 
 def _caption_sentence(captions: CaptionSettings, summary: Summary) -> str:

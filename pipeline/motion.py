@@ -30,6 +30,9 @@ coded at crf 17 or 23 change at most 1e-5 so much, with grain of sigma 6 still 5
 FAINT_LUMA, FAINT_SHARE = 4, 1e-3
 """A step below this too is the same picture coded twice; a pan by half a pixel changes 0.1 of it."""
 
+STRAY_SHARE = 1e-4
+"""Vectors on less of the picture are strays: in a fade a dozen wild pixels would else be the scope of the clip."""
+
 
 @dataclass(frozen=True)
 class MeasureMotion:
@@ -126,16 +129,17 @@ class _Tally:
     camera: float = 0.0
 
     def add(self, vectors_HW2: Vectors, drawing_HW: Frames) -> None:
-        magnitudes_HW = cv2.magnitude(*cv2.split(vectors_HW2))
+        # not cv2.magnitude: its last bit depends on where the memory lies, and equal input must give equal tables
+        magnitudes_HW = np.sqrt(vectors_HW2[..., 0] ** 2 + vectors_HW2[..., 1] ** 2)
         moving_HW = magnitudes_HW >= self.background_px
-        pixels = int(np.count_nonzero(moving_HW))
-        if pixels == 0:
+        moving_N = magnitudes_HW[moving_HW]
+        if len(moving_N) <= STRAY_SHARE * magnitudes_HW.size:
             return
-        self.pixels += pixels
-        self.magnitudes += float(magnitudes_HW.sum(dtype=np.float64, where=moving_HW))
+        self.pixels += len(moving_N)
+        self.magnitudes += float(moving_N.sum(dtype=np.float64))
         transform = camera_motion(vectors_HW2, drawing_HW, self.background_px)
         if transform is not None:
-            self.camera += pixels * _mean_displacement(transform, moving_HW, drawing_HW.shape)
+            self.camera += len(moving_N) * _mean_displacement(transform, moving_HW, drawing_HW.shape)
 
     def mean(self, total: float) -> float:
         return total / self.pixels if self.pixels else 0.0
@@ -150,7 +154,8 @@ CAMERA_SHARE = 0.5
 CAMERA_COVER = 0.25
 """...and they are so many of all cells: a figure before an empty background is no camera."""
 FIT_PX, FIT_SHARE = 0.25, 0.05
-"""Agreement: within so many pixels plus this share of the median magnitude."""
+"""Agreement: within so many pixels plus this share of the median magnitude. Pans below about 0.8 px may go unnoticed,
+for `dis` finds soft edges still that move by less."""
 
 
 def camera_motion(vectors_HW2: Vectors, drawing_HW: Frames, background_px: float) -> npt.NDArray[np.float64] | None:

@@ -1,10 +1,10 @@
 """Optical flow between consecutive frames: what every back end offers, and the one for a CPU.
 
-`dis` is OpenCV's Dense Inverse Search at its coarsest preset with two corrections. By itself it spreads a figure's
-motion over the still drawing around it (a figure moving 5 px measured 2.5 px), sees motion in film grain, and is 10 to
-25 % off below 2 px. One Lucas-Kanade step mends the sub-pixel part, and a pixel whose surroundings are explained as
-well by standing still is set to zero, which is background. Together they cost 4 ms for a pair of 360x240 pictures;
-the preset `medium` costs 11 ms, still measures that figure at 3.7 px and sees 1 px of motion in a grainy still.
+`dis` is OpenCV's Dense Inverse Search at its coarsest preset, on smoothed luma, with two corrections. By itself the
+search spreads a figure's motion over the still drawing around it (a figure walking 5 px a step scored 2.5 px), sees
+motion in grain, and is 10 to 25 % off below 2 px. One Lucas-Kanade step mends the sub-pixel part, and pixels whose
+surroundings are explained nearly as well by standing still are set to zero, which is background. That costs 3.5 ms for
+a pair of 360x240 pictures. The preset `medium` alone costs 11 ms, scores that figure 3.7 px, and a grainy still 1 px.
 """
 
 from __future__ import annotations
@@ -94,17 +94,19 @@ def _scale(settings: MotionSettings) -> float:
 
 
 SMOOTHING = 1.5
-"""Sigma of the blur before the corrections, pixels: removes grain, and the aliasing that biases sub-pixel steps."""
-WINDOW = 25
-"""Side of the Lucas-Kanade window, pixels."""
+"""Sigma of the blur before everything, pixels: removes grain, and the aliasing that biases sub-pixel steps."""
+DARK_LUMA, SAME_LIGHT = 8, 0.01
+"""Light is compared where there is any, and a difference of a hundredth is none."""
+WINDOW = 13
+"""Side of the Lucas-Kanade window, in blocks of 2x2 pixels: its answer is smooth, so a coarser grid holds it."""
 FLATNESS = 0.5
 """Added to the structure tensor, squared luma per pixel: where there is no texture, there is no correction."""
 LONGEST_CORRECTION = 1.0
 """Pixels; beyond it the linear model of a Lucas-Kanade step does not hold."""
 STILL_WINDOW = 5
 """Side of the surroundings in which standing still is weighed against moving, pixels."""
-STILL_MARGIN = 0.5
-"""Mean luma by which moving must explain the surroundings better than standing still."""
+STILL_RATIO, STILL_LUMA = 2.0, 1.0
+"""A pixel moves when standing still leaves so many times the difference that moving leaves, and so much luma more."""
 
 
 class DenseInverseSearch:
@@ -125,57 +127,79 @@ class DenseInverseSearch:
         search = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST)
         pairs_of_clips = zip(*(self._pairs(frames_THW) for frames_THW in clips), strict=True)
         for pairs in pairs_of_clips:
-            yield np.stack([_corrected(search, *pair) / np.float32(self.scale) for pair in pairs])
+            yield np.stack([_corrected(search, *pair) for pair in pairs]) / np.float32(self.scale)
 
     def _pairs(self, frames_THW: Frames) -> Iterator[tuple[_Picture, _Picture]]:
-        before = _Picture(scaled(frames_THW[0], self.scale))
+        before = _Picture.of(frames_THW[0], self.scale)
         for frame_HW in frames_THW[1:]:
-            after = _Picture(scaled(frame_HW, self.scale))
+            after = _Picture.of(frame_HW, self.scale)
             yield before, after
             before = after
 
 
 class _Picture:
-    """A frame at working size, and smoothed."""
+    """A frame at working size: smoothed luma, with its fractions for the corrections and in whole luma to search."""
 
-    def __init__(self, luma_HW: npt.NDArray[np.uint8]) -> None:
-        self.luma_HW = luma_HW
-        # float before blurring: rounding to whole luma would bring the sub-pixel bias back
-        self.smooth_HW: Luma = np.asarray(cv2.GaussianBlur(luma_HW.astype(np.float32), (0, 0), SMOOTHING), np.float32)
+    def __init__(self, smooth_HW: Luma) -> None:
+        self.smooth_HW = smooth_HW
+        self.rounded_HW = np.clip(np.rint(smooth_HW), 0, 255).astype(np.uint8)
+
+    @classmethod
+    def of(cls, frame_HW: npt.NDArray[np.uint8], scale: float) -> _Picture:
+        luma_HW = scaled(frame_HW, scale).astype(np.float32)
+        return cls(np.asarray(cv2.GaussianBlur(luma_HW, (0, 0), SMOOTHING), np.float32))
+
+    def in_the_light_of(self, other: _Picture) -> _Picture:
+        """This picture as bright as the other: a fade or a flash is no motion."""
+        own, others = self.smooth_HW[::4, ::4], other.smooth_HW[::4, ::4]
+        lit = others > DARK_LUMA
+        gain = float(np.median(own[lit] / others[lit])) if lit.any() else 1.0
+        return self if abs(gain - 1) < SAME_LIGHT or gain == 0 else _Picture(self.smooth_HW / np.float32(gain))
 
 
 def _corrected(search: cv2.DISOpticalFlow, before: _Picture, after: _Picture) -> Vectors:
     """`vectors_HW2` in pixels of the working size."""
-    if np.array_equal(before.luma_HW, after.luma_HW):
-        return np.zeros((*before.luma_HW.shape, 2), np.float32)
-    vectors_HW2 = search.calc(before.luma_HW, after.luma_HW, None)  # type: ignore[call-overload] # None: no first guess
-    reached_HW = _fetch(after.smooth_HW, vectors_HW2)
+    if np.array_equal(before.rounded_HW, after.rounded_HW):
+        return np.zeros((*before.rounded_HW.shape, 2), np.float32)
+    after = after.in_the_light_of(before)
+    found_HW2 = search.calc(before.rounded_HW, after.rounded_HW, None)  # type: ignore[call-overload] # no first guess
+    across_HW, down_HW = cv2.split(found_HW2)  # in planes, since numpy is slow over a last axis of two
+    reached_HW = _fetch(after.smooth_HW, across_HW, down_HW)
     unexplained_HW = before.smooth_HW - reached_HW
-    correction_HW2 = _lucas_kanade(np.float32(0.5) * (before.smooth_HW + reached_HW), unexplained_HW)
-    moving = _surroundings(before.smooth_HW - after.smooth_HW) > _surroundings(unexplained_HW) + STILL_MARGIN
-    return np.asarray((vectors_HW2 + correction_HW2) * moving[..., None], np.float32)
+    more_across_HW, more_down_HW = _lucas_kanade(np.float32(0.5) * (before.smooth_HW + reached_HW), unexplained_HW)
+    standing, moving = _surroundings(before.smooth_HW - after.smooth_HW), _surroundings(unexplained_HW)
+    moves_HW = (standing > STILL_RATIO * moving + STILL_LUMA).astype(np.float32)
+    planes = (across_HW + more_across_HW) * moves_HW, (down_HW + more_down_HW) * moves_HW
+    return np.asarray(cv2.merge(planes), np.float32)
 
 
-def _fetch(picture_HW: Luma, vectors_HW2: Vectors) -> Luma:
+def _fetch(picture_HW: Luma, across_HW: Luma, down_HW: Luma) -> Luma:
     """What lies at the end of each vector."""
     height, width = picture_HW.shape
-    columns_HW = vectors_HW2[..., 0] + np.arange(width, dtype=np.float32)
-    rows_HW = vectors_HW2[..., 1] + np.arange(height, dtype=np.float32)[:, None]
+    columns_HW = across_HW + np.arange(width, dtype=np.float32)
+    rows_HW = down_HW + np.arange(height, dtype=np.float32)[:, None]
     fetched_HW = cv2.remap(picture_HW, columns_HW, rows_HW, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     return np.asarray(fetched_HW, np.float32)
 
 
-def _lucas_kanade(smooth_HW: Luma, change_HW: Luma) -> Vectors:
-    """The small motion that explains `change_HW` best around each pixel."""
+def _lucas_kanade(smooth_HW: Luma, change_HW: Luma) -> tuple[Luma, Luma]:
+    """The small motion, across and down, that explains `change_HW` best around each pixel."""
     slope_x = cv2.Scharr(smooth_HW, cv2.CV_32F, 1, 0, scale=1 / 32)
     slope_y = cv2.Scharr(smooth_HW, cv2.CV_32F, 0, 1, scale=1 / 32)
     products = (slope_x * slope_x, slope_x * slope_y, slope_y * slope_y, slope_x * change_HW, slope_y * change_HW)
-    means = (np.asarray(cv2.boxFilter(product, -1, (WINDOW, WINDOW)), np.float32) for product in products)
-    xx, xy, yy, xt, yt = means
+    xx, xy, yy, xt, yt = (cv2.boxFilter(_halved(product), -1, (WINDOW, WINDOW)) for product in products)
     xx, yy = xx + np.float32(FLATNESS), yy + np.float32(FLATNESS)
-    correction_HW2 = np.stack((yy * xt - xy * yt, xx * yt - xy * xt), axis=-1)
-    correction_HW2 /= (xx * yy - xy * xy)[..., None]
-    return np.clip(correction_HW2, -LONGEST_CORRECTION, LONGEST_CORRECTION, out=correction_HW2)
+    determinant = xx * yy - xy * xy
+    across, down = (
+        np.clip(numerator / determinant, -LONGEST_CORRECTION, LONGEST_CORRECTION)
+        for numerator in (yy * xt - xy * yt, xx * yt - xy * xt)
+    )
+    size = smooth_HW.shape[::-1]
+    return np.asarray(cv2.resize(across, size), np.float32), np.asarray(cv2.resize(down, size), np.float32)
+
+
+def _halved(picture_HW: Luma) -> Luma:
+    return np.asarray(cv2.resize(picture_HW, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.float32)
 
 
 def _surroundings(difference_HW: Luma) -> Luma:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import io
 import warnings
+import zipfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -113,7 +114,10 @@ def _load(name: str, checkpoint: str) -> torch.nn.Module:
     known = set(ptlflow.get_model_names()) - set(MORE_THAN_TWO_FRAMES)
     if name not in known:
         raise ConfigError(f"no two-frame optical-flow model {name!r}; there are dis, {', '.join(sorted(known))}")
-    if not Path(checkpoint).is_file():
+    if Path(checkpoint).is_file():
+        if not zipfile.is_zipfile(checkpoint):  # what torch.save writes
+            raise ConfigError(f"{checkpoint}: is no torch checkpoint")
+    else:
         published = getattr(ptlflow.get_model_reference(name), "pretrained_checkpoints", {})
         if checkpoint not in published:
             choice = ", ".join(published) or "none"
@@ -123,7 +127,7 @@ def _load(name: str, checkpoint: str) -> torch.nn.Module:
             network: torch.nn.Module = ptlflow.get_model(name, ckpt_path=checkpoint)
     except URLError as error:
         raise ConfigError(f"the weights {checkpoint!r} of {name!r} cannot be downloaded: {error}") from error
-    except (KeyError, RuntimeError, TypeError, UnpicklingError, EOFError) as error:
+    except (KeyError, RuntimeError, TypeError, UnpicklingError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(f"{checkpoint}: does not hold ptlflow weights of {name!r} ({reason})") from error
     return network

@@ -30,8 +30,9 @@ STANDARD_RATES = (
     *(Fraction(rate * 1000, 1001) for rate in (12, 15, 24, 30, 48, 60, 120)),
     *(Fraction(rate) for rate in (8, 10, 12, 12.5, 15, 16, 18, 20, 24, 25, 30, 48, 50, 60, 100, 120)),
 )
-FRAMES_DECODED = 4
+FRAMES_DECODED = 24
 NO_TIME = -(2**63)
+REMUX = "for example into Matroska with mkvmerge"
 REORDERED = 16
 """Frames may be stored out of order by so many (H.264's limit), so where a film is cut off the last ones have gaps."""
 SHARPEST_ASPECT = 10
@@ -97,8 +98,7 @@ class _Track:
 
 def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Track:
     """Read every packet once, keeping only numbers: a film has some 200,000 packets."""
-    shown = _Shown()
-    decoded: list[av.VideoFrame] = []
+    shown, opening = _Shown(), _Opening()
     stopped: list[str] = []
     end_seconds = 0.0
     stream.thread_count = 1
@@ -110,22 +110,23 @@ def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Tra
             if packet.has_sidedata("encryption_info"):
                 raise RecordError(film_id, "its video is encrypted (common encryption); decrypt it first")
             shown.add(packet)
-            if len(decoded) < FRAMES_DECODED:
-                decoded += _decode(stream, packet)
+            if opening.count < FRAMES_DECODED:
+                opening.add(_decode(stream, packet))
     except av.error.FFmpegError as error:
         stopped = [f"reading stopped after {shown.count} frames ({error.strerror})"]
     if not shown.count:
         raise RecordError(film_id, "its video stream holds no frames")
     ticks = shown.ticks()
     if ticks[0] == NO_TIME or (shown.count > 1 and ticks[0] == ticks[-1]):
-        raise RecordError(film_id, "its frames carry no times; remux it into Matroska, e.g. with mkvmerge")
-    if not decoded:
+        raise RecordError(film_id, "its frames carry no times; remux it, " + REMUX)
+    if opening.picture is None:
         raise RecordError(film_id, f"none of its {shown.count} frames can be decoded: encrypted, or damaged throughout")
+    if opening.steps_back > 1:
+        raise RecordError(film_id, "the times of its frames contradict their order (H.264 in AVI?); remux it, " + REMUX)
     base = stream.time_base or Fraction(1, av.time_base)
     last_length = shown.last_length() or _usual_length(ticks, base, stream.average_rate)
     duration_seconds = float((int(ticks[-1] - ticks[0]) + last_length) * base)
-    interlaced = any(frame.interlaced_frame for frame in decoded)
-    return _Track(ticks, base, duration_seconds, decoded[0], interlaced, end_seconds, stopped)
+    return _Track(ticks, base, duration_seconds, opening.picture, opening.interlaced, end_seconds, stopped)
 
 
 class _Shown:
@@ -152,6 +153,27 @@ class _Shown:
 
     def last_length(self) -> int:
         return self._lengths[int(np.argmax(np.frombuffer(self._pts, np.int64)))]
+
+
+class _Opening:
+    """What the first decoded frames tell."""
+
+    def __init__(self) -> None:
+        self.picture: av.VideoFrame | None = None
+        self.count = 0
+        self.interlaced = False
+        self.steps_back = 0
+        """How often time runs backwards from one frame to the next; once may be a broadcast's clock."""
+        self._last_time = NO_TIME
+
+    def add(self, frames: list[av.VideoFrame]) -> None:
+        for frame in frames:
+            self.picture = self.picture or frame
+            self.count += 1
+            self.interlaced |= frame.interlaced_frame
+            if frame.pts is not None:
+                self.steps_back += frame.pts < self._last_time
+                self._last_time = frame.pts
 
 
 def _decode(stream: VideoStream, packet: Packet[Stream]) -> list[av.VideoFrame]:

@@ -81,6 +81,7 @@ def _values(summary: Summary) -> dict[str, Any]:
     kept = [seen.motion.scope_px for seen in summary.kept if seen.motion]
     others = [seen.motion.scope_px for seen in summary.clips if seen.motion and seen.fate != "kept"]
     lengths = [scene.end_seconds - scene.start_seconds for film in summary.films for scene in film.scenes]
+    tables = _tag_tables(summary)
     card = summary.config.card
     made = [("Licence of the films", card.licence), ("Provenance", card.provenance), ("Contact", card.contact)]
     return {
@@ -94,8 +95,8 @@ def _values(summary: Summary) -> dict[str, Any]:
         "scope_chart": scope_chart(kept, others, summary.record.edges or ()),
         "scope_remark": f"Edges of the levels: {summary.record.edges_from or 'not set yet'}.",
         "levels": level_rows(summary),
-        "caption_remark": _caption_remark(summary),
-        "tag_tables": _tag_tables(summary),
+        "caption_remark": _caption_remark(summary, tables),
+        "tag_tables": [table for table in tables if table["measured"]],
         "choices": _choices(summary),
         "origins": [(name, text or "not stated by the builder") for name, text in made]
         + made_with(summary)
@@ -130,12 +131,14 @@ def _scene_remark(lengths: Sequence[float]) -> str:
     return f"{many(len(lengths), 'scene')} by length in seconds; half of them are shorter than {median(lengths):.1f} s."
 
 
-def _caption_remark(summary: Summary) -> str:
+def _caption_remark(summary: Summary, tables: Sequence[Mapping[str, Any]]) -> str:
     captions = sum(1 for seen in summary.kept if seen.caption)
     if summary.record.captioner is None:
         return "No caption has been made yet."
     by = "rules, from measured facts only" if summary.made_by_rules else summary.record.captioner
-    return f"{many(captions, 'kept clip')} with a caption, made by {by}. Counts are of kept clips."
+    nowhere = ", ".join(table["name"].lower() for table in tables if not table["measured"])
+    unmeasured = f" Measured in none of them: {nowhere}." if nowhere else ""
+    return f"{many(captions, 'kept clip')} with a caption, made by {by}.{unmeasured}"
 
 
 def _tag_tables(summary: Summary) -> list[dict[str, Any]]:
@@ -175,6 +178,7 @@ def _tag_table(
     return {
         "tag": tag,
         "name": name,
+        "measured": any(count for _, count in named),
         "rows": [
             {
                 "name": value,
@@ -190,7 +194,7 @@ def _tag_table(
 
 def _choices(summary: Summary) -> list[dict[str, Any]]:
     """The drop-down filters of the contact sheet."""
-    films = [(number, film.film.name) for number, film in enumerate(summary.films)]
+    films = [(number, film.film.name) for number, film in enumerate(summary.films)] if len(summary.films) > 1 else []
     characters = [(number, name) for name, number in character_numbers(summary).items()]
     reasons = [(number, reason) for reason, number in reason_numbers(summary).items()]
     levels = [*((level, f"Level {level}") for level in range(1, 6)), ("none", "Not measured")]

@@ -171,7 +171,7 @@ class SceneFinder:
     def _is_new_drawing(self, gray_HW: np.ndarray) -> bool:
         self._drawing_age += 1
         held = self._drawing_HW is not None and mean_change(gray_HW, self._drawing_HW) < SAME_DRAWING
-        if False and self._drawing_age < LONGEST_HOLD:
+        if held and self._drawing_age < LONGEST_HOLD:
             return False
         self._drawing_HW = gray_HW
         self._drawing_age = 0

@@ -181,7 +181,7 @@ class FilmFolder:
         return _read_model(path, StageRecord)
 
     def forget_stage(self, stage: str) -> None:
-        """Its result is about to be replaced: until it is finished, nothing here counts as made."""
+        """Its result is to be replaced: until the stage has run again, it counts as not made."""
         (self.path / f"{stage}.json").unlink(missing_ok=True)
 
     def save_stage_record(self, record: StageRecord) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
 import av
@@ -168,10 +169,14 @@ def corrupt(path: Path, start_share: float, end_share: float, seed: int = 0) -> 
 
 
 def _background(scene: int, age: int, width: int, height: int) -> Picture:
+    return np.roll(_texture(scene, width, height), age, axis=1)
+
+
+@lru_cache(maxsize=8)
+def _texture(scene: int, width: int, height: int) -> Picture:
     noise = np.random.default_rng(scene).integers(30, 226, (5, 8, 3), dtype=np.uint8)
     noise[..., 1] = np.minimum(noise[..., 1], np.maximum(noise[..., 0], noise[..., 2]))  # never as green as the bars
-    texture = cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC)
-    return np.asarray(np.roll(texture, age, axis=1), np.uint8)
+    return np.asarray(cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC), np.uint8)
 
 
 def _encoder_options(codec: str, options: Mapping[str, str] | None) -> dict[str, str]:

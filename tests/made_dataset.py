@@ -244,7 +244,7 @@ def _looks(clip: Clip, verdict: Verdict) -> Looks:
         still_share=1.0 if verdict.level == 1 else 0.25,
         text_share=0.12 if text else 0.0,
         text_lines=3 if text else 0,
-        hashes=(f"{clip.index:016x}", f"{clip.index + 1:016x}"),
+        hashes=(hashlib.sha256(clip.clip_id.encode()).hexdigest(),) * FRAMES,
     )
 
 

@@ -1,22 +1,30 @@
-"""Pictures that move by exactly known amounts, for tests of motion: 480x720, BGR or one figure over a still one.
+"""Pictures of 480x720 that move by exactly known amounts, and clips made of them in a film's folder.
 
-A picture is drawn four times as large; moving it by whole pixels there and averaging 4x4 of them gives an exact
-sub-pixel motion without interpolation. So shifts must be multiples of a quarter pixel.
+A picture is drawn twice as large; moving it by whole pixels there and averaging 2x2 of them gives an exact sub-pixel
+motion without interpolation. So shifts must be multiples of half a pixel.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+from fractions import Fraction
 from functools import cache
+from pathlib import Path
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.media import write_clip
+from pipeline.records import Clip, Film
+from pipeline.store import FilmFolder, StageRecord
+
 Picture = NDArray[np.uint8]
 
 WIDTH, HEIGHT = 720, 480
-FINE = 4
-MARGIN = 220
+FINE = 2
+MARGIN = 140
 """Pixels of picture beyond each border of the view."""
 SHAPE = (FINE * (HEIGHT + 2 * MARGIN), FINE * (WIDTH + 2 * MARGIN))
 
@@ -37,12 +45,12 @@ def shaded(seed: int = 0) -> Picture:
     """A canvas of outlined shapes in flat colours before a gradient, like a cel."""
     random = np.random.default_rng(seed)
     canvas = _coloured(np.tile(np.linspace(120, 220, SHAPE[0], dtype=np.float32)[:, None], (1, SHAPE[1])))
-    for _ in range(90):
+    for _ in range(200):
         centre = [int(random.integers(side)) for side in SHAPE[::-1]]
-        axes = [int(side) for side in random.integers(60, 500, 2)]
+        axes = [int(side) for side in random.integers(10 * FINE, 120 * FINE, 2)]
         colour, angle = random.integers(30, 240, 3).tolist(), float(random.integers(180))
-        cv2.ellipse(canvas, centre, axes, angle, 0, 360, colour, cv2.FILLED)
-        cv2.ellipse(canvas, centre, axes, angle, 0, 360, (25, 20, 20), 2 * FINE)
+        cv2.ellipse(canvas, centre, axes, angle, 0, 360, colour, cv2.FILLED, cv2.LINE_AA)
+        cv2.ellipse(canvas, centre, axes, angle, 0, 360, (25, 20, 20), 2 * FINE, cv2.LINE_AA)
     return canvas
 
 
@@ -56,21 +64,77 @@ def view(canvas: Picture, x: float = 0, y: float = 0, zoom: float = 1) -> Pictur
     )
 
 
-def pan(canvas: Picture, x: float, y: float, frames: int = 6, held: int = 1) -> Picture:
+def pan(canvas: Picture, x: float, y: float, frames: int = 4, held: int = 1) -> Picture:
     """`frames_THWC` of a camera that moves by (x, y) pixels with every drawing, each held for `held` frames."""
     first = -(frames // held) / 2
     start_x, start_y = round(first * x), round(first * y)
     return np.stack([view(canvas, start_x + frame // held * x, start_y + frame // held * y) for frame in range(frames)])
 
 
-def zoom_in(canvas: Picture, rate: float, frames: int = 6) -> Picture:
+def zoom_in(canvas: Picture, rate: float, frames: int = 4) -> Picture:
     """`frames_THWC` of a camera that zooms in by `rate` per step."""
     return np.stack([view(canvas, zoom=rate**frame) for frame in range(frames)])
 
 
-def walk(canvas: Picture, x: float, frames: int = 6, held: int = 1) -> Picture:
+def walk(canvas: Picture, x: float, frames: int = 4, held: int = 1) -> Picture:
     """`frames_THWC` of a textured figure, a tenth of the picture, walking by `x` pixels before a still canvas."""
     return np.stack([_with_figure(canvas, x * (frame // held)) for frame in range(frames)])
+
+
+def make_clips(root: Path, clips: Mapping[str, Picture]) -> FilmFolder:
+    """A film's folder as `cut` leaves it, with these `frames_THWC` as its clips."""
+    folder = FilmFolder(root / "films" / "film-01234567")
+    (folder.path / "clips").mkdir(parents=True)
+    folder.save_film(
+        Film(
+            film_id=folder.film_id,
+            name="film.mp4",
+            source="film.mp4",
+            sha256="01234567" * 8,
+            bytes=1,
+            container="mp4",
+            codec="h264",
+            pixel_format="yuv420p",
+            bit_depth=8,
+            width=720,
+            height=480,
+            sample_aspect=Fraction(1),
+            rotation_degrees=0,
+            display_width=720,
+            display_height=480,
+            fps=Fraction(24),
+            variable_rate=False,
+            interlaced=False,
+            frames=2400,
+            duration_seconds=100,
+            missing_seconds=0,
+        )
+    )
+    rows = []
+    for index, (clip_id, frames_THWC) in enumerate(clips.items()):
+        path = folder.clip_path(clip_id)
+        write_clip(path, frames_THWC, Fraction(8), 17)
+        content = path.read_bytes()
+        rows.append(
+            Clip(
+                clip_id=clip_id,
+                film_id=folder.film_id,
+                scene=0,
+                index=index,
+                start_seconds=2 * index,
+                end_seconds=2 * index + 2,
+                fps=Fraction(8),
+                frames=len(frames_THWC),
+                width=frames_THWC.shape[2],
+                height=frames_THWC.shape[1],
+                source_frames=tuple(range(len(frames_THWC))),
+                bytes=len(content),
+                sha256=hashlib.sha256(content).hexdigest(),
+            )
+        )
+    folder.write("clips", rows)
+    folder.save_stage_record(StageRecord(stage="cut", fingerprint="cut", ingredients={}, files={}))
+    return folder
 
 
 def _with_figure(canvas: Picture, x: float) -> Picture:

@@ -169,6 +169,20 @@ def test_what_no_scene_covers_failed_but_a_frame_of_rounding_did_not() -> None:
     assert account(film_of(10.0), [], [], [], [], None) == [Span(0.0, 10.0, "failed", "not read")]
 
 
+def test_a_hole_between_scenes_failed() -> None:
+    spans = account(film_of(6.0), [scene_of(0, 0.0, 1.5), scene_of(1, 4.0, 6.0)], [], [], [], None)
+    assert_tiles(spans, 6.0)
+    assert spans[1] == Span(1.5, 4.0, "failed", "not read")
+
+
+def test_nothing_lies_behind_the_end() -> None:
+    one, two, three = scene_of(0, 0.0, 3.0), scene_of(1, 3.0, 5.02), scene_of(2, 5.02, 7.0)
+    clips = [clip_at(1, 3.02), clip_at(2, 5.03)]
+    spans = account(film_of(5.0), [one, two, three], [], clips, [verdict_on(clip) for clip in clips], None)
+    assert_tiles(spans, 5.0)
+    assert spans[-1] == Span(3.02, 5.0, "kept", "")
+
+
 def random_film(random: np.random.Generator) -> tuple[Film, list[Scene], list[Damage], list[Clip], list[Verdict]]:
     """Scenes and damage that tile a film in whole frames, clips in the scenes, and a verdict on most of them."""
     cuts = np.sort(random.choice(np.arange(1, 6000), size=int(random.integers(0, 60)), replace=False))

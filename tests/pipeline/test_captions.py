@@ -217,7 +217,7 @@ def test_a_service_that_is_down_stops_the_stage_and_keeps_what_it_said(tmp_path:
         return good_answer(request) if len(answered) <= 4 else Answer(status=503, raw=b"shutting down")
 
     with CaptionServer(dies, models_status=503) as server:
-        stage = stage_for(server.address, cast, concurrency=2)
+        stage = stage_for(server.address, cast, concurrency=1)
         with pytest.raises(EndpointDownError, match=r"lmdeploy serve api_server test-model"):
             perform(stage, folder)
         kept = {(request.kind, request.number) for request in answered[:4]}

@@ -41,9 +41,8 @@ def be_killed(_: object, progress: Progress) -> None:
 
 
 def linger(_: object, progress: Progress) -> None:
-    while True:
-        progress(os.getpid(), 0)
-        time.sleep(0.05)
+    progress(os.getpid(), 0)
+    time.sleep(600)
 
 
 def test_result_and_progress_come_back() -> None:
@@ -82,7 +81,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
 def test_the_child_ends_with_its_parent(tmp_path: Path, sent: signal.Signals) -> None:
     script = tmp_path / "parent.py"
     script.write_text(PARENT)

@@ -42,7 +42,7 @@ def chop(times: Sequence[Fraction], end: Fraction, settings: ClipSettings) -> li
 
 def expected(times: Sequence[Fraction], end: Fraction, frames: int, fps: Fraction) -> list[list[int]]:
     """Clips of clean frames at `times`, the first unclean moment being `end`, for a grid of 2 seconds."""
-    tolerance = Fraction(4, 1000)
+    tolerance = Fraction(43, 10_000)
     clips = []
     for start in (times[0] + 2 * number for number in range(1000)):
         moments = [start + at / fps for at in range(frames)]

@@ -23,10 +23,12 @@ from pipeline.media import Picture, read_clip
 from pipeline.probe import probe
 from pipeline.records import Clip, Crop, Damage, Film, RecordError, Scene, make_film_id
 from pipeline.stage import perform, silent
-from pipeline.store import FilmFolder
+from pipeline.store import FilmFolder, StageRecord
 from tests.films import corrupt, make_film, paint_pictures, read_barcode, truncate
 
 OPEN_GOP = "keyint=48:min-keyint=48:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
+
+TOLERANCE = Fraction(43, 10_000)
 
 
 def folder_of(tmp_path: Path, path: Path) -> FilmFolder:
@@ -39,6 +41,7 @@ def folder_of(tmp_path: Path, path: Path) -> FilmFolder:
     width, height = (film.height, film.width) if turned else (film.width, film.height)
     crop = Crop(film_id=film.film_id, left=0, top=0, width=width, height=height, frames_used=1)
     folder.write("crop", [crop])
+    folder.save_stage_record(StageRecord(stage="crop", fingerprint="by hand", ingredients={}, files={}))
     return folder
 
 
@@ -92,9 +95,9 @@ def expected(times: Sequence[Fraction], scenes: Sequence[int], frames: int) -> l
         start, end = times[clean.start], times[clean.stop]
         while True:
             moments = [start + Fraction(at, 8) for at in range(frames)]
-            if moments[-1] + Fraction(4, 1000) >= end or start + 2 > end + Fraction(4, 1000):
+            if moments[-1] + TOLERANCE >= end or start + 2 > end + TOLERANCE:
                 break
-            shown = [max(n for n in clean if times[n] <= moment + Fraction(4, 1000)) for moment in moments]
+            shown = [max(n for n in clean if times[n] <= moment + TOLERANCE) for moment in moments]
             clips.append(shown)
             start += 2
     return clips
@@ -109,15 +112,14 @@ def expected(times: Sequence[Fraction], scenes: Sequence[int], frames: int) -> l
         (Fraction(30), 16),
         (Fraction(60), 16),
         (Fraction(24000, 1001), 17),
-        (Fraction(30), 17),
     ],
     ids=str,
 )
 def test_clips_show_the_frames_of_the_grid(tmp_path: Path, rate: Fraction, frames: int) -> None:
-    scenes = (0, round(4.4 * rate))
-    count = round(7.1 * rate)
+    scenes = (0, 4 * round(rate) + 3)  # with its margins just too short for a second clip
+    count = round(8.7 * rate)
     film = make_film(tmp_path / "film.mp4", frames=count, fps=rate, scenes=scenes, size=(192, 108))
-    folder, result = cut(tmp_path, film, ClipSettings(frames=frames))
+    folder, result = cut(tmp_path, film, ClipSettings(frames=frames, width=360, height=240))
     wanted = expected([number / rate for number in range(count + 1)], scenes, frames)
     assert len(wanted) == 3
     assert [barcodes(folder, clip) for clip in result.clips] == wanted
@@ -134,7 +136,7 @@ def test_a_variable_rate_with_pauses(tmp_path: Path, frames: int) -> None:
     for number in range(50, len(times)):
         times[number] += 1  # a held frame, no damage
     film = make_film(tmp_path / "film.mp4", frames=160, times=times[:-1], scenes=(0, 90))
-    folder, result = cut(tmp_path, film, ClipSettings(frames=frames))
+    folder, result = cut(tmp_path, film, ClipSettings(frames=frames, width=360, height=240))
     assert [barcodes(folder, clip) for clip in result.clips] == expected(times, (0, 90), frames)
     assert len(result.clips) >= 2
     assert not result.damage
@@ -201,13 +203,13 @@ def test_no_clip_reaches_into_a_dissolve(tmp_path: Path) -> None:
     one, two = (next(paint_pictures(1, (320, 180), scenes=scenes, barcode=False)) for scenes in ((0,), (-1, 0)))
 
     def paint(number: int, picture: Picture) -> None:
-        share = min(max((number - 60) / 24, 0), 1)
+        share = min(max((number - 46) / 24, 0), 1)
         picture[:] = (one * (1 - share) + two * share).astype(np.uint8)
 
     _, result = cut(tmp_path, make_film(tmp_path / "film.mp4", frames=150, barcode=False, paint=paint))
     assert [scene.opened_by for scene in result.scenes] == ["start", "dissolve"]
-    assert len(result.clips) == 2
-    assert not {number for clip in result.clips for number in clip.source_frames} & set(range(62, 83))
+    [clip] = result.clips  # frames 2 to 49 would be one if the dissolve began where it is half over
+    assert clip.source_frames[0] > 68
 
 
 def test_damage_is_a_scene_break_and_no_clip_touches_it(tmp_path: Path) -> None:
@@ -241,6 +243,7 @@ def test_tiny_films(tmp_path: Path, frames: int, size: tuple[int, int]) -> None:
     assert len(result.clips) == (frames > 52)
 
 
+@pytest.mark.slow
 def test_four_k(tmp_path: Path) -> None:
     film = make_film(
         tmp_path / "film.mp4", frames=22, fps=8, size=(3840, 2160), options={"preset": "ultrafast", "crf": "30"}

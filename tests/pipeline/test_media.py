@@ -79,9 +79,8 @@ def test_reading_stops_at_the_end_asked_for(tmp_path: Path) -> None:
     assert reader.decoded_frames < 60
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", ["h264.mp4", "h264.ts", "hevc.mp4"])
-def test_damage_in_the_middle_hides_nothing_and_spoils_nothing(tmp_path: Path, name: str, seed: int) -> None:
+def test_damage_in_the_middle_hides_nothing_and_spoils_nothing(tmp_path: Path, name: str) -> None:
     hevc = name.startswith("hevc")
     film = make_film(
         tmp_path / name,
@@ -89,7 +88,7 @@ def test_damage_in_the_middle_hides_nothing_and_spoils_nothing(tmp_path: Path, n
         codec="libx265" if hevc else "libx264",
         options={"x265-params": OPEN_GOP} if hevc else {"g": "24"},
     )
-    corrupt(film, 0.42, 0.52, seed)  # more than one packet: noise inside a single HEVC slice decodes, as nonsense
+    corrupt(film, 0.42, 0.52)  # more than one packet: noise inside a single HEVC slice decodes, as nonsense
     seen: list[tuple[list[tuple[int, float]], list[tuple[float, float, str]]]] = []
     for threads in (1, 4):
         with FilmReader(film, threads) as reader:
@@ -110,10 +109,10 @@ def test_sound_frames_around_damage_show_what_they_should(tmp_path: Path, name: 
     film = corrupt(make_film(tmp_path / name, frames=144, options={"g": "24"}), 0.42, 0.52)
     truth = list(paint_pictures(144, (320, 180)))
     with FilmReader(film) as reader:
-        for count, frame in enumerate(reader.frames(), start=1):
+        for frame in reader.frames():
             shown = frame.picture.to_ndarray(format="bgr24").astype(int)
             assert np.abs(shown - truth[round(frame.seconds * 24)]).mean() < 6
-    assert count > 90
+        assert reader.decoded_frames > 90
 
 
 def test_damage_at_the_very_start(tmp_path: Path) -> None:
@@ -154,12 +153,12 @@ def test_what_is_no_film_is_refused(tmp_path: Path) -> None:
         assert caught.value.record_id == name
 
 
-@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+@pytest.mark.parametrize("rotation", [0, 90])
 def test_keyframes_are_spread_and_upright(tmp_path: Path, rotation: int) -> None:
-    film = make_film(tmp_path / "film.mp4", frames=240, rotation=rotation, options={"g": "12", "sc_threshold": "0"})
+    film = make_film(tmp_path / "film.mp4", frames=120, rotation=rotation, options={"g": "12", "sc_threshold": "0"})
     pictures = list(keyframes(film, 5, rotation))
     assert {picture.shape for picture in pictures} == {(180, 320, 3)}
-    assert [read_barcode(picture) for picture in pictures] == [24, 72, 120, 168, 216]
+    assert [read_barcode(picture) for picture in pictures] == [12, 36, 60, 84, 108]
 
 
 def test_few_keyframes_come_once_each(tmp_path: Path) -> None:
@@ -170,7 +169,7 @@ def test_few_keyframes_come_once_each(tmp_path: Path) -> None:
 
 
 def clip_of(path: Path, frames: int = 16) -> Path:
-    write_clip(path, list(paint_pictures(frames, (720, 480))), Fraction(8), 17)
+    write_clip(path, list(paint_pictures(frames, (192, 128))), Fraction(8), 17)
     return path
 
 
@@ -210,6 +209,7 @@ def test_a_clip_is_plain(tmp_path: Path) -> None:
         assert (stream.codec_context.name, stream.codec_context.pix_fmt) == ("h264", "yuv420p")
     content = (tmp_path / "clip.mp4").read_bytes()
     assert content.index(b"moov") < content.index(b"mdat")
+    assert b"Lavf" not in content  # no version of the writer in the bytes
 
 
 def test_the_same_clip_is_the_same_bytes(tmp_path: Path) -> None:

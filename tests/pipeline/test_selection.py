@@ -168,11 +168,7 @@ def test_a_repeat_of_a_clip_that_lost_its_caption_takes_its_place() -> None:
 
 
 def film_folder(root: Path) -> FilmFolder:
-    """A film as a build leaves it, with a hash that no other clip has for every clip."""
-    folder = make_dataset(root, films=1).folders()[0]
-    rows = folder.read("looks", Looks)
-    folder.write("looks", [row.model_copy(update={"hashes": shot(index)}) for index, row in enumerate(rows)])
-    return folder
+    return make_dataset(root, films=1).folders()[0]
 
 
 def test_the_stage_writes_a_verdict_and_a_level_for_every_clip(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pipeline.shards import Index, read_index, write_shards
 from pipeline.store import Dataset
 from tests.made_dataset import EDGES, MODEL, make_dataset, scene_seconds
 
+ROOT = Path(__file__).parents[2]
 SMALL = ShardSettings(samples=3)
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None\n"
 """Start of a program for which torch is not installed: shards are written without it, and start seconds sooner."""
@@ -193,7 +194,8 @@ def test_the_same_input_gives_the_same_bytes_in_another_process_and_folder(datas
         "write_shards(make_dataset(pathlib.Path(sys.argv[1]), captioner=MODEL), ShardSettings(samples=3))"
     )
     other = Dataset(tmp_path / "elsewhere")
-    subprocess.run([sys.executable, "-c", code, str(other.root)], check=True, env=os.environ | {"PYTHONHASHSEED": "7"})
+    command = [sys.executable, "-c", code, str(other.root)]
+    subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": "7"})
     assert tars(dataset) == tars(other)
     assert read_index(dataset.root) == read_index(other.root)
 
@@ -262,7 +264,8 @@ def test_a_killed_run_leaves_no_half_written_shard_and_the_next_one_cleans_up(da
     )
     write_shards(dataset, ShardSettings(samples=100))
     before = tars(dataset)
-    with subprocess.Popen([sys.executable, "-c", code, str(dataset.root)], stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", code, str(dataset.root)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline()
         os.kill(process.pid, signal.SIGKILL)
     left = tars(dataset)

@@ -1,0 +1,93 @@
+"""What Prefect is trusted with: retrying the caption service, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.records import RecordError
+from pipeline.store import FilmFolder
+from tests.caption_server import Answer, CaptionServer, Request, good_answer
+from tests.painted_clips import make_cast, make_screened_film, stage_for
+
+pytestmark = pytest.mark.usefixtures("prefect")
+
+
+def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tmp_path: Path) -> None:
+    from prefect import flow
+
+    from flows.tasks import ask_captions
+
+    folder = make_screened_film(tmp_path, 6)
+    with CaptionServer(good_answer) as server:
+        stage = stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo", "Sosuke", "Lisa"), concurrency=1, attempts=1)
+
+        def down_after_four(request: Request) -> Answer:
+            if len(server.requests) > 4:
+                server.models_status = 503
+                return Answer(status=503)
+            return good_answer(request)
+
+        def comes_back(task: object, run: object, state: object) -> None:
+            if server.models_status == 503:
+                server.models_status, server.answer = 200, good_answer
+
+        server.answer = down_after_four
+        patient = ask_captions.with_options(retry_delay_seconds=0, on_running=[comes_back])
+
+        @flow(persist_result=False)
+        def asking() -> None:
+            patient(stage, folder.path, 0, stage.waiting(folder))
+
+        assert asking(return_state=True).is_completed()
+        answered = [request for request in server.requests if request.kind in ("who", "what")]
+        assert len(answered) - 12 in (1, 2), "only what went unanswered is asked twice"
+    assert stage.waiting(folder) == []
+
+
+def test_any_other_failure_is_tried_once(tmp_path: Path) -> None:
+    from prefect import flow
+
+    from flows.tasks import run_step
+
+    tries = []
+
+    def fail(progress: object) -> bool:
+        tries.append(1)
+        raise RecordError("film", "cannot be used")
+
+    @flow(persist_result=False)
+    def failing() -> None:
+        run_step("film", "stage", fail)
+
+    state = failing(return_state=True)
+    assert state.is_failed()
+    assert len(tries) == 1
+
+
+def test_new_replies_are_collected_though_the_table_was_made(tmp_path: Path) -> None:
+    """A request that failed leaves its clip without a caption; when it is answered later, the table takes it up."""
+    from prefect import flow
+
+    from flows.dataset import ask_in_batches
+    from flows.tasks import run_stage
+    from pipeline.records import Caption
+
+    folder = make_screened_film(tmp_path, 8)
+
+    def refuse_one(request: Request) -> Answer:
+        return Answer(status=400) if request.number == 3 else good_answer(request)
+
+    @flow(persist_result=False)
+    def captioning() -> None:
+        ask_in_batches(stage, FilmFolder(folder.path), 3)
+        run_stage(stage, folder.path)
+
+    with CaptionServer(refuse_one) as server:
+        stage = stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo", "Sosuke", "Lisa"))
+        captioning()
+        assert [row.fault is not None for row in folder.read("captions", Caption)].count(True) == 1
+        server.answer = good_answer
+        captioning()
+        assert all(row.fault is None for row in folder.read("captions", Caption))

@@ -1,0 +1,165 @@
+"""The data card: true counts, loadable by Hugging Face, and proof against what films and characters are called."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from datasets import Video, load_dataset
+
+from pipeline.card import licence_id, plain_line, write_card
+from pipeline.config import CardSettings, Config
+from pipeline.records import RecordError
+from pipeline.shards import write_shards
+from pipeline.store import Dataset
+from tests.made_dataset import CAST, MODEL, make_dataset
+
+HOSTILE = "a | b\n# [x](http://evil.example) <script>alert(1)</script> `rm` \u202eko.mkv"
+
+
+def published(root: Path, **options: Any) -> tuple[Dataset, Config]:
+    dataset = make_dataset(root, **options)
+    config = Config.model_validate(dataset.record.config)
+    write_shards(dataset, config.shards)
+    return dataset, config
+
+
+def front_matter(text: str) -> dict[str, Any]:
+    head: dict[str, Any] = yaml.safe_load(text.split("---\n")[1])
+    return head
+
+
+def table(text: str, first_heading: str) -> dict[str, list[str]]:
+    """The rows of the Markdown table whose head begins so, by their first cell."""
+    rows = text[text.index(f"| {first_heading} |") :].split("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+    return {row[0]: row[1:] for row in cells}
+
+
+def test_the_counts_are_those_of_the_data_set(tmp_path: Path) -> None:
+    dataset, config = published(tmp_path, captioner=MODEL)
+    text = write_card(dataset, config.card).read_text(encoding="utf-8")
+
+    counts = {name: int(cells[0]) for name, cells in table(text, "Clips").items()}
+    assert counts == {"cut": 20, "kept": 15, "dropped: dark": 2, "dropped: text": 2, "dropped: near-duplicate": 1}
+    films = table(text, "Film")
+    assert films["Kiki's Café (1989).mkv"][-3:] == ["5", "10", "8"]
+    assert films["海の話.mp4"][-3:] == ["5", "10", "7"]
+    splits = {name: int(cells[0]) for name, cells in table(text, "Split").items()}
+    assert sum(splits.values()) == 15
+    assert set(splits) == {"train", "val"}
+    levels = {level: int(cells[-1]) for level, cells in table(text, "Motion level").items()}
+    assert sum(levels.values()) == 15
+    assert set(table(text, "Character")) == set(CAST)
+
+
+def test_it_names_what_made_the_data_set(tmp_path: Path) -> None:
+    dataset, config = published(tmp_path, captioner=MODEL)
+    text = write_card(dataset, config.card).read_text(encoding="utf-8")
+
+    for fact in ("PySceneDetect 0.7.2", "DIS", MODEL, "who 1, what 1", "webdataset 1.0.2", "level edges: published"):
+        assert fact in text
+    assert "rules" not in text.split("## The format")[0]
+
+
+def test_captions_made_by_rules_are_announced_loudly(tmp_path: Path) -> None:
+    dataset, config = published(tmp_path, captioner="rules")
+    text = write_card(dataset, config.card).read_text(encoding="utf-8")
+
+    assert "**The captions in this data set are made by rules, not by a language model.**" in text.split("##")[0]
+    assert "rule-captions" in front_matter(text)["tags"]
+
+
+def test_hugging_face_loads_the_splits_that_the_card_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    dataset, config = published(tmp_path / "set", captioner=MODEL)
+    write_card(dataset, config.card)
+
+    seen = 0
+    for split in ("train", "val"):
+        samples = load_dataset(str(dataset.root), split=split, streaming=True).cast_column("mp4", Video(decode=False))
+        for sample in samples:
+            assert sample["json"]["split"] == split
+            seen += 1
+    assert seen == 15
+
+
+def test_a_split_without_samples_is_not_named(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path)
+    write_shards(dataset, Config().shards.model_copy(update={"val_share": 0.0}))
+    head = front_matter(write_card(dataset, CardSettings()).read_text(encoding="utf-8"))
+
+    assert [part["split"] for part in head["configs"][0]["data_files"]] == ["train"]
+
+
+def test_it_says_so_when_the_builder_states_no_licence(tmp_path: Path) -> None:
+    dataset, _ = published(tmp_path)
+    text = write_card(dataset, CardSettings()).read_text(encoding="utf-8")
+
+    assert front_matter(text)["license"] == "unknown"
+    assert "| Licence of the films | **not stated by the builder** |" in text
+    assert "assume that you may not use" in text
+
+
+def test_a_rerun_keeps_the_builders_words_and_every_byte(tmp_path: Path) -> None:
+    dataset, _ = published(tmp_path)
+    card = CardSettings(title="Sea", licence="CC BY 3.0", provenance="https://example.org", notes="## Mine\n\n* so.")
+    first = write_card(dataset, card).read_bytes()
+
+    assert write_card(dataset, card).read_bytes() == first
+    text = first.decode()
+    assert front_matter(text)["license"] == "cc-by-3.0"
+    assert "## Mine\n\n* so." in text
+    assert str(tmp_path) not in text
+    assert text.endswith("\n")
+
+
+def test_hostile_names_break_neither_markdown_nor_yaml(tmp_path: Path) -> None:
+    dataset, _ = published(tmp_path, names=(HOSTILE, 'quote " back \\ colon: - #'))
+    card = CardSettings(title=HOSTILE, licence='My "own": {terms}\n---')
+    text = write_card(dataset, card).read_text(encoding="utf-8")
+
+    body = text.split("---\n", 2)[2]
+    assert "<script>" not in body
+    assert not re.search(r"(?<!\\)\]\(http", body)
+    assert "\u202e" not in text
+    assert not re.search(r"^# \[x\]", text, re.M)
+    head = front_matter(text)
+    assert head["license"] == "other"
+    assert head["license_name"] == 'My "own": {terms} ---'
+    assert head["pretty_name"].startswith("a | b # [x]")
+    assert [len(cells) for cells in table(text, "Film").values()] == [6, 6, 6]
+
+
+def test_an_unfinished_data_set_has_a_card_too(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, films=1)
+    folder = dataset.folders()[0]
+    for name in ("captions.json", "captions.parquet", "verdicts.parquet"):
+        (folder.path / name).unlink()
+    text = write_card(dataset, CardSettings()).read_text(encoding="utf-8")
+
+    assert table(text, "Clips") == {"cut": ["10"], "kept": ["0"], "not judged yet": ["10"]}
+
+
+def test_a_film_that_was_given_up_counts_no_clips(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path)
+    dataset.folders()[0].save_failure(RecordError("film", "the decoder crashed"))
+    text = write_card(dataset, CardSettings()).read_text(encoding="utf-8")
+
+    assert table(text, "Film")["Kiki's Café (1989).mkv"][-3:] == ["0", "0", "0"]
+    assert table(text, "Clips")["cut"] == ["10"]
+
+
+@pytest.mark.parametrize(
+    ("written", "known"),
+    [("CC BY 3.0", "cc-by-3.0"), ("cc_by-sa 4.0", "cc-by-sa-4.0"), (" MIT ", "mit"), ("all mine", None), ("", None)],
+)
+def test_licences_that_hugging_face_knows(written: str, known: str | None) -> None:
+    assert licence_id(written) == known
+
+
+def test_plain_line_has_no_breaks_and_no_reversed_writing() -> None:
+    assert plain_line("a\r\n b\x00\u2028c\u202e\u2066d ポン\t太") == "a b cd ポン 太"

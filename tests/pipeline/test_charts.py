@@ -1,0 +1,67 @@
+"""The charts' geometry: every scene and clip is counted, and rectangles lie where the numbers say."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pipeline.charts import HEIGHT, WIDTH, clock, scene_chart, scope_chart, strip_path, time_ticks
+
+
+def test_every_scene_is_in_one_bin() -> None:
+    chart = scene_chart([0.2, 0.5, 0.99, 1.0, 3.9, 4.0, 300.0])
+    counts = [int(label.text) for label in chart.counts]
+    assert counts == [1, 2, 1, 0, 1, 1, 0, 0, 0, 0, 0, 1]
+    assert chart.bars[-1].x + chart.bars[-1].width <= WIDTH
+    assert chart.bars[1].height == 2 * chart.bars[0].height
+    assert chart.bars[-1].title == "scenes of 32 s and more: 1"
+
+
+def test_the_empty_tail_of_scene_lengths_is_left_out() -> None:
+    assert [tick.text for tick in scene_chart([0.7, 1.5]).ticks] == ["0", "0.5", "1"]
+    assert scene_chart([]).bars == ()
+
+
+def test_scopes_stand_between_their_edges() -> None:
+    edges = (1.5, 6.25, 12.5, 27.5)
+    chart = scope_chart(kept=[0.0, 3.0, 3.0], others=[3.0, 20.0], edges=edges)
+
+    tall = max(chart.kept, key=lambda bar: bar.height)
+    assert chart.edges[0].x < tall.x < chart.edges[1].x
+    on_top = max(chart.others, key=lambda bar: bar.height)
+    moved = [bar for bar in chart.others if bar.height]
+    assert [chart.edges[2].x < bar.x < chart.edges[3].x for bar in moved] == [False, True]
+    assert moved[0].y + moved[0].height == pytest.approx(tall.y, abs=0.02), "the others stand on the kept ones"
+    assert on_top.y >= 0
+    assert chart.kept[0].height > 0, "a still clip counts in the first bin"
+    assert chart.most == 3
+    assert [label.text for label in chart.edges] == ["1.5", "6.25", "12.5", "27.5"]
+    assert all(0 <= tick.x <= WIDTH for tick in chart.ticks)
+    assert all(bar.y + bar.height <= HEIGHT for bar in chart.kept)
+
+
+def test_scopes_beyond_every_scale_still_fit() -> None:
+    chart = scope_chart(kept=[4000.0, 0.0001], others=[], edges=())
+    assert sum(bar.height > 0 for bar in chart.kept) == 2
+    assert max(bar.x + bar.width for bar in chart.kept) <= WIDTH + 0.01
+
+
+def test_touching_spans_become_one_rectangle() -> None:
+    path = strip_path([(0.0, 2.0), (2.0, 4.0), (5.5, 6.0)])
+    assert path == "M0 0h4v1h-4zM5.5 0h0.5v1h-0.5z"
+
+
+def test_ticks_are_few_round_and_inside() -> None:
+    for seconds in (0.5, 7.0, 125.0, 596.5, 7200.0, 36000.0):
+        ticks = time_ticks(seconds)
+        assert 1 <= len(ticks) <= 7
+        assert ticks[0].x == 0
+        assert all(tick.x <= 100 for tick in ticks)
+    assert [tick.text for tick in time_ticks(125.0)] == ["0:00", "0:30", "1:00", "1:30", "2:00"]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3725.2, "1:02:05"), (36000, "10:00:00")])
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+    assert re.fullmatch(r"(\d+:)?\d?\d:\d\d", text)
