@@ -147,8 +147,8 @@ def verify(dataset: DatasetFolder) -> None:
 @app.command()
 def report(dataset: DatasetFolder) -> None:
     """Write the data card and the report again from what the data set holds, and print where they are."""
-    from pipeline.card import write_card
-    from pipeline.report import write_report
+    from pipeline.pages.card import write_card
+    from pipeline.pages.report import write_report
     from pipeline.store import Dataset, StoreError
 
     folder = Dataset(dataset)

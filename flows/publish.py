@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import card, report, selection, shards
+from pipeline import selection, shards
 from pipeline.config import Config
 from pipeline.levels import level_values
+from pipeline.pages import card, report
 from pipeline.records import Caption, Motion, Verdict
 from pipeline.stage import Progress
 from pipeline.store import Dataset, DatasetRecord, FilmFolder, StoreError, fingerprint, write_json

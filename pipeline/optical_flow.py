@@ -96,7 +96,7 @@ def _scale(settings: MotionSettings) -> float:
 SMOOTHING = 1.5
 """Sigma of the blur before everything, pixels: removes grain, and the aliasing that biases sub-pixel steps."""
 DARK_LUMA, SAME_LIGHT = 8, 0.01
-"""Light is compared where there is any, and a difference of a hundredth is none."""
+"""Light is compared where there is any, and a difference of a hundredth is none. From black nothing can move."""
 WINDOW = 13
 """Side of the Lucas-Kanade window, in blocks of 2x2 pixels: its answer is smooth, so a coarser grid holds it."""
 FLATNESS = 0.5
@@ -154,12 +154,12 @@ class _Picture:
         own, others = self.smooth_HW[::4, ::4], other.smooth_HW[::4, ::4]
         lit = others > DARK_LUMA
         gain = float(np.median(own[lit] / others[lit])) if lit.any() else 1.0
-        return self if abs(gain - 1) < SAME_LIGHT or gain == 0 else _Picture(self.smooth_HW / np.float32(gain))
+        return self if gain == 0 or abs(gain - 1) < SAME_LIGHT else _Picture(self.smooth_HW / np.float32(gain))
 
 
 def _corrected(search: cv2.DISOpticalFlow, before: _Picture, after: _Picture) -> Vectors:
     """`vectors_HW2` in pixels of the working size."""
-    if np.array_equal(before.rounded_HW, after.rounded_HW):
+    if np.array_equal(before.rounded_HW, after.rounded_HW) or before.rounded_HW.max() <= DARK_LUMA:
         return np.zeros((*before.rounded_HW.shape, 2), np.float32)
     after = after.in_the_light_of(before)
     found_HW2 = search.calc(before.rounded_HW, after.rounded_HW, None)  # type: ignore[call-overload] # no first guess

@@ -19,15 +19,16 @@ os.environ.pop("PREFECT_PROFILE", None)
 @pytest.fixture(scope="session")
 def prefect() -> Iterator[None]:
     """A real Prefect server for flows run in this process; without the heartbeat that adds a second to every flow."""
-    import flows  # noqa: F401 - sets the telemetry switches first
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
+
+    import flows  # noqa: F401 - sets the telemetry switches first
 
     with prefect_test_harness(server_startup_timeout=90), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield
 
 
-@pytest.fixture()
+@pytest.fixture
 def empty_folder(tmp_path: Path) -> Path:
     """Where a test builds its data set."""
     return tmp_path / "data"

@@ -28,7 +28,7 @@ def animegamer(*arguments: object, **options: object) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 
-@pytest.fixture()
+@pytest.fixture
 def settings(tmp_path: Path) -> Path:
     path = tmp_path / "small.toml"
     path.write_text(SMALL)
@@ -80,7 +80,7 @@ def test_nothing_usable_is_exit_code_1(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow()
+@pytest.mark.slow
 def test_hostile_names_and_bad_films_beside_good_ones(tmp_path: Path, settings: Path) -> None:
     """One build over every kind of bad input: the good ones are published, each bad one is named, nothing escapes."""
     films = tmp_path / "films"
@@ -118,12 +118,15 @@ def test_hostile_names_and_bad_films_beside_good_ones(tmp_path: Path, settings: 
     assert again.returncode == 0
 
 
-@pytest.mark.slow()
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_interrupting_stops_clean_and_the_next_run_finishes(tmp_path: Path, settings: Path, stop: signal.Signals) -> None:
+def test_interrupting_stops_clean_and_the_next_run_finishes(
+    tmp_path: Path, settings: Path, stop: signal.Signals
+) -> None:
     film = make_film(tmp_path / "long.mp4", frames=6000, size=(640, 360), options={"preset": "ultrafast"})
     command = [sys.executable, "-m", "flows.cli", "build", str(film), "--out", str(tmp_path / "data")]
-    process = subprocess.Popen([*command, "--config", str(settings)], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    command += ["--config", str(settings)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     clips = tmp_path / "data" / "films"
     while not list(clips.glob("*/clips/*.mp4")):
         assert process.poll() is None, "the build ended before it could be interrupted"
@@ -141,7 +144,7 @@ def test_interrupting_stops_clean_and_the_next_run_finishes(tmp_path: Path, sett
     assert leftovers == []
 
 
-@pytest.mark.slow()
+@pytest.mark.slow
 def test_calibrate_changes_the_levels_without_measuring_again(tmp_path: Path, settings: Path) -> None:
     film = make_film(tmp_path / "film.mp4", frames=480, scenes=[0, 100, 220, 330])
     build = ("build", film, "--out", tmp_path / "data", "--config", settings)

@@ -21,7 +21,8 @@ def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tm
 
     folder = make_screened_film(tmp_path, 6)
     with CaptionServer(good_answer) as server:
-        stage = stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo", "Sosuke", "Lisa"), concurrency=1, attempts=1)
+        cast = make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
+        stage = stage_for(server.address, cast, concurrency=1)
 
         def down_after_four(request: Request) -> Answer:
             if len(server.requests) > 4:

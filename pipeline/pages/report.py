@@ -20,13 +20,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.charts import clock, scene_chart, scope_chart
-from pipeline.contact_sheet import character_numbers, reason_numbers, sheet_data, thumbnails
-from pipeline.ledger import fate_colours, film_strip, ledger, many, share
-from pipeline.method import made_with, software
+from pipeline.pages.charts import clock, scene_chart, scope_chart
+from pipeline.pages.contact_sheet import character_numbers, reason_numbers, sheet_data, thumbnails
+from pipeline.pages.ledger import fate_colours, film_strip, ledger, many, share
+from pipeline.pages.method import made_with, software
+from pipeline.pages.summary import Summary, count_reasons, level_rows, summarise
 from pipeline.stage import Progress, silent
 from pipeline.store import Dataset, replacing
-from pipeline.summary import Summary, count_reasons, level_rows, summarise
 
 VERSION = 1
 """Raised by hand whenever the same data set would give another page."""
@@ -52,7 +52,10 @@ def write_report(dataset: Dataset, progress: Progress = silent) -> Path:
     summary = summarise(dataset)
     threads = summary.config.run.threads or os.cpu_count() or 1
     environment = Environment(
-        loader=PackageLoader("pipeline", "."), undefined=StrictUndefined, autoescape=True, keep_trailing_newline=True
+        loader=PackageLoader("pipeline.pages", "."),
+        undefined=StrictUndefined,
+        autoescape=True,
+        keep_trailing_newline=True,
     )
     page = environment.get_template("report.html.j2").render(
         **_assets(),
@@ -70,7 +73,7 @@ def _assets() -> dict[str, str]:
     """Style and script with their hashes, by which the page's policy knows them."""
     assets: dict[str, str] = {}
     for kind in ("css", "js"):
-        text = (files("pipeline") / f"report.{kind}").read_text(encoding="utf-8")
+        text = (files("pipeline.pages") / f"report.{kind}").read_text(encoding="utf-8")
         assets[kind] = Markup(text)
         assets[f"{kind}_hash"] = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return assets

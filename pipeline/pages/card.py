@@ -19,11 +19,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pipeline.charts import clock
 from pipeline.config import CardSettings
-from pipeline.method import made_with, software
+from pipeline.pages.charts import clock
+from pipeline.pages.method import made_with, software
+from pipeline.pages.summary import SeenFilm, Summary, count_reasons, level_rows, summarise
 from pipeline.store import Dataset, replacing
-from pipeline.summary import SeenFilm, Summary, count_reasons, level_rows, summarise
 
 VERSION = 1
 """Raised by hand whenever the same data set would give another card."""
@@ -50,7 +50,7 @@ def write_card(dataset: Dataset, card: CardSettings) -> Path:
     """
     summary = summarise(dataset)
     environment = Environment(
-        loader=PackageLoader("pipeline", "."),
+        loader=PackageLoader("pipeline.pages", "."),
         undefined=StrictUndefined,
         finalize=_escaped,
         trim_blocks=True,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.account import PAST_END, Fate, Span, totals
-from pipeline.charts import clock, strip_path, time_ticks
-from pipeline.contact_sheet import reason_numbers
-from pipeline.summary import SeenFilm, Summary
+from pipeline.pages.charts import clock, strip_path, time_ticks
+from pipeline.pages.contact_sheet import reason_numbers
+from pipeline.pages.summary import SeenFilm, Summary
 
 MOST_FILMS_IN_TABLE = 4
 """More films than these share one column."""

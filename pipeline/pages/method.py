@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from pipeline.config import CaptionSettings, MotionSettings
+from pipeline.pages.summary import Summary
 from pipeline.store import DatasetRecord
-from pipeline.summary import Summary
 from prompts.template import load_prompt
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pipeline.charts import HEIGHT, WIDTH, clock, scene_chart, scope_chart, strip_path, time_ticks
+from pipeline.pages.charts import HEIGHT, WIDTH, clock, scene_chart, scope_chart, strip_path, time_ticks
 
 
 def test_every_scene_is_in_one_bin() -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import cv2
 
 from pipeline.media import first_frame
+from pipeline.pages.summary import SeenClip, Summary
 from pipeline.records import Caption, RecordError
 from pipeline.stage import Progress
 from pipeline.store import Dataset
-from pipeline.summary import SeenClip, Summary
 from prompts.tags import TAGS, instruction
 
 PICTURE_WIDTH = 168

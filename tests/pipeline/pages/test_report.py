@@ -19,11 +19,11 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from pipeline.account import totals
+from pipeline.pages.report import write_report
+from pipeline.pages.summary import summarise
 from pipeline.records import Caption, RecordError
-from pipeline.report import write_report
 from pipeline.shards import write_shards
 from pipeline.store import Dataset
-from pipeline.summary import summarise
 from tests.made_dataset import CAST, MODEL, make_dataset
 
 FLAGS = (

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from datasets import Video, load_dataset
 
-from pipeline.card import licence_id, plain_line, write_card
 from pipeline.config import CardSettings, Config
+from pipeline.pages.card import licence_id, plain_line, write_card
 from pipeline.records import RecordError
 from pipeline.shards import write_shards
 from pipeline.store import Dataset
