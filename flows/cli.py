@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from flows.request import BuildRequest, Until
+from flows.terminal import console, say
 from pipeline.config import Config, ConfigError, as_toml, checked, load_config
 
 app = typer.Typer(
@@ -19,7 +19,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Anime films to WebDataset shards: crop, cut, measure, caption, select, publish.",
 )
-console = Console(stderr=True)
 
 
 class Captioner(StrEnum):
@@ -40,7 +39,7 @@ DatasetFolder = Annotated[Path, typer.Argument(metavar="DATASET", help="A folder
 
 
 def _fail(message: str) -> typer.Exit:
-    console.print(f"animegamer: {message}", style="red", markup=False, highlight=False)
+    say(f"animegamer: {message}", "red")
     return typer.Exit(1)
 
 
@@ -103,12 +102,12 @@ def _build(request: BuildRequest) -> int:
     try:
         plan = make_plan(request)
         for notice in plan.notices:
-            console.print(notice, markup=False, highlight=False)
+            say(notice)
         if not plan.films:
-            return print_summary(plan, console)
+            return print_summary(plan)
         if is_settled(plan) and (not plan.publish or is_published(plan.dataset, plan.config)):
-            console.print("nothing to do: every stage is up to date")
-            return print_summary(plan, console)
+            say("nothing to do: every stage is up to date")
+            return print_summary(plan)
     except (ConfigError, CastError, StoreError) as error:
         raise _fail(str(error)) from error
     from flows.dataset import build_dataset  # Prefect takes seconds to import: only when there is work
@@ -117,9 +116,9 @@ def _build(request: BuildRequest) -> int:
         with Bars(console).watching():
             state = build_dataset(request, return_state=True)
     except KeyboardInterrupt:
-        console.print("stopped; what is finished is kept, the same command goes on from here", style="yellow")
+        say("stopped; what is finished is kept, the same command goes on from here", "yellow")
         return 130
-    return print_summary(plan, console, None if state.is_completed() else state.message)
+    return print_summary(plan, None if state.is_completed() else state.message)
 
 
 @app.command()
@@ -139,8 +138,8 @@ def verify(dataset: DatasetFolder) -> None:
     except StoreError as error:
         raise _fail(str(error)) from error
     for fault in faults:
-        console.print(f"fault  {fault}", style="red", markup=False, highlight=False)
-    console.print(f"{len(faults)} faults" if faults else "verified: no fault", highlight=False)
+        say(f"fault  {fault}", "red")
+    say(f"{len(faults)} faults" if faults else "verified: no fault")
     raise typer.Exit(1 if faults else 0)
 
 

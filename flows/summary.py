@@ -4,50 +4,53 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from flows.publish import finished
 from flows.stages import Plan
+from flows.terminal import console, printable, say
 from pipeline.records import Clip, Scene, Verdict
 from pipeline.store import FilmFolder
 
 
-def print_summary(plan: Plan, console: Console, trouble: str | None = None) -> int:
-    """Print the summary of a build and return its exit code: 0 all good, 1 nothing built, 2 built with failures."""
+def print_summary(plan: Plan, trouble: str | None = None) -> int:
+    """Print the summary of a build and return its exit code: 0 all good, 1 nothing built, 2 built with failures.
+
+    Args:
+        plan: what was to be done.
+        trouble: what the flow says if it failed; told when no film explains it.
+    """
     folders = [plan.dataset.folder(film_id) for film_id in plan.films.values()]
     table = Table("film", "length", "scenes", "clips", "kept", "dropped", box=None, pad_edge=False, header_style="bold")
     for folder in folders:
-        table.add_row(*_row(folder))
+        table.add_row(*(escape(printable(cell)) for cell in _row(folder)))
     if folders:
         console.print(table)
     failures = [(refusal.record_id, refusal.reason) for refusal in plan.refused]
     failures += [(folder.film.name, folder.failure.reason) for folder in folders if folder.failure]
     for name, reason in failures:
-        console.print(f"failed  {name}: {reason}", style="red", markup=False, highlight=False)
+        say(f"failed  {name}: {reason}", "red")
     if trouble and not failures:
-        console.print(f"failed  {trouble}", style="red", markup=False, highlight=False)
+        say(f"failed  {trouble}", "red")
+        return 1
     if plan.publish and finished(plan.dataset):
-        root = plan.dataset.root
-        console.print(
-            f"shards  {root / 'shards'}\ncard    {root / 'README.md'}\nreport  {root / 'report.html'}", markup=False
-        )
-    built = sum(folder.failure is None for folder in folders)
-    if trouble or failures:
-        return 2 if built and not (trouble and not failures) else 1
-    return 0 if built else 1
+        for what, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
+            say(f"{what:<7} {plan.dataset.root / name}")
+    built = any(folder.failure is None for folder in folders)
+    return 1 if not built else 2 if failures else 0
 
 
 def _row(folder: FilmFolder) -> tuple[str, ...]:
-    film = folder.film
-    scenes = len(folder.read("scenes", Scene)) if folder.stage_record("cut") else "-"
-    clips = len(folder.read("clips", Clip)) if folder.stage_record("cut") else "-"
-    kept: int | str = "-"
-    dropped = ""
-    if folder.table_path("verdicts").exists() and not folder.failure:
-        verdicts = folder.read("verdicts", Verdict)
-        kept = sum(verdict.keep for verdict in verdicts)
-        reasons = Counter(verdict.reasons[0] for verdict in verdicts if verdict.reasons)
-        dropped = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-    minutes, seconds = divmod(round(film.duration_seconds), 60)
-    return film.name, f"{minutes}:{seconds:02d}", str(scenes), str(clips), str(kept), dropped
+    """Name, length, scenes, clips, kept, and the first reason of each dropped clip; a dash for what is not known."""
+    minutes, seconds = divmod(round(folder.film.duration_seconds), 60)
+    head = folder.film.name, f"{minutes}:{seconds:02d}"
+    if not folder.stage_record("cut"):
+        return *head, "-", "-", "-", ""
+    cut = str(len(folder.read("scenes", Scene))), str(len(folder.read("clips", Clip)))
+    if folder.failure or not folder.table_path("verdicts").exists():
+        return *head, *cut, "-", ""
+    verdicts = folder.read("verdicts", Verdict)
+    reasons = Counter(verdict.reasons[0] for verdict in verdicts if verdict.reasons)
+    dropped = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    return *head, *cut, str(sum(verdict.keep for verdict in verdicts)), dropped

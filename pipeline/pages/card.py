@@ -23,6 +23,7 @@ from pipeline.config import CardSettings
 from pipeline.pages.charts import clock
 from pipeline.pages.method import made_with, software
 from pipeline.pages.summary import SeenFilm, Summary, count_reasons, level_rows, summarise
+from pipeline.samples import hub_features
 from pipeline.store import Dataset, replacing
 
 VERSION = 1
@@ -142,6 +143,7 @@ def _front_matter(summary: Summary, card: CardSettings) -> dict[str, Any]:
         head["license_name"] = card.licence
     if files:
         head["configs"] = [{"config_name": "default", "data_files": files}]
+        head["dataset_info"] = {"config_name": "default", "features": hub_features()}
     return head
 
 

@@ -143,6 +143,19 @@ def test_the_scope_is_one_mean_over_the_pixels_that_move() -> None:
     assert measure_frames([frames_THW], Pushes(first, second), 0.2)[0].scope_px == pytest.approx(3)
 
 
+def test_a_held_drawing_and_stray_vectors_are_no_motion_whatever_a_network_answers() -> None:
+    pushed = np.ones((1, 100, 200, 2), np.float32)
+    drawing_HW = np.random.default_rng(0).integers(0, 250, (100, 200), dtype=np.uint8)
+    coded_again = drawing_HW.copy()
+    coded_again[::9] += 2
+    assert measure_frames([np.stack([drawing_HW, coded_again])], Pushes(pushed), 0.2)[0].scope_px == 0
+    stray = np.zeros_like(pushed)
+    stray[0, 50, 70:72] = 30
+    assert measure_frames([np.stack([drawing_HW, drawing_HW[::-1]])], Pushes(stray), 0.2)[0].scope_px == 0
+    stray[0, 50, 72] = 30
+    assert measure_frames([np.stack([drawing_HW, drawing_HW[::-1]])], Pushes(stray), 0.2)[0].scope_px > 30
+
+
 def test_a_camera_needs_most_of_the_picture() -> None:
     drawing_HW = cv2.cvtColor(view(textured()), cv2.COLOR_BGR2GRAY)[::2, ::2]
     vectors_HW2 = np.zeros((*drawing_HW.shape, 2), np.float32)

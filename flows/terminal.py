@@ -1,0 +1,17 @@
+"""What the commands say to a person, on standard error: plain, whole lines, whatever a film is called."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+console = Console(stderr=True)
+
+
+def say(text: str, style: str | None = None) -> None:
+    """Print text as it is: no markup is read in it, no path is wrapped, no control character reaches the terminal."""
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """The text with control characters, which could move the cursor or recolour the terminal, made visible."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
