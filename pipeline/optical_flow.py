@@ -117,8 +117,8 @@ class DenseInverseSearch:
     in_threads = True
 
     def __init__(self, scale: float) -> None:
-        # DIS cuts its work into as many stripes as OpenCV has threads, and other stripes give other vectors. Clips
-        # run side by side instead. The setting holds for the process: resetting it would race with other films.
+        # Clips run side by side, so OpenCV's own threads would only get in each other's way. The setting holds for
+        # the process and is left so: taking it back would race with other films. The vectors are the same either way.
         cv2.setNumThreads(1)
         self.scale = scale
 

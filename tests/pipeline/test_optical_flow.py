@@ -50,15 +50,6 @@ def test_dis_sees_no_motion_in_grain() -> None:
     assert not first_step(np.clip(still + grain, 0, 255).astype(np.uint8)).any()
 
 
-def test_opencvs_threads_change_no_bit() -> None:
-    walking = walk(shaded(), 7, frames=2)
-    found = []
-    for threads in (1, 4):
-        cv2.setNumThreads(threads)
-        found.append(first_step(walking))
-    assert np.array_equal(*found)
-
-
 def test_the_name_tells_model_weights_and_scale(tmp_path: Path) -> None:
     checkpoint = tmp_path / "memflow.ckpt"
     checkpoint.write_bytes(b"weights")
