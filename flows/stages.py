@@ -23,8 +23,7 @@ from pipeline.crop import FindCrop
 from pipeline.cut import Cut
 from pipeline.levels import PUBLISHED_EDGES
 from pipeline.looks import MeasureLooks
-from pipeline.motion import MeasureMotion
-from pipeline.optical_flow import flow_model_of
+from pipeline.motion import MeasureMotion, flow_model_of
 from pipeline.probe import probe
 from pipeline.records import Failure, Film, RecordError, make_film_id
 from pipeline.selection import Screen

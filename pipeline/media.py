@@ -261,8 +261,10 @@ def write_clip(path: Path, pictures: Iterable[VideoFrame | Picture], fps: Fracti
         crf: x264's quality, lower is better.
     """
     # No B-frames: presentation and decoding order agree, so no reader needs an edit list to count frames right.
-    # ultrafast: half the time of superfast for a sixth more bytes at the same quality, and quicker to read ever after.
-    options = {"preset": "ultrafast", "crf": str(crf), "bf": "0", "sc_threshold": "0", "flags": "+cgop+bitexact"}
+    # ultrafast with quarter-pixel search: two thirds of superfast's time, as small and as good at the same crf, and read
+    # in a third of its time ever after. Without the search a slow pan is coded as noise, and measured 10 % too fast.
+    options = {"preset": "ultrafast", "subq": "2", "crf": str(crf), "bf": "0", "sc_threshold": "0"}
+    options["flags"] = "+cgop+bitexact"
     container_options = {"movflags": "+faststart", "fflags": "+bitexact"}
     with av.open(f"file:{path.absolute()}", "w", format="mp4", container_options=container_options) as container:
         stream = container.add_stream("libx264", rate=fps, options=options)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pipeline.config import MotionSettings
 from pipeline.media import read_clip, read_clip_gray
-from pipeline.optical_flow import Frames, OpticalFlow, Vectors, flow_model_of, identify, open_optical_flow, scaled
+from pipeline.optical_flow import DenseInverseSearch, Frames, OpticalFlow, Vectors, scaled
 from pipeline.records import Clip, Motion, RecordError
 from pipeline.stage import Outcome, Progress, attempt_batches
 from pipeline.store import FilmFolder
@@ -71,6 +71,49 @@ class MeasureMotion:
             progress=progress,
         )
         return Outcome({"motion": rows}, failures)
+
+
+def identify(settings: MotionSettings) -> dict[str, Any]:
+    """The ingredients of a measurement: model, weights, version and scale; two equal ones give equal vectors.
+
+    Raises:
+        ConfigError: the model is unknown, has no weights, or needs an extra that is not installed.
+    """
+    if settings.model == "dis":
+        return {"model": "dis", "scale": _scale(settings)}
+    from pipeline.optical_flow_network import identify_network
+
+    return {**identify_network(settings.model, settings.checkpoint), "scale": _scale(settings)}
+
+
+def flow_model_of(settings: MotionSettings) -> str:
+    """The name under which records and the data set know the measurement, such as `dis@0.5` or `memflow:1a2b3c4d@1`.
+
+    Raises:
+        ConfigError: as `identify`.
+    """
+    found = identify(settings)
+    weights = f":{found['weights'][:8]}" if "weights" in found else ""
+    return f"{settings.model}{weights}@{_scale(settings):g}"
+
+
+def open_optical_flow(settings: MotionSettings) -> OpticalFlow:
+    """The back end that the settings name, with its weights loaded.
+
+    Raises:
+        ConfigError: as `identify`, or the checkpoint does not hold weights of this model.
+    """
+    if settings.model == "dis":
+        return DenseInverseSearch(_scale(settings))
+    from pipeline.optical_flow_network import OpticalFlowNetwork
+
+    return OpticalFlowNetwork(settings.model, settings.checkpoint, _scale(settings), settings.batch)
+
+
+def _scale(settings: MotionSettings) -> float:
+    if settings.scale is not None:
+        return settings.scale
+    return 0.5 if settings.model == "dis" else 1.0
 
 
 @dataclass(frozen=True)

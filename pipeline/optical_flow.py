@@ -10,13 +10,11 @@ a pair of 360x240 pictures. The preset `medium` alone costs 11 ms, scores that f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import cv2
 import numpy as np
 import numpy.typing as npt
-
-from pipeline.config import MotionSettings
 
 Frames = npt.NDArray[np.uint8]
 """A clip: `frames_THWC` BGR, or `frames_THW` luma."""
@@ -43,54 +41,11 @@ class OpticalFlow(Protocol):
         ...
 
 
-def identify(settings: MotionSettings) -> dict[str, Any]:
-    """The ingredients of a measurement: model, weights, version and scale; two equal ones give equal vectors.
-
-    Raises:
-        ConfigError: the model is unknown, has no weights, or needs an extra that is not installed.
-    """
-    if settings.model == "dis":
-        return {"model": "dis", "scale": _scale(settings)}
-    from pipeline.optical_flow_network import identify_network
-
-    return {**identify_network(settings.model, settings.checkpoint), "scale": _scale(settings)}
-
-
-def flow_model_of(settings: MotionSettings) -> str:
-    """The name under which records and the data set know the measurement, such as `dis@0.5` or `memflow:1a2b3c4d@1`.
-
-    Raises:
-        ConfigError: as `identify`.
-    """
-    found = identify(settings)
-    weights = f":{found['weights'][:8]}" if "weights" in found else ""
-    return f"{settings.model}{weights}@{_scale(settings):g}"
-
-
-def open_optical_flow(settings: MotionSettings) -> OpticalFlow:
-    """The back end that the settings name, with its weights loaded.
-
-    Raises:
-        ConfigError: as `identify`, or the checkpoint does not hold weights of this model.
-    """
-    if settings.model == "dis":
-        return DenseInverseSearch(_scale(settings))
-    from pipeline.optical_flow_network import OpticalFlowNetwork
-
-    return OpticalFlowNetwork(settings.model, settings.checkpoint, _scale(settings), settings.batch)
-
-
 def scaled(picture: npt.NDArray[np.uint8], scale: float) -> npt.NDArray[np.uint8]:
     """The picture (HW or HWC) at `scale` times its size, each pixel the mean of what it covers."""
     if scale == 1:
         return picture
     return np.asarray(cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA), np.uint8)
-
-
-def _scale(settings: MotionSettings) -> float:
-    if settings.scale is not None:
-        return settings.scale
-    return 0.5 if settings.model == "dis" else 1.0
 
 
 SMOOTHING = 1.5

@@ -15,8 +15,8 @@ import pytest
 from pipeline.config import MotionSettings
 from pipeline.levels import PUBLISHED_EDGES, level_of
 from pipeline.media import write_clip
-from pipeline.motion import MeasureMotion, camera_motion, count_drawings, measure_frames
-from pipeline.optical_flow import Frames, Vectors, flow_model_of
+from pipeline.motion import MeasureMotion, camera_motion, count_drawings, flow_model_of, measure_frames
+from pipeline.optical_flow import Frames, Vectors
 from pipeline.records import Motion, RecordError
 from pipeline.stage import ingredients_of, is_current, perform, silent
 from pipeline.store import FilmFolder

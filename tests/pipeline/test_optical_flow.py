@@ -11,7 +11,8 @@ import pytest
 
 from pipeline import optical_flow_network
 from pipeline.config import ConfigError, MotionSettings
-from pipeline.optical_flow import DenseInverseSearch, Frames, Vectors, flow_model_of, identify, open_optical_flow
+from pipeline.motion import flow_model_of, identify, open_optical_flow
+from pipeline.optical_flow import DenseInverseSearch, Frames, Vectors
 from tests.moving_pictures import pan, shaded, textured, view, walk
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from pipeline.config import ConfigError, MotionSettings
-from pipeline.motion import MeasureMotion
-from pipeline.optical_flow import Frames, open_optical_flow
+from pipeline.motion import MeasureMotion, open_optical_flow
+from pipeline.optical_flow import Frames
 from pipeline.optical_flow_network import OpticalFlowNetwork
 from pipeline.records import Motion
 from pipeline.stage import perform
