@@ -39,10 +39,10 @@ test: install-dev  ## lint, types, import contracts, fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto --dist loadfile
 
 test-all: test  ## and the slow tests and those on the real film
-	$(BIN)/pytest -q -m 'slow or film' --durations=10
+	$(BIN)/pytest -q -n auto --dist loadfile -m 'slow or film' --timeout 1200 --durations=10
 
 bench: install-dev  ## speed and memory on the real film, beside the usual way of doing it
 	$(BIN)/python -m flows.bench

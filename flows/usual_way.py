@@ -36,7 +36,7 @@ def cut_clip(film: Path, start_seconds: float, target: Path) -> None:
     """Seek, decode two seconds, sample, scale and encode, as `ffmpeg -ss START -t 2 -vf fps=8,scale` would."""
     with av.open(str(film)) as source, av.open(str(target), "w") as sink:
         video = source.streams.video[0]
-        stream = sink.add_stream("libx264", rate=FPS, options={"crf": "18", "x264-params": "log-level=none"})
+        stream = sink.add_stream("libx264", rate=FPS, options={"crf": "18"})
         stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
         source.seek(round(start_seconds / video.time_base), stream=video)  # type: ignore[operator]
         wanted = start_seconds
@@ -71,6 +71,7 @@ def motion_scope(clip: Path) -> float:
 
 def main() -> None:
     """Do all of it once and print the counts."""
+    av.logging.set_level(None)  # PySceneDetect turns FFmpeg's chatter on
     film, out, end_seconds = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
     out.mkdir(parents=True)
     clips: list[Path] = []
