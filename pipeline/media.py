@@ -261,7 +261,7 @@ def write_clip(path: Path, pictures: Iterable[VideoFrame | Picture], fps: Fracti
         crf: x264's quality, lower is better.
     """
     # No B-frames: presentation and decoding order agree, so no reader needs an edit list to count frames right.
-    # ultrafast with quarter-pixel search: two thirds of superfast's time, as small and as good at the same crf, and read
+    # ultrafast with quarter-pixel search: two thirds of superfast's time, as small and good at the same crf, and read
     # in a third of its time ever after. Without the search a slow pan is coded as noise, and measured 10 % too fast.
     options = {"preset": "ultrafast", "subq": "2", "crf": str(crf), "bf": "0", "sc_threshold": "0"}
     options["flags"] = "+cgop+bitexact"
