@@ -30,8 +30,9 @@ from flows.bunny import ATTRIBUTION, fetch_bunny
 from flows.publish import publish_steps
 from flows.request import BuildRequest
 from flows.stages import make_plan
-from pipeline.config import checked
-from pipeline.media import FilmReader, read_clip
+from pipeline.clip_files import read_clip
+from pipeline.config import LooksSettings, checked
+from pipeline.media import FilmReader
 from pipeline.records import Clip
 from pipeline.stage import perform, silent
 from pipeline.store import Dataset
@@ -93,7 +94,7 @@ def build(film: Path, out: Path, end_seconds: float | None) -> dict[str, Any]:
     costs: dict[str, float] = {}
     with _accounted(costs, "probe"):
         plan = make_plan(BuildRequest(films=(film,), out=out, config=config))
-    folder = plan.dataset.folder(*plan.films.values())
+    folder = plan.dataset.folder(*plan.films)
     for stage in plan.stages:
         with _accounted(costs, stage.name):
             perform(stage, folder)
@@ -111,7 +112,7 @@ def text(out: Path) -> dict[str, Any]:
     (folder,) = Dataset(out).folders()
     clips = folder.read("clips", Clip)
     for clip in clips:
-        find_text(read_clip(folder.clip_path(clip.clip_id)), 1)
+        find_text(read_clip(folder.clip_path(clip.clip_id)), LooksSettings().text_frames)
     return {"clips": len(clips)}
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.request import BuildRequest, Until
-from flows.terminal import console, say
+from flows.terminal import is_text, say
 from pipeline.config import Config, ConfigError, as_toml, checked, load_config
 
 app = typer.Typer(
@@ -93,32 +93,40 @@ def _override(config: Config, captioner: Captioner | None, flow: str | None, end
 
 def _build(request: BuildRequest) -> int:
     from flows.progress import Bars
-    from flows.publish import is_published
-    from flows.stages import is_settled, make_plan
-    from flows.summary import print_summary
     from pipeline.cast import CastError
     from pipeline.store import StoreError
 
     try:
-        plan = make_plan(request)
-        for notice in plan.notices:
-            say(notice)
-        if not plan.films:
-            return print_summary(plan)
-        if is_settled(plan) and (not plan.publish or is_published(plan.dataset, plan.config)):
-            say("nothing to do: every stage is up to date")
-            return print_summary(plan)
+        with Bars().watching():
+            return _plan_and_run(request)
     except (ConfigError, CastError, StoreError) as error:
         raise _fail(str(error)) from error
-    from flows.dataset import build_dataset  # Prefect takes seconds to import: only when there is work
-
-    try:
-        with Bars(console).watching():
-            state = build_dataset(request, return_state=True)
     except KeyboardInterrupt:
         say("stopped; what is finished is kept, the same command goes on from here", "yellow")
         return 130
-    return print_summary(plan, None if state.is_completed() else state.message)
+
+
+def _plan_and_run(request: BuildRequest) -> int:
+    from flows.publish import is_published
+    from flows.stages import is_settled, make_plan
+    from flows.summary import print_summary
+
+    plan = make_plan(request)
+    for notice in plan.notices:
+        say(notice)
+    refused = [f"{refusal.record_id}: {refusal.reason}" for refusal in plan.refused]
+    if not plan.films:
+        return print_summary(plan, refused)
+    if is_settled(plan) and (not plan.publish or is_published(plan.dataset, plan.config)):
+        say("nothing to do: every stage is up to date")
+        return print_summary(plan, refused)
+    from flows.dataset import build_dataset  # Prefect takes seconds to import: only when there is work
+
+    # Prefect stores its parameters as UTF-8; a name that is none was refused above
+    given = request.model_copy(update={"films": tuple(film for film in request.films if is_text(str(film)))})
+    state = build_dataset(given, return_state=True)
+    told = [] if state.is_completed() else (state.message or "the build failed").splitlines()
+    return print_summary(plan, [*(line for line in refused if line not in told), *told])
 
 
 @app.command()
@@ -127,14 +135,13 @@ def verify(dataset: DatasetFolder) -> None:
 
     Exit code: 0 nothing wrong, 1 faults found (listed with their remedy).
     """
-    from flows.progress import Bars
-    from pipeline.store import Dataset, StoreError
+    from flows.progress import Bars, watched
+    from pipeline.store import StoreError, open_dataset
     from pipeline.verify import verify as find_faults
 
-    bars = Bars(console)
     try:
-        with bars.watching():
-            faults = find_faults(Dataset(dataset), progress=bars.begin(dataset.name, "verify"))
+        with Bars().watching(), watched(dataset.name, "verify") as watch:
+            faults = find_faults(open_dataset(dataset), progress=watch)
     except StoreError as error:
         raise _fail(str(error)) from error
     for fault in faults:
@@ -148,10 +155,10 @@ def report(dataset: DatasetFolder) -> None:
     """Write the data card and the report again from what the data set holds, and print where they are."""
     from pipeline.pages.card import write_card
     from pipeline.pages.report import write_report
-    from pipeline.store import Dataset, StoreError
+    from pipeline.store import StoreError, open_dataset
 
-    folder = Dataset(dataset)
     try:
+        folder = open_dataset(dataset)
         settings = checked(folder.record.config, str(dataset / "dataset.json"))
         for page in (write_card(folder, settings.card), write_report(folder)):
             typer.echo(page)
@@ -173,10 +180,10 @@ def calibrate(
     `motion.edges` in your configuration still wins.
     """
     from pipeline.levels import calibrate as fit
-    from pipeline.store import Dataset, StoreError
+    from pipeline.store import StoreError, open_dataset
 
-    folder = Dataset(dataset)
     try:
+        folder = open_dataset(dataset)
         fitted = fit(folder, method.value)
     except (StoreError, ValueError) as error:
         raise _fail(str(error)) from error

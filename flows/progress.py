@@ -1,21 +1,22 @@
 """Who watches a build: progress bars with time left on a terminal, a line per finished stage elsewhere, or nobody.
 
 The watcher travels in a context variable, so that flows and tasks need no parameter that Prefect would store. It is
-also how a build stops: once `stop` is called, the next progress report of any stage raises KeyboardInterrupt there.
+also how a build stops: after Ctrl-C the next progress report of any stage raises KeyboardInterrupt there.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
@@ -26,6 +27,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from flows.terminal import console, printable, say
 from pipeline.stage import Progress as Report
 from pipeline.stage import silent
 
@@ -56,13 +58,37 @@ class Nobody:
 watcher: ContextVar[Watcher] = ContextVar("watcher", default=Nobody())  # noqa: B039 - Nobody has no state
 
 
+@dataclass
+class Watch:
+    """One piece of work under way; called with (done, total) like any progress."""
+
+    report: Report
+    changed: bool = True
+    """Whether the work made anything new; set by who does it."""
+
+    def __call__(self, done: float, total: float) -> None:
+        """Tell the watcher how far the work is; raises KeyboardInterrupt when the build is to stop."""
+        self.report(done, total)
+
+
+@contextmanager
+def watched(subject: str, name: str) -> Iterator[Watch]:
+    """Let the watcher see the work in this block, and how it ends."""
+    watch = Watch(watcher.get().begin(subject, name))
+    outcome = "failed"
+    try:
+        yield watch
+        outcome = "done" if watch.changed else "unchanged"
+    finally:
+        watcher.get().end(subject, name, outcome)
+
+
 class Bars:
     """One bar per film with its present stage and time left; on a plain stream, a line per finished stage."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self) -> None:
         self._stopping = threading.Event()
         self._tasks: dict[tuple[str, str], tuple[TaskID, float]] = {}
-        self._console = console
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -75,7 +101,7 @@ class Bars:
 
     def begin(self, subject: str, stage: str) -> Report:
         """Show the stage's own bar under the film's name."""
-        task = self._progress.add_task(f"{subject}  {stage}", total=None)
+        task = self._progress.add_task(printable(f"{subject}  {stage}"), total=None)
         self._tasks[subject, stage] = task, time.monotonic()
 
         def report(done: float, total: float) -> None:
@@ -90,18 +116,18 @@ class Bars:
         task, started = self._tasks.pop((subject, stage))
         self._progress.remove_task(task)
         if outcome != "unchanged":
-            seconds = time.monotonic() - started
-            self._console.print(f"  {subject}  {stage}: {outcome} ({seconds:.1f} s)", markup=False, highlight=False)
+            say(f"  {subject}  {stage}: {outcome} ({time.monotonic() - started:.1f} s)")
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Show the bars, and turn Ctrl-C or SIGTERM into a clean stop (a second one stops at once)."""
+        """Show the bars, and turn Ctrl-C or SIGTERM into a clean stop; a second one leaves everything and is gone."""
 
         def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
             if self._stopping.is_set():
-                raise KeyboardInterrupt
+                console.show_cursor(True)
+                os._exit(130)  # threads may hang in a native call: waiting for them is what the user gave up
             self._stopping.set()
-            self._console.print("stopping: what is finished is kept, run the same command to go on")
+            say("stopping; once more to stop at once")
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         token = watcher.set(self)

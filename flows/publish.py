@@ -1,7 +1,7 @@
 """From finished films to a data set: verdicts over all films, shards, data card, report. Plain Python, no Prefect.
 
 A film counts once all its stages are finished; films that failed or wait for a later stage stay out of the shards and
-are named in the report. Nothing is published again unless something it is made from has changed.
+are shown as such in the report. Nothing is published again unless something it is made from has changed.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from flows.stages import STAGE_NAMES
 from pipeline import selection, shards
 from pipeline.config import Config
 from pipeline.levels import level_values
 from pipeline.pages import card, report
 from pipeline.records import Caption, Motion, Verdict
-from pipeline.stage import Progress
+from pipeline.stage import Progress, is_whole
 from pipeline.store import Dataset, DatasetRecord, FilmFolder, StoreError, fingerprint, write_json
 
 Step = Callable[[Progress], bool]
-
-_STAGES = ("crop", "cut", "looks", "motion", "screened", "captions")
 
 
 def publish_steps(dataset: Dataset, config: Config) -> list[tuple[str, Step]]:
@@ -34,8 +33,11 @@ def publish_steps(dataset: Dataset, config: Config) -> list[tuple[str, Step]]:
 
 
 def finished(dataset: Dataset) -> list[FilmFolder]:
-    """The films with every stage done, in the order they were added."""
-    return [folder for folder in dataset.folders() if folder.stage_record("captions") and not folder.failure]
+    """The films with every stage done and made from what the others hold now, in the order they were added.
+
+    A film whose last attempt failed before it changed anything is still whole, and stays published.
+    """
+    return [folder for folder in dataset.folders() if is_whole(folder, STAGE_NAMES)]
 
 
 def select(dataset: Dataset, config: Config) -> bool:
@@ -122,7 +124,10 @@ def _note(dataset: Dataset, name: str, made_from: str, files: Sequence[Path]) ->
 
 def _published(dataset: Dataset) -> dict[str, Any]:
     path = dataset.root / "published.json"
-    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):  # never published, or damaged: then everything is checked and written anew
+        return {}
     return content
 
 
@@ -130,7 +135,7 @@ def _films(dataset: Dataset) -> dict[str, Any]:
     """What the published data depends on, film by film: every stage's fingerprint, the verdicts, a failure."""
     films = {}
     for folder in dataset.folders():
-        stages = {stage: record.fingerprint for stage in _STAGES if (record := folder.stage_record(stage))}
+        stages = {stage: record.fingerprint for stage in STAGE_NAMES if (record := folder.stage_record(stage))}
         verdicts = folder.read("verdicts", Verdict) if folder.table_path("verdicts").exists() else []
         failure = folder.failure.reason if folder.failure else None
         films[folder.film_id] = [stages, [verdict.model_dump(mode="json") for verdict in verdicts], failure]

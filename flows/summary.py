@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.markup import escape
 from rich.table import Table
 
-from flows.publish import finished
 from flows.stages import Plan
 from flows.terminal import console, printable, say
 from pipeline.records import Clip, Scene, Verdict
 from pipeline.store import FilmFolder
 
 
-def print_summary(plan: Plan, trouble: str | None = None) -> int:
+def print_summary(plan: Plan, failures: Sequence[str]) -> int:
     """Print the summary of a build and return its exit code: 0 all good, 1 nothing built, 2 built with failures.
 
     Args:
         plan: what was to be done.
-        trouble: what the flow says if it failed; told when no film explains it.
+        failures: what failed and why, a line each.
     """
-    folders = [plan.dataset.folder(film_id) for film_id in plan.films.values()]
+    folders = [plan.dataset.folder(film_id) for film_id in plan.films]
     table = Table("film", "length", "scenes", "clips", "kept", "dropped", box=None, pad_edge=False, header_style="bold")
     for folder in folders:
         table.add_row(*(escape(printable(cell)) for cell in _row(folder)))
     if folders:
         console.print(table)
-    failures = [(refusal.record_id, refusal.reason) for refusal in plan.refused]
-    failures += [(folder.film.name, folder.failure.reason) for folder in folders if folder.failure]
-    for name, reason in failures:
-        say(f"failed  {name}: {reason}", "red")
-    if trouble and not failures:
-        say(f"failed  {trouble}", "red")
-        return 1
-    if plan.publish and finished(plan.dataset):
+    for failure in failures:
+        say(f"failed  {failure}", "red")
+    if plan.publish and (plan.dataset.root / "shards" / "index.json").exists():
         for what, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
             say(f"{what:<7} {plan.dataset.root / name}")
     built = any(folder.failure is None for folder in folders)
@@ -48,7 +43,7 @@ def _row(folder: FilmFolder) -> tuple[str, ...]:
     if not folder.stage_record("cut"):
         return *head, "-", "-", "-", ""
     cut = str(len(folder.read("scenes", Scene))), str(len(folder.read("clips", Clip)))
-    if folder.failure or not folder.table_path("verdicts").exists():
+    if not folder.table_path("verdicts").exists():
         return *head, *cut, "-", ""
     verdicts = folder.read("verdicts", Verdict)
     reasons = Counter(verdict.reasons[0] for verdict in verdicts if verdict.reasons)

@@ -15,22 +15,26 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import TaskRun
 from prefect.tasks import exponential_backoff
 
-from flows.progress import watcher
+from flows.progress import watched
 from pipeline.captions import WriteCaptions
 from pipeline.endpoint import EndpointDownError
-from pipeline.stage import Progress, Stage, perform
+from pipeline.stage import Progress, Stage, perform, why_stale
 from pipeline.store import FilmFolder
 
 
 @task(task_run_name="{subject}-{name}", cache_policy=NO_CACHE, persist_result=False)
 def run_step(subject: str, name: str, work: Callable[[Progress], bool]) -> bool:
     """Run one step on a film or on the data set, watched; False if it was already up to date."""
-    return _watched(subject, name, work)
+    with watched(subject, name) as watch:
+        watch.changed = work(watch)
+    return watch.changed
 
 
-def run_stage(stage: Stage, film: Path) -> bool:
-    """Run one stage on the film folder `film` as a task."""
-    return run_step(film.name, stage.name, lambda progress: perform(stage, FilmFolder(film), progress))
+def run_stage(stage: Stage, folder: FilmFolder) -> None:
+    """Run one stage on a film as a task, telling why if it was done before and has to be done again."""
+    again = folder.stage_record(stage.name) is not None and why_stale(stage, folder)
+    name = f"{stage.name} again ({again})" if again else stage.name
+    run_step(folder.film_id, name, lambda progress: perform(stage, folder, progress))
 
 
 def _service_failed(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
@@ -48,20 +52,5 @@ def _service_failed(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bo
 )
 def ask_captions(stage: WriteCaptions, film: Path, number: int, clip_ids: list[str]) -> None:
     """Ask the caption service about one batch of clips; replies are kept per clip, so a retry asks only the rest."""
-
-    def ask(progress: Progress) -> bool:
-        stage.ask_batch(FilmFolder(film), clip_ids, progress)
-        return True
-
-    _watched(film.name, f"captions, batch {number + 1}", ask)
-
-
-def _watched(subject: str, name: str, work: Callable[[Progress], bool]) -> bool:
-    progress = watcher.get().begin(subject, name)
-    outcome = "failed"
-    try:
-        changed = work(progress)
-        outcome = "done" if changed else "unchanged"
-    finally:
-        watcher.get().end(subject, name, outcome)
-    return changed
+    with watched(film.name, f"captions, batch {number + 1}") as watch:
+        stage.ask_batch(FilmFolder(film), clip_ids, watch)

@@ -12,6 +12,11 @@ def say(text: str, style: str | None = None) -> None:
     console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def is_text(text: str) -> bool:
+    """Whether the text can be stored as UTF-8; a file name from a disk need not be."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
 def printable(text: str) -> str:
     """The text with control characters, which could move the cursor or recolour the terminal, made visible."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

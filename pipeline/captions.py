@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Protocol
 from pipeline.cast import Cast
 from pipeline.config import CaptionSettings
 from pipeline.interview import Interview
-from pipeline.records import Caption, Clip, Failure, Record, RecordError, Verdict
+from pipeline.records import Caption, Clip, Failure, RecordError, Verdict
 from pipeline.rules import RulesCaptioner
 from pipeline.stage import Outcome, Progress, silent
 from pipeline.store import FilmFolder
@@ -48,14 +48,6 @@ class Captioner(Protocol):
         ...
 
 
-class Asked(Record):
-    """What one batch of clips came to."""
-
-    clips: int
-    asked: int
-    quarantined: int
-
-
 @dataclass(frozen=True)
 class WriteCaptions:
     """Caption the clips that `screened` keeps."""
@@ -75,7 +67,7 @@ class WriteCaptions:
         clips, levels = _candidates(folder)
         return [clip.clip_id for clip in self._captioner().waiting(folder, clips, levels)]
 
-    def ask_batch(self, folder: FilmFolder, clip_ids: Sequence[str], progress: Progress = silent) -> Asked:
+    def ask_batch(self, folder: FilmFolder, clip_ids: Sequence[str], progress: Progress = silent) -> None:
         """Ask what is missing about some clips and keep the replies in the film's folder.
 
         Batches of one film may run one after another or side by side, as long as no clip is in two of them; each keeps
@@ -87,10 +79,7 @@ class WriteCaptions:
         wanted = set(clip_ids)
         clips, levels = _candidates(folder)
         batch = [clip for clip in clips if clip.clip_id in wanted]
-        captioner = self._captioner()
-        asked = len(captioner.waiting(folder, batch, levels))
-        captions = captioner.captions(folder, batch, levels, progress)
-        return Asked(clips=len(batch), asked=asked, quarantined=sum(caption.fault is not None for caption in captions))
+        self._captioner().captions(folder, batch, levels, progress)
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Make the table captions; clips without a usable caption stay in it, with their fault, and are failures too.

@@ -25,7 +25,7 @@ class ConfigError(ValueError):
 class Section(BaseModel):
     """Base of the sections: frozen, and a misspelt key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
 
 def _even(value: int) -> int:
@@ -44,6 +44,13 @@ def _positive(rate: Fraction) -> Fraction:
     if not 1 <= rate <= 60:
         raise ValueError("must lie between 1 and 60 frames per second")
     return rate
+
+
+def _without_secrets(address: str) -> str:
+    from pipeline.address import checked_address  # imports httpx, which only who names a server shall wait for
+
+    checked_address(address)
+    return address
 
 
 Even = Annotated[int, Field(ge=64, le=2160), AfterValidator(_even)]
@@ -141,7 +148,9 @@ class CaptionSettings(Section):
     captioner: Literal["rules", "server"] = Field(
         "rules", description="rules: measured facts only, offline; server: an OpenAI-compatible endpoint"
     )
-    endpoint: str = Field("http://127.0.0.1:23333/v1", description="base address of the server (lmdeploy's default)")
+    endpoint: Annotated[str, AfterValidator(_without_secrets)] = Field(
+        "http://127.0.0.1:23333/v1", description="base address of the server (lmdeploy's default)"
+    )
     model: str = Field("OpenGVLab/InternVL2-26B", description="model name the server knows")
     revision: str = Field("", description="weights revision, for the records; part of the fingerprint")
     api_key_env: str = Field("ANIMEGAMER_API_KEY", description="environment variable holding the key, if any")

@@ -1,8 +1,9 @@
-"""Opening a film file: what may be opened at all, and which of its streams is the film.
+"""Opening a film file: what may be opened at all, which of its streams is the film, and its packets and frames.
 
-The probe and the readers of `media` open films here, so that they agree. A file is input from strangers: only
-containers that hold their pictures themselves are let through. A playlist or a concat script named `.mp4` would
-make FFmpeg open whatever other file or address it names; it is refused before FFmpeg reads past its first bytes.
+The probe and the readers of `media` and `clip_files` open files here, so that they agree. A file is input from
+strangers: only containers that hold their pictures themselves are let through. A playlist or a concat script named
+`.mp4` would make FFmpeg open whatever other file or address it names; it is refused before FFmpeg reads past its first
+bytes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,19 @@ from typing import Any
 
 import av
 import cv2
+import numpy as np
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Disposition, Stream
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
+from numpy.typing import NDArray
 
 from pipeline.records import RecordError
+
+Picture = NDArray[np.uint8]
+"""Height, width, and the colours blue, green, red."""
 
 CONTAINERS = (
     "matroska,webm,mov,mp4,m4a,3gp,3g2,mj2,avi,mpegts,mpeg,asf,flv,ogg,nut,rm,mxf,wtv,dv,ivf,"
@@ -31,6 +39,9 @@ STILL_BRANDS = {"avif", "heic", "heix", "heim", "heis", "mif1"}
 LARGEST_SIDE = 16384
 IMAGE = "an image, not a film"
 NO_INDEX = "its index is missing or cut off: the download or recording stopped before its end"
+
+frames_decoded = 0
+"""How many frames the decoders of this process gave so far: a film is decoded once, and a test holds us to it."""
 
 
 def open_film(path: Path, record_id: str) -> InputContainer:
@@ -88,6 +99,20 @@ def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
     except IndexError:
         # PyAV 18 stumbles behind the last packet over a stream that began half-way, as broadcasts have them
         return
+
+
+def decode(decoder: VideoStream | VideoCodecContext, packet: Packet[Any] | None) -> list[VideoFrame]:
+    """The frames that a packet completes; None, or an empty packet: those that the decoder still holds.
+
+    The only call of a decoder there is, so that no frame escapes the count.
+
+    Raises:
+        av.error.FFmpegError: the packet is damaged.
+    """
+    global frames_decoded
+    frames = decoder.decode(packet)
+    frames_decoded += len(frames)
+    return frames
 
 
 def _check_file(path: Path, record_id: str) -> None:

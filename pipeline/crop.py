@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.child import call_in_child
 from pipeline.config import CropSettings
 from pipeline.media import keyframes
 from pipeline.records import Crop, Film
@@ -54,6 +55,14 @@ class Votes:
 
 
 @dataclass(frozen=True)
+class CropJob:
+    """Everything the child process needs to know."""
+
+    film: Film
+    settings: CropSettings
+
+
+@dataclass(frozen=True)
 class FindCrop:
     """The stage that decides which part of the picture is film."""
 
@@ -68,48 +77,63 @@ class FindCrop:
         return {"settings": self.settings.model_dump(mode="json")}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
-        """Write the table `crop`: one row."""
+        """Write the table `crop`: one row. The keyframes are decoded in a child process.
+
+        Raises:
+            RecordError: the film cannot be opened, or crashes the decoder.
+        """
         film = folder.film
-        crop = self._decide(film, progress) if self.settings.enabled else whole_picture(film)
+        if not self.settings.enabled:
+            return Outcome(tables={"crop": [whole_picture(film)]})
+        crop = call_in_child(find_crop, CropJob(film, self.settings), film.film_id, progress)
         return Outcome(tables={"crop": [crop]})
 
-    def _decide(self, film: Film, progress: Progress) -> Crop:
-        votes, seen = self._votes(film, progress)
-        if not len(votes.rows_FH):
-            return whole_picture(film, f"borders not looked for: none of {seen} keyframes is bright enough to judge by")
-        borders = find_borders(votes, self.settings.black_luma)
-        left, top = _even(borders.left), _even(borders.top)
-        width, height = upright_size(film)
-        return Crop(
-            film_id=film.film_id,
-            left=left,
-            top=top,
-            width=width - left - _even(borders.right),
-            height=height - top - _even(borders.bottom),
-            frames_used=len(votes.rows_FH),
-            warnings=tuple(disagreements(votes, borders, self.settings.black_luma, film.duration_seconds)),
-        )
 
-    def _votes(self, film: Film, progress: Progress) -> tuple[Votes, int]:
-        """The keyframes that are bright enough, and how many were looked at."""
-        width, height = upright_size(film)
-        rows, columns, places = [], [], []
-        seen = 0
-        for picture_HWC in keyframes(Path(film.source), self.settings.keyframes, film.rotation_degrees):
-            seen += 1
-            progress(seen, self.settings.keyframes)
-            luma_HW = np.asarray(cv2.cvtColor(picture_HWC, cv2.COLOR_BGR2GRAY), np.uint8)
-            if luma_HW.shape != (height, width) or luma_HW.mean() < self.settings.dark_frame_luma:
-                continue
-            rows.append(line_levels(luma_HW))
-            columns.append(line_levels(np.ascontiguousarray(luma_HW.T)))
-            places.append(seen - 0.5)
-        votes = Votes(
-            np.array(rows, np.float32).reshape(-1, height),
-            np.array(columns, np.float32).reshape(-1, width),
-            np.array(places) / max(1, seen),
-        )
-        return votes, seen
+def find_crop(job: CropJob, progress: Progress) -> Crop:
+    """Decide the film's crop, here in this process.
+
+    Raises:
+        RecordError: the film cannot be opened.
+    """
+    film, settings = job.film, job.settings
+    votes, seen = _votes(job, progress)
+    if not len(votes.rows_FH):
+        return whole_picture(film, f"borders not looked for: none of {seen} keyframes is bright enough to judge by")
+    borders = find_borders(votes, settings.black_luma)
+    left, top = _even(borders.left), _even(borders.top)
+    width, height = upright_size(film)
+    return Crop(
+        film_id=film.film_id,
+        left=left,
+        top=top,
+        width=width - left - _even(borders.right),
+        height=height - top - _even(borders.bottom),
+        frames_used=len(votes.rows_FH),
+        warnings=tuple(disagreements(votes, borders, settings.black_luma, film.duration_seconds)),
+    )
+
+
+def _votes(job: CropJob, progress: Progress) -> tuple[Votes, int]:
+    """The keyframes that are bright enough, and how many were looked at."""
+    film, settings = job.film, job.settings
+    width, height = upright_size(film)
+    rows, columns, places = [], [], []
+    seen = 0
+    for picture_HWC in keyframes(Path(film.source), settings.keyframes, film.rotation_degrees):
+        seen += 1
+        progress(seen, settings.keyframes)
+        luma_HW = np.asarray(cv2.cvtColor(picture_HWC, cv2.COLOR_BGR2GRAY), np.uint8)
+        if luma_HW.shape != (height, width) or luma_HW.mean() < settings.dark_frame_luma:
+            continue
+        rows.append(line_levels(luma_HW))
+        columns.append(line_levels(np.ascontiguousarray(luma_HW.T)))
+        places.append(seen - 0.5)
+    votes = Votes(
+        np.array(rows, np.float32).reshape(-1, height),
+        np.array(columns, np.float32).reshape(-1, width),
+        np.array(places) / max(1, seen),
+    )
+    return votes, seen
 
 
 def upright_size(film: Film) -> tuple[int, int]:

@@ -19,9 +19,10 @@ from typing import Any, ClassVar
 from av.video.frame import VideoFrame
 
 from pipeline.child import call_in_child
+from pipeline.clip_files import write_clip
 from pipeline.clips import ClipGrid, Piece
 from pipeline.config import ClipSettings, FilmSettings, SceneSettings
-from pipeline.media import FilmReader, Frame, write_clip
+from pipeline.media import FilmReader, Frame
 from pipeline.records import Clip, Crop, Damage, Film, RecordError, Scene, make_clip_id
 from pipeline.scaling import Geometry, Scaler
 from pipeline.scenes import Cut as SceneCut

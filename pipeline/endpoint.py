@@ -33,6 +33,8 @@ from typing import Any
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
+from pipeline.address import checked_address
+
 Message = dict[str, Any]
 """One turn of a conversation, as the protocol has it."""
 
@@ -140,7 +142,7 @@ class ChatClient:
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         self._http = httpx.AsyncClient(
-            base_url=_checked_address(endpoint.address),
+            base_url=_base_address(endpoint.address),
             headers=headers,
             timeout=endpoint.timeout_seconds,
             limits=httpx.Limits(max_connections=endpoint.concurrency),
@@ -258,12 +260,12 @@ def _pause_seconds(error: _PassingError, attempt: int, first_seconds: float) -> 
 
 
 def _retry_after_seconds(header: str) -> float:
-    """The header's value, seconds from now or a date; 0 if it has none."""
+    """The header's value, seconds from now or a date; 0 if it has none that makes sense."""
     if re.fullmatch(r"\d{1,6}", header.strip()):
         return float(header)
     try:
         return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
 
 
@@ -283,14 +285,8 @@ def _read_key(name: str) -> str:
     return key
 
 
-def _checked_address(address: str) -> httpx.URL:
-    """The address as a URL; one that carries a password is refused because addresses are shown and stored."""
+def _base_address(address: str) -> httpx.URL:
     try:
-        url = httpx.URL(address.rstrip("/") + "/")
-    except httpx.InvalidURL as error:
-        raise EndpointRefusedError(f"{address!r} is not an address: {error}") from None
-    if url.userinfo or url.query:
-        raise EndpointRefusedError(f"the address of {url.host} carries a password or query; use the key's variable")
-    if url.scheme not in ("http", "https") or not url.host:
-        raise EndpointRefusedError(f"{address!r} is not an address such as http://127.0.0.1:23333/v1")
-    return url
+        return checked_address(address)
+    except ValueError as error:
+        raise EndpointRefusedError(f"the address of the model server {error}") from None

@@ -25,6 +25,9 @@ from pipeline.store import FilmFolder
 from prompts.tags import parse_what, parse_who
 from prompts.template import load_prompt
 
+REPORT_SECONDS = 0.5
+"""A report of progress is also where a stop is noticed, so they go on while the server says nothing."""
+
 Levels = Mapping[str, int | None]
 """Motion level by clip id; None: not measured."""
 
@@ -95,11 +98,14 @@ class Interview:
                 except RequestError as error:
                     failures[clip.clip_id] = str(error)
                 left -= 1
-                progress(total - left, total)
 
         async with ChatClient(_endpoint(self.settings)) as client, asyncio.TaskGroup() as group:
-            for _ in range(min(self.settings.concurrency, len(waiting))):
-                group.create_task(work_through_queue(client))
+            count = min(self.settings.concurrency, len(waiting))
+            at_work = {group.create_task(work_through_queue(client)) for _ in range(count)}
+            while at_work:
+                _, at_work = await asyncio.wait(at_work, timeout=REPORT_SECONDS)
+                # Here and in no task: what it raises cancels them and leaves the group as it is, in no exception group.
+                progress(total - left, total)
         return failures
 
     async def _ask_about(self, client: ChatClient, folder: FilmFolder, clip: Clip, levels: Levels) -> None:

@@ -1,14 +1,14 @@
-"""Video in and out: the only module that decodes or encodes, through PyAV (FFmpeg inside the wheel).
+"""Films as video, through PyAV (FFmpeg inside the wheel).
 
 A film is read once, from its first packet to its last, in presentation order (`FilmReader`); what cannot be decoded is
-noted as damage and reading goes on. Clips are small closed-GOP H.264 files that every reader reads alike
-(`write_clip`, `read_clip`). Only local files are ever opened, whatever their names look like.
+noted as damage and reading goes on. This module and `clip_files` are the only two that decode or encode, besides the
+probe's look at a film's opening.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Self
 
 import av
-import cv2
 import numpy as np
 from av.container import InputContainer
 from av.error import FFmpegError
@@ -24,12 +23,11 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
-from numpy.typing import NDArray
 
-from pipeline.containers import demux, open_film, video_stream
+from pipeline.clip_files import read_clip as read_clip
+from pipeline.clip_files import read_clip_gray as read_clip_gray
+from pipeline.containers import Picture, decode, demux, open_film, video_stream
 from pipeline.records import RecordError
-
-Picture = NDArray[np.uint8]
 
 LOST_MARGIN = 0.6
 """Frame lengths by which a packet must stand apart from its neighbours to count as a frame of its own: the second
@@ -153,7 +151,7 @@ class FilmReader:
 
     def _decode(self, packet: Packet[VideoStream] | None) -> list[VideoFrame]:
         try:
-            return self._stream.decode(packet)
+            return decode(self._stream, packet)
         except FFmpegError:
             # Which packet failed depends on the number of threads. Its time is missed when a later frame appears;
             # only where packets have no times must the error itself do.
@@ -245,106 +243,7 @@ def _keyframe_packet(container: InputContainer, stream: VideoStream, target: int
 def _decode_alone(context: VideoCodecContext, packet: Packet[VideoStream]) -> VideoFrame | None:
     context.flush_buffers()
     try:
-        pictures = [*context.decode(packet), *context.decode(None)]
+        pictures = [*decode(context, packet), *decode(context, None)]
     except FFmpegError:
         return None
     return next((picture for picture in pictures if not picture.is_corrupt), None)
-
-
-def write_clip(path: Path, pictures: Iterable[VideoFrame | Picture], fps: Fraction, crf: int) -> None:
-    """Write a clip: closed-GOP H.264 in MP4 at a constant rate, the same bytes every time.
-
-    Args:
-        path: where to write it; must end in `.mp4`.
-        pictures: yuv420p frames from a `Scaler`, or BGR arrays (HWC uint8), all of one even size.
-        fps: frames per second.
-        crf: x264's quality, lower is better.
-    """
-    # No B-frames: presentation and decoding order agree, so no reader needs an edit list to count frames right.
-    # ultrafast with quarter-pixel search: two thirds of superfast's time, as small and good at the same crf, and read
-    # in a third of its time ever after. Without the search a slow pan is coded as noise, and measured 10 % too fast.
-    options = {"preset": "ultrafast", "subq": "2", "crf": str(crf), "bf": "0", "sc_threshold": "0"}
-    options["flags"] = "+cgop+bitexact"
-    container_options = {"movflags": "+faststart", "fflags": "+bitexact"}
-    with av.open(f"file:{path.absolute()}", "w", format="mp4", container_options=container_options) as container:
-        stream = container.add_stream("libx264", rate=fps, options=options)
-        stream.pix_fmt = "yuv420p"
-        stream.thread_count = 1
-        context = stream.codec_context
-        # The numbers are FFmpeg's: limited range, BT.601 matrix; gamut and transfer stay the film's, BT.709 as a rule.
-        context.color_range, context.colorspace, context.color_primaries, context.color_trc = 1, 6, 1, 1
-        for number, picture in enumerate(pictures):
-            frame = picture if isinstance(picture, VideoFrame) else _from_bgr(picture)
-            if number == 0:
-                stream.width, stream.height = frame.width, frame.height
-            frame.pts, frame.time_base = number, 1 / fps
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-
-
-def read_clip(path: Path) -> Picture:
-    """All frames of a clip: `frames_THWC`, BGR uint8.
-
-    Raises:
-        RecordError: the file cannot be read; the record is the clip's id.
-    """
-    frames = _clip_frames(path)
-    frames_THWC = np.empty((len(frames), frames[0].height, frames[0].width, 3), np.uint8)
-    for frame, picture_HWC in zip(frames, frames_THWC, strict=True):
-        # OpenCV's conversion is the clips' own (BT.601, limited range) and takes a tenth of swscale's time.
-        cv2.cvtColor(frame.to_ndarray(format="yuv420p"), cv2.COLOR_YUV2BGR_I420, dst=picture_HWC)
-    return frames_THWC
-
-
-def read_clip_gray(path: Path) -> Picture:
-    """The luma of all frames of a clip at full range 0..255: `frames_THW` uint8; much quicker than colour.
-
-    Raises:
-        RecordError: as `read_clip`.
-    """
-    return np.stack([np.asarray(cv2.LUT(_luma(frame), FULL_RANGE), np.uint8) for frame in _clip_frames(path)])
-
-
-def first_frame(path: Path, width: int, height: int) -> Picture:
-    """The first frame of a clip scaled to a small picture: BGR uint8 of (height, width, 3). Decodes nothing else.
-
-    Raises:
-        RecordError: the file cannot be read; the record is the clip's id.
-    """
-    try:
-        with open_film(path, path.stem) as container:
-            stream = video_stream(container, path.stem)
-            stream.thread_count = 1
-            frame = _decode_alone(stream.codec_context, next(container.demux(stream)))
-    except (FFmpegError, RecordError) as error:
-        raise RecordError(path.stem, f"the clip file cannot be read: {error}") from error
-    if frame is None:
-        raise RecordError(path.stem, "the clip file holds no frame")
-    small = frame.reformat(width, height, format="bgr24", interpolation="AREA")
-    return np.asarray(small.to_ndarray(), np.uint8)
-
-
-FULL_RANGE = np.clip((np.arange(256) - 16) * (255 / 219), 0, 255).round().astype(np.uint8)
-
-
-def _clip_frames(path: Path) -> list[VideoFrame]:
-    try:
-        with open_film(path, path.stem) as container:
-            stream = video_stream(container, path.stem)
-            stream.thread_count = 1
-            frames = list(container.decode(stream))
-    except (FFmpegError, RecordError) as error:
-        raise RecordError(path.stem, f"the clip file cannot be read: {error}") from error
-    if not frames:
-        raise RecordError(path.stem, "the clip file holds no frame")
-    return frames
-
-
-def _luma(frame: VideoFrame) -> Picture:
-    plane = frame.planes[0]
-    return np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[: frame.height, : frame.width]
-
-
-def _from_bgr(picture_HWC: Picture) -> VideoFrame:
-    frame = VideoFrame.from_ndarray(np.ascontiguousarray(picture_HWC), format="bgr24")
-    return frame.reformat(format="yuv420p", dst_colorspace="ITU601", dst_color_range="MPEG")

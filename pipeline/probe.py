@@ -3,7 +3,9 @@
 One pass over the packets gives the presentation times of all frames without decoding them; only the first few are
 decoded, because rotation and interlacing are known for certain from decoded frames alone.
 
-    film = probe(Path("film.mkv"), make_film_id("film.mkv", sha256), sha256)
+    film = probe_in_child(Path("film.mkv"), make_film_id("film.mkv", sha256), sha256)
+
+A broken file may crash FFmpeg: in a child process that costs this one film, and `probe` itself takes no such care.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ from av.stream import Stream
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from pipeline.containers import demux, film_streams, open_film, video_stream
+from pipeline.child import call_in_child
+from pipeline.containers import decode, demux, film_streams, open_film, video_stream
 from pipeline.records import Film, RecordError
+from pipeline.stage import Progress, silent
 
 STANDARD_RATES = (
     *(Fraction(rate * 1000, 1001) for rate in (12, 15, 24, 30, 48, 60, 120)),
@@ -79,6 +83,28 @@ def probe(path: Path, film_id: str, sha256: str) -> Film:
         several = _several_streams(film_streams(container), stream)
     warnings = [*_warnings(film, timing), *aspect_warning, *several, *track.stopped]
     return film.model_copy(update={"warnings": tuple(warnings)})
+
+
+@dataclass(frozen=True)
+class _ProbeJob:
+    """Everything the child process needs to know."""
+
+    path: Path
+    film_id: str
+    sha256: str
+
+
+def probe_in_child(path: Path, film_id: str, sha256: str) -> Film:
+    """As `probe`, in a child process.
+
+    Raises:
+        RecordError: the file cannot be used, or it crashes the decoder.
+    """
+    return call_in_child(_probe_job, _ProbeJob(path, film_id, sha256), film_id, silent)
+
+
+def _probe_job(job: _ProbeJob, _: Progress) -> Film:
+    return probe(job.path, job.film_id, job.sha256)
 
 
 @dataclass(frozen=True)
@@ -179,7 +205,7 @@ class _Opening:
 def _decode(stream: VideoStream, packet: Packet[Stream]) -> list[av.VideoFrame]:
     """The frames a packet completes; none when it is damaged, for a film may begin badly and go on well."""
     try:
-        return stream.decode(packet if packet.size else None)
+        return decode(stream, packet if packet.size else None)
     except av.error.FFmpegError:
         return []
 

@@ -1,7 +1,7 @@
 """The two questions of the method about a clip: their words, their pictures, and what makes two of them the same.
 
     who    the numbered cast sheet and a grid of four frames   -> which of the cast are on screen
-    what   eight frames in order and the measured motion level -> S MD EV MA SC ET ST
+    what   up to eight frames in order and the measured motion level -> S MD EV MA SC ET ST
 
 Pictures are sized for InternVL, which cuts each into tiles of 448 x 448 at 256 tokens a tile: one tile per frame, six
 for the grid, up to twelve (and a thumbnail) for the sheet. The larger question then takes about 5,600 tokens.
@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.cast import Cast
+from pipeline.clip_files import read_clip
 from pipeline.config import CaptionSettings
 from pipeline.endpoint import Message, Picture, assistant, user
-from pipeline.media import read_clip
 from pipeline.records import Clip
 from pipeline.store import fingerprint
 from prompts.tags import EXAMPLE, TagError, WhatReply, WhoReply, format_what, parse_what, parse_who
@@ -71,7 +71,7 @@ def asked_of(settings: CaptionSettings) -> dict[str, Any]:
 def questions_about(clip: Clip, level: int, settings: CaptionSettings, cast: Cast) -> list[Question]:
     """What there is to ask about a clip, in order; without a cast nobody asks who is there."""
     prompt = load_prompt("what")
-    text = prompt.render(frames=min(FRAMES, clip.frames), level=level, example=format_what(EXAMPLE))
+    text = prompt.render(frames=_shown_frames(clip.frames), level=level, example=format_what(EXAMPLE))
     ingredients = _ingredients(clip, settings, text, {"prompt": prompt.identity, "level": level})
     what = Question("what", text, ingredients, parse_what)
     if not cast.names:
@@ -102,7 +102,8 @@ def view_clip(path: Path, *, tiles: bool) -> Views:
         RecordError: the clip file cannot be read.
     """
     frames_THWC = read_clip(path)
-    pictures = [_scaled(frames_THWC[index]) for index in spread(len(frames_THWC), FRAMES)]
+    shown = _shown_frames(len(frames_THWC))
+    pictures = [_scaled(frames_THWC[index]) for index in spread(len(frames_THWC), shown)]
     corners = [_scaled(frames_THWC[index]) for index in spread(len(frames_THWC), GRID_FRAMES)]
     grid_HWC = np.vstack([np.hstack(corners[:2]), np.hstack(corners[2:])])
     return Views(
@@ -126,6 +127,11 @@ def conversation(question: Question, pictures: Sequence[Picture], replies: Seque
         messages.append(assistant(reply[:_LONGEST_QUOTE] or "(no words)"))
         messages.append(user(load_prompt("repair").render(fault=fault or "")))
     return messages
+
+
+def _shown_frames(frames: int) -> int:
+    """How many frames of a clip of so many the second question shows, and says that it shows."""
+    return min(FRAMES, frames)
 
 
 def spread(count: int, wanted: int) -> list[int]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +31,7 @@ from pipeline.records import (
     Scene,
     Verdict,
     arrow_schema,
+    faults_of,
 )
 from pipeline.store import DatasetRecord, FilmFolder
 from prompts.tags import TAGS, instruction
@@ -142,6 +145,12 @@ def split_of(film_id: str, scene_start_seconds: float, film_seconds: float, sett
     return "val" if math.floor((block + 1) * share + phase) > math.floor(block * share + phase) else "train"
 
 
+def film_end_seconds(scenes: Iterable[Scene], damage: Iterable[Damage]) -> float:
+    """Where the part of a film that was read ends: the length that `split_of` divides; 0.0 if nothing was."""
+    ends = chain((scene.end_seconds for scene in scenes), (part.end_seconds for part in damage))
+    return max(ends, default=0.0)
+
+
 def kept_clips(folder: FilmFolder, record: DatasetRecord, settings: ShardSettings) -> list[KeptClip]:
     """The clips of a film that go into shards, in time order; none if the film has no verdicts (it failed earlier).
 
@@ -153,7 +162,7 @@ def kept_clips(folder: FilmFolder, record: DatasetRecord, settings: ShardSetting
         return []
     scenes, damage = folder.read("scenes", Scene), folder.read("damage", Damage)
     starts = {scene.scene: scene.start_seconds for scene in scenes}
-    film_seconds = max([part.end_seconds for part in scenes] + [part.end_seconds for part in damage], default=0.0)
+    film_seconds = film_end_seconds(scenes, damage)
     verdicts = {verdict.clip_id: verdict for verdict in folder.read("verdicts", Verdict) if verdict.keep}
     motions = {motion.clip_id: motion for motion in folder.read("motion", Motion)}
     captions = {caption.clip_id: caption for caption in folder.read("captions", Caption)}
@@ -222,5 +231,5 @@ def make_sample(
             }
         )
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-        raise RecordError(clip.clip_id, f"cannot be published ({faults}); build again with measured values") from error
+        reason = f"cannot be published ({faults_of(error)}); build again with measured values"
+        raise RecordError(clip.clip_id, reason) from error

@@ -3,7 +3,7 @@
 A stage is a frozen dataclass whose fields are its settings, with one method `run` that turns the tables of the
 stages before it into its own. It never learns who runs it: a plain call, a Prefect task or a test.
 
-    perform(CropStage(config.crop), folder, progress)
+    perform(FindCrop(config.crop), folder, progress)
 """
 
 from __future__ import annotations
@@ -73,6 +73,17 @@ def ingredients_of(stage: Stage, folder: FilmFolder) -> dict[str, Any]:
 def is_current(stage: Stage, folder: FilmFolder) -> bool:
     """Whether the result on disk is what running the stage would give, with every file whole."""
     return why_stale(stage, folder) is None
+
+
+def is_whole(folder: FilmFolder, stages: Sequence[str]) -> bool:
+    """Whether these stages, by name, are finished and each was made from what the others hold now.
+
+    A build that stops early can leave later stages behind with facts about clips that are no more.
+    """
+    records = {name: folder.stage_record(name) for name in stages}
+    made = {name: record.fingerprint for name, record in records.items() if record}
+    upstream = [item for record in records.values() if record for item in record.ingredients["upstream"].items()]
+    return len(made) == len(records) and all(made.get(name) == made_from for name, made_from in upstream)
 
 
 def why_stale(stage: Stage, folder: FilmFolder) -> str | None:

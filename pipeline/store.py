@@ -20,7 +20,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -258,8 +258,24 @@ def _one_name(record_id: str) -> str:
     return record_id
 
 
-def content_hash(path: Path, cache: Path) -> str:
+def open_dataset(root: Path) -> Dataset:
+    """The data set in a folder.
+
+    Raises:
+        StoreError: there is none, or not one that this version reads.
+    """
+    if not (root / "dataset.json").exists():
+        raise StoreError(f"{root}: no data set here (it has no dataset.json); `animegamer build --out` makes one")
+    return Dataset(root)
+
+
+def content_hash(path: Path, cache: Path, progress: Callable[[float, float], None] | None = None) -> str:
     """SHA-256 of a file, remembered in `cache` by size, modification time and inode so that a rerun reads nothing.
+
+    Args:
+        path: the file.
+        cache: JSON file with what is remembered.
+        progress: called with bytes read and bytes in all.
 
     Raises:
         RecordError: the file cannot be read.
@@ -272,8 +288,13 @@ def content_hash(path: Path, cache: Path) -> str:
         known = _known_hashes(cache)
         if key in known:
             return known[key]
+        digest = hashlib.sha256()
         with path.open("rb") as file:
-            known[key] = hashlib.file_digest(file, "sha256").hexdigest()
+            while block := file.read(1 << 22):
+                digest.update(block)
+                if progress:
+                    progress(file.tell(), status.st_size)
+        known[key] = digest.hexdigest()
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise RecordError(path.name, f"cannot be read: {error}") from error
     write_json(cache, known)

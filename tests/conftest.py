@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,6 +34,14 @@ def composed_film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth
         return path, compose_film(path)
     except ArtUnobtainableError as error:
         _unobtainable(error)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Programs that the test starts heed SIGINT, even if the test run was started with it ignored (`&` in a script)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def _fetched(fetch: Callable[[], Path]) -> Path:

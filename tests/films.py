@@ -69,16 +69,9 @@ def make_film(
     rate = Fraction(fps)
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=rate, options=_encoder_options(codec, options))
-        turned = rotation in (90, 270)
-        stream.width, stream.height = (size[1], size[0]) if turned else size
-        stream.pix_fmt = pixel_format
-        stream.thread_count = 1
-        stream.time_base = TIME_BASE if times is not None else 1 / rate
-        stream.codec_context.time_base = stream.time_base
+        _set_up(stream, size, rotation, pixel_format, TIME_BASE if times is not None else 1 / rate)
         if sample_aspect is not None:
             stream.codec_context.sample_aspect_ratio = sample_aspect
-        if rotation:
-            stream.set_display_rotation(-rotation)
         silence = container.add_stream("aac", rate=48_000, layout="mono") if sound else None
         for number, picture in enumerate(paint_pictures(frames, size, scenes, borders, barcode, paint)):
             stored = np.ascontiguousarray(np.rot90(picture, rotation // 90))
@@ -177,6 +170,17 @@ def _texture(scene: int, width: int, height: int) -> Picture:
     noise = np.random.default_rng(scene).integers(30, 226, (5, 8, 3), dtype=np.uint8)
     noise[..., 1] = np.minimum(noise[..., 1], np.maximum(noise[..., 0], noise[..., 2]))  # never as green as the bars
     return np.asarray(cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC), np.uint8)
+
+
+def _set_up(
+    stream: av.VideoStream, size: tuple[int, int], rotation: int, pixel_format: str, time_base: Fraction
+) -> None:
+    stream.width, stream.height = size[::-1] if rotation in (90, 270) else size
+    stream.pix_fmt = pixel_format
+    stream.thread_count = 1
+    stream.time_base = stream.codec_context.time_base = time_base
+    if rotation:
+        stream.set_display_rotation(-rotation)
 
 
 def _encoder_options(codec: str, options: Mapping[str, str] | None) -> dict[str, str]:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.clip_files import write_clip
 from pipeline.config import Config
-from pipeline.media import write_clip
 from pipeline.records import (
     Caption,
     Clip,
@@ -75,7 +75,7 @@ def make_dataset(
     all_names = [*names, *(f"film {number}.mkv" for number in range(len(names), films))][:films]
     entries: list[FilmEntry] = []
     for number, name in enumerate(all_names):
-        film = _film(name, seconds=scenes * scene_seconds(clips) + damaged_seconds)
+        film = film_record(name, seconds=scenes * scene_seconds(clips) + damaged_seconds)
         folder = dataset.folder(film.film_id)
         folder.save_film(film)
         scene_rows = _scenes(film, scenes, clips)
@@ -115,7 +115,8 @@ def scene_seconds(clips: int) -> float:
     return 2.0 * clips + 0.5
 
 
-def _film(name: str, seconds: float) -> Film:
+def film_record(name: str, seconds: float) -> Film:
+    """What the probe says of a plain film of 24 frames per second; the content hash is that of its name."""
     sha256 = hashlib.sha256(name.encode()).hexdigest()
     return Film(
         film_id=make_film_id(name, sha256),

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.media import write_clip
+from pipeline.clip_files import write_clip
 from pipeline.records import Clip, Film
 from pipeline.store import FilmFolder, StageRecord
 

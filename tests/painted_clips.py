@@ -18,8 +18,8 @@ from PIL import Image
 
 from pipeline.captions import WriteCaptions
 from pipeline.cast import Cast, load_cast
+from pipeline.clip_files import write_clip
 from pipeline.config import CaptionSettings
-from pipeline.media import write_clip
 from pipeline.records import Caption, Clip, Film, Looks, Motion, Verdict, make_clip_id
 from pipeline.stage import perform
 from pipeline.store import FilmFolder, StageRecord
@@ -48,7 +48,7 @@ def read_moment(picture: NDArray[np.uint8]) -> float:
 
 
 def make_screened_film(
-    root: Path, count: int, *, levels: Sequence[int | None] = (), keep: Sequence[bool] = ()
+    root: Path, count: int, *, levels: Sequence[int | None] = (), keep: Sequence[bool] = (), frames: int = 16
 ) -> FilmFolder:
     """A film's folder as the stages before captions leave it: `count` clips, each painted with its number."""
     film_id = "film-01234567"
@@ -58,13 +58,13 @@ def make_screened_film(
     for number in range(count):
         clip_id = make_clip_id(film_id, 2 * number)
         path = folder.clip_path(clip_id)
-        write_clip(path, [paint_number(number, moment) for moment in range(16)], Fraction(8), 17)
+        write_clip(path, [paint_number(number, moment) for moment in range(frames)], Fraction(8), 17)
         content = path.read_bytes()
         clips.append(
             Clip(
                 clip_id=clip_id, film_id=film_id, scene=0, index=number, start_seconds=2 * number,
-                end_seconds=2 * number + 2, fps=Fraction(8), frames=16, width=96, height=64,
-                source_frames=tuple(range(16)), bytes=len(content), sha256=hashlib.sha256(content).hexdigest(),
+                end_seconds=2 * number + 2, fps=Fraction(8), frames=frames, width=96, height=64,
+                source_frames=tuple(range(frames)), bytes=len(content), sha256=hashlib.sha256(content).hexdigest(),
             )
         )  # fmt: skip
     ids = [clip.clip_id for clip in clips]

@@ -189,6 +189,11 @@ def _limits(summary: Summary) -> list[str]:
         limits.insert(0, "The captions are rules, not descriptions: no subject, place or character is named.")
     elif summary.record.captioner is not None:
         limits.insert(0, f"The captions are answers of {summary.record.captioner}, which makes mistakes.")
+    limits += [
+        f"{film.film.name} is as an earlier build left it, because the last one failed: {film.last_failure.reason}"
+        for film in summary.films
+        if film.last_failure
+    ]
     if any(film.warnings for film in summary.films):
-        limits.append("Some films came with warnings of the probe or the crop; report.html lists them.")
+        limits.append("Some films came with warnings of the probe, the crop or the last build; report.html lists them.")
     return limits

@@ -13,7 +13,7 @@ from typing import Any
 
 import cv2
 
-from pipeline.media import first_frame
+from pipeline.clip_files import first_frame
 from pipeline.pages.summary import SeenClip, Summary
 from pipeline.records import Caption, RecordError
 from pipeline.stage import Progress

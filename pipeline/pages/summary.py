@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pipeline.account import NOT_JUDGED, Span, account
 from pipeline.config import Config
 from pipeline.records import Caption, Clip, Crop, Damage, Failure, Film, Motion, Record, Scene, Verdict
-from pipeline.samples import Split, split_of
+from pipeline.samples import Split, film_end_seconds, split_of
 from pipeline.selection import FAILED
 from pipeline.shards import Index, read_index
 from pipeline.store import Dataset, DatasetRecord, FilmFolder, StoreError
@@ -72,11 +72,17 @@ class SeenFilm:
     spans: tuple[Span, ...]
     """What became of every second; they tile the film and what is missing of it."""
     failures: tuple[Failure, ...]
+    last_failure: Failure | None
+    """Why the last build failed on it, though it has samples: they and all else here are what an earlier build made."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the probe and the crop found odd, in words."""
-        return (*self.film.warnings, *(self.crop.warnings if self.crop else ()))
+        """What the probe, the crop and the last build found odd, in words."""
+        warnings = [*self.film.warnings, *(self.crop.warnings if self.crop else ())]
+        if self.last_failure:
+            reason = self.last_failure.reason
+            warnings.append(f"shown as an earlier build left it, because the last one failed: {reason}")
+        return tuple(warnings)
 
 
 @dataclass(frozen=True)
@@ -162,25 +168,23 @@ def level_rows(summary: Summary) -> list[LevelRow]:
 
 def _seen_film(folder: FilmFolder, index: Index | None) -> SeenFilm:
     film, failure = folder.film, folder.failure
-    if failure is not None:
+    # selection takes the verdicts away from a film that is not whole; one that has them is in the shards
+    if failure is not None and not folder.table_path("verdicts").exists():
         span = Span(0.0, film.duration_seconds + film.missing_seconds, "failed", failure.reason)
-        return SeenFilm(film, None, (), (), (), (span,), (failure,))
+        return SeenFilm(film, None, (), (), (), (span,), (failure,), None)
     scenes, damage, clips = (_rows(folder, "scenes", Scene), _rows(folder, "damage", Damage), _clips(folder, index))
     verdicts = [seen.verdict for seen in clips if seen.verdict]
     spans = account(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
     crop = next(iter(_rows(folder, "crop", Crop)), None)
-    return SeenFilm(film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder))
+    return SeenFilm(film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure)
 
 
 def _clips(folder: FilmFolder, index: Index | None) -> tuple[SeenClip, ...]:
-    judged = (
-        folder.stage_record("captions") is not None
-    )  # verdicts older than a stage that is being redone do not count
-    verdicts = {row.clip_id: row for row in _rows(folder, "verdicts", Verdict) if judged}
+    verdicts = {row.clip_id: row for row in _rows(folder, "verdicts", Verdict)}
     motions = {row.clip_id: row for row in _rows(folder, "motion", Motion)}
     captions = {row.clip_id: row for row in _rows(folder, "captions", Caption)}
     scenes, damage = _rows(folder, "scenes", Scene), _rows(folder, "damage", Damage)
-    end = max([*(row.end_seconds for row in scenes), *(row.end_seconds for row in damage)], default=0.0)
+    end = film_end_seconds(scenes, damage)
     splits = {row.scene: split_of(row.film_id, row.start_seconds, end, index.settings) for row in scenes if index}
     return tuple(
         SeenClip(

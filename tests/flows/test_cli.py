@@ -80,6 +80,33 @@ def test_nothing_usable_is_exit_code_1(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_name_that_is_no_text_costs_one_film(tmp_path: Path, settings: Path) -> None:
+    good = make_film(tmp_path / "good.mp4", frames=60)
+    bad = os.fsencode(tmp_path) + b"/b\xe9b\x1b[31m.mp4"
+    Path(os.fsdecode(bad)).write_bytes(good.read_bytes()[:-1])
+    done = animegamer("build", os.fsdecode(bad), good, "--out", tmp_path / "data", "--config", settings)
+    assert done.returncode == 2, done.stderr
+    assert "not valid UTF-8" in done.stderr
+    assert "\x1b[31m" not in done.stderr
+    assert (tmp_path / "data" / "shards" / "index.json").exists()
+
+
+@pytest.mark.parametrize("command", ["verify", "report", "calibrate"])
+def test_a_folder_that_is_no_data_set_is_left_alone(tmp_path: Path, command: str) -> None:
+    done = animegamer(command, tmp_path / "typo")
+    assert done.returncode == 1
+    assert "no data set here" in done.stderr
+    assert not (tmp_path / "typo").exists()
+
+
+def test_prefect_sends_nothing_home() -> None:
+    script = "import flows; from prefect.settings import get_current_settings as s; import os; "
+    script += "print(s().server.analytics_enabled, os.environ['DO_NOT_TRACK'])"
+    environment = {**os.environ, "PREFECT_SERVER_ANALYTICS_ENABLED": "true", "DO_NOT_TRACK": "0"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split() == ["False", "1"]
+
+
 @pytest.mark.slow
 def test_hostile_names_and_bad_films_beside_good_ones(tmp_path: Path, settings: Path) -> None:
     """One build over every kind of bad input: the good ones are published, each bad one is named, nothing escapes."""
@@ -119,6 +146,7 @@ def test_hostile_names_and_bad_films_beside_good_ones(tmp_path: Path, settings: 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_interrupting_stops_clean_and_the_next_run_finishes(
     tmp_path: Path, settings: Path, stop: signal.Signals

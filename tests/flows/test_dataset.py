@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flows.request import BuildRequest, Until
+from flows.stages import make_plan
 from pipeline.account import account, totals
-from pipeline.config import checked
+from pipeline.config import ConfigError, checked
 from pipeline.records import Clip, Damage, Scene, Verdict
 from pipeline.store import Dataset
+from pipeline.verify import verify
+from tests.caption_server import Answer, CaptionServer
 from tests.films import corrupt, make_film
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -60,6 +65,82 @@ def test_a_film_that_fails_in_a_stage_fails_the_run_and_stops_no_other(tmp_path:
     broken, whole = Dataset(tmp_path / "data").folders()
     assert broken.failure is not None
     assert whole.table_path("verdicts").exists()
+
+
+def test_a_failure_that_is_nobodys_input_is_listed_too(tmp_path: Path) -> None:
+    from flows.dataset import build_dataset
+
+    good, blocked = small_film(tmp_path / "good.mp4"), small_film(tmp_path / "blocked.mp4", frames=120)
+    request = BuildRequest(films=(blocked, good), out=tmp_path / "data", config=FAST)
+    build_dataset(request.model_copy(update={"until": Until.probe}))
+    folder, whole = Dataset(tmp_path / "data").folders()
+    (folder.path / "clips").write_text("a file where the clips should go")
+    state = build_dataset(request, return_state=True)
+    assert "blocked.mp4: RuntimeError" in (state.message or "")
+    assert folder.failure is not None
+    assert whole.table_path("verdicts").exists()
+
+
+def test_one_content_under_two_names_is_one_film(tmp_path: Path) -> None:
+    from flows.dataset import build_dataset
+
+    film = small_film(tmp_path / "film.mp4")
+    copy = tmp_path / "another name.mp4"
+    copy.write_bytes(film.read_bytes())
+    request = BuildRequest(films=(film, copy), out=tmp_path / "data", config=FAST, until=Until.crop)
+    assert build_dataset(request, return_state=True).is_completed()
+    (folder,) = Dataset(tmp_path / "data").folders()
+    assert folder.film.name == "film.mp4"
+    assert [path.name for path in (tmp_path / "data" / "films").iterdir()] == [folder.film_id]
+
+
+def test_a_film_left_half_redone_is_not_published(tmp_path: Path) -> None:
+    """Its later tables tell of clips that are no more."""
+    from flows.dataset import build_dataset
+
+    first, second = small_film(tmp_path / "first.mp4"), small_film(tmp_path / "second.mp4", frames=150)
+    request = BuildRequest(films=(first,), out=tmp_path / "data", config=FAST)
+    build_dataset(request)
+    other_margin = checked({**FAST.model_dump(), "clips": {"width": 180, "height": 120, "margin_frames": 5}}, "test")
+    build_dataset(request.model_copy(update={"config": other_margin, "until": Until.cut}))
+    assert build_dataset(request.model_copy(update={"films": (second,)}), return_state=True).is_completed()
+    index = json.loads((tmp_path / "data" / "shards" / "index.json").read_text())
+    assert {shard["film_id"] for shard in index["shards"]} == {Dataset(tmp_path / "data").folders()[1].film_id}
+    assert verify(Dataset(tmp_path / "data")) == []
+
+
+@pytest.mark.parametrize(
+    ("section", "changed"),
+    [("motion", {"edges": [1, 2, 3, 4]}), ("motion", {"scale": 0.4}), ("clips", {"width": 192, "height": 128})],
+)
+def test_a_build_that_would_mix_two_kinds_is_refused(tmp_path: Path, section: str, changed: dict[str, Any]) -> None:
+    from flows.dataset import build_dataset
+
+    first, second = small_film(tmp_path / "first.mp4"), small_film(tmp_path / "second.mp4", frames=150)
+    request = BuildRequest(films=(first,), out=tmp_path / "data", config=FAST)
+    build_dataset(request)
+    other = request.model_copy(update={"config": checked({**FAST.model_dump(), section: changed}, "test")})
+    with pytest.raises(ConfigError, match=r"first.mp4.*name all its films"):
+        make_plan(other.model_copy(update={"films": (second,)}))
+    make_plan(other.model_copy(update={"films": (first, second)}))
+
+
+def test_a_captioner_that_is_down_loses_nothing_and_the_old_one_still_works(tmp_path: Path) -> None:
+    from flows.dataset import build_dataset
+
+    request = BuildRequest(films=(small_film(tmp_path / "film.mp4"),), out=tmp_path / "data", config=FAST)
+    build_dataset(request)
+    shards = {path: path.read_bytes() for path in (tmp_path / "data" / "shards").rglob("*.tar")}
+    refusing = {"captioner": "server", "attempts": 1}
+    with CaptionServer(lambda _: Answer(status=401)) as server:
+        refusing["endpoint"] = server.address
+        down = checked({**FAST.model_dump(), "captions": refusing}, "test")
+        state = build_dataset(request.model_copy(update={"config": down}), return_state=True)
+    assert "401" in (state.message or "")
+    assert {path: path.read_bytes() for path in shards} == shards
+    assert build_dataset(request, return_state=True).is_completed()
+    assert Dataset(tmp_path / "data").folders()[0].failure is None
+    assert verify(Dataset(tmp_path / "data")) == []
 
 
 def test_building_again_redoes_nothing_and_a_threshold_only_the_verdicts(tmp_path: Path) -> None:

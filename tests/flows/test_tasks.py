@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.records import RecordError
-from pipeline.store import FilmFolder
 from tests.caption_server import Answer, CaptionServer, Request, good_answer
 from tests.painted_clips import make_cast, make_screened_film, stage_for
 
@@ -82,8 +81,8 @@ def test_new_replies_are_collected_though_the_table_was_made(tmp_path: Path) -> 
 
     @flow(persist_result=False)
     def captioning() -> None:
-        ask_in_batches(stage, FilmFolder(folder.path), 3)
-        run_stage(stage, folder.path)
+        ask_in_batches(stage, folder, 3)
+        run_stage(stage, folder)
 
     with CaptionServer(refuse_one) as server:
         stage = stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo", "Sosuke", "Lisa"))

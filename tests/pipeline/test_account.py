@@ -12,36 +12,15 @@ import pytest
 
 from pipeline.account import Fate, Span, account, totals
 from pipeline.records import Clip, Damage, Film, Scene, Verdict, make_clip_id
+from tests.made_dataset import FILM_FPS, film_record
 
-FPS = 24
-FRAME = 1 / FPS
+FRAME = 1 / FILM_FPS
 MARGIN = 2 * FRAME
 
 
 def film_of(seconds: float, missing: float = 0.0) -> Film:
-    return Film(
-        film_id="film",
-        name="film.mkv",
-        source="film.mkv",
-        sha256="0" * 64,
-        bytes=1,
-        container="matroska",
-        codec="h264",
-        pixel_format="yuv420p",
-        bit_depth=8,
-        width=1280,
-        height=720,
-        sample_aspect=Fraction(1),
-        rotation_degrees=0,
-        display_width=1280,
-        display_height=720,
-        fps=Fraction(FPS),
-        variable_rate=False,
-        interlaced=False,
-        frames=round(seconds * FPS),
-        duration_seconds=seconds,
-        missing_seconds=missing,
-    )
+    film = film_record("film.mkv", seconds)
+    return film.model_copy(update={"film_id": "film", "missing_seconds": missing})
 
 
 def scene_of(number: int, start: float, end: float) -> Scene:
@@ -50,8 +29,8 @@ def scene_of(number: int, start: float, end: float) -> Scene:
         scene=number,
         start_seconds=start,
         end_seconds=end,
-        start_frame=round(start * FPS),
-        end_frame=round(end * FPS),
+        start_frame=round(start * FILM_FPS),
+        end_frame=round(end * FILM_FPS),
         opened_by="cut",
     )
 
@@ -191,15 +170,15 @@ def random_film(random: np.random.Generator) -> tuple[Film, list[Scene], list[Da
     clips: list[Clip] = []
     for start, end in pairwise([0, *cuts.tolist(), 6000]):
         if random.random() < 0.1:
-            stretch = {"start_seconds": start / FPS, "end_seconds": end / FPS}
+            stretch = {"start_seconds": start / FILM_FPS, "end_seconds": end / FILM_FPS}
             damage.append(Damage(film_id="film", reason="damaged data", **stretch))
             continue
-        scene = scene_of(len(scenes), start / FPS, end / FPS)
+        scene = scene_of(len(scenes), start / FILM_FPS, end / FILM_FPS)
         scenes.append(scene)
         clips += clips_of(scene, length=random.choice([1.0, 2.0]), transition=random.choice([0.0, 10 * FRAME]))
     choices = [(), ("dark",), ("text", "near-duplicate"), ("failed: cannot be read",)]
     verdicts = [verdict_on(clip, *choices[random.integers(4)]) for clip in clips if random.random() < 0.95]
-    return film_of(6000 / FPS, float(random.choice([0.0, 1.3]))), scenes, damage, clips, verdicts
+    return film_of(6000 / FILM_FPS, float(random.choice([0.0, 1.3]))), scenes, damage, clips, verdicts
 
 
 @pytest.mark.parametrize("seed", range(40))

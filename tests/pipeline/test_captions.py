@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -252,11 +254,52 @@ def test_progress_counts_clips_to_the_end(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 3)
     seen: list[tuple[float, float]] = []
     report: Callable[[float, float], None] = lambda done, total: seen.append((done, total))  # noqa: E731
-    with CaptionServer(good_answer) as server:
+
+    def late(request: Request) -> Answer:
+        return Answer(good_answer(request).text, delay_seconds=0.8 if request.number == 2 else 0)
+
+    with CaptionServer(late) as server:
         stage = stage_for(server.address, Cast())
         stage.ask_batch(folder, clip_ids(folder)[:1], silent)
         stage.run(folder, report)
     assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_stop_is_heeded_while_the_server_says_nothing(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 3)
+    asked, hung_up = threading.Event(), threading.Event()
+    stopped_at = 0.0
+
+    def never(_: Request) -> Answer:
+        asked.set()
+        hung_up.wait(30)
+        return Answer()
+
+    def stop_once_asked(done: float, total: float) -> None:
+        nonlocal stopped_at
+        if asked.is_set():
+            stopped_at = time.monotonic()
+            raise KeyboardInterrupt
+
+    start = time.monotonic()
+    with CaptionServer(never) as server:
+        with pytest.raises(KeyboardInterrupt):
+            stage_for(server.address, cast, timeout_seconds=30).run(folder, stop_once_asked)
+        ended_at = time.monotonic()
+        hung_up.set()
+        assert len(server.requests) <= 3
+    assert ended_at - stopped_at < 0.5
+    assert ended_at - start < 10  # sooner than any answer
+
+
+def test_a_clip_of_few_frames_is_shown_as_often_as_is_said(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 1, frames=5)
+    with CaptionServer(good_answer) as server:
+        expect_good(captions_of(stage_for(server.address, cast), folder)[0], 0)
+        who, what = server.requests
+    assert "You see 5 pictures" in what.text
+    assert [round(read_moment(picture)) for picture in what.pictures] == [0, 1, 2, 3, 4]
+    assert who.pictures[1].shape == (128, 192, 3)
 
 
 def test_the_server_reads_the_painted_numbers(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
 def test_the_child_ends_with_its_parent(tmp_path: Path, sent: signal.Signals) -> None:
     script = tmp_path / "parent.py"

@@ -1,4 +1,5 @@
 import tomllib
+import traceback
 from fractions import Fraction
 from pathlib import Path
 
@@ -89,6 +90,28 @@ def test_a_rate_may_be_written_in_many_ways(tmp_path: Path, written: str) -> Non
 )
 def test_a_wrong_value_is_named_with_its_file(tmp_path: Path, text: str, named: str) -> None:
     assert f": {named}" in fault(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://me:hunter2@host/v1",
+        "http://me:12/hunter2@host/v1",
+        "http://me:hunter2/v1",
+        "me:hunter2@host/v1",
+        "http://host/v1?key=hunter2",
+        "http://host/v1#hunter2",
+        "hunter2",
+        "",
+    ],
+)
+def test_an_address_that_may_carry_a_secret_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
+    path = write(tmp_path, f'[captions]\nendpoint = "{address}"\n')
+    with pytest.raises(
+        ConfigError, match=r"captions\.endpoint: .*the key|captions\.endpoint: .*not an address"
+    ) as caught:
+        load_config(path)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_every_fault_of_a_file_is_named_at_once(tmp_path: Path) -> None:

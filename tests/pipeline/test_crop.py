@@ -1,26 +1,31 @@
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pipeline.config import CropSettings
-from pipeline.crop import FindCrop
+from pipeline.crop import CropJob, FindCrop, find_crop
 from pipeline.probe import probe
-from pipeline.records import Crop
+from pipeline.records import Crop, RecordError
 from pipeline.stage import perform, silent
 from pipeline.store import FilmFolder
 from tests.films import Picture, make_film
+from tests.shot_children import next_child_is_shot
 
 EVERY_SECOND_FRAME = {"g": "2", "crf": "14", "preset": "ultrafast"}
 """Encoder options that give the crop plenty of keyframes in a short film."""
 
 
 def crop_of(path: Path, settings: CropSettings | None = None) -> Crop:
+    film = probe(path, "film-01234567", "01234567" * 8)
+    return find_crop(CropJob(film, settings or CropSettings()), silent)
+
+
+def folder_of(path: Path) -> FilmFolder:
     folder = FilmFolder(path.parent / "film-01234567")
     folder.save_film(probe(path, "film-01234567", "01234567" * 8))
-    assert perform(FindCrop(settings or CropSettings()), folder, silent)
-    (crop,) = folder.read("crop", Crop)
-    return crop
+    return folder
 
 
 def rectangle(crop: Crop) -> tuple[int, int, int, int]:
@@ -190,7 +195,8 @@ def test_borders_are_those_of_the_upright_picture(tmp_path: Path, rotation: int)
 
 def test_switched_off(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8, borders=(0, 22, 0, 22))
-    crop = crop_of(path, CropSettings(enabled=False))
+    [crop] = FindCrop(CropSettings(enabled=False)).run(folder_of(path), silent).tables["crop"]
+    assert isinstance(crop, Crop)
     assert (rectangle(crop), crop.frames_used, crop.warnings) == ((0, 0, 320, 180), 0, ())
 
 
@@ -201,8 +207,9 @@ def test_tiny_picture(tmp_path: Path) -> None:
 
 def test_a_result_is_kept_until_a_setting_changes(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8)
-    crop_of(path)
-    folder = FilmFolder(tmp_path / "film-01234567")
+    folder = folder_of(path)
+    assert perform(FindCrop(CropSettings()), folder, silent)
+    assert folder.read("crop", Crop) == [crop_of(path)]
     assert not perform(FindCrop(CropSettings()), folder, silent)
     assert perform(FindCrop(CropSettings(black_luma=30)), folder, silent)
 
@@ -216,3 +223,21 @@ def test_big_buck_bunny_loses_no_pixel(tmp_path: Path, bunny: Path) -> None:
     assert rectangle(crop) == (0, 0, 1280, 720)
     assert 50 <= crop.frames_used <= 60
     assert crop.warnings == ()
+
+
+def test_a_crash_of_the_decoder_costs_the_film_alone(tmp_path: Path) -> None:
+    folder = folder_of(make_film(tmp_path / "film.mp4", frames=16, options=EVERY_SECOND_FRAME))
+    with (
+        next_child_is_shot(signal.SIGSEGV),
+        pytest.raises(RecordError, match="film-01234567: the decoder died by signal SIGSEGV"),
+    ):
+        FindCrop(CropSettings()).run(folder, silent)
+    assert perform(FindCrop(CropSettings()), folder)
+
+
+def test_a_film_that_is_gone_is_refused_with_its_reason(tmp_path: Path) -> None:
+    path = make_film(tmp_path / "film.mp4", frames=8)
+    folder = folder_of(path)
+    path.unlink()
+    with pytest.raises(RecordError, match=r"film-01234567: cannot be read: .*No such file"):
+        FindCrop(CropSettings()).run(folder, silent)

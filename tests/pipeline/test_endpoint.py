@@ -137,8 +137,11 @@ def test_the_server_sets_the_pause(header: str) -> None:
         assert time.monotonic() - start > 0.9
 
 
-def test_a_senseless_pause_is_ignored() -> None:
-    with CaptionServer(in_turn(Answer(status=503, headers={"Retry-After": "soon"}), Answer("fine"))) as server:
+@pytest.mark.parametrize(
+    "value", ["soon", f"Wed, 21 Oct {'9' * 30} 07:28:00 GMT", f"Wed, 21 Oct 2015 07:28:00 +{'9' * 20}"]
+)
+def test_a_senseless_pause_is_ignored(value: str) -> None:
+    with CaptionServer(in_turn(Answer(status=503, headers={"Retry-After": value}), Answer("fine"))) as server:
         assert ask(server) == ["fine"]
 
 

@@ -12,14 +12,15 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from pipeline.clip_files import read_clip, read_clip_gray, write_clip
 from pipeline.config import LooksSettings
 from pipeline.looks import MeasureLooks, measure_looks
-from pipeline.media import read_clip, read_clip_gray, write_clip
 from pipeline.records import Clip, Looks, RecordError
 from pipeline.stage import perform, silent
 from pipeline.store import FilmFolder
 from pipeline.text import find_text
 from tests.made_dataset import make_dataset
+from tests.moving_pictures import pan, textured
 
 Picture = NDArray[np.uint8]
 WIDTH, HEIGHT, FRAMES = 720, 480, 16
@@ -44,8 +45,8 @@ def lettered(picture_HWC: Picture, lines: Sequence[str], top: int, size: int = 2
     return np.array(image)
 
 
-def coded(path: Path, pictures: Sequence[Picture]) -> Path:
-    write_clip(path, pictures, Fraction(8), crf=17)
+def coded(path: Path, pictures: Sequence[Picture], crf: int = 17) -> Path:
+    write_clip(path, pictures, Fraction(8), crf)
     return path
 
 
@@ -79,27 +80,37 @@ def test_a_picture_of_one_colour_has_no_hash() -> None:
     assert set(looks.hashes) == {""}
 
 
+@pytest.mark.parametrize("crf", [17, 23])
 @pytest.mark.parametrize("grain", [0, 5])
-def test_a_held_drawing_is_still_whatever_the_coding_adds(tmp_path: Path, grain: int) -> None:
+def test_a_held_drawing_is_still_whatever_the_coding_adds(tmp_path: Path, grain: int, crf: int) -> None:
     random = np.random.default_rng(0)
     noise = [random.normal(0, grain, (HEIGHT, WIDTH, 1)) for _ in range(FRAMES)]
     pictures = [np.clip(painting(2) + layer, 0, 255).astype(np.uint8) for layer in noise]
-    assert looks_of(coded(tmp_path / "clip.mp4", pictures)).still_share == 1
+    assert looks_of(coded(tmp_path / "clip.mp4", pictures, crf)).still_share == 1
 
 
-def test_lips_that_move_are_not_still(tmp_path: Path) -> None:
+@pytest.mark.parametrize("crf", [17, 23])
+@pytest.mark.parametrize(("across", "down"), [(0, 0), (4, 2), (6, 6)])
+def test_lips_that_move_are_not_still_wherever_they_are(tmp_path: Path, across: int, down: int, crf: int) -> None:
     pictures = []
     for frame in range(FRAMES):
         picture = painting(3)
-        cv2.ellipse(picture, (360, 200), (28, 28), 0, 0, 360, (170, 200, 240), -1)
-        cv2.ellipse(picture, (360, 210), (5, 1 + 2 * (frame // 4 % 2)), 0, 0, 360, (130, 160, 200), -1)
+        cv2.ellipse(picture, (360 + across, 200 + down), (28, 28), 0, 0, 360, (170, 200, 240), -1)
+        opening = 1 + 2 * (frame // 4 % 2)
+        cv2.ellipse(picture, (360 + across, 210 + down), (3, opening), 0, 0, 360, (130, 160, 200), -1)
         pictures.append(picture)
-    assert looks_of(coded(tmp_path / "clip.mp4", pictures)).still_share == pytest.approx(12 / 15)
+    assert looks_of(coded(tmp_path / "clip.mp4", pictures, crf)).still_share == pytest.approx(12 / 15)
 
 
 def test_a_pan_is_never_still(tmp_path: Path) -> None:
     pictures = [np.roll(painting(4), 4 * frame, axis=1) for frame in range(FRAMES)]
     assert looks_of(coded(tmp_path / "clip.mp4", pictures)).still_share == 0
+
+
+@pytest.mark.parametrize("crf", [17, 23])
+def test_a_pan_by_half_a_pixel_over_a_soft_background_is_not_still(tmp_path: Path, crf: int) -> None:
+    path = coded(tmp_path / "clip.mp4", list(pan(textured(), 0.5, 0, frames=FRAMES)), crf)
+    assert looks_of(path).still_share == 0
 
 
 def test_subtitles_are_found_and_textures_are_not(tmp_path: Path) -> None:

@@ -12,11 +12,18 @@ import cv2
 import numpy as np
 import pytest
 
+from pipeline.clip_files import read_clip_gray, write_clip
 from pipeline.config import MotionSettings
 from pipeline.levels import PUBLISHED_EDGES, level_of
-from pipeline.media import write_clip
-from pipeline.motion import MeasureMotion, camera_motion, count_drawings, flow_model_of, measure_frames
-from pipeline.optical_flow import Frames, Vectors
+from pipeline.motion import (
+    DRAWING_SCALE,
+    MeasureMotion,
+    camera_motion,
+    count_drawings,
+    flow_model_of,
+    measure_frames,
+)
+from pipeline.optical_flow import Frames, Vectors, scaled
 from pipeline.records import Motion, RecordError
 from pipeline.stage import ingredients_of, is_current, perform, silent
 from pipeline.store import FilmFolder
@@ -108,6 +115,16 @@ def test_held_drawings_are_counted_once_and_do_not_slow_the_motion(motion: dict[
     assert on_threes.unique_frames == 4
     assert on_threes.scope_px == pytest.approx(6, rel=0.05)
     assert on_threes.camera_px == pytest.approx(6, rel=0.05)
+
+
+@pytest.mark.parametrize("crf", [17, 23])
+@pytest.mark.parametrize("grain", [0, 5])
+def test_coding_and_grain_make_no_drawing_but_a_mouth_does(tmp_path: Path, grain: float, crf: int) -> None:
+    frames_THWC = np.stack([view(shaded())] * 8)
+    frames_THWC[4:, 200:210, 300:320] = (60, 60, 160)
+    write_clip(tmp_path / "clip.mp4", grainy(frames_THWC, grain), Fraction(8), crf)
+    frames_THW = read_clip_gray(tmp_path / "clip.mp4")
+    assert count_drawings(np.stack([scaled(frame_HW, DRAWING_SCALE) for frame_HW in frames_THW])) == 2
 
 
 def test_a_small_mouth_makes_a_drawing_and_slow_change_adds_up() -> None:

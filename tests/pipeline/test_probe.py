@@ -1,5 +1,6 @@
 import os
 import shutil
+import signal
 from fractions import Fraction
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import cv2
 import numpy as np
 import pytest
 
-from pipeline.probe import probe
+from pipeline.probe import probe, probe_in_child
 from pipeline.records import Film, RecordError
 from tests.films import make_film, truncate
+from tests.shot_children import next_child_is_shot
 
 SHA256 = "0123456789abcdef" * 4
 
@@ -334,3 +336,29 @@ def remuxed(source: Path, path: Path, options: dict[str, str]) -> Path:
                 packet.stream = stream
                 made.mux(packet)
     return path
+
+
+# --- in a child process ----------------------------------------------------------------------------------------------
+
+
+def test_a_child_process_finds_the_same(tmp_path: Path) -> None:
+    path = make_film(tmp_path / "film.mp4", frames=8)
+    assert probe_in_child(path, "film-01234567", SHA256) == probed(path)
+
+
+def test_a_refusal_comes_out_of_the_child_process_unchanged(tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    path.write_bytes(b"")
+    with pytest.raises(RecordError) as caught:
+        probe_in_child(path, "film-01234567", SHA256)
+    assert (caught.value.record_id, caught.value.reason) == ("film-01234567", refusal(path))
+
+
+def test_a_crash_of_the_decoder_costs_the_film_alone(tmp_path: Path) -> None:
+    path = make_film(tmp_path / "film.mp4", frames=8)
+    with (
+        next_child_is_shot(signal.SIGSEGV),
+        pytest.raises(RecordError, match="film-01234567: the decoder died by signal SIGSEGV"),
+    ):
+        probe_in_child(path, "film-01234567", SHA256)
+    assert probe_in_child(path, "film-01234567", SHA256).frames == 8

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from av.video.frame import VideoFrame
 
-from pipeline.media import Picture
+from pipeline.containers import Picture
 from pipeline.scaling import Geometry, Scaler
 from tests.films import paint_barcode, read_barcode
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.clip_files import write_clip
 from pipeline.config import ShardSettings
-from pipeline.media import write_clip
 from pipeline.records import Caption, Clip, Motion, Verdict
 from pipeline.shards import read_index, write_shards
 from pipeline.store import Dataset, write_json

@@ -146,11 +146,22 @@ def test_an_unfinished_data_set_has_a_card_too(tmp_path: Path) -> None:
 
 def test_a_film_that_was_given_up_counts_no_clips(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path)
-    dataset.folders()[0].save_failure(RecordError("film", "the decoder crashed"))
+    folder = dataset.folders()[0]
+    folder.save_failure(RecordError("film", "the decoder crashed"))
+    folder.table_path("verdicts").unlink()
     text = write_card(dataset, CardSettings()).read_text(encoding="utf-8")
 
     assert table(text, "Film")["Kiki's Café (1989).mkv"][-3:] == ["0", "0", "0"]
     assert table(text, "Clips")["cut"] == ["10"]
+
+
+def test_a_film_that_failed_last_time_but_has_samples_counts_them_and_says_so(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path)
+    dataset.folders()[0].save_failure(RecordError("film", "the file is gone"))
+    text = write_card(dataset, CardSettings()).read_text(encoding="utf-8")
+
+    assert table(text, "Film")["Kiki's Café (1989).mkv"][-3:] == ["5", "10", "8"]
+    assert "because the last one failed: the file is gone" in text
 
 
 @pytest.mark.parametrize(

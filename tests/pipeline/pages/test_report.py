@@ -143,11 +143,36 @@ def test_the_same_data_set_gives_the_same_bytes(made: Dataset) -> None:
 
 def test_rules_are_announced_and_an_unfinished_data_set_has_a_report(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path, films=1, scenes=2)
-    (dataset.folders()[0].path / "captions.json").unlink()
+    dataset.folders()[0].table_path("verdicts").unlink()
     page = write_report(dataset).read_text(encoding="utf-8")
 
     assert "made by rules, not by a language model" in page
     assert 'data-fate="dropped: not judged yet"' in page
+
+
+def test_clips_count_as_judged_while_they_have_verdicts(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, films=1, scenes=2)
+    dataset.folders()[0].forget_stage("captions")
+    assert [clip.fate for clip in summarise(dataset).clips] == ["kept", "kept", "kept", "dropped"]
+
+
+def test_a_film_that_failed_last_time_is_shown_with_its_samples_and_a_warning(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, films=1)
+    folder = dataset.folders()[0]
+    before = summarise(dataset).films[0]
+    folder.save_failure(RecordError(folder.film_id, "the file is gone"))
+    [seen] = summarise(dataset).films
+    assert (seen.clips, seen.spans, seen.scenes) == (before.clips, before.spans, before.scenes)
+    warning = "shown as an earlier build left it, because the last one failed: the file is gone"
+    assert seen.warnings == (*before.warnings, warning)
+    page = write_report(dataset).read_text(encoding="utf-8")
+    assert f"<li>{warning}</li>" in page
+    assert "failed: the file is gone" not in page.replace(warning, "")
+
+    folder.table_path("verdicts").unlink()
+    [seen] = summarise(dataset).films
+    assert (seen.clips, seen.warnings) == ((), before.warnings)
+    assert [(span.fate, span.reason) for span in seen.spans] == [("failed", "the file is gone")]
 
 
 def test_a_film_used_in_part_still_adds_up(tmp_path: Path) -> None:
@@ -286,6 +311,7 @@ def test_missing_clips_and_lost_films_are_said_and_do_not_break_the_page(chromiu
     clip = first.path / "clips" / sorted(path.name for path in (first.path / "clips").iterdir())[0]
     clip.write_bytes(b"not a film")
     second.save_failure(RecordError(second.film_id, "the decoder crashed"))
+    second.table_path("verdicts").unlink()
     write_report(dataset)
     with opened(chromium, address(dataset, "#sheet?level=")) as page:
         assert shown(page) == "4 of 4 clips, 3 kept"
