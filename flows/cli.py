@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,7 +95,7 @@ def _override(config: Config, captioner: Captioner | None, flow: str | None, end
 
 
 def _build(request: BuildRequest) -> int:
-    from flows.progress import Bars
+    from flows.progress import STOPPED, Bars
     from pipeline.cast import CastError
     from pipeline.store import StoreError
 
@@ -102,7 +105,7 @@ def _build(request: BuildRequest) -> int:
     except (ConfigError, CastError, StoreError) as error:
         raise _fail(str(error)) from error
     except KeyboardInterrupt:
-        say("stopped; what is finished is kept, the same command goes on from here", "yellow")
+        say(STOPPED, "yellow")
         return 130
 
 
@@ -124,7 +127,9 @@ def _plan_and_run(request: BuildRequest) -> int:
 
     # Prefect stores its parameters as UTF-8; a name that is none was refused above
     given = request.model_copy(update={"films": tuple(film for film in request.films if is_text(str(film)))})
-    state = build_dataset(given, return_state=True)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        # not in the main thread, where Prefect would put its own answer to SIGTERM in the place of ours
+        state = pool.submit(copy_context().run, partial(build_dataset, given, return_state=True)).result()
     told = [] if state.is_completed() else (state.message or "the build failed").splitlines()
     return print_summary(plan, [*(line for line in refused if line not in told), *told])
 

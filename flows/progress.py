@@ -83,6 +83,18 @@ def watched(subject: str, name: str) -> Iterator[Watch]:
         watcher.get().end(subject, name, outcome)
 
 
+GRACE_SECONDS = 8.0
+"""How long a stop may take before the process just ends; nothing is ever half-written under its final name."""
+STOPPED = "stopped; what is finished is kept, the same command goes on from here"
+
+
+def _leave() -> None:
+    """End the process, whatever its threads wait for."""
+    console.show_cursor(True)
+    say(STOPPED, "yellow")
+    os._exit(130)
+
+
 class Bars:
     """One bar per film with its present stage and time left; on a plain stream, a line per finished stage."""
 
@@ -124,10 +136,14 @@ class Bars:
 
         def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
             if self._stopping.is_set():
-                console.show_cursor(True)
-                os._exit(130)  # threads may hang in a native call: waiting for them is what the user gave up
+                _leave()
             self._stopping.set()
+            # Ctrl-C has reached Prefect's temporary server too, and Prefect would try for minutes to tell it the end
+            hurry.start()
             say("stopping; once more to stop at once")
+
+        hurry = threading.Timer(GRACE_SECONDS, _leave)
+        hurry.daemon = True
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         token = watcher.set(self)
@@ -135,6 +151,7 @@ class Bars:
             with self._progress:
                 yield
         finally:
+            hurry.cancel()
             watcher.reset(token)
             for number, handler in before.items():
                 signal.signal(number, handler)

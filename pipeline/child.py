@@ -74,7 +74,8 @@ def _death(record_id: str, exitcode: int) -> Exception:
 
 
 def _serve(work: Callable[[A, Progress], R], argument: A, sender: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent answers it
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the parent answers them
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     last = 0.0
 

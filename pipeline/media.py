@@ -24,8 +24,6 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from pipeline.clip_files import read_clip as read_clip
-from pipeline.clip_files import read_clip_gray as read_clip_gray
 from pipeline.containers import Picture, decode, demux, open_film, video_stream
 from pipeline.records import RecordError
 

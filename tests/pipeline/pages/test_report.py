@@ -22,6 +22,7 @@ from pipeline.account import totals
 from pipeline.pages.report import write_report
 from pipeline.pages.summary import summarise
 from pipeline.records import Caption, RecordError
+from pipeline.samples import kept_clips
 from pipeline.shards import write_shards
 from pipeline.store import Dataset
 from tests.made_dataset import CAST, MODEL, make_dataset
@@ -121,6 +122,15 @@ def test_the_numbers_are_those_of_the_data_set(made: Dataset) -> None:
     assert [name for name in CAST if name in cast] == list(CAST)
     assert "made by rules" not in page
     assert str(made.root) not in page
+
+
+def test_the_splits_are_those_of_the_shards(made: Dataset) -> None:
+    summary = summarise(made)
+    samples = [
+        one.sample for folder in made.folders() for one in kept_clips(folder, made.record, summary.config.shards)
+    ]
+    assert {clip.clip.clip_id: clip.split for clip in summary.kept} == {one.clip_id: one.split for one in samples}
+    assert {one.split for one in samples} == {"train", "val"}
 
 
 def test_thumbnails_are_small_pictures_of_the_clips(made: Dataset) -> None:
