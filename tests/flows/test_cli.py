@@ -80,6 +80,7 @@ def test_nothing_usable_is_exit_code_1(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_name_that_is_no_text_costs_one_film(tmp_path: Path, settings: Path) -> None:
     good = make_film(tmp_path / "good.mp4", frames=60)
     bad = os.fsencode(tmp_path) + b"/b\xe9b\x1b[31m.mp4"

@@ -67,6 +67,7 @@ def test_a_film_that_fails_in_a_stage_fails_the_run_and_stops_no_other(tmp_path:
     assert whole.table_path("verdicts").exists()
 
 
+@pytest.mark.slow
 def test_a_failure_that_is_nobodys_input_is_listed_too(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
 
@@ -94,6 +95,7 @@ def test_one_content_under_two_names_is_one_film(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "data" / "films").iterdir()] == [folder.film_id]
 
 
+@pytest.mark.slow
 def test_a_film_left_half_redone_is_not_published(tmp_path: Path) -> None:
     """Its later tables tell of clips that are no more."""
     from flows.dataset import build_dataset
@@ -109,6 +111,7 @@ def test_a_film_left_half_redone_is_not_published(tmp_path: Path) -> None:
     assert verify(Dataset(tmp_path / "data")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("section", "changed"),
     [("motion", {"edges": [1, 2, 3, 4]}), ("motion", {"scale": 0.4}), ("clips", {"width": 192, "height": 128})],
@@ -125,6 +128,7 @@ def test_a_build_that_would_mix_two_kinds_is_refused(tmp_path: Path, section: st
     make_plan(other.model_copy(update={"films": (first, second)}))
 
 
+@pytest.mark.slow
 def test_a_captioner_that_is_down_loses_nothing_and_the_old_one_still_works(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
 
