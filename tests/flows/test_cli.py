@@ -35,6 +35,7 @@ def settings(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_help_and_the_build_need_no_torch(tmp_path: Path, settings: Path) -> None:
     """Both run in an interpreter where importing torch or ptlflow fails."""
     film = make_film(tmp_path / "film.mp4", frames=60)

@@ -10,7 +10,7 @@ from pipeline.records import RecordError
 from tests.caption_server import Answer, CaptionServer, Request, good_answer
 from tests.painted_clips import make_cast, make_screened_film, stage_for
 
-pytestmark = pytest.mark.usefixtures("prefect")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 
 
 def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tmp_path: Path) -> None:
