@@ -71,7 +71,7 @@ def motion_scope(clip: Path) -> float:
 
 def main() -> None:
     """Do all of it once and print the counts."""
-    av.logging.set_level(av.logging.PANIC)  # or x264 tells a page about every clip
+    av.logging.set_libav_level(av.logging.PANIC)  # or x264 tells a page about every clip
     film, out, end_seconds = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
     out.mkdir(parents=True)
     clips: list[Path] = []
