@@ -1,0 +1,175 @@
+"""The shape of a model: every size that differs between `tiny` and `full`, and the conventions its weights follow.
+
+`full` is the published model: Mistral 7B, CogVideoX 2B, T5 XXL and CLIP ViT-B/16 from the model hub, 480x720, 226 shot
+tokens. `tiny` has the same parts, small and random, in the same formats: it trains and plays on two CPU cores.
+
+A checkpoint stores its `ModelConfig` as `config.json`; nothing else says how its networks are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+LEVELS = 5
+MOST_SHOT_TOKENS = 256
+"""The vocabulary holds `<frame_00000>` to `<frame_00255>`."""
+
+Variant = Literal["mlp", "linear", "addition", "cross_attention"]
+Component = Literal["language_model", "transformer", "autoencoder", "text_encoder", "image_encoder"]
+Size = Literal["tiny", "full"]
+
+PUBLISHED_VALUES: Mapping[str, tuple[float, ...]] = {
+    "decoder script": (0.5, 2.5, 10.0, 15.0, 40.0),
+    "app": (0.5, 1.0, 5.0, 20.0, 40.0),
+}
+"""Motion level to motion scope in pixels, as the two published scripts have it."""
+
+
+class Part(BaseModel):
+    """Base of the sections: frozen, and a misspelt key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ShotEncoderConfig(Part):
+    """First frame and motion text to shot tokens."""
+
+    variant: Variant = Field("mlp", description="how text and picture are joined; all but `mlp` are ablations")
+    text_tokens: int = Field(30, ge=1, description="tokens of the motion text, padded or cut to this many")
+    text_width: int = Field(4096, ge=1, description="width of the text encoder's states")
+    image_pixels: int = Field(224, ge=16, description="side of the square picture the image encoder sees")
+    image_patch: int = Field(16, ge=1, description="side of one of its patches, pixels")
+    image_width: int = Field(768, ge=1, description="width of the image encoder's patch states")
+    width: int = Field(1920, ge=2, description="width of a shot token; the shot decoder's own")
+
+    @property
+    def image_tokens(self) -> int:
+        """Patches of the picture, without the class token."""
+        return (self.image_pixels // self.image_patch) ** 2
+
+    @property
+    def shot_tokens(self) -> int:
+        """How many tokens stand for one animation shot; it follows from the variant."""
+        joined = self.variant in ("mlp", "linear")
+        return self.text_tokens + self.image_tokens if joined else self.image_tokens
+
+
+class ShotDecoderConfig(Part):
+    """Shot tokens and motion scope to frames."""
+
+    frames: int = Field(17, ge=9, description="frames of a shot, 8n + 1: the autoencoder packs the first one alone")
+    fps: int = Field(8, ge=1, description="frames per second")
+    height: int = Field(480, ge=16, description="pixels, a multiple of 16")
+    width: int = Field(720, ge=16, description="pixels, a multiple of 16")
+    lora_rank: int = Field(64, ge=1, description="rank of the adapters on every attention projection")
+    lora_alpha: int = Field(64, ge=1, description="an adapter is applied times alpha / rank; the released weights: 1")
+    norm_out_eps: float = Field(1e-5, gt=0, description="of the last norm; the released weights: 1e-6")
+
+    @model_validator(mode="after")
+    def _fits_the_autoencoder(self) -> Self:
+        if self.frames % 8 != 1:
+            raise ValueError(f"frames must be 8n + 1 (9, 17, 25, ...), not {self.frames}")
+        if self.height % 16 or self.width % 16:
+            raise ValueError(f"height and width must be multiples of 16, not {self.height}x{self.width}")
+        return self
+
+    @property
+    def latent_frames(self) -> int:
+        """Frames of a shot in latent space: one for the first frame, then one for every four."""
+        return (self.frames - 1) // 4 + 1
+
+
+class GameModelConfig(Part):
+    """History and instruction to the next shot tokens and state."""
+
+    lora_rank: int = Field(32, ge=1, description="rank of the adapters on all seven projections of a layer")
+    lora_alpha: int = Field(32, ge=1, description="an adapter is applied times alpha / rank")
+    lora_dropout: float = Field(0.05, ge=0, lt=1, description="dropout before an adapter, in training")
+    window_turns: int = Field(5, ge=1, le=20, description="turns it sees, the one to predict included")
+
+
+class Conventions(Part):
+    """Choices that weights are trained by. The defaults are sound; `released` is what the published code does."""
+
+    readout_shift: int = Field(0, ge=0, le=3, description="shot tokens are read this many places after the queries")
+    doubled_end_tag: bool = Field(False, description="`</ST>` stands twice in a history turn")
+    guidance: Literal["constant", "published"] = Field(
+        "constant", description="`published` varies the scale by a cosine of the timestep, mistaken for the step"
+    )
+
+
+RELEASED_CONVENTIONS = Conventions(readout_shift=3, doubled_end_tag=True, guidance="published")
+
+
+class Base(Part):
+    """Where the frozen part of a network comes from."""
+
+    id: str = Field(description="hub id, a folder, or `bases/NAME` inside the checkpoint")
+    revision: str | None = Field(None, description="commit or tag on the hub; unset: the newest")
+    subfolder: str = Field("", description="folder inside the repository")
+
+
+class ModelConfig(Part):
+    """Everything needed to build the networks of one checkpoint."""
+
+    size: Size
+    shot_encoder: ShotEncoderConfig = ShotEncoderConfig()
+    shot_decoder: ShotDecoderConfig = ShotDecoderConfig()
+    game_model: GameModelConfig = GameModelConfig()
+    conventions: Conventions = Conventions()
+    level_values: tuple[float, ...] = Field(
+        PUBLISHED_VALUES["decoder script"], description="motion scope in pixels that stands for level 1 to 5"
+    )
+    characters: tuple[str, ...] = Field((), description="names met in training, offered by the game page")
+    bases: dict[Component, Base]
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Self:
+        if self.shot_encoder.shot_tokens > MOST_SHOT_TOKENS:
+            raise ValueError(f"{self.shot_encoder.shot_tokens} shot tokens, but the vocabulary has {MOST_SHOT_TOKENS}")
+        rising = list(self.level_values) == sorted(set(self.level_values))
+        if len(self.level_values) != LEVELS or not rising or self.level_values[0] < 0:
+            raise ValueError(f"level_values must be {LEVELS} rising numbers from 0, not {self.level_values}")
+        return self
+
+    def scope_of(self, level: int) -> float:
+        """Motion scope in pixels that stands for a motion level, 1 to 5."""
+        if not 1 <= level <= LEVELS:
+            raise ValueError(f"a motion level is 1 to {LEVELS}, not {level}")
+        return self.level_values[level - 1]
+
+    def replaced(self, **changes: Any) -> ModelConfig:
+        """The configuration with some fields changed, checked like a new one."""
+        return ModelConfig.model_validate({**self.model_dump(), **changes})
+
+
+def full_config() -> ModelConfig:
+    """The published model, its frozen parts by hub id."""
+    video = "zai-org/CogVideoX-2b"
+    return ModelConfig(
+        size="full",
+        bases={
+            "language_model": Base(id="mistralai/Mistral-7B-Instruct-v0.1"),
+            "transformer": Base(id=video, subfolder="transformer"),
+            "autoencoder": Base(id=video, subfolder="vae"),
+            "text_encoder": Base(id="google/t5-v1_1-xxl"),
+            "image_encoder": Base(id="laion/CLIP-ViT-B-16-laion2B-s34B-b88K"),
+        },
+    )
+
+
+def tiny_config() -> ModelConfig:
+    """The same parts, small: 64x96 pixels, 80 shot tokens of width 128; the bases lie in the checkpoint."""
+    names: tuple[Component, ...] = ("language_model", "transformer", "autoencoder", "text_encoder", "image_encoder")
+    return ModelConfig(
+        size="tiny",
+        shot_encoder=ShotEncoderConfig(
+            text_tokens=16, text_width=64, image_pixels=64, image_patch=8, image_width=64, width=128
+        ),
+        shot_decoder=ShotDecoderConfig(height=64, width=96, lora_rank=8, lora_alpha=8),
+        game_model=GameModelConfig(lora_rank=8, lora_alpha=8, lora_dropout=0.0),
+        bases={name: Base(id=f"bases/{name}") for name in names},
+    )
