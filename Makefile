@@ -2,10 +2,11 @@
 PYTHON ?= python3
 FILM ?= slice
 OUT ?= demo
+SIZE ?= tiny
 BIN := .venv/bin
 INSTALL := $(BIN)/uv pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo install install-flow install-dev test test-all bench constraints clean
+.PHONY: help demo install install-flow install-train install-dev test test-all bench bench-model constraints clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -22,12 +23,17 @@ help:  ## show this list
 	$(INSTALL) '.[flow]'
 	touch $@
 
+.venv/installed-train: .venv/bin/uv pyproject.toml constraints.txt
+	$(INSTALL) '.[train]'
+	touch $@
+
 .venv/installed-dev: .venv/bin/uv pyproject.toml constraints.txt
 	$(INSTALL) '.[flow,train,dev]'
 	touch $@ .venv/installed .venv/installed-flow
 
 install: .venv/installed  ## the data half, without torch
 install-flow: .venv/installed-flow  ## and optical flow by network (torch, ptlflow)
+install-train: .venv/installed-train  ## and the networks: to play and to train (torch, transformers, diffusers, peft)
 install-dev: .venv/installed-dev  ## everything, for working on the project
 
 demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all of it with FILM=full
@@ -46,6 +52,9 @@ test-all: test  ## and the slow tests and those on the real film
 
 bench: install-dev  ## speed and memory on the real film, beside the usual way of doing it
 	$(BIN)/python -m flows.bench
+
+bench-model: install-dev  ## seconds and memory a turn of the game; SIZE=full on a GPU
+	$(BIN)/python -m flows.bench_model --size $(SIZE)
 
 constraints: install-dev  ## resolve the pins anew
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra dev --universal \

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flows.model_commands import import_weights, new_checkpoint, play
 from flows.request import BuildRequest, Until
 from flows.terminal import is_text, say
 from pipeline.config import Config, ConfigError, as_toml, checked, load_config
@@ -20,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Anime films to WebDataset shards: crop, cut, measure, caption, select, publish.",
+    help="Anime films to WebDataset shards, and the AnimeGamer model to play on: an endless game of animation shots.",
 )
 
 
@@ -207,6 +208,10 @@ def calibrate(
 def config() -> None:
     """Print the complete default configuration as TOML, every key with its meaning."""
     typer.echo(as_toml(Config()))
+
+
+for command in (new_checkpoint, import_weights, play):
+    app.command()(command)
 
 
 def main() -> None:

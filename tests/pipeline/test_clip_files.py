@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline import containers
-from pipeline.clip_files import first_frame, read_clip, read_clip_gray, write_clip
+from pipeline.clip_files import first_frame, join_clips, read_clip, read_clip_gray, write_clip
 from pipeline.containers import Picture
 from pipeline.records import RecordError
 from tests.films import paint_pictures, read_barcode, truncate
@@ -100,3 +100,42 @@ def test_the_first_frame_is_the_only_one_decoded(tmp_path: Path) -> None:
     small_HWC = first_frame(path, 96, 64)
     assert (small_HWC.shape, read_barcode(small_HWC)) == ((64, 96, 3), 0)
     assert containers.frames_decoded == before + 1
+
+
+def test_joined_clips_are_one_film_of_the_same_frames(tmp_path: Path) -> None:
+    clips = [clip_of(tmp_path / f"{frames}.mp4", frames) for frames in (17, 16, 17)]
+    join_clips(clips, tmp_path / "film.mp4")
+    expected = np.concatenate([read_clip(clip) for clip in clips])
+    np.testing.assert_array_equal(read_clip(tmp_path / "film.mp4"), expected)
+    for read in (opencv_frames, decord_frames):
+        barcodes = [read_barcode(picture) for picture in read(tmp_path / "film.mp4")]
+        assert barcodes == [*range(17), *range(16), *range(17)]
+    with av.open(str(tmp_path / "film.mp4")) as container:
+        stream = container.streams.video[0]
+        packets = [packet for packet in container.demux(stream) if packet.size]
+        assert [packet.pts * stream.time_base for packet in packets] == [Fraction(at, 8) for at in range(50)]
+        assert [at for at, packet in enumerate(packets) if packet.is_keyframe] == [0, 17, 33]
+
+
+def test_joined_films_are_the_same_bytes_and_name_no_writer(tmp_path: Path) -> None:
+    clips = [clip_of(tmp_path / f"{number}.mp4") for number in range(2)]
+    for name in ("one.mp4", "two.mp4"):
+        join_clips(iter(clips), tmp_path / name)
+    content = (tmp_path / "one.mp4").read_bytes()
+    assert content == (tmp_path / "two.mp4").read_bytes()
+    assert content.index(b"moov") < content.index(b"mdat")
+    assert b"Lavf" not in content
+
+
+@pytest.mark.parametrize(("fps", "crf", "size"), [(16, 17, (192, 128)), (8, 25, (192, 128)), (8, 17, (128, 192))])
+def test_clips_of_two_kinds_are_not_joined(tmp_path: Path, fps: int, crf: int, size: tuple[int, int]) -> None:
+    write_clip(tmp_path / "other.mp4", list(paint_pictures(3, size)), Fraction(fps), crf)
+    with pytest.raises(RecordError, match=r"^other: .* not that of the first clip"):
+        join_clips([clip_of(tmp_path / "clip.mp4"), tmp_path / "other.mp4"], tmp_path / "film.mp4")
+
+
+@pytest.mark.parametrize("share", [0.05, 0.7])
+def test_a_broken_clip_is_named_when_joining(tmp_path: Path, share: float) -> None:
+    whole, cut = clip_of(tmp_path / "whole.mp4"), truncate(clip_of(tmp_path / "cut.mp4"), share)
+    with pytest.raises(RecordError, match=r"^cut: the clip file cannot be joined"):
+        join_clips([whole, cut], tmp_path / "film.mp4")

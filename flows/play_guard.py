@@ -1,0 +1,76 @@
+"""Who may talk to the page's server: this machine's own browser, and of its pages only ours.
+
+The server listens on the loopback address, but a browser carries requests of any web page there. A page elsewhere can
+point its own name at 127.0.0.1 (DNS rebinding), so the Host header must name this machine; and it can send requests
+across origins, so what changes anything must come from our own origin.
+"""
+
+from __future__ import annotations
+
+import json
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
+MOST_BODY_BYTES = 64 * 1024
+SAFE_METHODS = {"GET", "HEAD"}
+
+POLICY = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Headers of every reply: the page may load and talk to its own server only, and no other page may show or read it."""
+
+
+class Guard:
+    """ASGI middleware: refuses foreign requests, and puts the policy on every reply."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request through, or answer it with a refusal."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(POLICY)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refused = refusal(scope["method"], Headers(scope=scope))
+        if refused is None:
+            await self.app(scope, receive, send_with_policy)
+        else:
+            await _answer(*refused, send_with_policy)
+
+
+def refusal(method: str, headers: Headers) -> tuple[int, str] | None:
+    """Status and reason if the request must not go through."""
+    host = headers.get("host", "")
+    if host.rpartition(":")[0] not in LOOPBACK and host not in LOOPBACK:
+        return 421, "This page is for this machine only: open it as http://127.0.0.1 with its port."
+    if method in SAFE_METHODS:
+        return None
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
+    if origin not in (None, f"http://{host}") or site not in ("same-origin", "none"):
+        return 403, "Another page may not play here."
+    length = headers.get("content-length", "0")
+    if "transfer-encoding" in headers or not length.isdecimal() or int(length) > MOST_BODY_BYTES:
+        return 413, "The request is too large."
+    return None
+
+
+async def _answer(status: int, message: str, send: Send) -> None:
+    body = json.dumps({"message": message}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,177 @@
+// Where the player writes: either the three fields or free text, as an instruction for the next turn.
+
+import { compose, parse } from "./words.js";
+
+const at = (id) => document.getElementById(id);
+
+export class Composer {
+  #sent = "";
+  #waiting = false;
+
+  constructor(play, cancel) {
+    this.form = at("composer");
+    this.form.onsubmit = (event) => {
+      event.preventDefault();
+      this.#submit(play);
+    };
+    at("cancel").onclick = cancel;
+    at("free-text").onkeydown = (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.form.requestSubmit();
+    };
+    at("someone").onkeydown = (event) => {
+      if ((event.key !== "Enter" && event.key !== ",") || event.isComposing) return;
+      if (!event.target.value.trim() && event.key === "Enter") return; // nothing typed: Enter plays
+      event.preventDefault();
+      this.#takeName();
+    };
+    at("someone").onblur = () => this.#takeName();
+    this.form.oninput = () => this.#preview();
+    for (const radio of this.form.elements.mode) radio.onchange = () => this.#switch();
+    const mode = localStorage.getItem("mode");
+    if (mode === "free") this.#setMode(mode);
+  }
+
+  get mode() {
+    return this.form.elements.mode.value;
+  }
+
+  get instruction() {
+    if (this.mode === "free") return at("free-text").value;
+    return compose(this.#characters(), at("motion-text").value.trim(), at("background-text").value.trim());
+  }
+
+  /** Offers the characters met in training. */
+  offer(names) {
+    for (const name of names) this.#chip(name, false);
+    at("names").replaceChildren(...names.map((name) => this.#nameButton(name)));
+    at("names").hidden = names.length === 0;
+    this.#preview();
+  }
+
+  ask(first) {
+    at("ask").textContent = first ? "Who begins, and how?" : "What happens next?";
+  }
+
+  /** Shows that a turn is being drawn, or no longer; returns the instruction that was sent. */
+  wait(waiting) {
+    if (waiting !== this.#waiting) {
+      const focused = document.activeElement === at(waiting ? "play" : "cancel");
+      this.#waiting = at("play").disabled = waiting;
+      at("play").textContent = waiting ? "Drawing" : "Play";
+      if (focused) at(waiting ? "cancel" : "play").focus();
+    }
+    return this.#sent;
+  }
+
+  /** Makes room for the next instruction, unless the player has begun to write it. Who and where stay. */
+  clear(sent) {
+    if (this.instruction !== sent) return;
+    at("motion-text").value = at("free-text").value = "";
+    this.#preview();
+  }
+
+  complain(text) {
+    at("complaint").textContent = text.charAt(0).toUpperCase() + text.slice(1);
+    at("complaint").hidden = !text;
+    for (const field of [at("free-text"), at("motion-text")]) {
+      field.toggleAttribute("aria-invalid", Boolean(text));
+      if (text) field.setAttribute("aria-describedby", "complaint");
+      else field.removeAttribute("aria-describedby");
+    }
+  }
+
+  hint(text) {
+    at("hint").textContent = text;
+  }
+
+  focus() {
+    at(this.mode === "free" ? "free-text" : "motion-text").focus();
+  }
+
+  #submit(play) {
+    if (this.#waiting) return;
+    this.#takeName();
+    if (this.mode === "fields" && !at("motion-text").value.trim()) {
+      this.complain("Say under Motion what happens.");
+      this.focus();
+      return;
+    }
+    this.#sent = this.instruction;
+    play(this.#sent);
+  }
+
+  #characters() {
+    const typed = at("someone").value.trim();
+    const checked = [...at("cast").querySelectorAll("input:checked")].map((box) => box.value);
+    return typed && !checked.includes(typed) ? [...checked, typed] : checked;
+  }
+
+  #takeName() {
+    const name = at("someone").value.trim();
+    if (!name) return;
+    at("someone").value = "";
+    this.#choose(name);
+    this.#preview();
+  }
+
+  #choose(name) {
+    const boxes = [...at("cast").querySelectorAll("input[type=checkbox]")];
+    const known = boxes.find((box) => box.value.toLowerCase() === name.toLowerCase());
+    if (known) known.checked = true;
+    else this.#chip(name, true);
+  }
+
+  #chip(name, checked) {
+    const box = Object.assign(document.createElement("input"), { type: "checkbox", value: name, checked });
+    const text = document.createElement("span");
+    text.textContent = name;
+    const label = document.createElement("label");
+    label.className = "chip";
+    label.append(box, text);
+    at("someone").before(label);
+  }
+
+  #nameButton(name) {
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "chip", textContent: name });
+    button.onclick = () => {
+      const field = at("free-text");
+      const gap = field.selectionStart > 0 && !/\s$/.test(field.value.slice(0, field.selectionStart)) ? " " : "";
+      field.setRangeText(`${gap}${name} `, field.selectionStart, field.selectionEnd, "end");
+      field.focus();
+    };
+    return button;
+  }
+
+  #preview() {
+    at("preview").textContent = this.mode === "fields" ? this.instruction : "";
+  }
+
+  /** The other way of writing takes over what is written, where it can say it. */
+  #switch() {
+    const free = this.mode === "free";
+    localStorage.setItem("mode", this.mode);
+    const line = compose(this.#characters(), at("motion-text").value.trim(), at("background-text").value.trim());
+    if (free && at("motion-text").value.trim() && !at("free-text").value.trim()) at("free-text").value = line;
+    if (!free) this.#fill(parse(at("free-text").value));
+    this.#setMode(this.mode);
+    this.focus();
+  }
+
+  #fill(fields) {
+    if (!fields) return;
+    for (const box of at("cast").querySelectorAll("input:checked")) box.checked = false;
+    for (const name of fields.characters) this.#choose(name);
+    at("motion-text").value = fields.motion;
+    at("background-text").value = fields.background;
+    at("free-text").value = "";
+  }
+
+  #setMode(mode) {
+    this.form.elements.mode.value = mode;
+    at("free").hidden = mode !== "free";
+    at("fields").hidden = mode === "free";
+    this.#preview();
+  }
+}

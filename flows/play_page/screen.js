@@ -1,0 +1,82 @@
+// The shot on the screen, and over it the leader that counts while the next one is drawn.
+
+import { posterOf, videoOf } from "./api.js";
+import { counted, duration, told } from "./words.js";
+
+const at = (id) => document.getElementById(id);
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+
+export class Screen {
+  #shown = "";
+
+  constructor() {
+    this.video = at("shot");
+    this.video.onplay = this.video.onpause = () => this.#label();
+    at("pause").onclick = () => (this.video.paused ? this.video.play() : this.video.pause());
+  }
+
+  /** Shows a turn, or the title card if there is none. */
+  show(game, turn, number) {
+    for (const id of ["shot", "pause", "edge", "subtitle"]) at(id).hidden = !turn;
+    at("card").hidden = Boolean(turn);
+    if (!turn) {
+      this.video.removeAttribute("src");
+      this.#shown = "";
+      return;
+    }
+    at("subtitle").textContent = told(turn.instruction);
+    at("number").textContent = `turn ${number}`;
+    at("motion").setAttribute("aria-label", `Motion level ${turn.level} of 5`);
+    at("motion").dataset.level = turn.level;
+    if (this.#shown === `${game}/${turn.id}`) return;
+    this.#shown = `${game}/${turn.id}`;
+    this.video.poster = posterOf(game, turn.id);
+    this.video.src = videoOf(game, turn.id);
+    this.video.setAttribute("aria-label", told(turn.instruction));
+    this.#label();
+  }
+
+  /** Plays the shot from its start, unless the player asked their system for less motion. */
+  play() {
+    if (this.video.hidden || still.matches) return;
+    this.video.play().catch((error) => {
+      if (error.name !== "AbortError" && error.name !== "NotAllowedError") throw error; // another shot came, or a tap is needed
+    });
+  }
+
+  /** Shows how far the next shot is; null takes the leader away. */
+  draw(drawing) {
+    at("leader").hidden = !drawing;
+    document.body.classList.toggle("drawing", Boolean(drawing));
+    if (!drawing || drawing.status === "silent") {
+      if (drawing) at("left").textContent = "the server does not answer; trying again";
+      return;
+    }
+    const percent = Math.floor(100 * drawing.share);
+    at("sweep").style.setProperty("--turned", `${3.6 * percent}deg`);
+    at("sweep").setAttribute("aria-valuenow", percent);
+    at("percent").textContent = drawing.status === "waiting" ? drawing.before : percent;
+    at("percent").dataset.unit = drawing.status === "waiting" ? "" : "%";
+    at("part").textContent = drawing.status === "waiting" ? "Waiting for the screen" : PARTS[drawing.part] ?? drawing.part;
+    at("left").textContent = left(drawing);
+  }
+
+  #label() {
+    const paused = this.video.paused;
+    at("pause").setAttribute("aria-label", paused ? "Play the shot" : "Pause the shot");
+    at("pause").classList.toggle("paused", paused);
+  }
+}
+
+const PARTS = {
+  "": "Getting ready",
+  "game model": "Imagining what happens",
+  denoising: "Drawing the shot",
+  frames: "Developing the film",
+};
+
+function left(drawing) {
+  if (drawing.status === "waiting")
+    return drawing.before ? `${counted(drawing.before, "other turn")} before yours` : "yours is next";
+  return drawing.left_seconds === null ? "" : `about ${duration(drawing.left_seconds)} left`;
+}

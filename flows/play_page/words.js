@@ -1,0 +1,33 @@
+// Instructions and numbers in words.
+
+const LINE = /^Character: (?<character>[^;]*); Motion: (?<motion>[^;]*)(; Background: (?<background>[^;]*?))?\.?$/;
+
+/** The instruction line of the three fields; a field without text is left out. */
+export function compose(characters, motion, background) {
+  const parts = [["Character", characters.join(", ")], ["Motion", motion], ["Background", background]];
+  const line = parts.filter(([, text]) => text).map(([name, text]) => `${name}: ${text}`).join("; ");
+  return line && `${line}.`;
+}
+
+/** The fields of an instruction line, or null if the text is no such line. */
+export function parse(text) {
+  const found = LINE.exec(text.trim())?.groups;
+  if (!found) return null;
+  const characters = found.character.split(",").map((name) => name.trim()).filter(Boolean);
+  return { characters, motion: found.motion, background: found.background ?? "" };
+}
+
+/** An instruction as it is told on the page. */
+export function told(instruction) {
+  const fields = parse(instruction);
+  return fields ? [fields.characters.join(", "), fields.motion, fields.background].filter(Boolean).join(" · ") : instruction;
+}
+
+export const signed = (number) => (number > 0 ? `+${number}` : `\u2212${-number}`);
+
+export const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+
+export function duration(seconds) {
+  if (seconds < 1) return "a moment";
+  return seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
+}

@@ -1,0 +1,308 @@
+"""The game page: `animegamer play --serve` opens it on this machine, for its own browser.
+
+GET    /                                  the page, from the package; it loads nothing from anywhere else
+GET    /api/info                          characters to pick from, and where the values start
+POST   /api/games                         a new game
+GET    /api/games/ID                      its turns, and the drawing under way
+POST   /api/games/ID/turns                ask for the next turn of any branch
+GET    /api/games/ID/drawing              how it gets on, as server-sent events
+DELETE /api/games/ID/drawing              cancel it
+GET    /api/games/ID/turns/TURN.mp4|.jpg  a shot, and its first frame
+GET    /api/games/ID/films/TURN.mp4       the film of the game from its start to that turn
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import cv2
+import uvicorn
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.sse import EventSourceResponse
+from pydantic import BaseModel, ConfigDict
+
+from flows.game_folder import GameError, GameFolder, GameSettings, TurnRecord
+from flows.play_games import BusyError, Drawing, Games, Status
+from flows.play_guard import Guard
+from flows.terminal import say
+from models.checkpoint import Checkpoint
+from models.engine import Engine
+from models.tokens import instruction_ids
+from models.turns import Values
+from pipeline.clip_files import read_clip
+from pipeline.store import replacing
+
+HOST = "127.0.0.1"
+MEDIA_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
+"""Of what belongs to a turn: turns never change."""
+LOOK_SECONDS = 0.1
+"""How often the progress of a drawing is looked at, for the page."""
+
+
+class Move(BaseModel):
+    """What a player wants to happen."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    after: str | None
+    """The turn it follows; None is the start of the game."""
+    instruction: str
+
+
+class Step(BaseModel):
+    """How far a drawing is."""
+
+    status: Status | Literal["none"]
+    """`none`: nothing is known of a drawing; the server was started anew."""
+    before: int = 0
+    """Drawings that come before it."""
+    part: str = ""
+    share: float = 0.0
+    left_seconds: float | None = None
+    message: str = ""
+    turn: str | None = None
+
+
+def make_app(games: Games, characters: Iterable[str]) -> FastAPI:
+    """The page and its API over the given games."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(games.close)
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app.state.games = games
+    app.add_middleware(Guard)
+    _add_errors(app)
+    _add_page(app, {"characters": list(characters), "start": asdict(Values())})
+    _add_games(app, games)
+    _add_media(app)
+    return app
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Every refusal reaches the page as a sentence."""
+
+    def reply(status: int, message: str) -> JSONResponse:
+        return JSONResponse({"message": message}, status)
+
+    app.add_exception_handler(HTTPException, lambda _, error: reply(error.status_code, error.detail))
+    app.add_exception_handler(BusyError, lambda _, error: reply(409, str(error)))
+    app.add_exception_handler(GameError, lambda _, error: reply(409, str(error)))
+    app.add_exception_handler(
+        RequestValidationError, lambda _, error: reply(422, "; ".join(fault["msg"] for fault in error.errors()))
+    )
+
+
+def _add_page(app: FastAPI, info: dict[str, Any]) -> None:
+    page = {file.name: file.read_bytes() for file in (files("flows") / "play_page").iterdir()}
+
+    @app.get("/api/info")
+    def read_info() -> dict[str, Any]:
+        return info
+
+    @app.get("/")
+    @app.get("/{name}")
+    def read_page(name: str = "index.html") -> Response:
+        if name not in page:
+            raise HTTPException(404, "There is no such page.")
+        return Response(page[name], media_type=MEDIA_TYPES[name.rpartition(".")[2]])
+
+
+def _folder(game_id: str, request: Request) -> GameFolder:
+    games: Games = request.app.state.games
+    try:
+        return games.open(game_id)
+    except KeyError as error:
+        raise HTTPException(404, "There is no such game here.") from error
+
+
+def _turn(turn_id: str, folder: Annotated[GameFolder, Depends(_folder)]) -> TurnRecord:
+    try:
+        return folder.turn(turn_id)
+    except GameError as error:
+        raise HTTPException(404, "This game has no such turn.") from error
+
+
+Folder = Annotated[GameFolder, Depends(_folder)]
+Turn = Annotated[TurnRecord, Depends(_turn)]
+
+
+def _add_games(app: FastAPI, games: Games) -> None:
+    @app.post("/api/games", status_code=201)
+    def make_game() -> dict[str, str]:
+        return {"id": games.make()}
+
+    @app.get("/api/games/{game_id}")
+    def read_game(game_id: str, folder: Folder) -> dict[str, Any]:
+        drawing = games.drawing(game_id)
+        under_way = _step(games, drawing) if drawing and drawing.is_under_way else None
+        shown = {"id", "parent", "instruction", "level", "values"}
+        return {"turns": [turn.model_dump(include=shown) for turn in folder.turns], "drawing": under_way}
+
+    @app.post("/api/games/{game_id}/turns", status_code=202)
+    def ask_for_turn(game_id: str, folder: Folder, move: Move) -> Step:  # noqa: ARG001
+        try:
+            drawing = games.draw(game_id, move.after, move.instruction)
+        except GameError:
+            raise
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from error
+        return _step(games, drawing)
+
+    @app.delete("/api/games/{game_id}/drawing")
+    def cancel(game_id: str, folder: Folder) -> dict[str, str]:  # noqa: ARG001 - a game that is not there is told
+        games.cancel(game_id)
+        return {}
+
+    @app.get("/api/games/{game_id}/drawing", response_class=EventSourceResponse)
+    async def watch(game_id: str, folder: Folder) -> AsyncIterator[Step]:  # noqa: ARG001
+        drawing, told = games.drawing(game_id), None
+        while drawing and not games.closing:
+            step = _step(games, drawing)
+            if step != told:
+                yield step
+                told = step
+            if step.status not in ("waiting", "drawing"):
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+        if not drawing:
+            yield Step(status="none")
+
+
+def _step(games: Games, drawing: Drawing) -> Step:
+    left = games.pace.left_seconds(drawing)
+    return Step(
+        status=drawing.status,
+        before=games.before(drawing),
+        part=drawing.part,
+        share=round(drawing.share, 3),
+        left_seconds=None if left is None else round(left),
+        message=drawing.message,
+        turn=drawing.turn,
+    )
+
+
+def _add_media(app: FastAPI) -> None:
+    @app.get("/api/games/{game_id}/turns/{turn_id}.mp4")
+    def read_shot(folder: Folder, turn: Turn) -> FileResponse:
+        return FileResponse(folder.clip_path(turn.id), media_type="video/mp4", headers=FOREVER)
+
+    @app.get("/api/games/{game_id}/turns/{turn_id}.jpg")
+    def read_poster(folder: Folder, turn: Turn) -> FileResponse:
+        return FileResponse(_poster(folder, turn.id), media_type="image/jpeg", headers=FOREVER)
+
+    @app.get("/api/games/{game_id}/films/{turn_id}.mp4")
+    def read_film(folder: Folder, turn: Turn) -> FileResponse:
+        name = f"animegamer-{turn.number}-turns.mp4"
+        return FileResponse(folder.film(turn.id), media_type="video/mp4", filename=name, headers=FOREVER)
+
+
+def _poster(folder: GameFolder, turn_id: str) -> Path:
+    """The first frame of a shot as a picture, made when it is first asked for."""
+    path = folder.path / f"{turn_id}.jpg"
+    if not path.exists():
+        with replacing(path) as temporary:
+            cv2.imwrite(str(temporary), read_clip(folder.clip_path(turn_id))[0])
+    return path
+
+
+def serve(
+    checkpoint: Path,
+    out: Path,
+    port: int = 8731,
+    *,
+    steps: int = 50,
+    guidance: float = 6.0,
+    device: str | None = None,
+    offload: bool = False,
+    compile: bool = False,
+) -> None:
+    """Serve the page of a checkpoint on this machine until Ctrl-C.
+
+    Args:
+        checkpoint: a checkpoint folder.
+        out: every game is kept in a folder under `OUT/games`.
+        port: where to listen on 127.0.0.1; 0 is any free port.
+        steps: denoising steps.
+        guidance: how strongly the shot tokens are followed.
+        device: where to compute; unset: the first GPU, if there is one.
+        offload: for a small card, one network on it at a time.
+        compile: compile the shot decoder first.
+
+    Raises:
+        ValueError: the checkpoint cannot be used, or the port is taken; the message says how to mend it.
+        KeyboardInterrupt: it was stopped by Ctrl-C; every game is whole.
+    """
+    with listening(port) as listener:
+        opened = Checkpoint.open(checkpoint)
+        say("loading the networks")
+        engine = Engine.load(
+            checkpoint, device=device, steps=steps, guidance=guidance, offload=offload, compile=compile
+        )
+        settings = GameSettings.of(opened, 0, steps, guidance)
+        games = Games(out / "games", engine, settings, partial(instruction_ids, engine.tokenizer))
+        say(f"play at http://{HOST}:{listener.getsockname()[1]}/   Ctrl-C stops")
+        run_server(games, opened.config.characters, listener)
+
+
+def listening(port: int) -> socket.socket:
+    """A socket that listens on this machine only; taken before anything slow is done.
+
+    Raises:
+        ValueError: the port is taken, or not ours to take.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise ValueError(
+            f"port {port} cannot be used ({error.strerror}): is the game open already? Give another with --port"
+        ) from error
+    return listener
+
+
+def run_server(games: Games, characters: Iterable[str], listener: socket.socket) -> None:
+    """Serve until the process is told to stop."""
+    PageServer(games, characters).run(sockets=[listener])
+
+
+class PageServer(uvicorn.Server):
+    """Uvicorn, and at its end the games' drawings end too, so that no page's open connection holds it up."""
+
+    def __init__(self, games: Games, characters: Iterable[str]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                make_app(games, characters),
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=5,
+            )
+        )
+        self.games = games
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the drawings, then the connections, then the worker."""
+        self.games.closing = True
+        await super().shutdown(sockets)

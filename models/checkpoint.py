@@ -1,0 +1,243 @@
+"""A checkpoint: the one folder layout that training writes and that play and evaluation read.
+
+    CHECKPOINT/
+      config.json                              sizes, conventions, level values, where the frozen bases are
+      tokenizer/                               Mistral's, with the game's 284 tokens
+      game_model/adapter_model.safetensors     peft: LoRA, norms and both embeddings; adapter_config.json beside it
+      game_model/resamplers.safetensors
+      shot_encoder.safetensors
+      shot_decoder/pytorch_lora_weights.safetensors    diffusers: LoRA on the attention
+      shot_decoder/model.safetensors           adaLN and motion scope, trained in full
+      bases/NAME/                              frozen bases that are not on the model hub, in the hub's own format
+
+`with writing(folder) as part:` makes a new one: it appears under its name when it is whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from diffusers import AutoencoderKLCogVideoX
+from peft import LoraConfig, PeftModel
+from pydantic import ValidationError
+from torch import nn
+from transformers import LlamaTokenizer, MistralForCausalLM
+
+from models.conditions import ConditionEncoder
+from models.config import Base, Component, ModelConfig
+from models.game_model import GameModel, wrap_language_model
+from models.shot_decoder import ShotDecoder, add_lora, decoder_options, own_names
+from models.shot_encoder import ShotEncoder
+from models.tokens import load_mistral_tokenizer
+from models.weights import (
+    CheckpointError,
+    adapter_tensors,
+    load_adapter,
+    load_base,
+    load_tensors,
+    quietly,
+    reading,
+    write_tensors,
+)
+
+CONFIG = "config.json"
+TOKENIZER = "tokenizer"
+ADAPTER = "game_model/adapter_model.safetensors"
+RESAMPLERS = "game_model/resamplers.safetensors"
+SHOT_ENCODER = "shot_encoder.safetensors"
+DECODER_LORA = "shot_decoder/pytorch_lora_weights.safetensors"
+DECODER_OWN = "shot_decoder/model.safetensors"
+
+_PRECISION: dict[Component, torch.dtype] = {
+    "language_model": torch.bfloat16,
+    "transformer": torch.float16,
+    "autoencoder": torch.float16,
+    "text_encoder": torch.bfloat16,
+    "image_encoder": torch.float16,
+}
+Network = TypeVar("Network", bound=nn.Module)
+Device = torch.device | str
+
+
+def precision_of(component: Component, device: Device) -> torch.dtype:
+    """The precision a network runs in: on a GPU what its base was trained in, on a CPU float32.
+
+    CogVideoX 2B was trained in fp16, and has been seen to give NaN in bf16; Mistral and T5 1.1 are bf16 models that
+    overflow in fp16.
+    """
+    return _PRECISION[component] if torch.device(device).type == "cuda" else torch.float32
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose configuration has been read; its networks are loaded when asked for, ready for inference.
+
+    Attributes:
+        folder: where it is.
+        config: its `config.json`.
+    """
+
+    folder: Path
+    config: ModelConfig
+
+    @classmethod
+    def open(cls, folder: Path) -> Checkpoint:
+        """Read the configuration.
+
+        Raises:
+            CheckpointError: no checkpoint there, or a configuration that is not valid.
+        """
+        path = folder / CONFIG
+        try:
+            return cls(folder, ModelConfig.model_validate_json(path.read_bytes()))
+        except OSError as error:
+            raise CheckpointError(
+                f"{folder} is no checkpoint: {CONFIG} cannot be read ({error.strerror}). "
+                "`animegamer new-checkpoint` makes one, `animegamer import-weights` converts the released one"
+            ) from error
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+            raise CheckpointError(f"{path} is not valid: {faults}") from error
+
+    def tokenizer(self) -> LlamaTokenizer:
+        """The game model's tokenizer."""
+        folder = self.folder / TOKENIZER
+        with reading(Base(id=str(folder.absolute()))):
+            return load_mistral_tokenizer(folder)
+
+    def game_model(self, device: Device = "cpu") -> GameModel:
+        """The game model: Mistral with its adapters, and the resamplers."""
+        dtype = precision_of("language_model", device)
+        base = load_base(MistralForCausalLM, self.base("language_model"), dtype)
+        model = GameModel(wrap_language_model(base, self.config.game_model), self.config)
+        load_adapter(model.language_model, self.folder / ADAPTER, embeddings=True)
+        load_tensors(_resamplers(model), self.folder / RESAMPLERS)
+        return _for_inference(model, device, dtype)
+
+    def shot_encoder(self, device: Device = "cpu") -> ShotEncoder:
+        """The shot encoder."""
+        encoder = ShotEncoder(self.config.shot_encoder)
+        load_tensors(encoder, self.folder / SHOT_ENCODER)
+        return _for_inference(encoder, device, precision_of("transformer", device))
+
+    def shot_decoder(self, device: Device = "cpu") -> ShotDecoder:
+        """The shot decoder, its adapters in place and not merged."""
+        dtype = precision_of("transformer", device)
+        decoder = load_base(ShotDecoder, self.base("transformer"), dtype, **decoder_options(self.config))
+        add_lora(decoder, self.config.shot_decoder)
+        load_adapter(decoder, self.folder / DECODER_LORA)
+        load_tensors(decoder, self.folder / DECODER_OWN, own_names(decoder))
+        return _for_inference(decoder, device, dtype)
+
+    def autoencoder(self, device: Device = "cpu") -> AutoencoderKLCogVideoX:
+        """The frozen autoencoder between frames and latents."""
+        dtype = precision_of("autoencoder", device)
+        autoencoder = load_base(AutoencoderKLCogVideoX, self.base("autoencoder"), dtype)
+        return _for_inference(autoencoder, device, dtype)
+
+    def conditions(self, device: Device = "cpu") -> ConditionEncoder:
+        """The frozen encoders of first frame and motion text; to play they are not needed."""
+        image, text = self.base("image_encoder"), self.base("text_encoder")
+        with reading(image if Path(image.id).is_absolute() else text):
+            return ConditionEncoder.load(
+                self.config.shot_encoder,
+                image,
+                text,
+                device,
+                image_dtype=precision_of("image_encoder", device),
+                text_dtype=precision_of("text_encoder", device),
+            )
+
+    def base(self, component: Component) -> Base:
+        """Where a frozen base is; one that lies in the checkpoint with its whole path."""
+        base = self.config.bases[component]
+        inside = self.folder.absolute() / base.id
+        return base.model_copy(update={"id": str(inside)}) if base.id == inside_id(component) else base
+
+    def identity(self) -> str:
+        """A hash of configuration and trained weights: equal ones play the same game from the same seed."""
+        digest = hashlib.sha256()
+        for name in (CONFIG, ADAPTER, RESAMPLERS, SHOT_ENCODER, DECODER_LORA, DECODER_OWN):
+            try:
+                with (self.folder / name).open("rb") as file:
+                    digest.update(hashlib.file_digest(file, "sha256").digest())
+            except OSError as error:
+                raise CheckpointError(f"{self.folder / name} cannot be read ({error.strerror})") from error
+        return digest.hexdigest()[:16]
+
+
+def inside_id(component: Component) -> str:
+    """The id of a base that lies in the checkpoint itself, whatever the checkpoint is called or moved to."""
+    return f"bases/{component}"
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[Path]:
+    """A temporary folder that takes the given name when the block ends well, and vanishes when it does not.
+
+    Raises:
+        CheckpointError: there is something at that place already.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CheckpointError(f"{folder} exists already: name another folder, or remove it first")
+    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
+    try:
+        part.chmod(0o755)
+        yield part
+        part.rename(folder)
+    except BaseException:
+        shutil.rmtree(part)
+        raise
+
+
+def save_config(folder: Path, config: ModelConfig) -> None:
+    """Write `config.json`."""
+    (folder / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def save_game_model(folder: Path, model: GameModel) -> None:
+    """Write adapters, norms, embeddings and resamplers; plain peft loads the first three."""
+    adapters = _in_order(model.language_model)
+    adapters.base_model_name_or_path = None  # where the base happened to lie when it was loaded
+    adapters.save_pretrained(str((folder / ADAPTER).parent))
+    write_tensors(adapter_tensors(model.language_model, embeddings=True), folder / ADAPTER)
+    write_tensors(_resamplers(model).state_dict(), folder / RESAMPLERS)
+
+
+def save_shot_encoder(folder: Path, encoder: ShotEncoder) -> None:
+    """Write the shot encoder."""
+    write_tensors(encoder.state_dict(), folder / SHOT_ENCODER)
+
+
+def save_shot_decoder(folder: Path, decoder: ShotDecoder) -> None:
+    """Write what is trained of the shot decoder; plain diffusers loads the adapters."""
+    _in_order(decoder)
+    with quietly():
+        decoder.save_lora_adapter(str((folder / DECODER_LORA).parent), weight_name=Path(DECODER_LORA).name)
+    state = decoder.state_dict()
+    write_tensors({name: state[name] for name in own_names(decoder)}, folder / DECODER_OWN)
+
+
+def _in_order(network: PeftModel | ShotDecoder) -> LoraConfig:
+    """The configuration of a network's adapters, its sets in an order that is the same in every process."""
+    adapters = network.peft_config["default"]
+    adapters.target_modules = sorted(adapters.target_modules)
+    return adapters
+
+
+def _resamplers(model: GameModel) -> nn.ModuleDict:
+    return nn.ModuleDict({"input_resampler": model.input_resampler, "output_resampler": model.output_resampler})
+
+
+def _for_inference(network: Network, device: Device, dtype: torch.dtype) -> Network:
+    with quietly():  # diffusers remarks on every cast
+        return network.to(device, dtype).eval().requires_grad_(False)

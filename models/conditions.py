@@ -1,0 +1,123 @@
+"""The frozen encoders in front of the shot encoder: first frame to patch states, motion text to text states.
+
+Both follow the published code to the letter, because trained weights depend on it:
+
+- pictures: CLIP ViT-B/16 of LAION, the states before its last layer, without the class token and without the final
+  norm. A picture is brought to the square by blur and bicubic resize with its corners aligned, never cropped;
+- texts: T5 1.1 XXL, padded to a fixed length with no attention mask, so that the padding is seen like words.
+
+Letters of the shapes: B batch, H W pixels, C channels (RGB), N text tokens, P patches, D width of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.transforms.v2.functional import gaussian_blur
+from transformers import AutoTokenizer, CLIPVisionModel, PreTrainedTokenizerBase, T5EncoderModel
+
+from models.config import Base, ShotEncoderConfig
+
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+
+
+class ConditionEncoder(nn.Module):
+    """CLIP and T5, frozen, in evaluation mode. ValueError when their sizes are not the configuration's."""
+
+    def __init__(
+        self,
+        image_encoder: CLIPVisionModel,
+        text_encoder: T5EncoderModel,
+        tokenizer: PreTrainedTokenizerBase,
+        config: ShotEncoderConfig,
+    ) -> None:
+        super().__init__()
+        vision = image_encoder.config
+        _check("image_pixels", config.image_pixels, vision.image_size)
+        _check("image_patch", config.image_patch, vision.patch_size)
+        _check("image_width", config.image_width, vision.hidden_size)
+        _check("text_width", config.text_width, text_encoder.config.d_model)
+        self.image_encoder = image_encoder
+        self.text_encoder = text_encoder
+        self.tokenizer = tokenizer
+        self.config = config
+        self.requires_grad_(False).eval()
+
+    @classmethod
+    def load(
+        cls,
+        config: ShotEncoderConfig,
+        image: Base,
+        text: Base,
+        device: torch.device | str = "cpu",
+        *,
+        image_dtype: torch.dtype = torch.float32,
+        text_dtype: torch.dtype = torch.float32,
+    ) -> Self:
+        """Load both from a folder or the hub; the tokenizer lies where the text encoder does.
+
+        `image` may be a whole CLIP and `text` a whole T5: their other halves are left aside.
+        """
+        image_encoder = CLIPVisionModel.from_pretrained(**_place(image), dtype=image_dtype)
+        text_encoder = T5EncoderModel.from_pretrained(**_place(text), dtype=text_dtype)
+        tokenizer = AutoTokenizer.from_pretrained(**_place(text))
+        return cls(image_encoder, text_encoder, tokenizer, config).to(device)
+
+    @torch.no_grad()
+    def image_patches(self, frames_BHWC: Tensor) -> Tensor:
+        """Patch states [B, P, D] in float32 of uint8 RGB pictures of any size."""
+        pictures_BCHW = frames_BHWC.to(self.image_encoder.device).permute(0, 3, 1, 2).float() / 255
+        pictures_BCHW = squared(pictures_BCHW, self.config.image_pixels)
+        mean_C11, std_C11 = (pictures_BCHW.new_tensor(each).view(3, 1, 1) for each in (CLIP_MEAN, CLIP_STD))
+        pixels_BCHW = ((pictures_BCHW - mean_C11) / std_C11).to(self.image_encoder.dtype)
+        states = self.image_encoder(pixel_values=pixels_BCHW, output_hidden_states=True).hidden_states
+        patches_BPD: Tensor = states[-2][:, 1:]
+        return patches_BPD.float()
+
+    @torch.no_grad()
+    def text_states(self, texts: Sequence[str]) -> Tensor:
+        """Text states [B, config.text_tokens, D] in float32; a longer text is cut."""
+        tokens = self.tokenizer(
+            list(texts),
+            padding="max_length",
+            truncation=True,
+            max_length=self.config.text_tokens,
+            return_tensors="pt",
+        )
+        states_BND: Tensor = self.text_encoder(
+            input_ids=tokens.input_ids.to(self.text_encoder.device)
+        ).last_hidden_state
+        return states_BND.float()
+
+
+def squared(pictures_BCHW: Tensor, side: int) -> Tensor:
+    """Pictures brought to `side` x `side` pixels, whatever their proportions.
+
+    To shrink, a Gaussian of sigma (factor - 1) / 2 first takes out what the small picture cannot hold. Then bicubic
+    interpolation with the corner pixels on each other. Torch's own antialiasing places the pixels otherwise.
+    """
+    factors = [pictures_BCHW.shape[-1] / side, pictures_BCHW.shape[-2] / side]  # x, then y
+    if max(factors) > 1:
+        sigmas = [max((factor - 1) / 2, 0.001) for factor in factors]
+        widths = [int(max(4 * sigma, 3)) // 2 * 2 + 1 for sigma in sigmas]  # the next odd number
+        pictures_BCHW = gaussian_blur(pictures_BCHW, kernel_size=widths, sigma=sigmas)
+    return functional.interpolate(pictures_BCHW, size=(side, side), mode="bicubic", align_corners=True)
+
+
+def _place(base: Base) -> dict[str, Any]:
+    """Where transformers is to load from."""
+    return {
+        "pretrained_model_name_or_path": base.id,
+        "revision": base.revision or "main",
+        "subfolder": base.subfolder,
+    }
+
+
+def _check(field: str, configured: int, loaded: int) -> None:
+    if configured != loaded:
+        raise ValueError(f"shot_encoder.{field} is {configured}, but the encoder loaded has {loaded}")

@@ -1,0 +1,209 @@
+"""The networks of a checkpoint at work: one turn of a game, from an instruction to frames.
+
+The game model reads the window of past turns and the instruction, and answers with shot tokens, motion level and the
+changes of the character values. The shot decoder draws the shot in latent space, guided by the shot tokens and the
+motion scope of that level; the autoencoder turns latents into frames.
+
+Shapes: T frames, H and W pixels, C the colours red, green, blue (or latent channels); L shot tokens of width D;
+B batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import torch
+from diffusers import AutoencoderKLCogVideoX
+from torch import Tensor, nn
+from transformers import LlamaTokenizer
+
+from models.checkpoint import Checkpoint
+from models.config import ModelConfig
+from models.diffusion import Guidance, check_steps, sample
+from models.frames import decode_latents
+from models.game_model import GameModel
+from models.shot_decoder import SPATIAL_COMPRESSION, ShotDecoder, denoise
+from models.shot_encoder import ShotEncoder
+from models.tokens import PastTurn, write_prompt
+from models.turns import GameState, Progress, Turn, unwatched
+
+STEPS = 50
+GUIDANCE = 6.0
+
+
+class Engine:
+    """The networks of a checkpoint, ready to play. It keeps nothing from one turn to the next.
+
+    Args:
+        config: of the checkpoint.
+        tokenizer: the game model's.
+        game_model: history and instruction to shot tokens and state.
+        shot_encoder: asked once, for the tokens of no shot at all, which guidance needs.
+        shot_decoder: shot tokens and motion scope to latents.
+        autoencoder: latents to frames.
+        device: where the networks compute.
+        steps: denoising steps; a divisor of 1000.
+        guidance: how strongly the shot tokens are followed; 1 is no more than they say, and takes half the time.
+        offload: the networks wait in main memory and come to the device one at a time.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tokenizer: LlamaTokenizer,
+        game_model: GameModel,
+        shot_encoder: ShotEncoder,
+        shot_decoder: ShotDecoder,
+        autoencoder: AutoencoderKLCogVideoX,
+        *,
+        device: torch.device | str = "cpu",
+        steps: int = STEPS,
+        guidance: float = GUIDANCE,
+        offload: bool = False,
+    ) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.game_model = game_model
+        self.shot_decoder = shot_decoder
+        self.autoencoder = autoencoder
+        self.device = torch.device(device)
+        self.steps = steps
+        self.guidance = Guidance(config.conventions.guidance, guidance)
+        self.offload = offload
+        with torch.no_grad():
+            self._no_shot_BLD = shot_encoder.unconditional(1).float().to(self.device)
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        *,
+        device: str | None = None,
+        steps: int = STEPS,
+        guidance: float = GUIDANCE,
+        offload: bool = False,
+        compile: bool = False,
+    ) -> Self:
+        """Load the networks of a checkpoint.
+
+        Args:
+            folder: a checkpoint.
+            device: `cpu`, `cuda`, `cuda:1`, ...; unset: the first GPU, if there is one.
+            steps: denoising steps.
+            guidance: how strongly the shot tokens are followed.
+            offload: for a small card: one network on it at a time, and frames decoded in tiles.
+            compile: compile the shot decoder; its first turn takes longer, the others less.
+
+        Raises:
+            CheckpointError: a ValueError: no checkpoint there, or not a whole one.
+            ValueError: `steps` does not divide 1000.
+        """
+        check_steps(steps)
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        waiting = torch.device("cpu") if offload else place
+        checkpoint = Checkpoint.open(folder)
+        networks = checkpoint.game_model(place).to(waiting), checkpoint.shot_encoder(place)
+        decoder, autoencoder = checkpoint.shot_decoder(place).to(waiting), checkpoint.autoencoder(place).to(waiting)
+        if offload:
+            autoencoder.enable_tiling()
+        if compile:
+            decoder.compile()
+        return cls(
+            checkpoint.config,
+            checkpoint.tokenizer(),
+            *networks,
+            decoder,
+            autoencoder,
+            device=place,
+            steps=steps,
+            guidance=guidance,
+            offload=offload,
+        )
+
+    @property
+    def window_turns(self) -> int:
+        """Turns that a prediction spans, the one to predict included."""
+        return self.config.game_model.window_turns
+
+    @torch.no_grad()
+    def next_turn(
+        self, state: GameState, instruction: str, seed: int, progress: Progress = unwatched
+    ) -> tuple[Turn, GameState]:
+        """Make the turn after `state`.
+
+        Args:
+            state: the game so far.
+            instruction: what is to happen.
+            seed: of this turn; see `turn_seed`. Everything random comes from it.
+            progress: told of every part and denoising step; what it raises ends the turn, and nothing has changed.
+
+        Raises:
+            ValueError: the instruction is empty or too long.
+        """
+        seconds: dict[str, float] = {}
+        tokens, conventions = self.config.shot_encoder.shot_tokens, self.config.conventions
+        prompt = write_prompt(self.tokenizer, state.window, instruction, tokens, conventions)
+        progress("game model", 0, 1)
+        with self._at_work(self.game_model, "game model", seconds):
+            prediction = self.game_model.predict(prompt)
+        progress("game model", 1, 1)
+        scope_px = self.config.scope_of(prediction.state.level)
+        progress("denoising", 0, self.steps)
+        with self._at_work(self.shot_decoder, "denoising", seconds):
+            latents_BTCHW = self._denoised(prediction.shot_tokens_LD, scope_px, seed, partial(progress, "denoising"))
+        progress("frames", 0, 1)
+        with self._at_work(self.autoencoder, "frames", seconds):
+            frames_BTHWC = decode_latents(self.autoencoder, latents_BTCHW)
+        progress("frames", 1, 1)
+        shot_tokens_LD = prediction.shot_tokens_LD.cpu()
+        after = state.after(PastTurn(instruction, shot_tokens_LD, prediction.state), self.window_turns)
+        turn = Turn(
+            number=after.turns,
+            instruction=instruction,
+            state=prediction.state,
+            scope_px=scope_px,
+            values=after.values,
+            frames_THWC=frames_BTHWC[0].cpu().numpy(),
+            shot_tokens_LD=shot_tokens_LD,
+            seconds=seconds,
+        )
+        return turn, after
+
+    def _denoised(
+        self, shot_tokens_LD: Tensor, scope_px: float, seed: int, progress: Callable[[int, int], None]
+    ) -> Tensor:
+        """Latents of the shot: one of a batch, BTCHW."""
+        shot = self.config.shot_decoder
+        height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
+        channels: int = self.shot_decoder.config.in_channels
+        return sample(
+            partial(denoise, self.shot_decoder),
+            (shot.latent_frames, channels, height, width),
+            shot_tokens_LD[None].to(self.device, torch.float32),
+            self._no_shot_BLD,
+            torch.tensor([scope_px]),
+            generator=torch.Generator().manual_seed(seed),
+            steps=self.steps,
+            guidance=self.guidance,
+            progress=progress,
+        )
+
+    @contextmanager
+    def _at_work(self, network: nn.Module, part: str, seconds: dict[str, float]) -> Iterator[None]:
+        """Have a network on the device for one part of the turn, and note how long that part takes."""
+        started = time.perf_counter()
+        if self.offload:
+            network.to(self.device)
+        try:
+            yield
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)  # else the next part would be charged with what is still queued
+        finally:
+            if self.offload:
+                network.to("cpu")
+        seconds[part] = time.perf_counter() - started

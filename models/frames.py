@@ -1,0 +1,78 @@
+"""Frames to latents and back, by the autoencoder of CogVideoX.
+
+Latents here are always scaled: what the autoencoder makes, times its scaling factor, is what the shot decoder sees.
+The autoencoder packs the first frame alone and then every four into one latent frame, 17 frames into 5, and 8 x 8
+pixels into one. It computes in its own precision; tiling and slicing are for the caller to switch on
+(`autoencoder.enable_tiling()`), since only he knows the card.
+
+Letters of the shapes: B batch, T frames or latent frames, H W pixels or latent pixels, C channels, RGB in frames.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from diffusers import AutoencoderKLCogVideoX
+from diffusers.utils.torch_utils import randn_tensor
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What the autoencoder knows of a clip's latents: a normal distribution each, scaled, in float32.
+
+    A data set stores the moments, so that training can draw anew in each epoch.
+    """
+
+    mean_BTCHW: Tensor
+    logvar_BTCHW: Tensor
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """Draw latents [B, T, C, H, W]."""
+        mean_BTCHW = self.mean_BTCHW
+        noise_BTCHW: Tensor = randn_tensor(mean_BTCHW.shape, generator, mean_BTCHW.device, mean_BTCHW.dtype)
+        return mean_BTCHW + (0.5 * self.logvar_BTCHW).exp() * noise_BTCHW
+
+
+@torch.no_grad()
+def encode_frames(autoencoder: AutoencoderKLCogVideoX, frames_BTHWC: Tensor) -> Moments:
+    """Moments of the latents of uint8 RGB frames, on the autoencoder's device.
+
+    The mean is scaled by the scaling factor and the variance by its square. ValueError when the frames are not 8n + 1
+    in number: the autoencoder would take them and pack them otherwise than in training.
+    """
+    frames = frames_BTHWC.shape[1]
+    if frames % 8 != 1:
+        raise ValueError(f"a shot has 8n + 1 frames, not {frames}; models.frames.repeat_last lengthens it")
+    pictures_BCTHW = frames_BTHWC.to(autoencoder.device).permute(0, 4, 1, 2, 3)
+    pictures_BCTHW = (pictures_BCTHW.float() / 127.5 - 1).to(autoencoder.dtype)
+    found = autoencoder.encode(pictures_BCTHW).latent_dist
+    factor = scaling_factor(autoencoder)
+    return Moments(
+        mean_BTCHW=(found.mean.float() * factor).transpose(1, 2),
+        logvar_BTCHW=(found.logvar.float() + 2 * math.log(factor)).transpose(1, 2),
+    )
+
+
+@torch.no_grad()
+def decode_latents(autoencoder: AutoencoderKLCogVideoX, latents_BTCHW: Tensor) -> Tensor:
+    """Frames [B, 4T - 3, H, W, 3], uint8 RGB, of scaled latents; on the autoencoder's device."""
+    latents_BTCHW = latents_BTCHW.to(autoencoder.device, torch.float32) / scaling_factor(autoencoder)
+    decoded = autoencoder.decode(latents_BTCHW.transpose(1, 2).to(autoencoder.dtype))
+    pictures_BCTHW: Tensor = decoded.sample.float()
+    return ((pictures_BCTHW + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 4, 1).contiguous()
+
+
+def repeat_last(frames_BTHWC: Tensor, to: int) -> Tensor:
+    """The frames with the last one repeated up to `to` frames: clips have 16, the autoencoder wants 17."""
+    missing = to - frames_BTHWC.shape[1]
+    if missing < 0:
+        raise ValueError(f"{frames_BTHWC.shape[1]} frames cannot be lengthened to {to}")
+    return torch.cat([frames_BTHWC, frames_BTHWC[:, -1:].expand(-1, missing, -1, -1, -1)], dim=1)
+
+
+def scaling_factor(autoencoder: AutoencoderKLCogVideoX) -> float:
+    """Factor between the autoencoder's latents and those the shot decoder sees; 1.15258426 for CogVideoX 2B."""
+    return float(autoencoder.config.scaling_factor)

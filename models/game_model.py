@@ -1,0 +1,187 @@
+"""The game model: Mistral 7B with adapters, which reads the turns so far and an instruction, and writes the next turn.
+
+The shot of the turn comes from learned queries: they see what was before and one another, and their last states,
+through the output resampler, are the shot tokens. The state is written after them, token by token, from the same pass:
+at each of its four slots only a legal token can be chosen and the tags between are given, so that nothing is parsed.
+Past shots enter as they were made: their tokens, through the input resampler, in place of the frame tokens' embeddings.
+
+Shapes: B batch, L positions or shot tokens, D width of a shot token, H of the language model, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import DynamicCache, MistralForCausalLM
+
+from models.attention import query_block_mask
+from models.config import GameModelConfig, ModelConfig
+from models.tokens import LEGAL_IDS, MISTRAL_VOCABULARY, PAD, STATE_TAGS, VOCABULARY, Prompt, State
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+NORMS = ("input_layernorm", "post_attention_layernorm", "norm")
+OUTPUT_ROW_SCALE = 3.0
+"""A new row of the output starts as the mean of the old ones times this, as in the released model's training."""
+
+
+@dataclass(frozen=True, eq=False)
+class GameOutput:
+    """What the game model says in training."""
+
+    shot_tokens_BLD: Tensor
+    state_logits_B4V: Tensor
+    """Over the whole vocabulary, where level, social, entertainment and stamina are predicted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The next turn: what the shot decoder draws, and what changes."""
+
+    shot_tokens_LD: Tensor
+    state: State
+
+
+def wrap_language_model(base: MistralForCausalLM, config: GameModelConfig) -> PeftModel:
+    """Makes Mistral the language model of the game: 284 more tokens, and adapters.
+
+    Trainable afterwards, and nothing else: the adapters, a copy of every norm, and both embeddings in full. New input
+    rows are the mean of the old ones, new output rows three times the mean. The base is changed in place.
+
+    Raises:
+        ValueError: the base has not Mistral's 32,000 tokens.
+    """
+    if base.config.vocab_size != MISTRAL_VOCABULARY:
+        raise ValueError(
+            f"the language model has {base.config.vocab_size} tokens where Mistral 7B v0.1 has {MISTRAL_VOCABULARY}: "
+            f"name Mistral-7B-Instruct-v0.1 as base `language_model`"
+        )
+    base.resize_token_embeddings(VOCABULARY, mean_resizing=False)
+    with torch.no_grad():
+        for rows_VH, scale in ((base.model.embed_tokens.weight, 1.0), (base.lm_head.weight, OUTPUT_ROW_SCALE)):
+            rows_VH[MISTRAL_VOCABULARY:] = rows_VH[:MISTRAL_VOCABULARY].float().mean(0) * scale
+    adapters = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=config.lora_dropout,
+        target_modules=list(PROJECTIONS),
+        modules_to_save=list(NORMS),
+    )
+    model = get_peft_model(base, adapters)
+    assert isinstance(model, PeftModel)
+    make_trainable(model)
+    return model
+
+
+def make_trainable(language_model: PeftModel) -> list[nn.Parameter]:
+    """Sets which parameters of the language model are trained, and lists them: adapters, norm copies, embeddings."""
+    language_model.requires_grad_(False)
+    trained = [p for name, p in language_model.named_parameters() if ".lora_" in name or ".modules_to_save." in name]
+    base = mistral_of(language_model)
+    trained += [base.model.embed_tokens.weight, base.lm_head.weight]
+    for parameter in trained:
+        parameter.requires_grad_(True)
+    return trained
+
+
+def mistral_of(language_model: PeftModel) -> MistralForCausalLM:
+    """Mistral inside its peft wrapper, with the adapters in its layers."""
+    base = language_model.get_base_model()
+    assert isinstance(base, MistralForCausalLM)
+    return base
+
+
+class GameModel(nn.Module):
+    """Mistral with adapters between two resamplers."""
+
+    def __init__(self, language_model: PeftModel, config: ModelConfig) -> None:
+        super().__init__()
+        hidden, width = mistral_of(language_model).config.hidden_size, config.shot_encoder.width
+        self.language_model = language_model
+        self.input_resampler = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, hidden))
+        self.output_resampler = nn.Sequential(nn.Linear(hidden, width), nn.GELU(), nn.Linear(width, width))
+        self.readout_shift = config.conventions.readout_shift
+
+    def forward(self, prompts: Sequence[Prompt]) -> GameOutput:
+        """What is predicted for turns whose end is given, for training.
+
+        Prompts of different lengths are padded on the right; none changes what another gets.
+
+        Raises:
+            ValueError: a prompt without a target.
+        """
+        if any(prompt.target is None for prompt in prompts):
+            raise ValueError("training needs prompts with a target state: pass one to write_prompt")
+        query_mask_BL = pad_sequence([prompt.query_mask_L for prompt in prompts], batch_first=True)
+        states_BLH = self._read(prompts, query_mask_BL, cache=None)
+        slots_B4 = torch.tensor([prompt.state_slots for prompt in prompts], device=states_BLH.device)
+        slot_states_B4H = states_BLH.gather(1, slots_B4[:, :, None].expand(-1, -1, states_BLH.shape[-1]))
+        return GameOutput(
+            self._shot_tokens(states_BLH, query_mask_BL), mistral_of(self.language_model).lm_head(slot_states_B4H)
+        )
+
+    @torch.no_grad()
+    def predict(self, prompt: Prompt) -> Prediction:
+        """The next turn: shot tokens and the likeliest legal state. The network is to be in `eval()`.
+
+        Raises:
+            ValueError: a prompt with a target: it would be read off, not predicted.
+        """
+        if prompt.target is not None:
+            raise ValueError("a prompt to play from has no target state")
+        cache = DynamicCache(config=mistral_of(self.language_model).config)
+        query_mask_1L = prompt.query_mask_L[None]
+        states_1LH = self._read([prompt], query_mask_1L, cache)
+        shot_tokens_1LD = self._shot_tokens(states_1LH, query_mask_1L)
+        return Prediction(shot_tokens_1LD[0], self._decode_state(states_1LH[0, -1], cache))
+
+    def _read(self, prompts: Sequence[Prompt], query_mask_BL: Tensor, cache: DynamicCache | None) -> Tensor:
+        """The last layer's states after its norm, BLH."""
+        mistral = mistral_of(self.language_model)
+        device = mistral.model.embed_tokens.weight.device
+        ids_BL = pad_sequence([prompt.ids_L for prompt in prompts], batch_first=True, padding_value=PAD)
+        real_BL = pad_sequence([torch.ones_like(prompt.query_mask_L) for prompt in prompts], batch_first=True)
+        embeddings_BLH = self._with_history(mistral.model.embed_tokens(ids_BL.to(device)), prompts)
+        mask_B1LL = query_block_mask(mistral.config, embeddings_BLH, query_mask_BL.to(device), real_BL.to(device))
+        states_BLH: Tensor = mistral.model(
+            inputs_embeds=embeddings_BLH, attention_mask=mask_B1LL, past_key_values=cache, use_cache=cache is not None
+        ).last_hidden_state
+        return states_BLH
+
+    def _with_history(self, embeddings_BLH: Tensor, prompts: Sequence[Prompt]) -> Tensor:
+        """Past shot tokens in their places.
+
+        The resampler runs even when there are none, on zero rows: its parameters then have a gradient of zero rather
+        than none, which data-parallel training needs.
+        """
+        weight_HD = next(self.input_resampler.parameters())
+        history_BL = pad_sequence([prompt.history_mask_L for prompt in prompts], batch_first=True)
+        shots = [prompt.history_LD.to(weight_HD) for prompt in prompts if prompt.history_LD is not None]
+        shots_LD = torch.cat([weight_HD.new_zeros(0, weight_HD.shape[1]), *shots])
+        shots_LH = self.input_resampler(shots_LD).to(embeddings_BLH.dtype)
+        return embeddings_BLH.masked_scatter(history_BL.to(weight_HD.device)[:, :, None], shots_LH)
+
+    def _shot_tokens(self, states_BLH: Tensor, query_mask_BL: Tensor) -> Tensor:
+        """The shot tokens, BLD, read where the queries stand, or as many places later as the conventions say."""
+        places_BL = query_mask_BL.roll(self.readout_shift, dims=1).to(states_BLH.device)
+        weight_DH = next(self.output_resampler.parameters())
+        tokens_LD: Tensor = self.output_resampler(states_BLH[places_BL].to(weight_DH.dtype))
+        return tokens_LD.view(len(states_BLH), -1, tokens_LD.shape[-1])
+
+    def _decode_state(self, state_H: Tensor, cache: DynamicCache) -> State:
+        """Chooses the four values in turn; `state_H` is the state at `<ML>`, the last place in the cache."""
+        mistral = mistral_of(self.language_model)
+        chosen: list[int] = []
+        for slot, legal in enumerate(LEGAL_IDS):
+            if slot:
+                between = (chosen[-1], STATE_TAGS[slot - 1][1], STATE_TAGS[slot][0])
+                ids_1L = torch.tensor([between], device=state_H.device)
+                state_H = mistral.model(ids_1L, past_key_values=cache, use_cache=True).last_hidden_state[0, -1]
+            logits_V = mistral.lm_head(state_H)
+            chosen.append(legal[int(logits_V[list(legal)].argmax())])
+        return State.from_ids(chosen)

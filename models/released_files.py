@@ -1,0 +1,128 @@
+"""The published files on disk: which ones belong together, and their tensors without running what else is in them.
+
+A download of the hub repository has, for each of the two characters, a folder of the language half and one of the
+decoder half. They are pickled PyTorch files, 29 and 27 GB: their data stays on disk until a tensor is used.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.weights import CheckpointError
+
+LANGUAGE_FOLDER, LANGUAGE_FILE = "MLLM-", "pytorch_model.bin"
+DECODER_FOLDER, DECODER_FILE = "VDM_Decoder-", "mp_rank_00_model_states.pt"
+_LATEST, _STEP = "latest", "10000"
+_UNNAMED = ""
+
+# The trainer of the decoder half stores numpy's random state beside the weights: an array, built by these alone.
+_ARRAYS: list[Any] = [
+    (np._core.multiarray._reconstruct, f"numpy.{core}.multiarray._reconstruct")  # type: ignore[attr-defined]
+    for core in ("core", "_core")
+] + [np.ndarray, np.dtype, np.dtypes.UInt32DType]
+
+
+def find_files(source: Path, character: str | None = None) -> tuple[Path, Path]:
+    """The two halves of one published model.
+
+    Args:
+        source: a download of the hub repository, whole or in part; or a folder with the two files themselves.
+        character: which of the published models, by the end of its folders' names; needed where several are there.
+
+    Returns:
+        The file of the language half and that of the decoder half.
+
+    Raises:
+        CheckpointError: nothing there, several models and no choice, or only one half.
+    """
+    languages = _language_files(source)
+    decoders = _decoder_files(source)
+    if not languages and not decoders:
+        raise CheckpointError(
+            f"{source} holds no published weights: expected {LANGUAGE_FOLDER}NAME/{LANGUAGE_FILE} and "
+            f"{DECODER_FOLDER}NAME/{_STEP}/{DECODER_FILE}, as in the hub repository TencentARC/AnimeGamer"
+        )
+    name = _choose(source, sorted({*languages, *decoders} - {_UNNAMED}), character)
+    language = languages.get(name, languages.get(_UNNAMED))
+    decoder = decoders.get(name, decoders.get(_UNNAMED))
+    if language is None:
+        raise CheckpointError(f"{source / (LANGUAGE_FOLDER + name) / LANGUAGE_FILE} is missing: fetch it too")
+    if decoder is None:
+        missing = source / (DECODER_FOLDER + name) / _STEP / DECODER_FILE
+        raise CheckpointError(f"{missing} is missing: fetch it too")
+    return language, decoder
+
+
+def open_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a pickled PyTorch file, mapped from disk; nothing in the file is run.
+
+    Raises:
+        CheckpointError: not a whole PyTorch file, one that only running its code would read, or no state dict in it.
+    """
+    try:
+        with torch.serialization.safe_globals(_ARRAYS):
+            # the published files exist in this format only; weights_only runs none of their code
+            content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)  # noqa: TID251
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{path} holds Python objects besides tensors, and reading them would run its code: refused. "
+            f"Fetch the published file again ({_first_line(error)})"
+        ) from error
+    except (RuntimeError, OSError, EOFError) as error:
+        raise CheckpointError(
+            f"{path} is not a whole PyTorch file ({_size(path)} bytes): fetch it again; a file of some hundred bytes "
+            f"is a pointer left by git without its large-file extension ({_first_line(error)})"
+        ) from error
+    state = content.get("module", content) if isinstance(content, Mapping) else None
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise CheckpointError(f"{path} holds no plain table of tensors: it is not the published file")
+    return dict(state)
+
+
+def _language_files(source: Path) -> dict[str, Path]:
+    folders = {_UNNAMED: source, **_folders(source, LANGUAGE_FOLDER)}
+    return {name: folder / LANGUAGE_FILE for name, folder in folders.items() if (folder / LANGUAGE_FILE).is_file()}
+
+
+def _decoder_files(source: Path) -> dict[str, Path]:
+    """The step's number is in a file of its own, which a download in parts may lack."""
+    found = {}
+    for name, folder in {_UNNAMED: source, **_folders(source, DECODER_FOLDER)}.items():
+        latest = folder / _LATEST
+        step = latest.read_text(encoding="utf-8").strip() if latest.is_file() else _STEP
+        for path in (folder / step / DECODER_FILE, folder / DECODER_FILE):
+            if path.is_file():
+                found[name] = path
+                break
+    return found
+
+
+def _folders(source: Path, prefix: str) -> dict[str, Path]:
+    return {path.name.removeprefix(prefix): path for path in sorted(source.glob(f"{prefix}*")) if path.is_dir()}
+
+
+def _choose(source: Path, names: list[str], character: str | None) -> str:
+    if character is not None:
+        if character not in names:
+            raise CheckpointError(
+                f"{source} has no weights of {character!r}, only of: {', '.join(names) or 'one model'}"
+            )
+        return character
+    if len(names) > 1:
+        raise CheckpointError(f"{source} holds several models: say which character, one of {', '.join(names)}")
+    return names[0] if names else _UNNAMED
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

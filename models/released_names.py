@@ -1,0 +1,230 @@
+"""The published weights by name: which tensor of the two published files goes where in a checkpoint of ours.
+
+Everything here works on names and shapes, so a file is judged before a byte of its data is read. The language half
+(`pytorch_model.bin`) holds a peft-wrapped Mistral and the resamplers. The decoder half (`mp_rank_00_model_states.pt`)
+holds the network of SwissArmyTransformer, which keeps query, key and value in one matrix and the twelve modulations
+of a layer in another, and carries the shot encoder inside its patch embedding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from models.checkpoint import ADAPTER, DECODER_LORA, DECODER_OWN, RESAMPLERS, SHOT_ENCODER, inside_id
+from models.released_sizes import DIFFUSION, LANGUAGE, POSITIONS, DecoderSizes, LanguageSizes, Shape, Shapes
+from models.tokens import VOCABULARY
+
+TRANSFORMER = inside_id("transformer")
+_WHOLE = ("weight", "bias")
+_ALL = (0,)
+# A layer has 12 modulations: shift, scale and gate before the attention and before the feed-forward, for the picture
+# and then for the shot tokens. diffusers keeps the ones of the attention in one layer and the others in the next.
+_AROUND_ATTENTION = (0, 1, 2, 6, 7, 8)
+_AROUND_FEED_FORWARD = (3, 4, 5, 9, 10, 11)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor to write: rows of a published one.
+
+    Attributes:
+        source: the published name.
+        shape: the published shape.
+        file: file of the checkpoint, or the folder of the transformer.
+        name: name in that file.
+        chunks: which of the equal parts of the rows it takes, in this order.
+        parts: how many equal parts the rows are divided into.
+    """
+
+    source: str
+    shape: Shape
+    file: str
+    name: str
+    chunks: tuple[int, ...] = _ALL
+    parts: int = 1
+
+    @property
+    def target_shape(self) -> Shape:
+        """Shape of the tensor to write."""
+        return (self.shape[0] // self.parts * len(self.chunks), *self.shape[1:])
+
+
+def language_plan(sizes: LanguageSizes) -> list[Entry]:
+    """What is taken of the language half: embeddings, norms, adapters, resamplers."""
+    return [*_language_entries(sizes), *_resampler_entries(sizes)]
+
+
+def decoder_plan(sizes: DecoderSizes) -> list[Entry]:
+    """What is taken of the decoder half: the transformer, its adapters, motion scope, the shot encoder."""
+    entries = [*_shot_encoder_entries(sizes), *_outer_entries(sizes)]
+    for layer in range(sizes.layers):
+        entries += [*_block_entries(sizes, layer), *_attention_entries(sizes, layer), *_modulations(sizes, layer)]
+    return entries
+
+
+LANGUAGE_IGNORED = {
+    r"llm\.base_model\.model\.model\.layers\.\d+\."
+    r"(self_attn\.[qkvo]|mlp\.(gate|up|down))_proj(\.base_layer)?\.weight": "frozen Mistral, loaded from its hub id",
+    r"llm\.base_model\.model\.model\.(layers\.\d+\.(input|post_attention)_layernorm|norm)"
+    r"\.original_module\.weight": "norms before training",
+    r"llm\.base_model\.model\.model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq": "fixed position table",
+}
+"""What the language half may hold besides, as patterns of whole names, with the reason why it is not needed."""
+
+DECODER_IGNORED = {
+    r"conditioner\.embedders\..+": "frozen T5, loaded from its hub id",
+    r"clip_img_encoder\..+": "frozen CLIP, loaded from its hub id",
+    r"first_stage_model\..+": "frozen autoencoder, loaded from its hub id",
+    re.escape(POSITIONS): "fixed position table",
+    re.escape(DIFFUSION) + r"mixins\.patch_embed\.output_mix_layer_norm\.(weight|bias)": "norm that is never applied",
+}
+"""The same for the decoder half."""
+
+
+def account(plan: Sequence[Entry], shapes: Shapes, ignored: Mapping[str, str]) -> tuple[list[str], Counter[str]]:
+    """Account for every tensor of a published file.
+
+    Args:
+        plan: what is to be taken.
+        shapes: what the file holds.
+        ignored: patterns of what else it may hold, with the reasons.
+
+    Returns:
+        The faults: planned tensors that are missing or of another shape, tensors neither planned nor known to be
+        needless. And how many are left aside, by reason.
+    """
+    planned = {entry.source: entry.shape for entry in plan}
+    faults = [f"missing: {name} {list(shape)}" for name, shape in planned.items() if name not in shapes]
+    aside: Counter[str] = Counter()
+    for name, shape in shapes.items():
+        if name in planned:
+            if shape != planned[name]:
+                faults.append(f"wrong shape: {name} {list(shape)}, expected {list(planned[name])}")
+        elif reason := next((reason for pattern, reason in ignored.items() if re.fullmatch(pattern, name)), None):
+            aside[reason] += 1
+        else:
+            faults.append(f"unknown: {name} {list(shape)}")
+    return faults, aside
+
+
+def _language_entries(sizes: LanguageSizes) -> Iterator[Entry]:
+    def entry(published: str, ours: str, *shape: int) -> Entry:
+        return Entry(f"{LANGUAGE}{published}.weight", shape, ADAPTER, f"base_model.model.{ours}.weight")
+
+    for embedding in ("model.embed_tokens", "lm_head"):
+        yield entry(embedding, embedding, VOCABULARY, sizes.width)
+    layers = [f"model.layers.{index}" for index in range(sizes.layers)]
+    for norm in (
+        *(f"{layer}.{side}_layernorm" for layer in layers for side in ("input", "post_attention")),
+        "model.norm",
+    ):
+        yield entry(f"{norm}.modules_to_save.default", norm, sizes.width)
+    for layer in layers:
+        for name, (rows, columns) in _projections(sizes).items():
+            projection = f"{layer}.{name}"
+            yield entry(f"{projection}.lora_A.default", f"{projection}.lora_A", sizes.rank, columns)
+            yield entry(f"{projection}.lora_B.default", f"{projection}.lora_B", rows, sizes.rank)
+
+
+def _projections(sizes: LanguageSizes) -> dict[str, tuple[int, int]]:
+    """Rows and columns of the seven projections of a layer."""
+    return {
+        "self_attn.q_proj": (sizes.query, sizes.width),
+        "self_attn.k_proj": (sizes.key, sizes.width),
+        "self_attn.v_proj": (sizes.key, sizes.width),
+        "self_attn.o_proj": (sizes.width, sizes.query),
+        "mlp.gate_proj": (sizes.feed_forward, sizes.width),
+        "mlp.up_proj": (sizes.feed_forward, sizes.width),
+        "mlp.down_proj": (sizes.width, sizes.feed_forward),
+    }
+
+
+def _resampler_entries(sizes: LanguageSizes) -> Iterator[Entry]:
+    sides = (("input", sizes.width, sizes.shot_width), ("output", sizes.shot_width, sizes.width))
+    for side, rows, columns in sides:
+        published, ours = f"{side}_resampler.proj", f"{side}_resampler"
+        yield from _linear(f"{published}.0", rows, columns, RESAMPLERS, f"{ours}.0")
+        yield from _linear(f"{published}.2", rows, rows, RESAMPLERS, f"{ours}.2")
+
+
+def _shot_encoder_entries(sizes: DecoderSizes) -> Iterator[Entry]:
+    patch_embed = f"{DIFFUSION}mixins.patch_embed"
+    for published, norm, ours, columns in (
+        ("text_proj", "txt_mix_layer_norm", "text", sizes.text_width),
+        ("ip_proj", "ip_mix_layer_norm", "image", sizes.image_width),
+    ):
+        yield from _linear(f"{patch_embed}.{published}.0", sizes.width, columns, SHOT_ENCODER, f"{ours}_proj.0")
+        yield from _linear(f"{patch_embed}.{published}.2", sizes.width, sizes.width, SHOT_ENCODER, f"{ours}_proj.2")
+        yield from _norm(f"{patch_embed}.{norm}", sizes.width, SHOT_ENCODER, f"{ours}_norm")
+
+
+def _outer_entries(sizes: DecoderSizes) -> Iterator[Entry]:
+    """All of the transformer that is not in its layers."""
+    width, time, area = sizes.width, sizes.time_width, sizes.patch**2
+    mixins = f"{DIFFUSION}mixins"
+    patch = (width, sizes.channels, sizes.patch, sizes.patch)
+    yield Entry(f"{mixins}.patch_embed.proj.weight", patch, TRANSFORMER, "patch_embed.proj.weight")
+    yield Entry(f"{mixins}.patch_embed.proj.bias", (width,), TRANSFORMER, "patch_embed.proj.bias")
+    yield from _linear(f"{DIFFUSION}time_embed.0", time, width, TRANSFORMER, "time_embedding.linear_1")
+    yield from _linear(f"{DIFFUSION}time_embed.2", time, time, TRANSFORMER, "time_embedding.linear_2")
+    yield from _linear(f"{DIFFUSION}flow_embed.0", time, width, DECODER_OWN, "time_embedding.motion.linear_1")
+    yield from _linear(f"{DIFFUSION}flow_embed.2", time, time, DECODER_OWN, "time_embedding.motion.linear_2")
+    yield from _norm(f"{DIFFUSION}transformer.final_layernorm", width, TRANSFORMER, "norm_final")
+    yield from _norm(f"{mixins}.final_layer.norm_final", width, TRANSFORMER, "norm_out.norm")
+    yield from _linear(f"{mixins}.final_layer.adaLN_modulation.1", 2 * width, time, TRANSFORMER, "norm_out.linear")
+    yield from _linear(f"{mixins}.final_layer.linear", sizes.channels * area, width, TRANSFORMER, "proj_out")
+
+
+def _block_entries(sizes: DecoderSizes, layer: int) -> Iterator[Entry]:
+    published, ours = f"{DIFFUSION}transformer.layers.{layer}", f"transformer_blocks.{layer}"
+    heads = f"{DIFFUSION}mixins.adaln_layer"
+    width = sizes.width
+    yield from _norm(f"{published}.input_layernorm", width, TRANSFORMER, f"{ours}.norm1.norm")
+    yield from _norm(f"{published}.post_attention_layernorm", width, TRANSFORMER, f"{ours}.norm2.norm")
+    yield from _linear(f"{published}.mlp.dense_h_to_4h", 4 * width, width, TRANSFORMER, f"{ours}.ff.net.0.proj")
+    yield from _linear(f"{published}.mlp.dense_4h_to_h", width, 4 * width, TRANSFORMER, f"{ours}.ff.net.2")
+    for role, name in (("query", "norm_q"), ("key", "norm_k")):
+        source = f"{heads}.{role}_layernorm_list.{layer}"
+        yield from _norm(source, sizes.head_width, TRANSFORMER, f"{ours}.attn1.{name}")
+
+
+def _attention_entries(sizes: DecoderSizes, layer: int) -> Iterator[Entry]:
+    """Query, key, value and output, each with its adapter; without adapters the file has plain names."""
+    published = f"{DIFFUSION}transformer.layers.{layer}.attention"
+    base = ".original" if sizes.rank else ""
+    for name, source, chunk, parts in (
+        ("to_q", "query_key_value", 0, 3),
+        ("to_k", "query_key_value", 1, 3),
+        ("to_v", "query_key_value", 2, 3),
+        ("to_out.0", "dense", 0, 1),
+    ):
+        rows, width, ours = parts * sizes.width, sizes.width, f"transformer_blocks.{layer}.attn1.{name}"
+        yield from _linear(f"{published}.{source}{base}", rows, width, TRANSFORMER, ours, (chunk,), parts)
+        if sizes.rank:
+            down, up = (f"{published}.{source}.matrix_{side}.{chunk}" for side in "AB")
+            yield Entry(down, (sizes.rank, width), DECODER_LORA, f"{ours}.lora_A.weight")
+            yield Entry(up, (width, sizes.rank), DECODER_LORA, f"{ours}.lora_B.weight")
+
+
+def _modulations(sizes: DecoderSizes, layer: int) -> Iterator[Entry]:
+    """Both in the transformer's folder, which must be whole, and among what training changes."""
+    source = f"{DIFFUSION}mixins.adaln_layer.adaLN_modulations.{layer}.1"
+    for file in (TRANSFORMER, DECODER_OWN):
+        for name, chunks in (("norm1", _AROUND_ATTENTION), ("norm2", _AROUND_FEED_FORWARD)):
+            ours = f"transformer_blocks.{layer}.{name}.linear"
+            yield from _linear(source, 12 * sizes.width, sizes.time_width, file, ours, chunks, 12)
+
+
+def _linear(
+    source: str, rows: int, columns: int, file: str, name: str, chunks: tuple[int, ...] = _ALL, parts: int = 1
+) -> Iterator[Entry]:
+    for leaf, shape in zip(_WHOLE, ((rows, columns), (rows,)), strict=True):
+        yield Entry(f"{source}.{leaf}", shape, file, f"{name}.{leaf}", chunks, parts)
+
+
+def _norm(source: str, width: int, file: str, name: str) -> Iterator[Entry]:
+    for leaf in _WHOLE:
+        yield Entry(f"{source}.{leaf}", (width,), file, f"{name}.{leaf}")

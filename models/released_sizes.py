@@ -1,0 +1,106 @@
+"""Sizes of the published networks, and how a smaller file of the same format tells its own.
+
+The published files have exactly these sizes, so nothing about them is read off the file. A small one, such as the tests
+make, says by a few of its tensors what all the others must be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from models.weights import CheckpointError
+
+Shape = tuple[int, ...]
+Shapes = Mapping[str, Shape]
+
+LANGUAGE = "llm.base_model.model."
+DIFFUSION = "model.diffusion_model."
+POSITIONS = f"{DIFFUSION}mixins.pos_embed.pos_embedding"
+
+
+@dataclass(frozen=True)
+class LanguageSizes:
+    """Sizes of the language half; the defaults are the published ones."""
+
+    width: int = 4096
+    query: int = 4096
+    key: int = 1024
+    feed_forward: int = 14336
+    layers: int = 32
+    rank: int = 32
+    shot_width: int = 1920
+
+    @classmethod
+    def of(cls, shapes: Shapes, shot_width: int) -> LanguageSizes:
+        """Read them off a file, all but the width of a shot token, which the other half has settled.
+
+        Raises:
+            CheckpointError: a tensor that tells a size is missing.
+        """
+        layer = f"{LANGUAGE}model.layers.0."
+        query, rank = _shape(shapes, f"{layer}self_attn.q_proj.lora_B.default.weight", 2)
+        return cls(
+            width=_shape(shapes, f"{LANGUAGE}model.embed_tokens.weight", 2)[1],
+            query=query,
+            key=_shape(shapes, f"{layer}self_attn.k_proj.lora_B.default.weight", 2)[0],
+            feed_forward=_shape(shapes, f"{layer}mlp.gate_proj.lora_B.default.weight", 2)[0],
+            layers=_count(shapes, re.escape(LANGUAGE) + r"model\.layers\.(\d+)\."),
+            rank=rank,
+            shot_width=shot_width,
+        )
+
+
+@dataclass(frozen=True)
+class DecoderSizes:
+    """Sizes of the decoder half; the defaults are the published ones. Rank 0: the file has no adapters."""
+
+    width: int = 1920
+    head_width: int = 64
+    layers: int = 30
+    channels: int = 16
+    patch: int = 2
+    time_width: int = 512
+    text_width: int = 4096
+    image_width: int = 768
+    rank: int = 64
+
+    @classmethod
+    def of(cls, shapes: Shapes) -> DecoderSizes:
+        """Read them off a file.
+
+        Raises:
+            CheckpointError: a tensor that tells a size is missing.
+        """
+        width, channels, patch, _ = _shape(shapes, f"{DIFFUSION}mixins.patch_embed.proj.weight", 4)
+        dense = f"{DIFFUSION}transformer.layers.0.attention.dense"
+        return cls(
+            width=width,
+            head_width=_shape(shapes, f"{DIFFUSION}mixins.adaln_layer.query_layernorm_list.0.weight", 1)[0],
+            layers=_count(shapes, re.escape(DIFFUSION) + r"transformer\.layers\.(\d+)\."),
+            channels=channels,
+            patch=patch,
+            time_width=_shape(shapes, f"{DIFFUSION}time_embed.0.weight", 2)[0],
+            text_width=_shape(shapes, f"{DIFFUSION}mixins.patch_embed.text_proj.0.weight", 2)[1],
+            image_width=_shape(shapes, f"{DIFFUSION}mixins.patch_embed.ip_proj.0.weight", 2)[1],
+            rank=_shape(shapes, f"{dense}.matrix_A.0", 2)[0] if has_adapters(shapes) else 0,
+        )
+
+
+def has_adapters(shapes: Shapes) -> bool:
+    """Whether the decoder half keeps its adapters apart; otherwise they are merged, or there never were any."""
+    return f"{DIFFUSION}transformer.layers.0.attention.dense.original.weight" in shapes
+
+
+def _shape(shapes: Shapes, name: str, dimensions: int) -> Shape:
+    if name not in shapes:
+        raise CheckpointError(f"{name} is missing: this is not the published file; fetch it again")
+    if len(shapes[name]) != dimensions:
+        raise CheckpointError(f"{name} has {len(shapes[name])} dimensions, not {dimensions}; fetch the file again")
+    return shapes[name]
+
+
+def _count(shapes: Shapes, pattern: str) -> int:
+    """How many different numbers stand in the names that fit."""
+    return len({match[1] for name in shapes if (match := re.match(pattern, name))})

@@ -1,0 +1,160 @@
+"""Writes a checkpoint from the published tensors, a file at a time.
+
+The files are those that peft, diffusers and our own training write, so that nothing tells an imported checkpoint from
+one of ours. The transformer is split as diffusers splits it; no file that is put together in memory exceeds 1 GB.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from diffusers import CogVideoXTransformer3DModel
+from diffusers.loaders.lora_base import LORA_ADAPTER_METADATA_KEY
+from diffusers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFETENSORS_WEIGHTS_NAME
+from huggingface_hub import split_torch_state_dict_into_shards
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import MistralConfig, MistralForCausalLM
+
+from models.checkpoint import ADAPTER, DECODER_LORA, RESAMPLERS
+from models.config import ModelConfig, ShotDecoderConfig
+from models.game_model import wrap_language_model
+from models.released_names import TRANSFORMER, Entry
+from models.released_sizes import DecoderSizes
+from models.shot_decoder import ATTENTION, ShotDecoder, add_lora, decoder_options
+from models.tokens import MISTRAL_VOCABULARY
+from models.weights import CheckpointError
+
+_TORCH = {"format": "pt"}
+
+
+@dataclass
+class Writer:
+    """Writes planned tensors into a checkpoint.
+
+    Attributes:
+        folder: the checkpoint.
+        config: its configuration.
+        tensors: the published tensors by name, mapped from disk.
+        progress: told how many tensors are written of how many.
+        shard: the most that one file of the transformer may hold, in the hub's notation.
+        done: how many tensors are written.
+    """
+
+    folder: Path
+    config: ModelConfig
+    tensors: Mapping[str, Tensor]
+    progress: Callable[[int, int], None] | None = None
+    shard: str = "1GB"
+    done: int = 0
+
+    def write(self, plan: Sequence[Entry]) -> None:
+        """Write every tensor of the plan.
+
+        Raises:
+            CheckpointError: a value is not finite, in the file or in the precision it is stored in here.
+        """
+        for file in dict.fromkeys(entry.file for entry in plan):
+            entries = [entry for entry in plan if entry.file == file]
+            if file == TRANSFORMER:
+                self._write_shards(entries, len(plan))
+            else:
+                self._write_file(file, entries, len(plan))
+
+    def _write_shards(self, entries: Iterable[Entry], total: int) -> None:
+        """Write the transformer; how it is split follows from shapes without data."""
+        by_name = {entry.name: entry for entry in entries}
+        like = {
+            name: torch.empty(entry.target_shape, dtype=self._dtype(entry), device="meta")
+            for name, entry in by_name.items()
+        }
+        pattern = SAFETENSORS_WEIGHTS_NAME.replace(".safetensors", "{suffix}.safetensors")
+        split = split_torch_state_dict_into_shards(like, filename_pattern=pattern, max_shard_size=self.shard)
+        for file, names in split.filename_to_tensors.items():
+            self._write_file(f"{TRANSFORMER}/{file}", [by_name[name] for name in names], total)
+        if split.is_sharded:
+            index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
+            text = json.dumps(index, indent=2, sort_keys=True) + "\n"
+            (self.folder / TRANSFORMER / SAFE_WEIGHTS_INDEX_NAME).write_text(text, encoding="utf-8")
+
+    def _write_file(self, file: str, entries: Iterable[Entry], total: int) -> None:
+        tensors = {}
+        for entry in entries:
+            tensors[entry.name] = self._value(entry)
+            self.done += 1
+            if self.progress is not None:
+                self.progress(self.done, total)
+        _save(
+            self.folder / file, tensors, adapter_metadata(self.config.shot_decoder) if file == DECODER_LORA else _TORCH
+        )
+
+    def _value(self, entry: Entry) -> Tensor:
+        """The rows that are wanted, copied to memory in the precision they are stored in."""
+        rows = self.tensors[entry.source].chunk(entry.parts)
+        value = torch.cat([rows[index].to(self._dtype(entry)) for index in entry.chunks])
+        if not all(extreme.isfinite() for extreme in value.aminmax()):
+            raise CheckpointError(
+                f"{entry.source} has values that are not finite in {value.dtype}; fetch the file again"
+            )
+        return value
+
+    def _dtype(self, entry: Entry) -> torch.dtype:
+        if self.config.size != "full":
+            return self.tensors[entry.source].dtype
+        return torch.bfloat16 if entry.file in (ADAPTER, RESAMPLERS) else torch.float16
+
+
+def save_descriptions(folder: Path, config: ModelConfig, sizes: DecoderSizes) -> None:
+    """Write what peft and diffusers say about their tensors: `adapter_config.json` and the transformer's `config.json`.
+
+    Both come from networks without data.
+    """
+    options = {name: value for name, value in decoder_options(config).items() if name != "norm_out_eps"}
+    with torch.device("meta"):
+        one_layer = MistralForCausalLM(MistralConfig(vocab_size=MISTRAL_VOCABULARY, num_hidden_layers=1))
+        adapters = wrap_language_model(one_layer, config.game_model).peft_config["default"]
+        transformer = CogVideoXTransformer3DModel(
+            num_attention_heads=sizes.width // sizes.head_width,
+            attention_head_dim=sizes.head_width,
+            num_layers=sizes.layers,
+            in_channels=sizes.channels,
+            out_channels=sizes.channels,
+            patch_size=sizes.patch,
+            time_embed_dim=sizes.time_width,
+            text_embed_dim=sizes.text_width,
+            **options,
+        )
+    adapters.base_model_name_or_path = config.bases["language_model"].id
+    adapters.save_pretrained(str((folder / ADAPTER).parent))
+    transformer.save_config(folder / TRANSFORMER)
+
+
+def adapter_metadata(config: ShotDecoderConfig) -> dict[str, str]:
+    """What diffusers stores beside the shot decoder's adapters; it reads their alpha there."""
+    with torch.device("meta"):
+        decoder = ShotDecoder(num_layers=1)
+        add_lora(decoder, config)
+    fields = decoder.peft_config["default"].to_dict()
+    return {LORA_ADAPTER_METADATA_KEY: json.dumps(fields, indent=2, sort_keys=True, default=sorted)}
+
+
+def save_fresh_adapters(folder: Path, config: ModelConfig, sizes: DecoderSizes) -> None:
+    """Write adapters that change nothing yet: the first matrix random, as peft starts it, the second zero."""
+    generator = torch.Generator().manual_seed(0)
+    rank, width = config.shot_decoder.lora_rank, sizes.width
+    tensors = {}
+    for name in (f"transformer_blocks.{layer}.attn1.{name}" for layer in range(sizes.layers) for name in ATTENTION):
+        first = torch.empty(rank, width).uniform_(-(width**-0.5), width**-0.5, generator=generator)
+        tensors[f"{name}.lora_A.weight"] = first
+        tensors[f"{name}.lora_B.weight"] = torch.zeros(width, rank)
+    _save(folder / DECODER_LORA, tensors, adapter_metadata(config.shot_decoder))
+
+
+def _save(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a file with one line of metadata only: safetensors writes several in an order that changes every time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path, metadata=metadata)

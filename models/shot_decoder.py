@@ -1,0 +1,203 @@
+"""The shot decoder: shot tokens and motion scope to the latents of an animation shot.
+
+It is the CogVideoX transformer of diffusers with three changes (paper arXiv 2504.01014, section 3.2):
+
+- shot tokens, already of the network's width, take the place of the text, so the text projection is dropped;
+- the motion scope in pixels, a raw number, is embedded like the timestep and added to the timestep's embedding. Its
+  last layer starts at zero: an untrained shot decoder computes what the transformer it started from computes;
+- the last norm's epsilon is a field of the configuration, since the released weights have their own.
+
+Trained are adapters on attention (`add_lora`) and, in full, `own_names`: the modulation of every block by the
+timestep (adaLN) and the motion scope's embedding. The rest is the frozen base, so a checkpoint holds only these.
+
+Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, L shot tokens, D width.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any, Self
+
+from diffusers import CogVideoXTransformer3DModel
+from diffusers.models.embeddings import TimestepEmbedding, Timesteps
+from diffusers.utils import logging
+from peft import LoraConfig
+from torch import Tensor, nn
+
+from models.config import ModelConfig, ShotDecoderConfig
+
+ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
+"""The projections that carry an adapter, in every block."""
+SPATIAL_COMPRESSION = 8
+"""Pixels per latent pixel, each way: the CogVideoX autoencoder's."""
+
+
+class MotionTimestepEmbedding(TimestepEmbedding):  # type: ignore[misc]
+    """Timestep embedding plus, when a motion scope is given, the scope's embedding by two layers of its own.
+
+    The transformer hands its `timestep_cond` on as `condition`: that is how the raw scope gets here with diffusers'
+    forward untouched. A scope of 0 px is a scope like any other; only None is no scope.
+    """
+
+    def __init__(self, in_channels: int, time_embed_dim: int, act_fn: str = "silu") -> None:
+        super().__init__(in_channels, time_embed_dim, act_fn)
+        self.scope_proj = Timesteps(in_channels, flip_sin_to_cos=True, downscale_freq_shift=0)
+        self.motion = TimestepEmbedding(in_channels, time_embed_dim, act_fn)
+        self._start_at_zero()
+
+    def _start_at_zero(self) -> None:
+        for tensor in self.motion.linear_2.parameters():
+            nn.init.zeros_(tensor)
+
+    def renew_motion(self) -> None:
+        """Give the scope's embedding fresh tensors where the timestep's are; diffusers leaves absent ones without."""
+        like = self.linear_1.weight
+        self.motion.to_empty(device=like.device).to(like.dtype)
+        self.motion.linear_1.reset_parameters()
+        self._start_at_zero()
+
+    def forward(self, sample: Tensor, condition: Tensor | None = None) -> Tensor:
+        """Embed `sample` [B, inner width], the timesteps' sinusoids, and `condition` [B], motion scopes in px."""
+        embedded: Tensor = super().forward(sample)
+        if condition is None:
+            return embedded
+        waves = self.scope_proj(condition.float())  # bfloat16 would turn 10.03 px into 10
+        motion: Tensor = self.motion(waves.to(sample.dtype))
+        return embedded + motion
+
+
+class ShotDecoder(CogVideoXTransformer3DModel):  # type: ignore[misc]
+    """CogVideoX transformer that takes shot tokens and a motion scope; see the module's docstring.
+
+    `from_pretrained` reads a folder it has saved and any stock CogVideoX transformer, local or on the hub, with
+    overrides from `decoder_options`. All arguments but `norm_out_eps` are the stock transformer's.
+    """
+
+    _keys_to_ignore_on_load_unexpected: Any = (r"^patch_embed\.text_proj\.",)
+
+    def __init__(self, *, norm_out_eps: float = 1e-5, **stock: Any) -> None:
+        super().__init__(**stock)
+        self.register_to_config(norm_out_eps=norm_out_eps)
+        config = self.config
+        inner = config.num_attention_heads * config.attention_head_dim
+        self.patch_embed.text_proj = nn.Identity()
+        self.time_embedding = MotionTimestepEmbedding(inner, config.time_embed_dim, config.timestep_activation_fn)
+        self.norm_out.norm.eps = norm_out_eps
+
+    # diffusers reads from this signature which fields of a config.json it may pass on.
+    __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            *inspect.signature(CogVideoXTransformer3DModel.__init__).parameters.values(),
+            inspect.Parameter("norm_out_eps", inspect.Parameter.KEYWORD_ONLY, default=1e-5, annotation=float),
+        ]
+    )
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | PathLike[str] | None, **kwargs: Any) -> Self:
+        """Load as diffusers does; only the motion scope's embedding may be absent, and is then new.
+
+        ValueError when anything else is missing in the weights, or anything but the text projection is too much.
+        """
+        with _errors_only():  # diffusers warns of absent tensors; what may be absent is decided here
+            decoder, report = super().from_pretrained(pretrained_model_name_or_path, output_loading_info=True, **kwargs)
+        missing = {name for name in report["missing_keys"] if not is_motion(name)}
+        wrong = sorted(missing | set(report["unexpected_keys"]))
+        if wrong:
+            raise ValueError(
+                f"{pretrained_model_name_or_path} is not a CogVideoX 2B transformer: "
+                f"{len(wrong)} tensors are missing or too many, such as {wrong[0]}"
+            )
+        if report["missing_keys"]:
+            decoder.time_embedding.renew_motion()
+        return decoder  # type: ignore[no-any-return]
+
+
+def decoder_options(config: ModelConfig) -> dict[str, Any]:
+    """Fields of a stock transformer that a shot decoder sets anew, for `from_pretrained` or `from_config`.
+
+    The sizes are those of the table of positions. Stock CogVideoX has the table of 49 frames, and with another
+    number of frames builds a new one in every single call.
+    """
+    shot = config.shot_decoder
+    return {
+        "sample_frames": shot.frames,
+        "sample_height": shot.height // SPATIAL_COMPRESSION,
+        "sample_width": shot.width // SPATIAL_COMPRESSION,
+        "max_text_seq_length": config.shot_encoder.shot_tokens,
+        "norm_out_eps": shot.norm_out_eps,
+    }
+
+
+def add_lora(decoder: ShotDecoder, config: ShotDecoderConfig) -> None:
+    """Add fresh adapters to every attention projection; at first they change nothing.
+
+    An adapter counts times alpha / rank. The released weights have alpha 1: without it they act 64-fold.
+    """
+    decoder.add_adapter(
+        LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=list(ATTENTION), lora_dropout=0.0)
+    )
+
+
+def own_names(decoder: ShotDecoder) -> list[str]:
+    """Names of the parameters a checkpoint stores beside the adapters: adaLN of the blocks, embedding of the scope."""
+    return [name for name, _ in decoder.named_parameters() if is_own(name)]
+
+
+def is_own(name: str) -> bool:
+    """Whether a parameter is trained in full; of the adaLN, the last norm's stays frozen, as published."""
+    modulation = name.startswith("transformer_blocks.") and (".norm1.linear." in name or ".norm2.linear." in name)
+    return modulation or is_motion(name)
+
+
+def is_motion(name: str) -> bool:
+    """Whether a parameter belongs to the motion scope's embedding."""
+    return name.startswith("time_embedding.motion.")
+
+
+def denoise(
+    decoder: ShotDecoder,
+    latents_BTCHW: Tensor,
+    shot_tokens_BLD: Tensor,
+    timesteps_B: Tensor,
+    scope_B: Tensor | None,
+) -> Tensor:
+    """Predict the velocity of noised latents: [B, T, C, H, W] in float32, whatever the network computes in.
+
+    `timesteps_B` are integers in 0..999; `scope_B` are motion scopes in px, None to leave the scope out (the
+    ablation). ValueError when the shapes are not those the table of positions was built for.
+    """
+    _check_shapes(decoder, latents_BTCHW, shot_tokens_BLD)
+    dtype = decoder.patch_embed.proj.weight.dtype
+    velocity_BTCHW: Tensor = decoder(
+        hidden_states=latents_BTCHW.to(dtype),
+        encoder_hidden_states=shot_tokens_BLD.to(dtype),
+        timestep=timesteps_B,
+        timestep_cond=scope_B,
+        return_dict=False,
+    )[0]
+    return velocity_BTCHW.float()
+
+
+def _check_shapes(decoder: ShotDecoder, latents_BTCHW: Tensor, shot_tokens_BLD: Tensor) -> None:
+    config = decoder.config
+    frames = (config.sample_frames - 1) // config.temporal_compression_ratio + 1
+    latent = (frames, config.in_channels, config.sample_height, config.sample_width)
+    tokens = (config.max_text_seq_length, config.num_attention_heads * config.attention_head_dim)
+    if tuple(latents_BTCHW.shape[1:]) != latent:
+        raise ValueError(f"latents must be [B, T, C, H, W] = [B, {latent}], not {tuple(latents_BTCHW.shape)}")
+    if tuple(shot_tokens_BLD.shape[1:]) != tokens:
+        raise ValueError(f"shot tokens must be [B, L, D] = [B, {tokens}], not {tuple(shot_tokens_BLD.shape)}")
+
+
+@contextmanager
+def _errors_only() -> Iterator[None]:
+    """Let diffusers report errors only."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

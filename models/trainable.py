@@ -1,0 +1,45 @@
+"""Which parameters of the shot encoder and shot decoder each phase of training changes.
+
+Each function freezes the networks it is given and thaws what its phase trains. At full size that is 17,973,248
+parameters in the warm-up, 402,050,048 in joint training and 385,323,008 in adaptation. The published lists add a
+LayerNorm of 3,840 parameters to the first two which nothing uses.
+
+Most of it is the adaLN of the blocks, trained in full: the adapters are 29,491,200 parameters.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from models.shot_decoder import ShotDecoder, is_motion, is_own
+from models.shot_encoder import ShotEncoder
+
+
+def for_warm_up(encoder: ShotEncoder, decoder: ShotDecoder) -> list[nn.Parameter]:
+    """Warm-up: the shot encoder, and of the shot decoder the motion scope's embedding alone."""
+    decoder.requires_grad_(False)
+    motion = [parameter for name, parameter in decoder.named_parameters() if is_motion(name)]
+    return _thaw([*encoder.parameters(), *motion])
+
+
+def for_joint(encoder: ShotEncoder, decoder: ShotDecoder) -> list[nn.Parameter]:
+    """Joint training: the shot encoder, and what adaptation trains of the shot decoder. ValueError as there."""
+    return [*_thaw(list(encoder.parameters())), *for_adaptation(decoder)]
+
+
+def for_adaptation(decoder: ShotDecoder) -> list[nn.Parameter]:
+    """Adaptation: the shot decoder's adapters, the adaLN of its blocks, the motion scope's embedding.
+
+    ValueError when the shot decoder has no adapters.
+    """
+    decoder.requires_grad_(False)
+    adapters = [parameter for name, parameter in decoder.named_parameters() if ".lora_" in name]
+    if not adapters:
+        raise ValueError("the shot decoder has no adapters to train; call models.shot_decoder.add_lora first")
+    return _thaw([*adapters, *(parameter for name, parameter in decoder.named_parameters() if is_own(name))])
+
+
+def _thaw(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
+    for parameter in parameters:
+        parameter.requires_grad_(True)
+    return parameters

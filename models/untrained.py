@@ -1,0 +1,81 @@
+"""New checkpoints, before any training: small random bases for `tiny`, the published bases by id for `full`.
+
+Both go through the same steps: read the bases, wrap them, save what is ours. What training has not touched yet changes
+nothing: adapters start without effect, and so does the motion scope. A tiny base is saved in the hub's own format and
+read back by the calls that read the published ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from transformers import MistralForCausalLM
+
+from models.bases import save_random_base
+from models.checkpoint import (
+    TOKENIZER,
+    Checkpoint,
+    inside_id,
+    save_config,
+    save_game_model,
+    save_shot_decoder,
+    save_shot_encoder,
+    writing,
+)
+from models.config import ModelConfig
+from models.game_model import GameModel, wrap_language_model
+from models.shot_decoder import ShotDecoder, add_lora, decoder_options
+from models.shot_encoder import ShotEncoder
+from models.tokens import shipped_tokenizer
+from models.weights import load_base
+
+Say = Callable[[str], None]
+
+
+def new_checkpoint(folder: Path, config: ModelConfig, seed: int = 0, say: Say = lambda _: None) -> Checkpoint:
+    """Write an untrained checkpoint.
+
+    Args:
+        folder: where; must not exist, or be empty.
+        config: its shape; bases called `bases/NAME` are made random, others are loaded from where they are.
+        seed: of everything random; the same one writes the same checkpoint.
+        say: told what is being done, a line at a time.
+
+    Raises:
+        CheckpointError: the folder is taken, or a base cannot be loaded.
+    """
+    with writing(folder) as part, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        save_config(part, config)
+        shipped_tokenizer().save_pretrained(str(part / TOKENIZER))
+        for component, base in config.bases.items():
+            if base.id == inside_id(component):
+                say(f"{component}: random")
+                save_random_base(component, config, part / base.id)
+        checkpoint = Checkpoint(part, config)
+        _save_game_model(checkpoint, say)
+        _save_shot_networks(checkpoint, say)
+    return Checkpoint(folder, config)
+
+
+def _save_game_model(checkpoint: Checkpoint, say: Say) -> None:
+    config = checkpoint.config
+    say(f"game model: adapters for {config.bases['language_model'].id}")
+    base = load_base(MistralForCausalLM, checkpoint.base("language_model"), _precision(config, torch.bfloat16))
+    save_game_model(checkpoint.folder, GameModel(wrap_language_model(base, config.game_model), config))
+
+
+def _save_shot_networks(checkpoint: Checkpoint, say: Say) -> None:
+    config = checkpoint.config
+    say(f"shot encoder, and shot decoder: adapters for {config.bases['transformer'].id}")
+    save_shot_encoder(checkpoint.folder, ShotEncoder(config.shot_encoder))
+    precision = _precision(config, torch.float16)
+    decoder = load_base(ShotDecoder, checkpoint.base("transformer"), precision, **decoder_options(config))
+    add_lora(decoder, config.shot_decoder)
+    save_shot_decoder(checkpoint.folder, decoder)
+
+
+def _precision(config: ModelConfig, full: torch.dtype) -> torch.dtype:
+    return full if config.size == "full" else torch.float32

@@ -1,0 +1,219 @@
+"""Checkpoints on disk: what is written is what is read, by us and by plain peft and diffusers, and damage is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import CogVideoXTransformer3DModel
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from transformers import MistralForCausalLM
+
+from models.checkpoint import (
+    ADAPTER,
+    CONFIG,
+    DECODER_LORA,
+    DECODER_OWN,
+    RESAMPLERS,
+    SHOT_ENCODER,
+    Checkpoint,
+    save_game_model,
+    save_shot_decoder,
+    save_shot_encoder,
+    writing,
+)
+from models.config import Base, tiny_config
+from models.game_model import GameModel
+from models.tokens import VOCABULARY, PastTurn, Prompt, State, write_prompt
+from models.untrained import new_checkpoint
+from models.weights import CheckpointError
+from tests.tiny_models import copy_of_tiny, shake, tiny_checkpoint
+
+
+def test_the_same_seed_writes_the_same_checkpoint_and_another_seed_another(tmp_path: Path) -> None:
+    same = new_checkpoint(tmp_path / "same", tiny_config(), seed=1)
+    other = new_checkpoint(tmp_path / "other", tiny_config(), seed=2)
+    first = Checkpoint.open(tiny_checkpoint())
+    assert same.identity() == first.identity() != other.identity()
+    names = sorted(path.relative_to(first.folder) for path in first.folder.rglob("*.safetensors"))
+    assert len(names) == 10
+    for name in names:
+        assert (same.folder / name).read_bytes() == (first.folder / name).read_bytes(), name
+
+
+def test_the_global_random_state_is_left_alone(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    new_checkpoint(tmp_path / "any", tiny_config(), seed=9)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_what_was_saved_is_loaded_to_the_bit(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    game_model, encoder, decoder = checkpoint.game_model(), checkpoint.shot_encoder(), checkpoint.shot_decoder()
+    for network in (game_model, encoder, decoder):
+        shake(network)
+    # the frozen bases are not saved, so what was shaken of them must not count: load first, then compare what is ours
+    save_game_model(checkpoint.folder, game_model)
+    save_shot_encoder(checkpoint.folder, encoder)
+    save_shot_decoder(checkpoint.folder, decoder)
+    again = {**checkpoint.game_model().state_dict(), **checkpoint.shot_decoder().state_dict()}
+    again |= checkpoint.shot_encoder().state_dict()
+    shaken = {**game_model.state_dict(), **decoder.state_dict(), **encoder.state_dict()}
+    ours = [name for name in again if torch.equal(again[name], shaken[name])]
+    theirs = set(again) - set(ours)
+    assert sum("lora" in name for name in ours) == 4 * 7 * 2 + 4 * 4 * 2
+    assert not any(
+        part in name
+        for name in theirs
+        for part in (
+            "lora",
+            "modules_to_save",
+            "embed_tokens",
+            "lm_head",
+            "resampler",
+            "text_proj",
+            "norm1.linear",
+            "motion",
+        )
+    )
+
+
+def test_a_loaded_network_plays_what_the_saved_one_played(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    model = checkpoint.game_model()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.2)
+    prompt = _prompt(checkpoint)
+    before = model.predict(prompt)
+    save_game_model(checkpoint.folder, model)
+    after = checkpoint.game_model().predict(prompt)
+    assert torch.equal(before.shot_tokens_LD, after.shot_tokens_LD)
+    assert before.state == after.state
+    assert not torch.equal(
+        before.shot_tokens_LD, Checkpoint.open(tiny_checkpoint()).game_model().predict(prompt).shot_tokens_LD
+    )
+
+
+def test_plain_peft_and_diffusers_load_the_adapters(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    game_model, decoder = checkpoint.game_model(), checkpoint.shot_decoder()
+    for name, parameter in [*game_model.named_parameters(), *decoder.named_parameters()]:
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    save_game_model(checkpoint.folder, game_model)
+    save_shot_decoder(checkpoint.folder, decoder)
+    ids = torch.arange(1, 30)[None]
+    base = MistralForCausalLM.from_pretrained(checkpoint.folder / "bases/language_model")
+    base.resize_token_embeddings(VOCABULARY, mean_resizing=False)
+    plain = PeftModel.from_pretrained(base, str(checkpoint.folder / "game_model")).eval()
+    with torch.no_grad():
+        expected = game_model.language_model(input_ids=ids).logits
+        torch.testing.assert_close(plain(input_ids=ids).logits, expected)
+    stock = CogVideoXTransformer3DModel.from_pretrained(checkpoint.folder / "bases/transformer")
+    stock.load_lora_adapter(str(checkpoint.folder / "shot_decoder"), prefix=None, weight_name=Path(DECODER_LORA).name)
+    ours, theirs = decoder.state_dict(), stock.state_dict()
+    adapters = [name for name in ours if "lora" in name]
+    assert len(adapters) == 4 * 4 * 2
+    assert all(torch.equal(ours[name], theirs[name.replace(".default.", ".default_0.")]) for name in adapters) or all(
+        torch.equal(ours[name], theirs[name]) for name in adapters
+    )
+
+
+def _without_a_tensor(path: Path) -> None:
+    tensors = load_file(path)
+    tensors.pop(sorted(tensors)[0])
+    save_file(tensors, path)
+
+
+def _with_a_stranger(path: Path) -> None:
+    save_file({**load_file(path), "stranger": torch.ones(1)}, path)
+
+
+def _of_another_shape(path: Path) -> None:
+    tensors = load_file(path)
+    name = sorted(tensors)[0]
+    save_file({**tensors, name: tensors[name][:-1].contiguous()}, path)
+
+
+def _truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        (ADAPTER, _without_a_tensor),
+        (RESAMPLERS, _truncated),
+        (DECODER_LORA, _without_a_tensor),
+        (DECODER_OWN, _with_a_stranger),
+        *((SHOT_ENCODER, damage) for damage in (_without_a_tensor, _with_a_stranger, _of_another_shape, Path.unlink)),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    damage(checkpoint.folder / name)
+    load = checkpoint.game_model if "game" in name else checkpoint.shot_decoder
+    load = checkpoint.shot_encoder if name == SHOT_ENCODER else load
+    with pytest.raises(CheckpointError, match=name):
+        load()
+
+
+def test_a_missing_base_is_named_with_the_remedy(tmp_path: Path) -> None:
+    config = tiny_config()
+    bases = {**config.bases, "language_model": Base(id=str(tmp_path / "nothing-here"))}
+    with pytest.raises(CheckpointError, match="nothing-here cannot be loaded"):
+        new_checkpoint(tmp_path / "new", config.replaced(bases=bases))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_checkpoint_and_a_broken_configuration_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is no checkpoint"):
+        Checkpoint.open(tmp_path)
+    values = json.loads((tiny_checkpoint() / CONFIG).read_text())
+    values["shot_decoder"]["frames"] = 16
+    values["colour"] = "red"
+    (tmp_path / CONFIG).write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match=r"(?s)shot_decoder: .*8n \+ 1.*colour"):
+        Checkpoint.open(tmp_path)
+
+
+def test_writing_leaves_nothing_behind_when_it_fails_and_never_overwrites(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with writing(tmp_path / "checkpoint") as part:
+            (part / "half").write_text("x")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").write_text("mine")
+    with pytest.raises(CheckpointError, match="exists already"), writing(tmp_path / "taken"):
+        pass
+    assert (tmp_path / "taken" / "file").read_text() == "mine"
+
+
+def test_a_moved_checkpoint_still_finds_its_bases(tmp_path: Path) -> None:
+    folder = copy_of_tiny(tmp_path / "a").rename(tmp_path / "b b")
+    assert Checkpoint.open(folder).shot_decoder().config.sample_frames == 17
+
+
+def _prompt(checkpoint: Checkpoint) -> Prompt:
+    shape = checkpoint.config.shot_encoder
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randn(shape.shot_tokens, shape.width, generator=generator)
+    past = [PastTurn("Character: Ann; Motion: slowly walk.", tokens, State(2, 0, 1, -1))]
+    return write_prompt(checkpoint.tokenizer(), past, "Ann runs home", shape.shot_tokens, checkpoint.config.conventions)
+
+
+def test_the_game_model_has_the_window_of_its_configuration() -> None:
+    model: GameModel = Checkpoint.open(tiny_checkpoint()).game_model()
+    assert model.language_model.get_base_model().config.vocab_size == VOCABULARY

@@ -1,0 +1,79 @@
+"""Frames to scaled latents and back, beside direct calls of a small random autoencoder."""
+
+import functools
+import math
+
+import pytest
+import torch
+from diffusers import AutoencoderKLCogVideoX
+from torch import Tensor
+
+from models.frames import decode_latents, encode_frames, repeat_last
+
+FACTOR = 1.15258426
+
+
+@functools.cache
+def autoencoder() -> AutoencoderKLCogVideoX:
+    torch.manual_seed(0)
+    return AutoencoderKLCogVideoX(
+        block_out_channels=(8, 8, 8, 8), layers_per_block=1, norm_num_groups=4, sample_height=16, sample_width=24
+    ).eval()
+
+
+def film(frames: int = 17) -> Tensor:
+    return torch.randint(0, 256, (1, frames, 16, 24, 3), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+
+
+def test_17_frames_are_5_latents_and_5_latents_17_frames():
+    moments = encode_frames(autoencoder(), film())
+    assert moments.mean_BTCHW.shape == moments.logvar_BTCHW.shape == (1, 5, 16, 2, 3)
+    frames = decode_latents(autoencoder(), moments.mean_BTCHW)
+    assert frames.shape == (1, 17, 16, 24, 3)
+    assert frames.dtype == torch.uint8
+
+
+def test_moments_are_the_scaled_ones_of_the_autoencoder():
+    with torch.no_grad():
+        pictures = (film().double() / 255 * 2 - 1).float().permute(0, 4, 1, 2, 3)
+        raw = autoencoder().encode(pictures).latent_dist
+    moments = encode_frames(autoencoder(), film())
+    mean, variance = moments.mean_BTCHW.permute(0, 2, 1, 3, 4), moments.logvar_BTCHW.exp().permute(0, 2, 1, 3, 4)
+    torch.testing.assert_close(mean, FACTOR * raw.mean, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(variance, FACTOR**2 * raw.logvar.exp(), atol=1e-5, rtol=1e-4)
+
+
+def test_a_draw_has_the_moments():
+    moments = encode_frames(autoencoder(), film())
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.stack([moments.sample(generator) for _ in range(400)])
+    off = (draws.mean(0) - moments.mean_BTCHW) / (0.5 * moments.logvar_BTCHW).exp()
+    assert off.std() == pytest.approx(1 / math.sqrt(400), rel=0.1)
+    spread = (draws.var(0) / moments.logvar_BTCHW.exp()).mean()
+    assert spread == pytest.approx(1, rel=0.02)
+
+
+def test_decoding_takes_the_scale_back_and_maps_minus_one_to_one_on_bytes():
+    latents = torch.randn(1, 3, 16, 2, 3, generator=torch.Generator().manual_seed(1)) * 3
+    with torch.no_grad():
+        raw = autoencoder().decode(latents.permute(0, 2, 1, 3, 4) / FACTOR).sample
+    expected = ((raw.clamp(-1, 1) * 0.5 + 0.5) * 255).permute(0, 2, 3, 4, 1)
+    found = decode_latents(autoencoder(), latents)
+    assert (found.float() - expected).abs().max() < 0.51
+    assert found.float().std() > 1
+
+
+def test_other_numbers_of_frames_are_refused_with_the_remedy():
+    for frames in (16, 5):
+        with pytest.raises(ValueError, match="repeat_last"):
+            encode_frames(autoencoder(), film(frames))
+
+
+def test_the_last_frame_is_repeated():
+    longer = repeat_last(film(16), 17)
+    assert longer.shape[1] == 17
+    assert torch.equal(longer[:, :16], film(16))
+    assert torch.equal(longer[:, 16], film(16)[:, 15])
+    assert torch.equal(repeat_last(film(), 17), film())
+    with pytest.raises(ValueError, match="lengthened to 16"):
+        repeat_last(film(), 16)

@@ -1,0 +1,286 @@
+"""The game loop: what a turn depends on, what it changes, and that nothing else does."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from models.checkpoint import Checkpoint
+from models.game import Engine, Game, GameState, Turn, Values, turn_seed
+from models.instructions import read_instructions
+from models.tokens import PastTurn, State
+from tests.painted_engine import PaintedEngine
+from tests.tiny_models import shake, brief_checkpoint
+
+CALM, LIVELY = State(1, 0, 0, -1), State(5, 1, 1, 1)
+STORY = ["Qiqi flies over the sea", "Qiqi sleeps", "Qiqi and Ponyo hug"]
+
+
+def past(number: int, state: State = CALM) -> PastTurn:
+    return PastTurn(f"turn {number}", torch.full((6, 8), float(number)), state)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """Two denoising steps, and no parameter left at zero: an untrained motion scope would do nothing."""
+    engine = Engine.load(brief_checkpoint(), device="cpu", steps=2)
+    shake(engine.shot_decoder.time_embedding.motion, by=0.3)
+    return engine
+
+
+def with_levels(engine: Engine, *values: float) -> Engine:
+    """The same networks, the levels standing for other motion scopes."""
+    shot_encoder = Checkpoint.open(brief_checkpoint()).shot_encoder()
+    return Engine(
+        engine.config.replaced(level_values=values),
+        engine.tokenizer,
+        engine.game_model,
+        shot_encoder,
+        engine.shot_decoder,
+        engine.autoencoder,
+        steps=2,
+    )
+
+
+def test_values_move_by_five_and_stay_in_their_range() -> None:
+    assert Values().after(LIVELY) == Values(stamina=55, social=55, entertainment=55)
+    assert Values().after(CALM) == Values(stamina=45, social=50, entertainment=50)
+    tired = alive = Values()
+    for _ in range(30):
+        tired, alive = tired.after(CALM), alive.after(LIVELY)
+    assert tired == Values(stamina=0, social=50, entertainment=50)
+    assert alive == Values(100, 100, 100)
+    assert tired.after(LIVELY).stamina == 5
+
+
+def test_each_change_moves_its_own_value() -> None:
+    assert Values().after(State(level=3, social=1, entertainment=0, stamina=1)) == Values(55, 55, 50)
+    assert Values().after(State(level=3, social=0, entertainment=1, stamina=-1)) == Values(45, 50, 55)
+
+
+@pytest.mark.parametrize("window_turns", [1, 2, 5])
+def test_the_window_holds_the_last_turns_each_with_its_own_state(window_turns: int) -> None:
+    state = GameState()
+    played = [past(number, State(number % 5 + 1, number % 2, 0, 1)) for number in range(1, 51)]
+    for count, turn in enumerate(played, start=1):
+        state = state.after(turn, window_turns)
+        assert state.turns == count
+        assert list(state.window) == played[:count][count - min(count, window_turns - 1) :]
+    # the published code gave every past turn the values of the latest one, or zeros
+    assert [turn.state.level for turn in state.window] == [number % 5 + 1 for number in range(52 - window_turns, 51)]
+
+
+def test_the_seed_of_a_turn_never_changes() -> None:
+    """Pinned: games played by an earlier version are to come out the same."""
+    assert turn_seed(0, 1) == 40684512706987409
+    seeds = {turn_seed(seed, number, branch) for seed in range(20) for number in range(20) for branch in range(20)}
+    assert len(seeds) == 20**3
+
+
+def test_a_turn_is_what_it_says(engine: Engine) -> None:
+    (turn,) = Game(engine).play("Qiqi runs")
+    assert (turn.number, turn.instruction) == (1, "Qiqi runs")
+    assert (turn.frames_THWC.shape, turn.frames_THWC.dtype) == ((9, 32, 48, 3), np.uint8)
+    assert turn.frames_THWC.std() > 1
+    assert tuple(turn.shot_tokens_LD.shape) == (80, 128)
+    assert turn.scope_px == engine.config.level_values[turn.state.level - 1]
+    assert turn.values == Values().after(turn.state)
+    assert list(turn.seconds) == ["game model", "denoising", "frames"]
+    assert all(taken > 0 for taken in turn.seconds.values())
+
+
+def test_a_seed_and_the_instructions_make_the_game(engine: Engine) -> None:
+    one, same, other = ([*Game(engine, seed).play(STORY[:2])] for seed in (3, 3, 4))
+    for turn, again in zip(one, same, strict=True):
+        np.testing.assert_array_equal(turn.frames_THWC, again.frames_THWC)
+        assert torch.equal(turn.shot_tokens_LD, again.shot_tokens_LD)
+    assert (one[0].frames_THWC != other[0].frames_THWC).mean() > 0.5
+    (elsewhere,) = Game(engine, 3).play("the night falls")
+    assert not torch.equal(elsewhere.shot_tokens_LD, one[0].shot_tokens_LD)
+
+
+def test_a_game_goes_on_from_any_of_its_states_as_if_it_had_never_stopped(engine: Engine) -> None:
+    game = Game(engine, 3)
+    states, turns = [], []
+    for turn in game.play(STORY):
+        states.append(game.state)
+        turns.append(turn)
+    (elsewhere,) = Game(engine, 3, states[0]).play("Qiqi falls into the sea")
+    assert not torch.equal(elsewhere.shot_tokens_LD, turns[1].shot_tokens_LD)
+    resumed = [*Game(engine, 3, states[0]).play(STORY[1:])]
+    for turn, again in zip(turns[1:], resumed, strict=True):
+        np.testing.assert_array_equal(turn.frames_THWC, again.frames_THWC)
+        assert (turn.number, turn.values) == (again.number, again.values)
+
+
+def test_the_game_model_sees_what_happened_in_past_turns(engine: Engine) -> None:
+    """Each of instruction, shot tokens and state of the turn before last."""
+    tokens_LD = torch.randn(80, 128, generator=torch.Generator().manual_seed(1))
+    first, second = PastTurn("Qiqi runs", tokens_LD, CALM), PastTurn("Qiqi rests", tokens_LD.flip(0), LIVELY)
+    others = [
+        replace(first, state=LIVELY),
+        replace(first, instruction="Ponyo runs"),
+        replace(first, shot_tokens_LD=tokens_LD.flip(1)),
+    ]
+
+    def predicted(*window: PastTurn) -> torch.Tensor:
+        return engine.next_turn(GameState(2, window=window), "Qiqi dances", 0)[0].shot_tokens_LD
+
+    seen_LD = predicted(first, second)
+    assert torch.equal(seen_LD, predicted(first, second))
+    for other in others:
+        assert not torch.equal(seen_LD, predicted(other, second))
+
+
+def test_the_shot_moves_by_the_scope_of_the_predicted_level(engine: Engine) -> None:
+    """The published page passed on the social value in the level's place."""
+    (turn,) = Game(engine).play("Qiqi runs")
+    values = list(engine.config.level_values)
+    unused = [value if value == turn.scope_px else value + 0.01 for value in values]
+    used = [value + 0.25 if value == turn.scope_px else value for value in values]
+    (same,) = Game(with_levels(engine, *unused)).play("Qiqi runs")
+    (moved,) = Game(with_levels(engine, *used)).play("Qiqi runs")
+    np.testing.assert_array_equal(same.frames_THWC, turn.frames_THWC)
+    assert moved.scope_px == turn.scope_px + 0.25
+    assert (moved.frames_THWC != turn.frames_THWC).any()
+
+
+class CancelledError(Exception):
+    """The player has pressed the button."""
+
+
+@pytest.mark.parametrize("where", [("game model", 1), ("denoising", 1), ("frames", 1)])
+def test_a_cancelled_turn_leaves_no_trace(engine: Engine, where: tuple[str, int]) -> None:
+    def cancel(part: str, done: int, total: int) -> None:
+        if (part, done) == where:
+            raise CancelledError
+
+    game, untouched = Game(engine, 5), Game(engine, 5)
+    (first,), (_,) = game.play("Qiqi runs"), untouched.play("Qiqi runs")
+    before = game.state
+    with pytest.raises(CancelledError):
+        next(game.play("Qiqi rests", cancel))
+    assert game.state is before
+    assert before.window[0].shot_tokens_LD is first.shot_tokens_LD
+    (turn,), (expected,) = game.play("Qiqi rests"), untouched.play("Qiqi rests")
+    np.testing.assert_array_equal(turn.frames_THWC, expected.frames_THWC)
+
+
+def test_progress_is_told_of_every_part_and_step(engine: Engine) -> None:
+    told: list[tuple[str, int, int]] = []
+    next(Game(engine).play("Qiqi runs", lambda part, done, total: told.append((part, done, total))))
+    parts = {"game model": 1, "denoising": 2, "frames": 1}
+    assert told == [(part, done, total) for part, total in parts.items() for done in range(total + 1)]
+
+
+def test_playing_is_lazy_and_takes_the_next_instruction_when_it_is_there() -> None:
+    engine = PaintedEngine()
+    game = Game(engine)
+    asked: list[str] = []
+
+    def player() -> Iterator[str]:
+        for instruction in STORY:
+            asked.append(instruction)
+            yield instruction
+
+    turns = game.play(player())
+    assert (asked, engine.seen, game.state.turns) == ([], [], 0)
+    assert next(turns).instruction == STORY[0]
+    assert (asked, game.state.turns) == (STORY[:1], 1)
+
+
+def test_a_long_game_forgets_its_first_turns() -> None:
+    engine = PaintedEngine(window_turns=4)
+    game = Game(engine)
+    kept: list[weakref.ref[Turn]] = []
+    tokens: list[weakref.ref[torch.Tensor]] = []
+    for turn in game.play(f"turn {number}" for number in range(50)):
+        kept.append(weakref.ref(turn))
+        tokens.append(weakref.ref(turn.shot_tokens_LD))
+        assert len(game.state.window) == min(turn.number, 3)
+        engine.seen.clear()
+        del turn
+        gc.collect()
+        assert sum(reference() is not None for reference in tokens) <= 3
+        assert sum(reference() is not None for reference in kept) == 0
+
+
+@pytest.mark.parametrize(("instruction", "reason"), [("  ", "empty"), ("very " * 300, "at most 200")])
+def test_an_instruction_that_cannot_be_played_is_refused(engine: Engine, instruction: str, reason: str) -> None:
+    game = Game(engine)
+    with pytest.raises(ValueError, match=reason):
+        next(game.play(instruction))
+    assert game.state.turns == 0
+
+
+def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"steps must divide 1000"):
+        Engine.load(brief_checkpoint(), device="cpu", steps=30)
+    with pytest.raises(ValueError, match=r"no checkpoint"):
+        Engine.load(tmp_path / "nowhere")
+
+
+def test_offload_plays_the_same_turn_and_decodes_in_tiles(engine: Engine) -> None:
+    small = Engine.load(brief_checkpoint(), device="cpu", steps=2, offload=True)
+    shake(small.shot_decoder.time_embedding.motion, by=0.3)
+    (turn,), (expected,) = Game(small).play("Qiqi runs"), Game(engine).play("Qiqi runs")
+    assert small.autoencoder.use_tiling
+    assert torch.equal(turn.shot_tokens_LD, expected.shot_tokens_LD)
+    assert turn.frames_THWC.shape == expected.frames_THWC.shape
+
+
+@pytest.mark.slow
+def test_compiled_networks_play_the_same_turn(engine: Engine) -> None:
+    compiled = Engine.load(brief_checkpoint(), device="cpu", steps=2, compile=True)
+    shake(compiled.shot_decoder.time_embedding.motion, by=0.3)
+    (turn,), (expected,) = Game(compiled).play("Qiqi runs"), Game(engine).play("Qiqi runs")
+    difference = np.abs(turn.frames_THWC.astype(int) - expected.frames_THWC)
+    assert difference.mean() < 0.5
+
+
+def test_three_lines_play_a_game() -> None:
+    for turn in Game.load(brief_checkpoint(), device="cpu", steps=1).play(STORY[:1]):
+        assert turn.number == 1
+
+
+def test_a_game_file_is_its_instructions(tmp_path: Path) -> None:
+    lines = "\ufeff# a game\r\nCharacter: Qiqi; Motion: fly; Background: sky.\r\n\r\n  # no\r\n ポニョ runs\u2028fast "
+    (tmp_path / "game.txt").write_bytes(lines.encode())
+    expected = ["Character: Qiqi; Motion: fly; Background: sky.", "ポニョ runs\u2028fast"]
+    assert read_instructions(tmp_path / "game.txt") == expected
+    (tmp_path / "old.txt").write_bytes(b"one\rtwo # and a half")
+    assert read_instructions(tmp_path / "old.txt") == ["one", "two # and a half"]
+
+
+def refuse_long(instruction: str) -> None:
+    if len(instruction) > 20:
+        raise ValueError("too long")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"one\ntwo\nfa\xe7ade\n", r"game.txt, line 3: not UTF-8"),
+        ("one\ntwo\n".encode("utf-16"), r"game.txt, line 1: not UTF-8"),
+        (b"\n# nothing\n", r"game.txt: no instruction"),
+        (b"", r"game.txt: no instruction"),
+        (b"# one\n\nfine\n" + b"long " * 10, r"game.txt, line 4: too long"),
+    ],
+)
+def test_a_bad_game_file_is_told_with_its_line(tmp_path: Path, content: bytes, expected: str) -> None:
+    (tmp_path / "game.txt").write_bytes(content)
+    with pytest.raises(ValueError, match=expected):
+        read_instructions(tmp_path / "game.txt", check=refuse_long)
+
+
+def test_a_game_file_that_is_none_is_told(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing.txt"):
+        with pytest.raises(ValueError, match="cannot be read"):
+            read_instructions(path)

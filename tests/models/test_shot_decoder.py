@@ -1,0 +1,272 @@
+"""The shot decoder beside the stock transformer it starts from; motion scope, adapters, saving and loading."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers import CogVideoXTransformer3DModel
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from models.config import ModelConfig, tiny_config
+from models.shot_decoder import (
+    MotionTimestepEmbedding,
+    ShotDecoder,
+    add_lora,
+    decoder_options,
+    denoise,
+    own_names,
+)
+from tests.tiny_models import shake
+
+SIZES = {
+    "num_attention_heads": 2,
+    "attention_head_dim": 64,
+    "num_layers": 2,
+    "time_embed_dim": 32,
+    "text_embed_dim": 24,
+}
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+
+
+def config(**shot: object) -> ModelConfig:
+    tiny = tiny_config()
+    return tiny.replaced(shot_decoder={**tiny.shot_decoder.model_dump(), **shot})
+
+
+def stock() -> CogVideoXTransformer3DModel:
+    torch.manual_seed(0)
+    transformer = CogVideoXTransformer3DModel(**SIZES)
+    shake(transformer)
+    return transformer.eval()
+
+
+def made(**shot: object) -> ShotDecoder:
+    """A shot decoder with everything moved off its start."""
+    torch.manual_seed(0)
+    decoder = ShotDecoder(**SIZES, **decoder_options(config(**shot)))
+    shake(decoder)
+    return decoder.eval()
+
+
+def inputs(batch: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    latents = torch.randn(batch, 5, 16, 8, 12, generator=generator)
+    return latents, torch.randn(batch, 80, 128, generator=generator), torch.tensor([999, 19])[:batch]
+
+
+@pytest.fixture
+def stock_folder(tmp_path: Path) -> Path:
+    stock().save_pretrained(tmp_path / "transformer")
+    return tmp_path / "transformer"
+
+
+def test_at_the_start_it_computes_what_the_stock_transformer_does(stock_folder: Path):
+    decoder = ShotDecoder.from_pretrained(stock_folder, **decoder_options(config()))
+    base = stock()
+    base.patch_embed.text_proj = nn.Identity()  # the shot tokens have the network's width already
+    base.patch_embed.max_text_seq_length = 80
+    latents, tokens, timesteps = inputs()
+    with torch.no_grad():
+        expected = base(latents, tokens, timesteps, return_dict=False)[0]
+        for scopes in (None, torch.tensor([0.0, 40.0])):  # 0 px too: the published code broke on it
+            assert torch.equal(denoise(decoder, latents, tokens, timesteps, scopes), expected)
+
+
+def test_a_stock_folder_loads_whole_and_the_scope_embedding_is_new(stock_folder: Path):
+    original = load_file(stock_folder / WEIGHTS)
+    for low_cpu_mem_usage in (True, False):
+        decoder = ShotDecoder.from_pretrained(
+            stock_folder, low_cpu_mem_usage=low_cpu_mem_usage, **decoder_options(config())
+        )
+        state = decoder.state_dict()
+        new = {name for name in state if name not in original}
+        assert new == {f"time_embedding.motion.linear_{i}.{kind}" for i in (1, 2) for kind in ("weight", "bias")}
+        assert all(torch.equal(state[name], original[name]) for name in state if name not in new)
+        assert 0.02 < state["time_embedding.motion.linear_1.weight"].std() < 0.08  # uniform in +-1/sqrt(128)
+        assert not state["time_embedding.motion.linear_2.weight"].any()
+        assert not state["time_embedding.motion.linear_2.bias"].any()
+
+
+def test_half_precision_loads_and_computes(stock_folder: Path):
+    for dtype in (torch.float16, torch.bfloat16):
+        decoder = ShotDecoder.from_pretrained(stock_folder, torch_dtype=dtype, **decoder_options(config()))
+        assert {parameter.dtype for parameter in decoder.parameters()} == {dtype}
+        velocity = denoise(decoder, *inputs(), torch.tensor([0.5, 40.0]))
+        assert velocity.dtype == torch.float32
+        assert velocity.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["proj_out.weight", "time_embedding.linear_1.bias"])
+def test_a_folder_that_lacks_a_tensor_is_refused(stock_folder: Path, name: str):
+    tensors = load_file(stock_folder / WEIGHTS)
+    del tensors[name]
+    save_file(tensors, stock_folder / WEIGHTS, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=name):
+        ShotDecoder.from_pretrained(stock_folder, **decoder_options(config()))
+
+
+def test_a_folder_with_a_tensor_too_many_is_refused(stock_folder: Path):
+    tensors = load_file(stock_folder / WEIGHTS)
+    save_file({**tensors, "ofs_embedding.x": torch.zeros(1)}, stock_folder / WEIGHTS, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"ofs_embedding\.x"):
+        ShotDecoder.from_pretrained(stock_folder, **decoder_options(config()))
+
+
+def test_sizes_and_epsilon_survive_saving(tmp_path: Path):
+    decoder = made(norm_out_eps=1e-6)
+    decoder.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    again = ShotDecoder.from_pretrained(tmp_path)
+    for each in (saved, again.config):
+        assert (each["sample_frames"], each["sample_height"], each["sample_width"]) == (17, 8, 12)
+        assert (each["max_text_seq_length"], each["norm_out_eps"]) == (80, 1e-6)
+    assert again.norm_out.norm.eps == 1e-6
+    assert again.norm_final.eps == 1e-5
+    scopes = torch.tensor([2.5, 15.0])
+    assert torch.equal(denoise(again, *inputs(), scopes), denoise(decoder, *inputs(), scopes))
+
+
+def test_overrides_win_over_the_stock_folder_and_the_rest_is_kept(stock_folder: Path):
+    decoder = ShotDecoder.from_pretrained(stock_folder, **decoder_options(config(norm_out_eps=1e-6)))
+    assert decoder.config.sample_frames == 17
+    assert decoder.config.time_embed_dim == 32
+    assert decoder.norm_out.norm.eps == 1e-6
+
+
+def test_the_table_of_positions_is_the_stored_one_in_every_call():
+    decoder = made()
+    assert decoder.patch_embed.pos_embedding.shape == (1, 80 + 5 * 4 * 6, 128)
+    assert not decoder.patch_embed.pos_embedding[:, :80].any()
+    decoder.patch_embed.pos_embedding.fill_(torch.nan)  # a table made anew would hide it
+    assert denoise(decoder, *inputs(), None).isnan().all()
+
+
+def test_the_scope_is_embedded_like_a_timestep_and_added():
+    embedding = MotionTimestepEmbedding(16, 8)
+    shake(embedding, by=0.5)
+    weights = {name: tensor.detach().double().numpy() for name, tensor in embedding.named_parameters()}
+    scopes = np.array([0.0, 0.5, 12.3, 40.0])
+    angles = scopes[:, None] * 10000 ** (-np.arange(8) / 8)
+    waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+    sample = np.random.default_rng(0).normal(size=(4, 16))
+
+    def two_layers(x: np.ndarray, prefix: str) -> np.ndarray:
+        hidden = x @ weights[f"{prefix}linear_1.weight"].T + weights[f"{prefix}linear_1.bias"]
+        return (
+            hidden / (1 + np.exp(-hidden)) @ weights[f"{prefix}linear_2.weight"].T + weights[f"{prefix}linear_2.bias"]
+        )
+
+    expected = two_layers(sample, "") + two_layers(waves, "motion.")
+    found = embedding(torch.tensor(sample).float(), torch.tensor(scopes).float())
+    np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-4)
+
+
+def test_a_scope_of_nothing_is_not_no_scope():
+    decoder = made()
+    zero, none = (denoise(decoder, *inputs(), scopes) for scopes in (torch.zeros(2), None))
+    assert zero.isfinite().all()
+    assert not torch.allclose(zero, none)
+
+
+def test_the_scope_is_not_rounded_before_it_is_embedded():
+    embedding = MotionTimestepEmbedding(16, 8).to(torch.bfloat16)
+    shake(embedding, by=0.5)
+    sample = torch.zeros(1, 16, dtype=torch.bfloat16)
+    near = [embedding(sample, torch.tensor([scope])) for scope in (39.9, 40.0)]  # one number in bfloat16
+    assert not torch.equal(*near)
+
+
+def test_each_shot_of_a_batch_has_its_own_scope():
+    decoder = made()
+    latents, tokens, timesteps = inputs()
+    both = denoise(decoder, latents, tokens, timesteps, torch.tensor([0.5, 40.0]))
+    for i, scope in enumerate((0.5, 40.0)):
+        one = slice(i, i + 1)
+        alone = denoise(decoder, latents[one], tokens[one], timesteps[one], torch.tensor([scope]))
+        torch.testing.assert_close(both[one], alone, atol=1e-5, rtol=1e-4)
+
+
+def test_wrong_shapes_are_refused():
+    decoder, (latents, tokens, timesteps) = made(), inputs()
+    with pytest.raises(ValueError, match="latents must be"):
+        denoise(decoder, latents[:, :4], tokens, timesteps, None)
+    with pytest.raises(ValueError, match="shot tokens must be"):
+        denoise(decoder, latents, tokens[:, :79], timesteps, None)
+
+
+def test_fresh_adapters_change_nothing():
+    decoder = made()
+    before = denoise(decoder, *inputs(), None)
+    add_lora(decoder, config().shot_decoder)
+    assert torch.equal(denoise(decoder, *inputs(), None), before)
+
+
+@pytest.mark.parametrize("alpha", [1, 8])
+def test_an_adapter_counts_alpha_over_rank(alpha: int):
+    shot = config(lora_rank=8, lora_alpha=alpha).shot_decoder
+    adapted, merged = made(), made()
+    add_lora(adapted, shot)
+    shake_adapters(adapted)
+    weights = dict(adapted.named_parameters())
+    with torch.no_grad():
+        for name, parameter in merged.named_parameters():
+            module = name.removesuffix(".weight")
+            if f"{module}.lora_A.default.weight" in weights:
+                down, up = (weights[f"{module}.lora_{each}.default.weight"] for each in "AB")
+                parameter += alpha / 8 * up @ down
+        plain, found, expected = (denoise(each, *inputs(), None) for each in (made(), adapted, merged))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+    assert (found - plain).abs().max() > 20 * (found - expected).abs().max()
+
+
+def test_adapters_sit_on_every_attention_projection_and_nowhere_else():
+    decoder = made()
+    add_lora(decoder, config().shot_decoder)
+    adapted = {name.split(".lora_A")[0] for name, _ in decoder.named_parameters() if ".lora_A." in name}
+    projections = ("to_q", "to_k", "to_v", "to_out.0")
+    assert adapted == {f"transformer_blocks.{i}.attn1.{each}" for i in (0, 1) for each in projections}
+
+
+@pytest.mark.parametrize("alpha", [1, 8])
+def test_saved_adapters_load_into_a_fresh_decoder(tmp_path: Path, alpha: int):
+    first, fresh = made(), made()
+    add_lora(first, config(lora_rank=8, lora_alpha=alpha).shot_decoder)
+    shake_adapters(first)
+    first.save_lora_adapter(tmp_path)
+    fresh.load_lora_adapter(tmp_path, prefix=None, weight_name="pytorch_lora_weights.safetensors")
+    expected = denoise(first, *inputs(), None)
+    assert torch.equal(denoise(fresh, *inputs(), None), expected)
+    assert not torch.allclose(denoise(made(), *inputs(), None), expected)
+
+
+def test_own_names_are_the_adaln_of_the_blocks_and_the_scope_embedding():
+    decoder = made()
+    add_lora(decoder, config().shot_decoder)
+    kinds = ("weight", "bias")
+    adaln = {f"transformer_blocks.{i}.norm{n}.linear.{kind}" for i in (0, 1) for n in (1, 2) for kind in kinds}
+    motion = {f"time_embedding.motion.linear_{n}.{kind}" for n in (1, 2) for kind in kinds}
+    names = own_names(decoder)
+    assert set(names) == adaln | motion
+    assert len(names) == len(set(names))
+
+
+def test_gradient_checkpointing_gives_the_same_gradients():
+    grads = []
+    for checkpointing in (False, True):
+        decoder = made().train()
+        if checkpointing:
+            decoder.enable_gradient_checkpointing()
+        denoise(decoder, *inputs(), torch.tensor([1.0, 20.0])).square().mean().backward()
+        grads.append({name: parameter.grad for name, parameter in decoder.named_parameters()})
+    assert all(grad is not None for grad in grads[0].values())
+    for name, grad in grads[0].items():
+        torch.testing.assert_close(grads[1][name], grad)
+
+
+def shake_adapters(decoder: ShotDecoder) -> None:
+    for name, module in decoder.named_modules():
+        if name.endswith((".lora_A", ".lora_B")):
+            shake(module, seed=len(name), by=0.2)
