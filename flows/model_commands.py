@@ -116,7 +116,7 @@ def import_weights(
     """
     _need_networks()
     from flows.progress import STOPPED, Bars, watched
-    from models.released import import_weights as convert
+    from models.released.importer import import_weights as convert
     from models.weights import CheckpointError
 
     table: Literal["decoder script", "app"] = "app" if levels is Levels.app else "decoder script"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
@@ -249,9 +249,8 @@ def serve(
 
     Raises:
         ValueError: the checkpoint cannot be used, or the port is taken; the message says how to mend it.
-        KeyboardInterrupt: it was stopped by Ctrl-C; every game is whole.
     """
-    with listening(port) as listener:
+    with suppress(KeyboardInterrupt), listening(port) as listener:
         opened = Checkpoint.open(checkpoint)
         say("loading the networks")
         engine = Engine.load(
@@ -260,7 +259,8 @@ def serve(
         settings = GameSettings.of(opened, 0, steps, guidance)
         games = Games(out / "games", engine, settings, partial(instruction_ids, engine.tokenizer))
         say(f"play at http://{HOST}:{listener.getsockname()[1]}/   Ctrl-C stops")
-        run_server(games, opened.config.characters, listener)
+        PageServer(games, opened.config.characters).run(sockets=[listener])
+    say("stopped; every game is kept")
 
 
 def listening(port: int) -> socket.socket:
@@ -280,11 +280,6 @@ def listening(port: int) -> socket.socket:
             f"port {port} cannot be used ({error.strerror}): is the game open already? Give another with --port"
         ) from error
     return listener
-
-
-def run_server(games: Games, characters: Iterable[str], listener: socket.socket) -> None:
-    """Serve until the process is told to stop."""
-    PageServer(games, characters).run(sockets=[listener])
 
 
 class PageServer(uvicorn.Server):

@@ -26,7 +26,6 @@ from typing import TypeVar
 
 import torch
 from diffusers import AutoencoderKLCogVideoX
-from peft import LoraConfig, PeftModel
 from pydantic import ValidationError
 from torch import nn
 from transformers import LlamaTokenizer, MistralForCausalLM
@@ -39,6 +38,7 @@ from models.shot_encoder import ShotEncoder
 from models.tokens import load_mistral_tokenizer
 from models.weights import (
     CheckpointError,
+    adapter_metadata,
     adapter_tensors,
     load_adapter,
     load_base,
@@ -191,8 +191,9 @@ def writing(folder: Path) -> Iterator[Path]:
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
     try:
-        part.chmod(0o755)
         yield part
+        for path in (part, *part.rglob("*")):  # both the folder and safetensors' files are made for the owner alone
+            path.chmod(0o755 if path.is_dir() else 0o644)
         part.rename(folder)
     except BaseException:
         shutil.rmtree(part)
@@ -206,8 +207,9 @@ def save_config(folder: Path, config: ModelConfig) -> None:
 
 def save_game_model(folder: Path, model: GameModel) -> None:
     """Write adapters, norms, embeddings and resamplers; plain peft loads the first three."""
-    adapters = _in_order(model.language_model)
+    adapters = model.language_model.peft_config["default"]
     adapters.base_model_name_or_path = None  # where the base happened to lie when it was loaded
+    adapters.target_modules = sorted(adapters.target_modules)  # a set, in another order in every process
     adapters.save_pretrained(str((folder / ADAPTER).parent))
     write_tensors(adapter_tensors(model.language_model, embeddings=True), folder / ADAPTER)
     write_tensors(_resamplers(model).state_dict(), folder / RESAMPLERS)
@@ -220,18 +222,10 @@ def save_shot_encoder(folder: Path, encoder: ShotEncoder) -> None:
 
 def save_shot_decoder(folder: Path, decoder: ShotDecoder) -> None:
     """Write what is trained of the shot decoder; plain diffusers loads the adapters."""
-    _in_order(decoder)
-    with quietly():
-        decoder.save_lora_adapter(str((folder / DECODER_LORA).parent), weight_name=Path(DECODER_LORA).name)
+    metadata = adapter_metadata(decoder.peft_config["default"])
+    write_tensors(adapter_tensors(decoder), folder / DECODER_LORA, metadata)
     state = decoder.state_dict()
     write_tensors({name: state[name] for name in own_names(decoder)}, folder / DECODER_OWN)
-
-
-def _in_order(network: PeftModel | ShotDecoder) -> LoraConfig:
-    """The configuration of a network's adapters, its sets in an order that is the same in every process."""
-    adapters = network.peft_config["default"]
-    adapters.target_modules = sorted(adapters.target_modules)
-    return adapters
 
 
 def _resamplers(model: GameModel) -> nn.ModuleDict:

@@ -34,6 +34,9 @@ from models.turns import GameState, Progress, Turn, unwatched
 
 STEPS = 50
 GUIDANCE = 6.0
+TILE = {"tile_sample_min_height": 240, "tile_sample_min_width": 360}
+"""Pixels of a tile, those of CogVideoX's autoencoder. diffusers takes half of the frame's, which for other frames need
+not fit its overlaps; the decoded frame then has another size."""
 
 
 class Engine:
@@ -110,7 +113,7 @@ class Engine:
         networks = checkpoint.game_model(place).to(waiting), checkpoint.shot_encoder(place)
         decoder, autoencoder = checkpoint.shot_decoder(place).to(waiting), checkpoint.autoencoder(place).to(waiting)
         if offload:
-            autoencoder.enable_tiling()
+            autoencoder.enable_tiling(**TILE)
         if compile:
             decoder.compile()
         return cls(

@@ -6,14 +6,16 @@ So names and shapes are compared first, and every difference is told in one mess
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from diffusers.loaders.lora_base import LORA_ADAPTER_METADATA_KEY
 from diffusers.utils import logging as diffusers_logging
-from peft import get_peft_model_state_dict, set_peft_model_state_dict
+from peft import LoraConfig, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -23,6 +25,7 @@ from models.config import Base
 
 Network = TypeVar("Network")
 _SHOWN = 5
+_TORCH = {"format": "pt"}
 
 
 class CheckpointError(ValueError):
@@ -58,7 +61,7 @@ def load_adapter(module: nn.Module, path: Path, *, embeddings: bool = False) -> 
     set_peft_model_state_dict(module, tensors)
 
 
-def adapter_tensors(module: nn.Module, *, embeddings: bool) -> dict[str, Tensor]:
+def adapter_tensors(module: nn.Module, *, embeddings: bool = False) -> dict[str, Tensor]:
     """The adapters of a network under peft's names."""
     tensors: dict[str, Tensor] = get_peft_model_state_dict(module, save_embedding_layers=embeddings)
     return tensors
@@ -78,10 +81,21 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} cannot be read: {error}; copy the checkpoint again") from error
 
 
-def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write a safetensors file, making its folder."""
+def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] = _TORCH) -> None:
+    """Write a safetensors file, making its folder; the same bytes every time.
+
+    Args:
+        tensors: by name.
+        path: where to.
+        metadata: one entry: safetensors writes several in an order that changes from time to time.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata=dict(metadata))
+
+
+def adapter_metadata(adapters: LoraConfig) -> dict[str, str]:
+    """What diffusers keeps beside adapters in their file, and reads their alpha from."""
+    return {LORA_ADAPTER_METADATA_KEY: json.dumps(adapters.to_dict(), indent=2, sort_keys=True, default=sorted)}
 
 
 def load_base(kind: type[Network], base: Base, dtype: torch.dtype, **options: Any) -> Network:

@@ -91,7 +91,7 @@ def _append(path: Path, film: OutputContainer, joined: VideoStream | None, start
         for packet in demux(container, clip):
             if packet.pts is not None and packet.dts is not None:
                 packet.pts, packet.dts = start + packet.pts, start + packet.dts
-                end, frames = packet.pts + packet.duration, frames + 1
+                end, frames = packet.pts + (packet.duration or 0), frames + 1
                 packet.stream = joined
                 film.mux(packet)
         if frames != clip.frames:

