@@ -16,9 +16,10 @@ from flows.game_folder import GameError, GameFolder, GameSettings, TurnRecord
 from flows.progress import Watch, watched
 from flows.terminal import say
 from models.checkpoint import Checkpoint
-from models.game import Engine, TurnMaker
+from models.engine import GUIDANCE, STEPS, Engine
 from models.instructions import read_instructions
 from models.tokens import instruction_ids
+from models.turns import TurnMaker
 
 SHARES = {"game model": (0.0, 0.1), "denoising": (0.1, 0.8), "frames": (0.9, 0.1)}
 """Where each part of a turn begins and how much of the turn it is, roughly, for the bar."""
@@ -30,8 +31,8 @@ def play_file(
     out: Path,
     *,
     seed: int = 0,
-    steps: int = 50,
-    guidance: float = 6.0,
+    steps: int = STEPS,
+    guidance: float = GUIDANCE,
     device: str | None = None,
     offload: bool = False,
     compile: bool = False,

@@ -10,6 +10,7 @@ Shapes: B batch, L positions or shot tokens, D width of a shot token, H of the l
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,7 +73,9 @@ def wrap_language_model(base: MistralForCausalLM, config: GameModelConfig) -> Pe
         target_modules=list(PROJECTIONS),
         modules_to_save=list(NORMS),
     )
-    model = get_peft_model(base, adapters)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an old name
+        model = get_peft_model(base, adapters)
     assert isinstance(model, PeftModel)
     make_trainable(model)
     return model

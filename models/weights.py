@@ -136,7 +136,7 @@ def reading(base: Base) -> Iterator[None]:
         with quietly() if Path(base.id).is_absolute() else nullcontext():
             yield
     except (OSError, ValueError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = " ".join(str(error).split())[:300].rstrip(".")
         raise CheckpointError(
             f"{base.id} cannot be loaded: {reason}. "
             f"Fetch it once with `hf download {base.id}`, or name a folder under `bases` in config.json"

@@ -156,25 +156,28 @@ def test_the_shot_moves_by_the_scope_of_the_predicted_level(engine: Engine) -> N
     assert (moved.frames_THWC != turn.frames_THWC).any()
 
 
+@pytest.fixture(scope="module")
+def undisturbed(engine: Engine) -> Turn:
+    return next(Game(engine, 5).play("Qiqi runs"))
+
+
 class CancelledError(Exception):
     """The player has pressed the button."""
 
 
 @pytest.mark.parametrize("where", [("game model", 1), ("denoising", 1), ("frames", 1)])
-def test_a_cancelled_turn_leaves_no_trace(engine: Engine, where: tuple[str, int]) -> None:
+def test_a_cancelled_turn_leaves_no_trace(engine: Engine, undisturbed: Turn, where: tuple[str, int]) -> None:
     def cancel(part: str, done: int, total: int) -> None:
         if (part, done) == where:
             raise CancelledError
 
-    game, untouched = Game(engine, 5), Game(engine, 5)
-    (first,), (_,) = game.play("Qiqi runs"), untouched.play("Qiqi runs")
+    game = Game(engine, 5)
     before = game.state
     with pytest.raises(CancelledError):
-        next(game.play("Qiqi rests", cancel))
+        next(game.play("Qiqi runs", cancel))
     assert game.state is before
-    assert before.window[0].shot_tokens_LD is first.shot_tokens_LD
-    (turn,), (expected,) = game.play("Qiqi rests"), untouched.play("Qiqi rests")
-    np.testing.assert_array_equal(turn.frames_THWC, expected.frames_THWC)
+    (turn,) = game.play("Qiqi runs")
+    np.testing.assert_array_equal(turn.frames_THWC, undisturbed.frames_THWC)
 
 
 def test_progress_is_told_of_every_part_and_step(engine: Engine) -> None:
