@@ -48,7 +48,9 @@ def test_help_and_the_build_need_no_torch(tmp_path: Path, settings: Path) -> Non
 
 
 def test_every_command_explains_itself() -> None:
-    assert all(name in animegamer("--help").stdout for name in ("build", "verify", "report", "calibrate", "config"))
+    names = ("build", "verify", "report", "calibrate", "config", "new-checkpoint", "import-weights", "play")
+    said = animegamer("--help").stdout
+    assert all(name in said for name in names)
     assert "--until" in animegamer("build", "--help").stdout
 
 

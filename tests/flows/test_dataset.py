@@ -43,6 +43,7 @@ def test_a_film_becomes_a_published_data_set(tmp_path: Path) -> None:
     assert len(folder.read("clips", Clip)) == 2
 
 
+@pytest.mark.slow
 def test_a_run_with_a_bad_film_ends_failed_and_publishes_the_good_one(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
 
@@ -82,6 +83,7 @@ def test_a_failure_that_is_nobodys_input_is_listed_too(tmp_path: Path) -> None:
     assert whole.table_path("verdicts").exists()
 
 
+@pytest.mark.slow
 def test_one_content_under_two_names_is_one_film(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
 
@@ -165,6 +167,7 @@ def test_building_again_redoes_nothing_and_a_threshold_only_the_verdicts(tmp_pat
     assert not any(verdict.keep for verdict in folder.read("verdicts", Verdict))
 
 
+@pytest.mark.slow
 def test_stopping_early_and_going_on(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
 

@@ -22,6 +22,7 @@ def _run(*arguments: str | Path) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.slow
 def test_a_new_checkpoint_is_written_and_never_over_another(tmp_path: Path) -> None:
     code, said = _run("new-checkpoint", tmp_path / "start", "--seed", "1")
     assert (code, said.splitlines()[-1]) == (0, str(tmp_path / "start"))
@@ -45,6 +46,7 @@ def test_a_base_that_is_not_name_and_place_is_refused(given: str) -> None:
         with_bases(tiny_config(), [given])
 
 
+@pytest.mark.slow
 def test_a_hub_id_out_of_reach_is_told_with_the_remedy(tmp_path: Path) -> None:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "flows.cli", "new-checkpoint", str(tmp_path / "start")]

@@ -40,7 +40,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(params=SIZES)
+@pytest.fixture(params=["desk", pytest.param("phone", marks=pytest.mark.slow)])
 def size(request: pytest.FixtureRequest) -> tuple[int, int]:
     return SIZES[request.param]
 

@@ -34,6 +34,7 @@ from models.weights import CheckpointError
 from tests.tiny_models import copy_of_tiny, shake, tiny_checkpoint
 
 
+@pytest.mark.slow
 def test_the_same_seed_writes_the_same_checkpoint_and_another_seed_another(tmp_path: Path) -> None:
     same = new_checkpoint(tmp_path / "same", tiny_config(), seed=1)
     other = new_checkpoint(tmp_path / "other", tiny_config(), seed=2)

@@ -271,6 +271,7 @@ def test_the_film_ends_where_it_is_told_to(tmp_path: Path) -> None:
     assert [clip.source_frames[0] for clip in result.clips] == [2]
 
 
+@pytest.mark.slow
 def test_a_film_is_decoded_once(tmp_path: Path) -> None:
     path = make_film(
         tmp_path / "film.mp4",
@@ -326,6 +327,7 @@ def test_the_stage_writes_its_tables_and_repeats_itself_to_the_byte(tmp_path: Pa
     assert again.read("clips", Clip) == first
 
 
+@pytest.mark.slow
 def test_clips_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=120))
     for margin in (2, 5):
