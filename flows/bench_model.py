@@ -35,6 +35,7 @@ from models.untrained import new_checkpoint
 
 INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
 PARTS = ("game model", "denoising", "frames")
+_THIS = (sys.executable, "-m", "flows.bench_model")
 WAYS = ("plain", "compiled", "offloaded")
 DENSE_TFLOPS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "RTX 4090": 165, "RTX 3090": 71}
 """Dense half-precision peak of a card by its maker's data sheet, in 10^12 operations a second."""
@@ -106,14 +107,26 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50, help="denoising steps a turn")
     parser.add_argument("--turns", type=int, default=3, help="turns that count, after the window is full")
     parser.add_argument("--way", action="append", choices=WAYS, help="only this way; may be repeated")
+    parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--in", dest="checkpoint", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.checkpoint:
+    if given.size == "full" and not torch.cuda.is_available():
+        parser.error("--size full takes a GPU: on a CPU a turn would last for hours")
+    if given.make:
+        new_checkpoint(given.make, random_config(given.size), say=lambda line: print(line, file=sys.stderr))
+    elif given.checkpoint:
         print(json.dumps(measure(given.checkpoint, given.steps, given.turns, given.way[0])))
-        return
+    else:
+        _compare_ways(given)
+
+
+def _compare_ways(given: argparse.Namespace) -> None:
+    """Make a checkpoint and measure every way of running it, each in a process of its own, then print the table."""
     config = random_config(given.size)
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint = new_checkpoint(Path(folder) / "checkpoint", config, say=lambda line: print(line, file=sys.stderr))
+        place = Path(folder) / "checkpoint"
+        subprocess.run([*_THIS, "--make", str(place), "--size", given.size], check=True)
+        checkpoint = Checkpoint.open(place)
         results = {way: _in_a_process(checkpoint, given, way) for way in _ways(given.way)}
         shape = ShotDecoder.load_config(checkpoint.base("transformer").id)
     wanted = ("num_attention_heads", "attention_head_dim", "num_layers", "time_embed_dim", "text_embed_dim")
@@ -123,7 +136,7 @@ def main() -> None:
 
 
 def _in_a_process(checkpoint: Checkpoint, given: argparse.Namespace, way: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "flows.bench_model", "--in", str(checkpoint.folder), "--way", way]
+    command = [*_THIS, "--in", str(checkpoint.folder), "--way", way]
     command += ["--steps", str(given.steps), "--turns", str(given.turns)]
     process = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])

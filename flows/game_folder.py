@@ -30,8 +30,8 @@ from safetensors.torch import load_file, save_file
 from flows.terminal import is_text
 from models.checkpoint import Checkpoint
 from models.diffusion import check_steps
-from models.game import GameState, Progress, Turn, TurnMaker, Values, turn_seed, unwatched
 from models.tokens import PastTurn, State
+from models.turns import GameState, Progress, Turn, TurnMaker, Values, turn_seed, unwatched
 from pipeline.clip_files import join_clips, write_clip
 from pipeline.records import SCHEMA_VERSION, Record, RecordError, faults_of
 from pipeline.store import replacing, write_json

@@ -174,6 +174,8 @@ def play(
     if game and not out:
         raise _fail("--game needs --out: the folder for the shots")
     _need_networks()
+    import torch
+
     how: dict[str, Any] = {"steps": steps, "guidance": guidance, "device": device}
     how |= {"offload": offload, "compile": compile}
     try:
@@ -185,6 +187,8 @@ def play(
             serve_page(checkpoint, out or Path("games"), port, **how)
     except ValueError as error:
         raise _fail(str(error)) from error
+    except torch.OutOfMemoryError as error:
+        raise _fail("the card's memory is full: try --offload") from error
     except KeyboardInterrupt:
         from flows.progress import STOPPED
 

@@ -1,1 +1,1 @@
-"""The AnimeGamer networks and the game loop (not built yet: see the README's status table)."""
+"""The AnimeGamer networks, their checkpoints, and the game they play."""

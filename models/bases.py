@@ -22,8 +22,8 @@ from transformers import (
 )
 
 from models.config import Component, ModelConfig
+from models.hub import quietly
 from models.tokens import MISTRAL_VOCABULARY, VOCABULARY, shipped_tokenizer
-from models.weights import quietly
 
 _HEAD_WIDTH = 64
 
@@ -46,8 +46,13 @@ def _random_base(component: Component, config: ModelConfig) -> Any:
         return _TINY[component](config)
     if component not in _FULL:
         raise ValueError(f"{component}: no random one at full size; name the published one in `bases`")
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):  # 7 billion numbers: minutes on a CPU
-        return _FULL[component]().to(torch.bfloat16)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda" if torch.cuda.is_available() else "cpu"):  # 7 billion numbers: minutes on a CPU
+            return _FULL[component]()
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _tiny_language_model(config: ModelConfig) -> MistralForCausalLM:

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -33,20 +34,11 @@ from transformers import LlamaTokenizer, MistralForCausalLM
 from models.conditions import ConditionEncoder
 from models.config import Base, Component, ModelConfig
 from models.game_model import GameModel, wrap_language_model
+from models.hub import load_base, quietly, reading
 from models.shot_decoder import ShotDecoder, add_lora, decoder_options, own_names
 from models.shot_encoder import ShotEncoder
 from models.tokens import load_mistral_tokenizer
-from models.weights import (
-    CheckpointError,
-    adapter_metadata,
-    adapter_tensors,
-    load_adapter,
-    load_base,
-    load_tensors,
-    quietly,
-    reading,
-    write_tensors,
-)
+from models.weights import CheckpointError, adapter_metadata, adapter_tensors, load_adapter, load_tensors, write_tensors
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer"
@@ -63,6 +55,7 @@ _PRECISION: dict[Component, torch.dtype] = {
     "text_encoder": torch.bfloat16,
     "image_encoder": torch.float16,
 }
+_PLAYED: tuple[Component, ...] = ("language_model", "transformer", "autoencoder")
 Network = TypeVar("Network", bound=nn.Module)
 Device = torch.device | str
 
@@ -89,12 +82,13 @@ class Checkpoint:
     config: ModelConfig
 
     @classmethod
-    def open(cls, folder: Path) -> Checkpoint:
+    def open(cls, folder: Path | str) -> Checkpoint:
         """Read the configuration.
 
         Raises:
             CheckpointError: no checkpoint there, or a configuration that is not valid.
         """
+        folder = Path(folder)
         path = folder / CONFIG
         try:
             return cls(folder, ModelConfig.model_validate_json(path.read_bytes()))
@@ -113,48 +107,47 @@ class Checkpoint:
         with reading(Base(id=str(folder.absolute()))):
             return load_mistral_tokenizer(folder)
 
-    def game_model(self, device: Device = "cpu") -> GameModel:
+    def game_model(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> GameModel:
         """The game model: Mistral with its adapters, and the resamplers."""
-        dtype = precision_of("language_model", device)
-        base = load_base(MistralForCausalLM, self.base("language_model"), dtype)
+        dtype = dtype or precision_of("language_model", device)
+        base = load_base("language_model", MistralForCausalLM, self.base("language_model"), dtype)
         model = GameModel(wrap_language_model(base, self.config.game_model), self.config)
         load_adapter(model.language_model, self.folder / ADAPTER, embeddings=True)
         load_tensors(_resamplers(model), self.folder / RESAMPLERS)
         return _for_inference(model, device, dtype)
 
-    def shot_encoder(self, device: Device = "cpu") -> ShotEncoder:
+    def shot_encoder(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> ShotEncoder:
         """The shot encoder."""
         encoder = ShotEncoder(self.config.shot_encoder)
         load_tensors(encoder, self.folder / SHOT_ENCODER)
-        return _for_inference(encoder, device, precision_of("transformer", device))
+        return _for_inference(encoder, device, dtype or precision_of("transformer", device))
 
-    def shot_decoder(self, device: Device = "cpu") -> ShotDecoder:
+    def shot_decoder(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> ShotDecoder:
         """The shot decoder, its adapters in place and not merged."""
-        dtype = precision_of("transformer", device)
-        decoder = load_base(ShotDecoder, self.base("transformer"), dtype, **decoder_options(self.config))
+        dtype = dtype or precision_of("transformer", device)
+        base, options = self.base("transformer"), decoder_options(self.config)
+        decoder = load_base("transformer", ShotDecoder, base, dtype, **options)
         add_lora(decoder, self.config.shot_decoder)
         load_adapter(decoder, self.folder / DECODER_LORA)
         load_tensors(decoder, self.folder / DECODER_OWN, own_names(decoder))
         return _for_inference(decoder, device, dtype)
 
-    def autoencoder(self, device: Device = "cpu") -> AutoencoderKLCogVideoX:
+    def autoencoder(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> AutoencoderKLCogVideoX:
         """The frozen autoencoder between frames and latents."""
-        dtype = precision_of("autoencoder", device)
-        autoencoder = load_base(AutoencoderKLCogVideoX, self.base("autoencoder"), dtype)
+        dtype = dtype or precision_of("autoencoder", device)
+        autoencoder = load_base("autoencoder", AutoencoderKLCogVideoX, self.base("autoencoder"), dtype)
         return _for_inference(autoencoder, device, dtype)
 
     def conditions(self, device: Device = "cpu") -> ConditionEncoder:
         """The frozen encoders of first frame and motion text; to play they are not needed."""
-        image, text = self.base("image_encoder"), self.base("text_encoder")
-        with reading(image if Path(image.id).is_absolute() else text):
-            return ConditionEncoder.load(
-                self.config.shot_encoder,
-                image,
-                text,
-                device,
-                image_dtype=precision_of("image_encoder", device),
-                text_dtype=precision_of("text_encoder", device),
-            )
+        return ConditionEncoder.load(
+            self.config.shot_encoder,
+            self.base("image_encoder"),
+            self.base("text_encoder"),
+            device,
+            image_dtype=precision_of("image_encoder", device),
+            text_dtype=precision_of("text_encoder", device),
+        )
 
     def base(self, component: Component) -> Base:
         """Where a frozen base is; one that lies in the checkpoint with its whole path."""
@@ -163,14 +156,19 @@ class Checkpoint:
         return base.model_copy(update={"id": str(inside)}) if base.id == inside_id(component) else base
 
     def identity(self) -> str:
-        """A hash of configuration and trained weights: equal ones play the same game from the same seed."""
+        """A hash of all that a game depends on: configuration, trained weights, and the bases that lie here.
+
+        Bases elsewhere count by id and revision. Equal checkpoints play the same game from the same seed.
+        """
         digest = hashlib.sha256()
-        for name in (CONFIG, ADAPTER, RESAMPLERS, SHOT_ENCODER, DECODER_LORA, DECODER_OWN):
+        bases = [path for name in _PLAYED for path in (self.folder / inside_id(name)).glob("*.safetensors")]
+        names = (CONFIG, ADAPTER, RESAMPLERS, SHOT_ENCODER, DECODER_LORA, DECODER_OWN)
+        for path in (*(self.folder / name for name in names), *sorted(bases)):
             try:
-                with (self.folder / name).open("rb") as file:
+                with path.open("rb") as file:
                     digest.update(hashlib.file_digest(file, "sha256").digest())
             except OSError as error:
-                raise CheckpointError(f"{self.folder / name} cannot be read ({error.strerror})") from error
+                raise CheckpointError(f"{path} cannot be read ({error.strerror}): copy the checkpoint again") from error
         return digest.hexdigest()[:16]
 
 
@@ -192,12 +190,21 @@ def writing(folder: Path) -> Iterator[Path]:
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
     try:
         yield part
-        for path in (part, *part.rglob("*")):  # both the folder and safetensors' files are made for the owner alone
-            path.chmod(0o755 if path.is_dir() else 0o644)
+        for path in (*part.rglob("*"), part):
+            path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors' files are made for the owner alone
+            _sync(path)
         part.rename(folder)
     except BaseException:
         shutil.rmtree(part)
         raise
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def save_config(folder: Path, config: ModelConfig) -> None:
@@ -233,5 +240,8 @@ def _resamplers(model: GameModel) -> nn.ModuleDict:
 
 
 def _for_inference(network: Network, device: Device, dtype: torch.dtype) -> Network:
-    with quietly():  # diffusers remarks on every cast
-        return network.to(device, dtype).eval().requires_grad_(False)
+    for parameter in network.parameters():
+        # parameters alone: in bf16 the frequencies of Mistral's positions, a buffer, would be off by whole turns
+        parameter.data = parameter.data.to(dtype)
+    with quietly():  # diffusers remarks on every move
+        return network.to(device).eval().requires_grad_(False)

@@ -12,7 +12,7 @@ Letters of the shapes: B batch, H W pixels, C channels (RGB), N text tokens, P p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from torchvision.transforms.v2.functional import gaussian_blur
 from transformers import AutoTokenizer, CLIPVisionModel, PreTrainedTokenizerBase, T5EncoderModel
 
 from models.config import Base, ShotEncoderConfig
+from models.hub import load_base, reading, where
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -59,13 +60,15 @@ class ConditionEncoder(nn.Module):
         image_dtype: torch.dtype = torch.float32,
         text_dtype: torch.dtype = torch.float32,
     ) -> Self:
-        """Load both from a folder or the hub; the tokenizer lies where the text encoder does.
+        """Load both from a folder or the hub; the tokenizer lies beside the text encoder.
 
         `image` may be a whole CLIP and `text` a whole T5: their other halves are left aside.
         """
-        image_encoder = CLIPVisionModel.from_pretrained(**_place(image), dtype=image_dtype)
-        text_encoder = T5EncoderModel.from_pretrained(**_place(text), dtype=text_dtype)
-        tokenizer = AutoTokenizer.from_pretrained(**_place(text))
+        image_encoder = load_base("image_encoder", CLIPVisionModel, image, image_dtype)
+        text_encoder = load_base("text_encoder", T5EncoderModel, text, text_dtype)
+        words = text.model_copy(update={"subfolder": text.tokenizer_subfolder or text.subfolder})
+        with reading(words):
+            tokenizer = AutoTokenizer.from_pretrained(words.id, **where(words))
         return cls(image_encoder, text_encoder, tokenizer, config).to(device)
 
     @torch.no_grad()
@@ -107,15 +110,6 @@ def squared(pictures_BCHW: Tensor, side: int) -> Tensor:
         widths = [int(max(4 * sigma, 3)) // 2 * 2 + 1 for sigma in sigmas]  # the next odd number
         pictures_BCHW = gaussian_blur(pictures_BCHW, kernel_size=widths, sigma=sigmas)
     return functional.interpolate(pictures_BCHW, size=(side, side), mode="bicubic", align_corners=True)
-
-
-def _place(base: Base) -> dict[str, Any]:
-    """Where transformers is to load from."""
-    return {
-        "pretrained_model_name_or_path": base.id,
-        "revision": base.revision or "main",
-        "subfolder": base.subfolder,
-    }
 
 
 def _check(field: str, configured: int, loaded: int) -> None:

@@ -9,7 +9,7 @@ A checkpoint stores its `ModelConfig` as `config.json`; nothing else says how it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -110,6 +110,7 @@ class Base(Part):
     id: str = Field(description="hub id, a folder, or `bases/NAME` inside the checkpoint")
     revision: str | None = Field(None, description="commit or tag on the hub; unset: the newest")
     subfolder: str = Field("", description="folder inside the repository")
+    tokenizer_subfolder: str = Field("", description="of the text encoder's tokenizer, where it lies in another")
 
 
 class ModelConfig(Part):
@@ -130,6 +131,9 @@ class ModelConfig(Part):
     def _is_sound(self) -> Self:
         if self.shot_encoder.shot_tokens > MOST_SHOT_TOKENS:
             raise ValueError(f"{self.shot_encoder.shot_tokens} shot tokens, but the vocabulary has {MOST_SHOT_TOKENS}")
+        lacking = set(get_args(Component)) - set(self.bases)
+        if lacking:
+            raise ValueError(f"bases lacks {', '.join(sorted(lacking))}")
         rising = list(self.level_values) == sorted(set(self.level_values))
         if len(self.level_values) != LEVELS or not rising or self.level_values[0] < 0:
             raise ValueError(f"level_values must be {LEVELS} rising numbers from 0, not {self.level_values}")
@@ -140,6 +144,19 @@ class ModelConfig(Part):
         if not 1 <= level <= LEVELS:
             raise ValueError(f"a motion level is 1 to {LEVELS}, not {level}")
         return self.level_values[level - 1]
+
+    def as_released(self, values: tuple[float, ...]) -> ModelConfig:
+        """The profile of the released weights: their conventions, no history, the norm's epsilon, a level table.
+
+        Two things of the published code are not repeated: it decodes the state in a second pass that is causal over
+        the queries, unlike its training, and its sampler rounds the noise schedule a little differently (0.3 %).
+        """
+        return self.replaced(
+            conventions=RELEASED_CONVENTIONS,
+            level_values=values,
+            game_model={**self.game_model.model_dump(), "window_turns": 1},
+            shot_decoder={**self.shot_decoder.model_dump(), "norm_out_eps": 1e-6},
+        )
 
     def replaced(self, **changes: Any) -> ModelConfig:
         """The configuration with some fields changed, checked like a new one."""
@@ -155,7 +172,8 @@ def full_config() -> ModelConfig:
             "language_model": Base(id="mistralai/Mistral-7B-Instruct-v0.1"),
             "transformer": Base(id=video, subfolder="transformer"),
             "autoencoder": Base(id=video, subfolder="vae"),
-            "text_encoder": Base(id="google/t5-v1_1-xxl"),
+            # T5 1.1 XXL's encoder: its own repository holds it as a pickle, with a decoder nobody needs
+            "text_encoder": Base(id=video, subfolder="text_encoder", tokenizer_subfolder="tokenizer"),
             "image_encoder": Base(id="laion/CLIP-ViT-B-16-laion2B-s34B-b88K"),
         },
     )

@@ -42,11 +42,11 @@ class Guidance:
     @property
     def is_off(self) -> bool:
         """Whether the unconditional prediction never counts, so that it need not be computed."""
-        return self.scale == 1.0 if self.kind == "constant" else self.scale == 0.0
+        return self.scale == 1.0
 
     def at(self, timestep: int, steps: int) -> float:
         """Scale at a timestep of a run of so many steps."""
-        if self.kind == "constant":
+        if self.kind == "constant" or self.is_off:
             return self.scale
         taken_for_progress = ((steps - timestep) / steps) ** 5
         return 1 + self.scale * (1 - math.cos(math.pi * taken_for_progress)) / 2

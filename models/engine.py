@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -22,11 +22,12 @@ from diffusers import AutoencoderKLCogVideoX
 from torch import Tensor, nn
 from transformers import LlamaTokenizer
 
-from models.checkpoint import Checkpoint
+from models.checkpoint import Checkpoint, precision_of
 from models.config import ModelConfig
 from models.diffusion import Guidance, check_steps, sample
 from models.frames import decode_latents
 from models.game_model import GameModel
+from models.offload import Parked
 from models.shot_decoder import SPATIAL_COMPRESSION, ShotDecoder, denoise
 from models.shot_encoder import ShotEncoder
 from models.tokens import PastTurn, write_prompt
@@ -77,14 +78,14 @@ class Engine:
         self.device = torch.device(device)
         self.steps = steps
         self.guidance = Guidance(config.conventions.guidance, guidance)
-        self.offload = offload
+        self._parked = {each: Parked(each, self.device) for each in (game_model, shot_decoder, autoencoder) if offload}
         with torch.no_grad():
             self._no_shot_BLD = shot_encoder.unconditional(1).float().to(self.device)
 
     @classmethod
     def load(
         cls,
-        folder: Path,
+        folder: Path | str,
         *,
         device: str | None = None,
         steps: int = STEPS,
@@ -104,14 +105,15 @@ class Engine:
 
         Raises:
             CheckpointError: a ValueError: no checkpoint there, or not a whole one.
-            ValueError: `steps` does not divide 1000.
+            ValueError: `steps` does not divide 1000, or there is no such device.
         """
         check_steps(steps)
-        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        waiting = torch.device("cpu") if offload else place
+        place = _device(device)
         checkpoint = Checkpoint.open(folder)
-        networks = checkpoint.game_model(place).to(waiting), checkpoint.shot_encoder(place)
-        decoder, autoencoder = checkpoint.shot_decoder(place).to(waiting), checkpoint.autoencoder(place).to(waiting)
+        waiting = "cpu" if offload else place
+        video, language = precision_of("transformer", place), precision_of("language_model", place)
+        decoder, autoencoder = checkpoint.shot_decoder(waiting, video), checkpoint.autoencoder(waiting, video)
+        decoder.fuse_lora()  # one product a projection instead of three; what training needs apart, play does not
         if offload:
             autoencoder.enable_tiling(**TILE)
         if compile:
@@ -119,7 +121,8 @@ class Engine:
         return cls(
             checkpoint.config,
             checkpoint.tokenizer(),
-            *networks,
+            checkpoint.game_model(waiting, language),
+            checkpoint.shot_encoder(place),
             decoder,
             autoencoder,
             device=place,
@@ -200,13 +203,21 @@ class Engine:
     def _at_work(self, network: nn.Module, part: str, seconds: dict[str, float]) -> Iterator[None]:
         """Have a network on the device for one part of the turn, and note how long that part takes."""
         started = time.perf_counter()
-        if self.offload:
-            network.to(self.device)
-        try:
+        parked = self._parked.get(network)
+        with parked.at_work() if parked else nullcontext():
             yield
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)  # else the next part would be charged with what is still queued
-        finally:
-            if self.offload:
-                network.to("cpu")
         seconds[part] = time.perf_counter() - started
+
+
+def _device(name: str | None) -> torch.device:
+    """The device of that name, or the first GPU, or the CPU; ValueError when there is none of that name here."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"no device {name!r} here: give `cpu`, or `cuda` where PyTorch sees a GPU") from error
+    return device

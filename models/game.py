@@ -1,6 +1,6 @@
 """The game: instructions in, animation shots and character values out, for as long as one likes.
 
-for turn in Game.load(Path("checkpoint")).play(["Qiqi runs over the waves", "Qiqi falls asleep"]):
+for turn in Game.load("checkpoint").play(["Qiqi runs over the waves", "Qiqi falls asleep"]):
     print(turn.values, turn.frames_THWC.shape)
 """
 
@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from models.engine import GUIDANCE, STEPS, Engine
-from models.turns import GameState, Progress, Turn, TurnMaker, Values, turn_seed, unwatched
-
-__all__ = ["Agent", "Engine", "Game", "GameState", "Progress", "Turn", "TurnMaker", "Values", "turn_seed", "unwatched"]
+from models.turns import GameState, Progress, Turn, TurnMaker, turn_seed, unwatched
 
 
 class Agent(Protocol):
@@ -46,7 +44,7 @@ class Game:
     @classmethod
     def load(
         cls,
-        checkpoint: Path,
+        checkpoint: Path | str,
         *,
         seed: int = 0,
         device: str | None = None,

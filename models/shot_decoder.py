@@ -19,7 +19,7 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any, Self
+from typing import Any
 
 from diffusers import CogVideoXTransformer3DModel
 from diffusers.models.embeddings import TimestepEmbedding, Timesteps
@@ -96,10 +96,17 @@ class ShotDecoder(CogVideoXTransformer3DModel):  # type: ignore[misc]
     )
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: str | PathLike[str] | None, **kwargs: Any) -> Self:
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | PathLike[str] | None,
+        *,
+        output_loading_info: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """Load as diffusers does; only the motion scope's embedding may be absent, and is then new.
 
-        ValueError when anything else is missing in the weights, or anything but the text projection is too much.
+        Returns the shot decoder; with `output_loading_info` a pair of it and diffusers' report. ValueError when
+        anything else is missing in the weights, or anything but the text projection is too much.
         """
         with _errors_only():  # diffusers warns of absent tensors; what may be absent is decided here
             decoder, report = super().from_pretrained(pretrained_model_name_or_path, output_loading_info=True, **kwargs)
@@ -112,7 +119,7 @@ class ShotDecoder(CogVideoXTransformer3DModel):  # type: ignore[misc]
             )
         if report["missing_keys"]:
             decoder.time_embedding.renew_motion()
-        return decoder  # type: ignore[no-any-return]
+        return (decoder, report) if output_loading_info else decoder
 
 
 def decoder_options(config: ModelConfig) -> dict[str, Any]:

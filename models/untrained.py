@@ -24,12 +24,12 @@ from models.checkpoint import (
     save_shot_encoder,
     writing,
 )
-from models.config import ModelConfig
+from models.config import Component, ModelConfig
 from models.game_model import GameModel, wrap_language_model
+from models.hub import load_base, pinned
 from models.shot_decoder import ShotDecoder, add_lora, decoder_options
 from models.shot_encoder import ShotEncoder
 from models.tokens import shipped_tokenizer
-from models.weights import load_base
 
 Say = Callable[[str], None]
 
@@ -46,9 +46,8 @@ def new_checkpoint(folder: Path, config: ModelConfig, seed: int = 0, say: Say = 
     Raises:
         CheckpointError: the folder is taken, or a base cannot be loaded.
     """
-    with writing(folder) as part, torch.random.fork_rng(devices=[]):
+    with writing(folder) as part, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
-        save_config(part, config)
         shipped_tokenizer().save_pretrained(str(part / TOKENIZER))
         for component, base in config.bases.items():
             if base.id == inside_id(component):
@@ -57,13 +56,23 @@ def new_checkpoint(folder: Path, config: ModelConfig, seed: int = 0, say: Say = 
         checkpoint = Checkpoint(part, config)
         _save_game_model(checkpoint, say)
         _save_shot_networks(checkpoint, say)
+        config = _pinned(config)
+        save_config(part, config)
     return Checkpoint(folder, config)
+
+
+def _pinned(config: ModelConfig) -> ModelConfig:
+    """The configuration with the two bases that were just read at the commits they were read from."""
+    read: tuple[Component, ...] = ("language_model", "transformer")
+    elsewhere = {name: pinned(config.bases[name]) for name in read if config.bases[name].id != inside_id(name)}
+    return config.replaced(bases={**config.bases, **elsewhere})
 
 
 def _save_game_model(checkpoint: Checkpoint, say: Say) -> None:
     config = checkpoint.config
     say(f"game model: adapters for {config.bases['language_model'].id}")
-    base = load_base(MistralForCausalLM, checkpoint.base("language_model"), _precision(config, torch.bfloat16))
+    place, precision = checkpoint.base("language_model"), _precision(config, torch.bfloat16)
+    base = load_base("language_model", MistralForCausalLM, place, precision)
     save_game_model(checkpoint.folder, GameModel(wrap_language_model(base, config.game_model), config))
 
 
@@ -72,7 +81,9 @@ def _save_shot_networks(checkpoint: Checkpoint, say: Say) -> None:
     say(f"shot encoder, and shot decoder: adapters for {config.bases['transformer'].id}")
     save_shot_encoder(checkpoint.folder, ShotEncoder(config.shot_encoder))
     precision = _precision(config, torch.float16)
-    decoder = load_base(ShotDecoder, checkpoint.base("transformer"), precision, **decoder_options(config))
+    decoder = load_base(
+        "transformer", ShotDecoder, checkpoint.base("transformer"), precision, **decoder_options(config)
+    )
     add_lora(decoder, config.shot_decoder)
     save_shot_decoder(checkpoint.folder, decoder)
 

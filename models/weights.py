@@ -7,21 +7,15 @@ So names and shapes are compared first, and every difference is told in one mess
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import torch
 from diffusers.loaders.lora_base import LORA_ADAPTER_METADATA_KEY
-from diffusers.utils import logging as diffusers_logging
 from peft import LoraConfig, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers.utils import logging as transformers_logging
-
-from models.config import Base
 
 Network = TypeVar("Network")
 _SHOWN = 5
@@ -98,53 +92,6 @@ def adapter_metadata(adapters: LoraConfig) -> dict[str, str]:
     return {LORA_ADAPTER_METADATA_KEY: json.dumps(adapters.to_dict(), indent=2, sort_keys=True, default=sorted)}
 
 
-def load_base(kind: type[Network], base: Base, dtype: torch.dtype, **options: Any) -> Network:
-    """Load a frozen base from a folder or the model hub, in the hub's own format.
-
-    Raises:
-        CheckpointError: it is neither in the folder nor in the cache, and cannot be fetched; or is of another kind.
-    """
-    with reading(base):
-        where = {key: value for key in ("revision", "subfolder") if (value := getattr(base, key))}
-        # transformers' and diffusers' common method
-        return kind.from_pretrained(base.id, dtype=dtype, **where, **options)  # type: ignore[attr-defined, no-any-return]
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Keep the libraries' own bars and remarks off the terminal, where nothing is being downloaded."""
-    shown, verbosity = (
-        transformers_logging.is_progress_bar_enabled(),
-        (transformers_logging.get_verbosity(), diffusers_logging.get_verbosity()),
-    )
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
-    diffusers_logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity[0])
-        diffusers_logging.set_verbosity(verbosity[1])
-        if shown:
-            transformers_logging.enable_progress_bar()
-
-
-@contextmanager
-def reading(base: Base) -> Iterator[None]:
-    """Tell what could not be loaded and what to do, whatever the library says."""
-    try:
-        with quietly() if Path(base.id).is_absolute() else nullcontext():
-            yield
-    except (OSError, ValueError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:300].rstrip(".")
-        raise CheckpointError(
-            f"{base.id} cannot be loaded: {reason}. "
-            f"Fetch it once with `hf download {base.id}`, or name a folder under `bases` in config.json"
-            if not Path(base.id).is_absolute()
-            else f"{base.id} cannot be loaded: {reason}. Copy the checkpoint again"
-        ) from error
-
-
 def _compare(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
     faults = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
     faults += [f"{name} is not of this network" for name in sorted(found.keys() - wanted.keys())]
@@ -154,7 +101,10 @@ def _compare(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tenso
         if found[name].shape != wanted[name].shape
     ]
     if faults:
-        more = f" and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
-        raise CheckpointError(
-            f"{path} does not fit its config.json: {'; '.join(faults[:_SHOWN])}{more}; copy the checkpoint again"
-        )
+        raise CheckpointError(f"{path} does not fit its config.json: {shortened(faults)}; copy the checkpoint again")
+
+
+def shortened(faults: list[str]) -> str:
+    """The first few faults in one line."""
+    more = f" and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+    return "; ".join(faults[:_SHOWN]) + more

@@ -22,7 +22,7 @@ from diffusers.models.embeddings import get_3d_sincos_pos_embed
 from torch import Tensor
 
 from models.checkpoint import TOKENIZER, save_config, writing
-from models.config import PUBLISHED_VALUES, RELEASED_CONVENTIONS, Base, ModelConfig, full_config, tiny_config
+from models.config import PUBLISHED_VALUES, Base, ModelConfig, full_config, tiny_config
 from models.released.files import find_files, open_tensors
 from models.released.names import (
     DECODER_IGNORED,
@@ -40,8 +40,6 @@ from models.tokens import shipped_tokenizer
 from models.weights import CheckpointError
 
 Levels = Literal["decoder script", "app"]
-_NORM_OUT_EPS = 1e-6
-_WINDOW_TURNS = 1
 _POSITION_TOLERANCE = 4e-3  # of values up to 1, which the file may hold in half precision
 
 
@@ -163,15 +161,14 @@ def _configure(frame: ModelConfig, language: LanguageSizes, decoder: DecoderSize
     """Without adapters in the file fresh ones are added, at the scale our own training uses."""
     adapters = {"lora_rank": decoder.rank, "lora_alpha": 1} if decoder.rank else {}
     widths = {"text_width": decoder.text_width, "image_width": decoder.image_width, "width": decoder.width}
-    game_model = {"lora_rank": language.rank, "lora_alpha": language.rank, "window_turns": _WINDOW_TURNS}
-    return frame.replaced(
+    game_model = {"lora_rank": language.rank, "lora_alpha": language.rank}
+    sized = frame.replaced(
         shot_encoder={**frame.shot_encoder.model_dump(), **widths},
-        shot_decoder={**frame.shot_decoder.model_dump(), **adapters, "norm_out_eps": _NORM_OUT_EPS},
+        shot_decoder={**frame.shot_decoder.model_dump(), **adapters},
         game_model={**frame.game_model.model_dump(), **game_model},
-        conventions=RELEASED_CONVENTIONS,
-        level_values=PUBLISHED_VALUES[levels],
         bases={**frame.bases, "transformer": Base(id=TRANSFORMER)},
     )
+    return sized.as_released(PUBLISHED_VALUES[levels])
 
 
 def _check_positions(file: Path, table_1LD: Tensor, config: ModelConfig) -> None:

@@ -23,7 +23,8 @@ def test_the_share_of_the_peak_is_of_the_card_at_hand() -> None:
     seconds = {"game model": 1.0, "denoising": 6.0, "frames": 1.0}
     results = {"plain": {"seconds": seconds, "main_gib": 1.0, "card_gib": 20.0}}
     cells = [
-        next(iter(table_of(results, 59.34, 50, device).columns[5].cells)) for device in ("NVIDIA H200", "an unknown one")
+        next(iter(table_of(results, 59.34, 50, device).columns[5].cells))
+        for device in ("NVIDIA H200", "an unknown one")
     ]
     assert cells == ["494 (50% of peak)", "494"]
 

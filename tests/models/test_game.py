@@ -12,10 +12,12 @@ import pytest
 import torch
 
 from models.checkpoint import Checkpoint
+from models.engine import Engine
 from models.frames import decode_latents
-from models.game import Engine, Game, GameState, Turn, Values, turn_seed
+from models.game import Game
 from models.instructions import read_instructions
 from models.tokens import PastTurn, State
+from models.turns import GameState, Turn, Values, turn_seed
 from tests.painted_engine import PaintedEngine
 from tests.tiny_models import brief_checkpoint, shake
 

@@ -1,0 +1,140 @@
+"""Frozen bases from a folder or the model hub, strictly: the right kind, safetensors only, no tensor missing.
+
+transformers and diffusers go on with random tensors where a file lacks some, build a network of another kind at random
+with no more than a warning, and unpickle where there are no safetensors. Here each of these is an error with a remedy.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from diffusers.utils import logging as diffusers_logging
+from safetensors import SafetensorError
+from torch import nn
+from transformers.utils import cached_file
+from transformers.utils import logging as transformers_logging
+from transformers.utils.hub import extract_commit_hash
+
+from models.config import Base, Component
+from models.weights import CheckpointError, shortened
+
+Network = TypeVar("Network", bound=nn.Module)
+
+_KINDS: dict[Component, tuple[str, ...]] = {
+    "language_model": ("mistral",),
+    "transformer": ("CogVideoXTransformer3DModel", "ShotDecoder"),
+    "autoencoder": ("AutoencoderKLCogVideoX",),
+    "text_encoder": ("t5",),
+    "image_encoder": ("clip", "clip_vision_model"),
+}
+"""What a base's `config.json` calls itself, `model_type` in transformers and `_class_name` in diffusers."""
+_LEFT_ASIDE: dict[Component, str] = {
+    "language_model": r".*rotary_emb\.inv_freq",
+    "text_encoder": r"(decoder|lm_head)\..*|encoder\.embed_tokens\.weight",
+    "image_encoder": r"(text_model|text_projection|visual_projection)\..*|logit_scale|.*position_ids|"
+    r"(text|visual)_projection\.weight",
+}
+"""Tensors that a base's file may hold beyond what is wanted: its other half, and tables that follow from its sizes."""
+
+
+def load_base(component: Component, kind: type[Network], base: Base, dtype: torch.dtype, **options: Any) -> Network:
+    """Load a frozen base from a folder or the model hub, in the hub's own format.
+
+    Args:
+        component: which part it is.
+        kind: its class.
+        base: where it is.
+        dtype: the precision its parameters get.
+        options: handed on to `from_pretrained`.
+
+    Raises:
+        CheckpointError: it is neither in the folder nor in the cache, and cannot be fetched; it is of another kind, is
+            not whole, has other tensors, or comes as a pickle.
+    """
+    with reading(base):
+        _check_kind(component, base)
+        # transformers' and diffusers' common method
+        network, report = kind.from_pretrained(  # type: ignore[attr-defined]
+            base.id, **where(base), dtype=dtype, use_safetensors=True, output_loading_info=True, **options
+        )
+        _check_report(component, kind, report)
+    return network  # type: ignore[no-any-return]
+
+
+def where(base: Base) -> dict[str, str]:
+    """Revision and folder in the repository, as `from_pretrained` takes them; without what is not said."""
+    return {name: value for name in ("revision", "subfolder") if (value := getattr(base, name))}
+
+
+def pinned(base: Base) -> Base:
+    """The base at the commit that the hub's cache holds of it now; a folder, or one with a revision, as it is."""
+    with reading(base):
+        commit = extract_commit_hash(_config_path(base), base.revision)
+    return base.model_copy(update={"revision": commit})
+
+
+def _config_path(base: Base) -> str:
+    path: str | None = cached_file(base.id, "config.json", **where(base))
+    assert path is not None
+    return path
+
+
+def _check_kind(component: Component, base: Base) -> None:
+    """What the configuration calls itself, before a network of another kind is built at random, however large."""
+    described = json.loads(Path(_config_path(base)).read_text(encoding="utf-8"))
+    kind = described.get("_class_name") or described.get("model_type")
+    if kind not in _KINDS[component]:
+        raise ValueError(f"it is a {kind}, where {component} must be {' or '.join(_KINDS[component])}")
+
+
+def _check_report(component: Component, kind: type[Network], report: Mapping[str, Any]) -> None:
+    """What the library found: it would go on with random tensors in the place of missing ones."""
+    aside = re.compile(_LEFT_ASIDE.get(component, "(?!)"))
+    faults = [f"{name} is missing" for name in sorted(report["missing_keys"]) if component != "transformer"]
+    faults += [f"{name} has another shape" for name, *_ in sorted(report["mismatched_keys"])]
+    faults += [f"{name} is not of it" for name in sorted(report["unexpected_keys"]) if not aside.fullmatch(name)]
+    if faults:
+        raise ValueError(f"not a whole {kind.__name__}: {shortened(faults)}")
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep the libraries' own bars and remarks off the terminal, where nothing is being downloaded."""
+    shown, verbosity = (
+        transformers_logging.is_progress_bar_enabled(),
+        (transformers_logging.get_verbosity(), diffusers_logging.get_verbosity()),
+    )
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    diffusers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity[0])
+        diffusers_logging.set_verbosity(verbosity[1])
+        if shown:
+            transformers_logging.enable_progress_bar()
+
+
+@contextmanager
+def reading(base: Base) -> Iterator[None]:
+    """Tell what could not be loaded and what to do, whatever the library says."""
+    try:
+        with quietly() if Path(base.id).is_absolute() else nullcontext():
+            yield
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        if Path(base.id).is_absolute():
+            remedy = "Copy the folder again, or name another under `bases` in config.json"
+        else:
+            remedy = (
+                f"Fetch it once with `hf download {base.id}` (after `hf auth login`, where its page asks to accept "
+                "terms), or name a folder under `bases` in config.json"
+            )
+        raise CheckpointError(f"{base.id} cannot be loaded: {reason}. {remedy}") from error

@@ -1,0 +1,95 @@
+"""The engine: that each network gets what it should, in the precision and on the device it should."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from models.checkpoint import Checkpoint, save_shot_decoder
+from models.config import PUBLISHED_VALUES
+from models.engine import Engine
+from models.turns import GameState, Turn
+from tests.tiny_models import brief_checkpoint, shake
+
+
+def engine_of(checkpoint: Checkpoint, guidance: float = 6.0, seed: int = 0) -> Engine:
+    """The networks as they are in the checkpoint, nothing merged; `seed` shakes the shot encoder."""
+    encoder = checkpoint.shot_encoder()
+    shake(encoder, seed, by=0.3)
+    networks = checkpoint.game_model(), encoder, checkpoint.shot_decoder(), checkpoint.autoencoder()
+    return Engine(checkpoint.config, checkpoint.tokenizer(), *networks, steps=2, guidance=guidance)
+
+
+def play(engine: Engine) -> Turn:
+    return engine.next_turn(GameState(), "Qiqi runs", seed=3)[0]
+
+
+def test_adapters_merged_for_play_draw_the_same_shot(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(shutil.copytree(brief_checkpoint(), tmp_path / "checkpoint"))
+    decoder = checkpoint.shot_decoder()
+    shake(decoder, by=0.1)
+    save_shot_decoder(checkpoint.folder, decoder)
+    merged = Engine.load(checkpoint.folder, device="cpu", steps=2, guidance=2.0)
+    apart = engine_of(checkpoint, guidance=2.0)
+    apart._no_shot_BLD = merged._no_shot_BLD
+    assert all(module.merged for name, module in merged.shot_decoder.named_modules() if name.endswith("attn1.to_q"))
+    frames, expected = play(merged).frames_THWC.astype(int), play(apart).frames_THWC.astype(int)
+    assert np.abs(frames - expected).max() <= 2
+    untouched = play(Engine.load(brief_checkpoint(), device="cpu", steps=2, guidance=2.0)).frames_THWC
+    assert np.abs(frames - untouched).max() > 20
+
+
+def test_guidance_pushes_away_from_the_shot_encoders_tokens_of_no_shot() -> None:
+    checkpoint = Checkpoint.open(brief_checkpoint())
+    guided, otherwise = (play(engine_of(checkpoint, 6.0, seed)) for seed in (1, 2))
+    assert (guided.frames_THWC != otherwise.frames_THWC).any()
+    plain, same = (play(engine_of(checkpoint, 1.0, seed)) for seed in (1, 2))
+    np.testing.assert_array_equal(plain.frames_THWC, same.frames_THWC)
+    assert (plain.frames_THWC != guided.frames_THWC).any()
+
+
+def test_the_precisions_of_a_gpu_play_together_and_leave_the_positions_exact() -> None:
+    checkpoint = Checkpoint.open(brief_checkpoint())
+    full = checkpoint.game_model()
+    half = checkpoint.game_model(dtype=torch.bfloat16)
+    assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
+    places = [name for name, _ in half.named_buffers() if name.endswith("inv_freq")]
+    assert places
+    for name in places:  # in bf16 they would be off by more than a radian at the end of a window
+        assert torch.equal(half.get_buffer(name), full.get_buffer(name))
+    engine = Engine(
+        checkpoint.config,
+        checkpoint.tokenizer(),
+        half,
+        checkpoint.shot_encoder(dtype=torch.float16),
+        checkpoint.shot_decoder(dtype=torch.float16),
+        checkpoint.autoencoder(dtype=torch.float16),
+        steps=2,
+    )
+    state = GameState()
+    for number in range(2):  # the second looks back on the first
+        turn, state = engine.next_turn(state, "Qiqi runs", seed=number)
+        assert turn.frames_THWC.std() > 1
+        assert turn.shot_tokens_LD.isfinite().all()
+
+
+def test_the_released_profile_plays_by_its_own_conventions() -> None:
+    checkpoint = Checkpoint.open(brief_checkpoint())
+    released = Checkpoint(checkpoint.folder, checkpoint.config.as_released(PUBLISHED_VALUES["app"]))
+    engine = engine_of(released)
+    turn, state = engine.next_turn(GameState(), "Qiqi runs", seed=3)
+    assert (engine.window_turns, state.window) == (1, ())
+    assert engine.game_model.readout_shift == 3
+    assert engine.guidance.kind == "published"
+    assert turn.scope_px == PUBLISHED_VALUES["app"][turn.state.level - 1]
+    assert engine.shot_decoder.norm_out.norm.eps == 1e-6
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "nonsense:1"])
+def test_a_device_that_is_not_there_is_told_before_anything_is_loaded(device: str) -> None:
+    with pytest.raises(ValueError, match=f"no device '{device}' here"):
+        Engine.load("there-is-no-checkpoint", device=device)

@@ -1,0 +1,127 @@
+"""Frozen bases: whole, of the right kind and never a pickle, from a folder or by id from the hub's cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from models.checkpoint import CONFIG, Checkpoint
+from models.config import Base, Component
+from models.hub import pinned
+from models.weights import CheckpointError
+from tests.tiny_models import copy_of_tiny, tiny_checkpoint
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+LOADS: dict[Component, Callable[[Checkpoint], object]] = {
+    "language_model": Checkpoint.game_model,
+    "transformer": Checkpoint.shot_decoder,
+    "autoencoder": Checkpoint.autoencoder,
+    "text_encoder": Checkpoint.conditions,
+    "image_encoder": Checkpoint.conditions,
+}
+
+
+def _file_of(checkpoint: Checkpoint, component: Component) -> Path:
+    return next((checkpoint.folder / "bases" / component).glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("component", LOADS)
+def test_a_base_that_lacks_a_tensor_is_never_played_with_a_random_one(tmp_path: Path, component: Component) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    path = _file_of(checkpoint, component)
+    tensors = load_file(path)
+    name = next(name for name in sorted(tensors) if name.endswith(("proj.weight", "wi_0.weight", "conv.weight")))
+    save_file({key: tensor for key, tensor in tensors.items() if key != name}, path, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=f"bases/{component} cannot be loaded"):
+        LOADS[component](checkpoint)
+
+
+@pytest.mark.parametrize("component", ["language_model", "transformer", "text_encoder"])
+def test_a_base_with_a_tensor_of_another_shape_is_refused(tmp_path: Path, component: Component) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    path = _file_of(checkpoint, component)
+    tensors = load_file(path)
+    name = next(name for name in sorted(tensors) if tensors[name].ndim == 2)
+    save_file({**tensors, name: tensors[name][:-1].contiguous()}, path, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=f"bases/{component} cannot be loaded"):
+        LOADS[component](checkpoint)
+
+
+def test_a_base_of_another_kind_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+    folder = copy_of_tiny(tmp_path / "checkpoint")
+    (folder / "bases/language_model").rename(folder / "bases/away")
+    (folder / "bases/text_encoder").rename(folder / "bases/language_model")
+    with pytest.raises(CheckpointError, match="it is a t5, where language_model must be mistral"):
+        Checkpoint.open(folder).game_model()
+
+
+@pytest.mark.parametrize("component", ["language_model", "autoencoder"])
+def test_a_pickle_is_not_opened(tmp_path: Path, component: Component) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    path = _file_of(checkpoint, component)
+    stem = "pytorch_model" if component == "language_model" else path.stem
+    torch.save(load_file(path), path.with_name(f"{stem}.bin"))
+    path.unlink()
+    with pytest.raises(CheckpointError, match=f"bases/{component} cannot be loaded"):
+        LOADS[component](checkpoint)
+
+
+def test_the_base_that_fails_is_the_one_that_is_named(tmp_path: Path) -> None:
+    folder = copy_of_tiny(tmp_path / "checkpoint")
+    values = json.loads((folder / CONFIG).read_text())
+    values["bases"]["image_encoder"]["id"] = str(tmp_path / "no-pictures")
+    (folder / CONFIG).write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match="no-pictures cannot be loaded"):
+        Checkpoint.open(folder).conditions()
+
+
+def _as_hub_cache(home: Path, repository: str, folder: Path, subfolder: str = "") -> None:
+    """Lay a folder out as the hub's cache does, as if it had been downloaded."""
+    place = home / "hub" / f"models--{repository.replace('/', '--')}"
+    (place / "refs").mkdir(parents=True, exist_ok=True)
+    (place / "refs/main").write_text(COMMIT)
+    snapshot = place / "snapshots" / COMMIT / subfolder
+    snapshot.parent.mkdir(parents=True, exist_ok=True)
+    snapshot.symlink_to(folder.absolute())
+
+
+@pytest.mark.slow
+def test_bases_are_found_by_id_in_the_hubs_cache_and_pinned_to_its_commit(tmp_path: Path) -> None:
+    bases = tiny_checkpoint() / "bases"
+    _as_hub_cache(tmp_path / "home", "maker/mistral", bases / "language_model")
+    _as_hub_cache(tmp_path / "home", "maker/video", bases / "transformer", "transformer")
+    config = tmp_path / "start" / CONFIG
+    script = f"""
+from pathlib import Path
+from models.checkpoint import Checkpoint
+from models.config import Base, tiny_config
+from models.untrained import new_checkpoint
+config = tiny_config()
+bases = {{"language_model": Base(id="maker/mistral"), "transformer": Base(id="maker/video", subfolder="transformer")}}
+checkpoint = new_checkpoint(Path({str(config.parent)!r}), config.replaced(bases={{**config.bases, **bases}}), seed=1)
+checkpoint.game_model(), checkpoint.shot_decoder()
+"""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=environment, check=True)
+    written = json.loads(config.read_text())["bases"]
+    assert {written[name]["revision"] for name in ("language_model", "transformer")} == {COMMIT}
+    assert written["autoencoder"] == {
+        "id": "bases/autoencoder",
+        "revision": None,
+        "subfolder": "",
+        "tokenizer_subfolder": "",
+    }
+    assert not (tmp_path / "start/bases/language_model").exists()
+
+
+def test_a_folder_has_no_commit_to_pin() -> None:
+    folder = Base(id=str(tiny_checkpoint() / "bases/language_model"))
+    assert pinned(folder) == folder
