@@ -120,13 +120,12 @@ class GameFolder:
 
     @classmethod
     def create(cls, path: Path, settings: GameSettings) -> GameFolder:
-        """Begin a game in a new or empty folder.
+        """Begin a game in a new or empty folder, or in the place of one in which nothing was played.
 
         Raises:
             GameError: there is something in the folder already.
         """
-        # a process that was killed before anything was played may have left a temporary file
-        if path.exists() and (not path.is_dir() or any(not entry.name.startswith(".") for entry in path.iterdir())):
+        if path.exists() and not _is_free(path):
             raise GameError(f"{path}: not empty, and no game that could go on; name another --out")
         write_json(path / "game.json", settings.model_dump(mode="json"))
         return cls(path, settings)
@@ -191,7 +190,7 @@ class GameFolder:
 
         Args:
             turn_id: the last turn to show.
-            out: where to write it; unset: `film-<id>.mp4` in the folder, made once, since turns never change.
+            out: where to write it; unset: `film-<id>.mp4` in the folder, in the place of an earlier one.
 
         Raises:
             GameError: there is no such turn, or a shot cannot be read.
@@ -204,7 +203,26 @@ class GameFolder:
                     join_clips(clips, temporary)
             except RecordError as error:
                 raise GameError(f"{self.path}: turn {error}; play the game again into another --out") from error
+        for film in self.path.glob("film-*.mp4"):
+            if not out and film != target:  # or a long game would fill the disk with films of itself
+                film.unlink(missing_ok=True)
         return target
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep every other process that asks from playing this game meanwhile.
+
+        Raises:
+            GameError: another process has it.
+        """
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise GameError(
+                    f"{self.path}: another process is playing this game: wait, or name another --out"
+                ) from error
+            yield
 
     def play(
         self, engine: TurnMaker, instruction: str, parent: str | None, progress: Progress = unwatched
@@ -294,15 +312,34 @@ def _read_log(path: Path) -> tuple[dict[str, TurnRecord], int]:
     content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]
     turns: dict[str, TurnRecord] = {}
-    for number, line in enumerate(whole.splitlines(), start=1):
+    for number, line in enumerate(whole.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        remedy = f"delete it and what follows, and the game goes on from the turns before (there are {len(turns)})"
         try:
             record = TurnRecord.model_validate_json(line)
         except ValidationError as error:
-            raise GameError(f"{path}, line {number}: damaged ({faults_of(error)}); name another --out") from error
-        if record.id in turns or (record.parent is not None and record.parent not in turns):
-            raise GameError(f"{path}, line {number}: damaged (turn {record.id} is out of order); name another --out")
+            raise GameError(f"{path}, line {number}: damaged ({faults_of(error)}); {remedy}") from error
+        if record.id in turns or record.number != _number_after(turns, record.parent):
+            raise GameError(f"{path}, line {number}: damaged (turn {record.id} is out of order); {remedy}")
         turns[record.id] = record
     return turns, len(whole)
+
+
+def _number_after(turns: dict[str, TurnRecord], parent: str | None) -> int | None:
+    """The number that a turn after `parent` has; None when there is no such parent."""
+    if parent is None:
+        return 1
+    return turns[parent].number + 1 if parent in turns else None
+
+
+def _is_free(path: Path) -> bool:
+    """Whether a game may begin here: nothing is there but what a start that came to nothing has left."""
+    if not path.is_dir():
+        return False
+    left = {entry.name: entry.stat().st_size for entry in path.iterdir() if not entry.name.startswith(".")}
+    left.pop("game.json", None)
+    return not any(name != "turns.jsonl" or size for name, size in left.items())
 
 
 def _sync_folder(path: Path) -> None:

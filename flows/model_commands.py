@@ -125,6 +125,8 @@ def import_weights(
             imported = convert(source, target, table, character, watch)
     except CheckpointError as error:
         raise _fail(str(error)) from error
+    except OSError as error:
+        raise _fail(f"{error.filename or target}: {error.strerror or error}") from error
     except KeyboardInterrupt:
         say(STOPPED, "yellow")
         raise typer.Exit(130) from None
@@ -147,7 +149,7 @@ def play(
     guidance: Annotated[
         float, typer.Option(min=1, max=20, help="How strongly a shot follows its tokens; 1 is twice as fast.")
     ] = 6.0,
-    seed: Annotated[int, typer.Option(help="The same seed plays the same game.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="With --game: the same seed plays the same game.")] = 0,
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`; unset: a GPU if there is one.")] = None,
     offload: Annotated[
         bool, typer.Option("--offload", help="For a small card: one network on it at a time, frames in tiles.")
@@ -187,6 +189,8 @@ def play(
             serve_page(checkpoint, out or Path("games"), port, **how)
     except ValueError as error:
         raise _fail(str(error)) from error
+    except OSError as error:
+        raise _fail(f"{error.filename or out}: {error.strerror or error}; free space, or name another --out") from error
     except torch.OutOfMemoryError as error:
         raise _fail("the card's memory is full: try --offload") from error
     except KeyboardInterrupt:

@@ -19,7 +19,7 @@ from models.checkpoint import Checkpoint
 from models.engine import GUIDANCE, STEPS, Engine
 from models.instructions import read_instructions
 from models.tokens import instruction_ids
-from models.turns import TurnMaker
+from models.turns import TurnMaker, Values
 
 SHARES = {"game model": (0.0, 0.1), "denoising": (0.1, 0.8), "frames": (0.9, 0.1)}
 """Where each part of a turn begins and how much of the turn it is, roughly, for the bar."""
@@ -58,18 +58,20 @@ def play_file(
     opened = Checkpoint.open(checkpoint)
     instructions = read_instructions(game, check=partial(instruction_ids, opened.tokenizer()))
     folder = _begun_or_new(out, GameSettings.of(opened, seed, steps, guidance), instructions)
-    played = len(folder.turns)
-    if played == len(instructions):
-        say(f"nothing to play: all {played} turns of {game.name} are there")
-    else:
-        if played:
-            say(f"going on after turn {played} of {len(instructions)}")
-        say("loading the networks")
-        engine = Engine.load(
-            checkpoint, device=device, steps=steps, guidance=guidance, offload=offload, compile=compile
-        )
-        play_on(folder, engine, instructions)
-    film = folder.film(folder.turns[-1].id, out / "film.mp4")
+    film = out / "film.mp4"
+    with folder.alone():
+        try:
+            if len(folder.turns) == len(instructions):
+                say(f"nothing to play: all {len(instructions)} turns of {game.name} are there")
+            else:
+                say("loading the networks")
+                engine = Engine.load(
+                    checkpoint, device=device, steps=steps, guidance=guidance, offload=offload, compile=compile
+                )
+                play_on(folder, engine, instructions)
+        finally:  # also of a game that was stopped
+            if folder.turns:
+                folder.film(folder.turns[-1].id, film)
     say(f"the game: {film}")
     return film
 
@@ -77,11 +79,15 @@ def play_file(
 def play_on(folder: GameFolder, engine: TurnMaker, instructions: Sequence[str]) -> None:
     """Play the instructions that the game in the folder has not had yet, telling of each turn."""
     total = len(instructions)
+    if folder.turns:
+        say(f"going on after turn {len(folder.turns)} of {total}")
     with watched(folder.path.name, "play") as watch:
         for done in range(len(folder.turns), total):
-            parent = folder.turns[-1].id if done else None
-            record = folder.play(engine, instructions[done], parent, partial(_tell, watch, done, total))
-            say(line_of(record))
+            before = folder.turns[-1] if done else None
+            record = folder.play(
+                engine, instructions[done], before.id if before else None, partial(_tell, watch, done, total)
+            )
+            say(line_of(record, before))
 
 
 def _tell(watch: Watch, turns: int, total: int, part: str, done: int, of: int) -> None:
@@ -90,20 +96,17 @@ def _tell(watch: Watch, turns: int, total: int, part: str, done: int, of: int) -
     watch(turns + begin + share * done / of, total)
 
 
-def line_of(record: TurnRecord) -> str:
+def line_of(record: TurnRecord, before: TurnRecord | None) -> str:
     """A turn on one line: number, instruction, motion, and the character values with what the turn did to them."""
-    values = "  ".join(
-        f"{name} {getattr(record.values, name)} ({5 * getattr(record.changes, name):+d})"
-        for name in ("stamina", "social", "entertainment")
-    )
+    earlier = before.values if before else Values()
+    values = "  ".join(f"{name} {value} ({value - getattr(earlier, name):+d})" for name, value in record.values)
     return f"{record.number:4}  {record.instruction}  |  level {record.level} ({record.scope_px:g} px)  |  {values}"
 
 
 def _begun_or_new(out: Path, settings: GameSettings, instructions: Sequence[str]) -> GameFolder:
     """The game folder to play in: what is in it is the beginning of this very game."""
-    if not (out / "game.json").exists():
+    if not (out / "game.json").exists() or not (folder := GameFolder.open(out)).turns:
         return GameFolder.create(out, settings)
-    folder = GameFolder.open(out)
     for name, before in folder.settings:
         if before != getattr(settings, name):
             raise GameError(
@@ -123,7 +126,7 @@ def _check_same_game(folder: GameFolder, instructions: Sequence[str]) -> None:
             raise GameError(f"{folder.path}: has more turns than the game file; name another --out, or add the lines")
         if record.instruction != instructions[number - 1]:
             raise GameError(
-                f"{folder.path}: turn {number} there is {record.instruction!r}, in the game file it is "
-                f"{instructions[number - 1]!r}; name another --out, or change the line back"
+                f'{folder.path}: turn {number} there is "{record.instruction}", in the game file it is '
+                f'"{instructions[number - 1]}"; name another --out, or change the line back'
             )
         parent = record.id

@@ -18,5 +18,9 @@ def is_text(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """The text with control characters, which could move the cursor or recolour the terminal, made visible."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    """The text with control characters, which could move the cursor or recolour the terminal, made visible.
+
+    The joiner inside emoji stays: it does neither.
+    """
+    kept = (char.isprintable() or char == "\N{ZERO WIDTH JOINER}" for char in text)
+    return "".join(char if keep else "\N{REPLACEMENT CHARACTER}" for char, keep in zip(text, kept, strict=True))

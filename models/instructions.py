@@ -40,6 +40,8 @@ def read_instructions(path: Path, check: Callable[[str], object] | None = None) 
 
 
 def _text_of(path: Path) -> str:
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: not a file; give a text file with an instruction a line")
     try:
         content = path.read_bytes()
     except OSError as error:

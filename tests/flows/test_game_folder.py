@@ -232,3 +232,33 @@ def test_settings_of_another_version_are_refused(tmp_path: Path, change: dict[st
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(GameError, match=rf"game\.json: damaged, or of another version.*{next(iter(change))}"):
         GameFolder.open(folder.path)
+
+
+def test_a_start_that_came_to_nothing_does_not_hold_the_place(tmp_path: Path) -> None:
+    GameFolder.create(tmp_path / "game", SETTINGS)
+    (tmp_path / "game/turns.jsonl").touch()
+    other = SETTINGS.model_copy(update={"seed": 9})
+    assert GameFolder.create(tmp_path / "game", other).settings == other
+
+
+def test_one_process_at_a_time_plays_a_game(tmp_path: Path) -> None:
+    folder = GameFolder.create(tmp_path / "game", SETTINGS)
+    other = GameFolder.open(folder.path)
+    with folder.alone(), pytest.raises(GameError, match="another process is playing"), other.alone():
+        pass
+    with GameFolder.open(folder.path).alone():
+        pass
+
+
+def test_blank_lines_in_the_log_do_no_harm_and_a_skipped_number_is_seen(tmp_path: Path) -> None:
+    folder = GameFolder.create(tmp_path / "game", SETTINGS)
+    first = folder.play(PaintedEngine(), "one", None)
+    folder.play(PaintedEngine(), "two", first.id)
+    log = folder.path / "turns.jsonl"
+    lines = log.read_text().splitlines()
+    log.write_text(f"{lines[0]}\n\n{lines[1]}\n")
+    assert len(GameFolder.open(folder.path).turns) == 2
+    skipped = lines[1].replace('"number":2', '"number":9')
+    log.write_text(f"{lines[0]}\n{skipped}\n")
+    with pytest.raises(GameError, match=r"line 2: damaged .*there are 1"):
+        GameFolder.open(folder.path)

@@ -134,7 +134,7 @@ def played(tmp_path: Path) -> Path:
         ({"seed": 4}, STORY, "begun with seed 3, this one has 4"),
         ({"steps": 2}, STORY, "begun with steps 1, this one has 2"),
         ({"guidance": 3.0}, STORY, "begun with guidance 6.0, this one has 3.0"),
-        ({}, [STORY[0], "something else"], "turn 2 there is 'Qiqi does thing 2', in the game file it is 'something"),
+        ({}, [STORY[0], "something else"], "turn 2 there is .Qiqi does thing 2., in the game file it is .something"),
         ({}, STORY[:1], "more turns than the game file"),
     ],
 )
