@@ -6,6 +6,7 @@ The networks are shared and keep nothing from one turn to the next.
 
 from __future__ import annotations
 
+import errno
 import re
 import secrets
 import threading
@@ -14,12 +15,14 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from flows.game_folder import GameError, GameFolder, GameSettings
-from flows.terminal import is_text
+from flows.play import SHARES
+from flows.terminal import is_text, say
 from models.turns import TurnMaker
 
 Status = Literal["waiting", "drawing", "done", "refused", "failed", "cancelled"]
@@ -29,7 +32,7 @@ GAME_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 MOST_WAITING = 50
 REMEMBERED = 200
 """How many drawings are remembered after their end, for pages that ask late."""
-PARTS = {"game model": 0.1, "denoising": 0.8, "frames": 0.1}
+PARTS = {part: share for part, (_, share) in SHARES.items()}
 """The parts of a turn in order, with the share of its time that each may take while none was measured."""
 MOST_REASON = 300
 """Characters of a failure's reason that the player is shown; the terminal has all of it."""
@@ -39,6 +42,10 @@ SURE_SHARE = 0.15
 
 class BusyError(Exception):
     """The game has a drawing under way, or too many players wait."""
+
+
+class UnplayableError(Exception):
+    """The game cannot go on as asked; the message is for the player."""
 
 
 class _StoppedError(Exception):
@@ -151,7 +158,8 @@ class Games:
 
         Raises:
             KeyError: there is no such game.
-            GameError: there is no such turn, or the game was played with another engine.
+            GameError: the game's folder is damaged.
+            UnplayableError: there is no such turn, or the game was played with another engine.
             ValueError: the instruction is empty, too long, or no text.
             BusyError: this game has a drawing under way, or the queue is full.
         """
@@ -166,8 +174,8 @@ class Games:
                 raise BusyError("A turn of this game is being drawn already: wait for it, or cancel it.")
             if len(waiting) >= MOST_WAITING:
                 raise BusyError(f"{len(waiting)} turns wait to be drawn: try again in a while.")
-            self._remember(drawing)
             drawing.work = self._worker.submit(self._draw, drawing)
+            self._remember(drawing)
         drawing.work.add_done_callback(lambda work: _settle(drawing, work))
         return drawing
 
@@ -195,10 +203,10 @@ class Games:
         self._worker.shutdown(wait=True, cancel_futures=True)
 
     def _check_game(self, folder: GameFolder, after: str | None) -> None:
-        if after is not None:
-            folder.turn(after)
+        if after is not None and all(turn.id != after for turn in folder.turns):
+            raise UnplayableError("This game has no such turn to go on from.")
         if folder.settings != self.settings.model_copy(update={"seed": folder.settings.seed}):
-            raise GameError(
+            raise UnplayableError(
                 "This game was played with another checkpoint or other settings, so it cannot go on here: start a new "
                 "one, or start the server as it was."
             )
@@ -237,6 +245,29 @@ def _settle(drawing: Drawing, work: Future[None]) -> None:
         drawing.message = str(error)
         drawing.status = "refused"
     else:
-        traceback.print_exception(error)
-        drawing.message = f"The shot could not be drawn: {str(error)[:MOST_REASON] or type(error).__name__}"
+        drawing.message = reason(error)
         drawing.status = "failed"
+        report("".join(traceback.format_exception(error)))
+
+
+def reason(error: BaseException) -> str:
+    """Why a request has failed, in a sentence for the player: what belongs to the server's disk stays there."""
+    if is_disk_full(error):
+        return "The disk of the game's server is full: make room there, then play the turn again."
+    if isinstance(error, OSError):
+        return "The game's server could not read or write the game's files; its terminal says why."
+    if isinstance(error, GameError):
+        return "The files of this game are damaged, or in use by another program; the server's terminal says more."
+    return f"The shot could not be drawn: {str(error)[:MOST_REASON] or type(error).__name__}"
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether nothing more can be written, on the disk or within the quota."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def report(text: str) -> None:
+    """Tell whoever runs the server; their terminal may be gone."""
+    with suppress(OSError):
+        for line in text.splitlines():
+            say(line)

@@ -63,8 +63,10 @@ def refusal(method: str, headers: Headers) -> tuple[int, str] | None:
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
     if origin not in (None, f"http://{host}") or site not in ("same-origin", "none"):
         return 403, "Another page may not play here."
+    if "transfer-encoding" in headers:
+        return 411, "The request must tell its length."
     length = headers.get("content-length", "0")
-    if "transfer-encoding" in headers or not length.isdecimal() or int(length) > MOST_BODY_BYTES:
+    if not length.isdecimal() or int(length) > MOST_BODY_BYTES:
         return 413, "The request is too large."
     return None
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
+from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,16 +31,18 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException as RoutingError
 
 from flows.game_folder import GameError, GameFolder, GameSettings, TurnRecord
-from flows.play_games import BusyError, Drawing, Games, Status
+from flows.play_games import BusyError, Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
 from flows.play_guard import Guard
 from flows.terminal import say
 from models.checkpoint import Checkpoint
-from models.engine import Engine
+from models.engine import GUIDANCE, STEPS, Engine
 from models.tokens import instruction_ids
 from models.turns import Values
 from pipeline.clip_files import read_clip
+from pipeline.records import RecordError
 from pipeline.store import replacing
 
 HOST = "127.0.0.1"
@@ -49,6 +52,7 @@ MEDIA_TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
+NOT_ROUTED = {404: "There is no such page.", 405: "That cannot be done here."}
 FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
 """Of what belongs to a turn: turns never change."""
 LOOK_SECONDS = 0.1
@@ -100,30 +104,54 @@ def make_app(games: Games, characters: Iterable[str]) -> FastAPI:
 def _add_errors(app: FastAPI) -> None:
     """Every refusal reaches the page as a sentence."""
 
-    def reply(status: int, message: str) -> JSONResponse:
-        return JSONResponse({"message": message}, status)
+    def reply(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+        return JSONResponse({"message": message}, status, headers)
 
-    app.add_exception_handler(HTTPException, lambda _, error: reply(error.status_code, error.detail))
-    app.add_exception_handler(BusyError, lambda _, error: reply(409, str(error)))
-    app.add_exception_handler(GameError, lambda _, error: reply(409, str(error)))
+    def refuse(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RoutingError)
+        unsaid = error.detail == HTTPStatus(error.status_code).phrase
+        message = NOT_ROUTED.get(error.status_code, error.detail) if unsaid else error.detail
+        return reply(error.status_code, message, error.headers)
+
+    def fail(_: Request, error: Exception) -> JSONResponse:
+        report(f"{type(error).__name__}: {error}")
+        return reply(507 if is_disk_full(error) else 500 if isinstance(error, OSError) else 409, reason(error))
+
+    app.add_exception_handler(RoutingError, refuse)
+    for told in (BusyError, UnplayableError):
+        app.add_exception_handler(told, lambda _, error: reply(409, str(error)))
+    for failure in (GameError, RecordError, OSError):
+        app.add_exception_handler(failure, fail)
     app.add_exception_handler(
-        RequestValidationError, lambda _, error: reply(422, "; ".join(fault["msg"] for fault in error.errors()))
+        RequestValidationError,
+        lambda _, error: reply(422, "; ".join(_fault(fault) for fault in error.errors())),
     )
 
 
+def _fault(fault: dict[str, Any]) -> str:
+    """What is wrong with a request, and with which field of it: the name may be any text of the sender's."""
+    name = ".".join(map(str, fault["loc"])).encode(errors="replace").decode()
+    return f"{name}: {fault['msg']}"
+
+
 def _add_page(app: FastAPI, info: dict[str, Any]) -> None:
-    page = {file.name: file.read_bytes() for file in (files("flows") / "play_page").iterdir()}
+    folder = files("flows") / "play_page"
+    page = {file.name: file.read_bytes() for file in folder.iterdir() if _ending(file.name) in MEDIA_TYPES}
 
     @app.get("/api/info")
     def read_info() -> dict[str, Any]:
         return info
 
-    @app.get("/")
-    @app.get("/{name}")
+    @app.api_route("/", methods=["GET", "HEAD"])
+    @app.api_route("/{name}", methods=["GET", "HEAD"])
     def read_page(name: str = "index.html") -> Response:
         if name not in page:
             raise HTTPException(404, "There is no such page.")
-        return Response(page[name], media_type=MEDIA_TYPES[name.rpartition(".")[2]])
+        return Response(page[name], media_type=MEDIA_TYPES[_ending(name)])
+
+
+def _ending(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _folder(game_id: str, request: Request) -> GameFolder:
@@ -203,7 +231,7 @@ def _step(games: Games, drawing: Drawing) -> Step:
 def _add_media(app: FastAPI) -> None:
     @app.get("/api/games/{game_id}/turns/{turn_id}.mp4")
     def read_shot(folder: Folder, turn: Turn) -> FileResponse:
-        return FileResponse(folder.clip_path(turn.id), media_type="video/mp4", headers=FOREVER)
+        return FileResponse(_shot(folder, turn.id), media_type="video/mp4", headers=FOREVER)
 
     @app.get("/api/games/{game_id}/turns/{turn_id}.jpg")
     def read_poster(folder: Folder, turn: Turn) -> FileResponse:
@@ -215,12 +243,19 @@ def _add_media(app: FastAPI) -> None:
         return FileResponse(folder.film(turn.id), media_type="video/mp4", filename=name, headers=FOREVER)
 
 
+def _shot(folder: GameFolder, turn_id: str) -> Path:
+    path = folder.clip_path(turn_id)
+    if not path.is_file():
+        raise HTTPException(404, "The shot of this turn is gone from the server.")
+    return path
+
+
 def _poster(folder: GameFolder, turn_id: str) -> Path:
     """The first frame of a shot as a picture, made when it is first asked for."""
     path = folder.path / f"{turn_id}.jpg"
     if not path.exists():
         with replacing(path) as temporary:
-            cv2.imwrite(str(temporary), read_clip(folder.clip_path(turn_id))[0])
+            cv2.imwrite(str(temporary), read_clip(_shot(folder, turn_id))[0])
     return path
 
 
@@ -229,8 +264,8 @@ def serve(
     out: Path,
     port: int = 8731,
     *,
-    steps: int = 50,
-    guidance: float = 6.0,
+    steps: int = STEPS,
+    guidance: float = GUIDANCE,
     device: str | None = None,
     offload: bool = False,
     compile: bool = False,

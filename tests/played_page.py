@@ -1,15 +1,22 @@
-"""The game page served on loopback from this process, with an engine that paints gradients and can be held."""
+"""The game page served on loopback from this process, with an engine that paints gradients and can be held.
+
+`Player` plays it over HTTP, `opened` shows it in a browser.
+"""
 
 from __future__ import annotations
 
 import colorsys
 import hashlib
+import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import httpx
 import numpy as np
 import torch
 
@@ -19,7 +26,11 @@ from flows.play_server import PageServer, listening
 from models.tokens import PastTurn, State
 from models.turns import GameState, Progress, Turn, unwatched
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
 STEPS = 10
+SIZES = {"phone": (390, 844), "desk": (1280, 800)}
 CAST = ("Qiqi", "Ponyo", "Sosuke", "Kiki & Jiji")
 
 
@@ -78,9 +89,9 @@ def painted(text: str, level: int, size: tuple[int, int]) -> np.ndarray:
     )
     rows, columns = np.mgrid[0 : 1 : height * 1j, 0 : width / height : width * 1j]
     frames = []
-    for time in np.linspace(0, 1, 17):
+    for moment in np.linspace(0, 1, 17):
         picture = top + (bottom - top) * rows[..., None]
-        disc = np.hypot(rows - 0.45, columns - 0.3 - 0.18 * level * time) < 0.14
+        disc = np.hypot(rows - 0.45, columns - 0.3 - 0.18 * level * moment) < 0.14
         picture[disc] = (1.0, 0.93, 0.75)
         frames.append((255 * picture).astype(np.uint8))
     return np.stack(frames)
@@ -124,3 +135,80 @@ def served(
             server.should_exit = True
             thread.join(10)
             assert not thread.is_alive(), "the server did not stop"
+
+
+class Player:
+    """One player's side of the API."""
+
+    def __init__(self, page: Served) -> None:
+        self.http = httpx.Client(base_url=page.address, timeout=10, verify=False)
+        self.game = self.http.post("/api/games", json={}).json()["id"]
+
+    def ask(self, instruction: str, after: str | None = None) -> httpx.Response:
+        return self.http.post(f"/api/games/{self.game}/turns", json={"after": after, "instruction": instruction})
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The progress of the drawing, until its end."""
+        with self.http.stream("GET", f"/api/games/{self.game}/drawing") as reply:
+            assert reply.headers["content-type"].startswith("text/event-stream")
+            return [json.loads(line[5:]) for line in reply.iter_lines() if line.startswith("data:")]
+
+    def play(self, instruction: str, after: str | None = None) -> str:
+        assert self.ask(instruction, after).status_code == 202
+        step = self.steps()[-1]
+        assert step["status"] == "done", step
+        return str(step["turn"])
+
+    def read(self) -> dict[str, Any]:
+        return dict(self.http.get(f"/api/games/{self.game}").json())
+
+    def wait_for(self, status: str) -> dict[str, Any]:
+        deadline = time.monotonic() + 10
+        while (drawing := self.read()["drawing"] or {"status": "ended"})["status"] != status:
+            assert time.monotonic() < deadline, drawing
+            time.sleep(0.01)
+        return dict(drawing)
+
+
+@contextmanager
+def opened(
+    browser: Browser,
+    game: Served,
+    size: tuple[int, int] = SIZES["desk"],
+    place: str = "/",
+    motion: str = "no-preference",
+) -> Iterator[Page]:
+    """The page in a fresh browser; afterwards: no fault was logged, and only our server was asked for anything."""
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, reduced_motion=motion)  # type: ignore[arg-type]
+    context.set_default_timeout(10_000)
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("dialog", lambda dialog: faults.append(dialog.message))
+    page.on("request", lambda request: None if request.url.startswith(game.address) else faults.append(request.url))
+    page.goto(game.address + place)
+    yield page
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
+    context.close()
+    assert [fault for fault in faults if "status of 4" not in fault] == []  # a refusal is told in words on the page
+
+
+CONTRASTS = """() => {
+  const part = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const light = (rgb) => 0.2126 * part(rgb[0]) + 0.7152 * part(rgb[1]) + 0.0722 * part(rgb[2]);
+  const numbers = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const rgb = numbers(getComputedStyle(e).backgroundColor);
+      if (rgb.length === 3 || rgb[3] === 1) return rgb;
+    }
+  };
+  return [...document.querySelectorAll('body *')]
+    .filter((e) => e.checkVisibility() && !e.closest('.hidden, :disabled'))
+    .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
+    .map((e) => {
+      const [one, other] = [light(numbers(getComputedStyle(e).color)), light(ground(e))];
+      return [e.textContent.slice(0, 30), (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)];
+    });
+}"""

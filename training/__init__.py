@@ -1,1 +1,1 @@
-"""Training and evaluation on the shards (not built yet: see the README's status table)."""
+"""Training on the shards: so far how they are read, ordered and encoded (see the README's status table)."""

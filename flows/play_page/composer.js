@@ -5,7 +5,7 @@ import { compose, parse } from "./words.js";
 const at = (id) => document.getElementById(id);
 
 export class Composer {
-  #sent = "";
+  #asking = null; // the player's request, until it is answered
   #waiting = false;
 
   constructor(play, cancel) {
@@ -54,15 +54,15 @@ export class Composer {
     at("ask").textContent = first ? "Who begins, and how?" : "What happens next?";
   }
 
-  /** Shows that a turn is being drawn, or no longer; returns the instruction that was sent. */
+  /** Shows that a turn is being drawn, or no longer. */
   wait(waiting) {
+    this.#asking = null;
     if (waiting !== this.#waiting) {
       const focused = document.activeElement === at(waiting ? "play" : "cancel");
       this.#waiting = at("play").disabled = waiting;
       at("play").textContent = waiting ? "Drawing" : "Play";
       if (focused) at(waiting ? "cancel" : "play").focus();
     }
-    return this.#sent;
   }
 
   /** Makes room for the next instruction, unless the player has begun to write it. Who and where stay. */
@@ -72,14 +72,17 @@ export class Composer {
     this.#preview();
   }
 
-  complain(text) {
+  /** Says what is wrong; `atField`: with what the player wrote. */
+  complain(text, atField = false) {
     at("complaint").textContent = text.charAt(0).toUpperCase() + text.slice(1);
     at("complaint").hidden = !text;
     for (const field of [at("free-text"), at("motion-text")]) {
-      field.toggleAttribute("aria-invalid", Boolean(text));
-      if (text) field.setAttribute("aria-describedby", "complaint");
-      else field.removeAttribute("aria-describedby");
+      field.removeAttribute("aria-invalid");
+      field.removeAttribute("aria-describedby");
     }
+    if (!text || !atField) return;
+    this.#field.setAttribute("aria-invalid", "true");
+    this.#field.setAttribute("aria-describedby", "complaint");
   }
 
   hint(text) {
@@ -87,19 +90,25 @@ export class Composer {
   }
 
   focus() {
-    at(this.mode === "free" ? "free-text" : "motion-text").focus();
+    this.#field.focus();
+  }
+
+  get #field() {
+    return at(this.mode === "free" ? "free-text" : "motion-text");
   }
 
   #submit(play) {
-    if (this.#waiting) return;
+    if (this.#waiting || this.#asking) return; // a double click plays once
     this.#takeName();
     if (this.mode === "fields" && !at("motion-text").value.trim()) {
-      this.complain("Say under Motion what happens.");
+      this.complain("Say under Motion what happens.", true);
       this.focus();
       return;
     }
-    this.#sent = this.instruction;
-    play(this.#sent);
+    const asking = play(this.instruction).finally(() => {
+      if (this.#asking === asking) this.#asking = null;
+    });
+    this.#asking = asking;
   }
 
   #characters() {

@@ -18,7 +18,10 @@ let game = null; // id, or null before the first turn
 let tree = null;
 let head = null; // the turn that the next instruction goes on from
 let viewed = null; // the turn on the screen
-let stopFollowing = () => {};
+let stopFollowing = null; // while a drawing is followed
+let opened = 0; // how often a game was opened: what was asked for before the last time is no longer of interest
+let opening = false;
+let arrived = null; // the promise that what the address names is open
 
 /** Shows everything as it is now. */
 function show() {
@@ -73,33 +76,51 @@ function look(turn) {
   at("stage").scrollIntoView({ block: "nearest" });
 }
 
+/** Whether the player is still where something was asked for. */
+function here() {
+  const [id, when] = [game, opened];
+  return () => id === game && when === opened;
+}
+
 async function play(instruction) {
   composer.complain("");
   composer.hint("");
+  await arrived; // a quick player asks before the page has read the game
+  let stays = here();
   try {
     if (game === null) {
-      game = (await api.makeGame()).id;
-      history.pushState(null, "", `#${game}`);
+      const { id } = await api.makeGame();
+      if (!stays()) return;
+      game = id;
+      history.pushState(null, "", `#${id}`);
+      stays = here();
     }
-    followDrawing(await api.play(game, head, instruction));
+    const drawing = await api.play(game, head, instruction);
+    if (stays()) followDrawing(drawing, instruction);
   } catch (error) {
-    composer.complain(said(error));
+    const message = said(error);
+    if (!stays()) return;
+    composer.complain(message, error.status === 422);
+    if (error.status === 409) await refresh();
   }
 }
 
 async function cancel() {
+  const stays = here();
   try {
     await api.cancel(game);
   } catch (error) {
-    composer.complain(said(error));
+    const message = said(error);
+    if (stays()) composer.complain(message);
   }
 }
 
-function followDrawing(drawing) {
-  stopFollowing();
+/** Follows a drawing to its end; `sent` is the instruction if this page has asked for it. */
+function followDrawing(drawing, sent = null) {
+  stopFollowing?.();
   showDrawing(drawing);
   at("stage").scrollIntoView({ block: "nearest" });
-  stopFollowing = api.follow(game, (step) => (isUnderWay(step) ? showDrawing(step) : finish(step)));
+  stopFollowing = api.follow(game, (step) => (isUnderWay(step) ? showDrawing(step) : finish(step, sent)));
 }
 
 const isUnderWay = ({ status }) => status === "waiting" || status === "drawing" || status === "silent";
@@ -109,17 +130,41 @@ function showDrawing(drawing) {
   composer.wait(true);
 }
 
-async function finish(drawing) {
-  const sent = composer.wait(false);
+function stopWaiting() {
+  stopFollowing?.();
+  stopFollowing = null;
+  composer.wait(false);
   screen.draw(null);
-  if (drawing.status === "done") await showNew(drawing.turn, sent);
-  else if (drawing.status === "cancelled") composer.hint("Cancelled. Nothing has changed.");
-  else if (drawing.status === "refused" || drawing.status === "failed") composer.complain(drawing.message);
-  else await recover();
 }
 
-async function showNew(turn, sent) {
-  await read(game);
+async function finish(drawing, sent) {
+  stopWaiting();
+  if (drawing.status === "cancelled") composer.hint("Cancelled. Nothing has changed.");
+  else if (drawing.status === "refused" || drawing.status === "failed")
+    composer.complain(drawing.message, drawing.status === "refused");
+  else await showWhatCame(drawing, sent);
+}
+
+/** Reads the game after a drawing was done, or the connection or the server was lost: what is on disk counts. */
+async function showWhatCame(drawing, sent) {
+  const [stays, before] = [here(), tree];
+  try {
+    const reply = await api.readGame(game);
+    if (!stays()) return;
+    take(game, reply);
+  } catch (error) {
+    const message = said(error);
+    if (stays()) composer.complain(message);
+    return;
+  }
+  const turn = drawing.turn ?? tree.newest;
+  if (drawing.turn || (turn !== null && !before.get(turn))) return showNew(turn, sent);
+  show();
+  composer.complain("The drawing was interrupted. Your game is whole: play the turn again.");
+}
+
+function showNew(turn, sent) {
+  composer.complain("");
   composer.clear(sent);
   goTo(turn);
   keep(game, tree.path(turn)[0].instruction, tree.path(turn).length, turn);
@@ -129,15 +174,23 @@ async function showNew(turn, sent) {
   at("news").textContent = [`Turn ${tree.path(turn).length} is on the screen`, ...said].join("; ");
 }
 
-/** After the connection or the server was lost: what is on disk counts. */
-async function recover() {
+/** Catches up with what another page of this game has done. */
+async function refresh() {
+  if (game === null || opening || stopFollowing) return;
+  const stays = here();
+  let reply;
   try {
-    await read(game);
-    show();
-    composer.complain("The drawing was interrupted. Your game is whole: play the turn again.");
+    reply = await api.readGame(game);
   } catch (error) {
-    composer.complain(said(error));
+    said(error); // the player has asked for nothing; the next request tells
+    return;
   }
+  if (!stays() || stopFollowing) return;
+  const [known, wasLast] = [tree.turns.size, tree.ways(head) === 0 && viewed === head];
+  take(game, reply);
+  if (wasLast && tree.ways(head) > 0) goTo(tree.tip(head));
+  else if (tree.turns.size !== known) show();
+  if (reply.drawing) followDrawing(reply.drawing);
 }
 
 const said = (error) => {
@@ -145,34 +198,47 @@ const said = (error) => {
   return error.message;
 };
 
-/** Reads the game anew; returns its drawing under way, if any. */
-async function read(id) {
-  const reply = id === null ? { turns: [], drawing: null } : await api.readGame(id);
+function take(id, { turns }) {
   game = id;
-  tree = new Tree(reply.turns, info.start);
-  return reply.drawing;
+  tree = new Tree(turns, info.start);
 }
+
+async function begin() {
+  try {
+    info = await api.readInfo();
+    composer.offer(info.characters);
+    await open();
+  } catch (error) {
+    composer.complain(said(error));
+  }
+}
+
+const NOTHING = { turns: [], drawing: null };
 
 /** Opens what the address names: `#`, `#GAME` or `#GAME/TURN`. */
 async function open() {
   const [id, turn] = location.hash.slice(1).split("/");
-  if (tree && (id || null) === game && tree.get(turn)) return goTo(turn);
-  stopFollowing();
-  composer.wait(false);
+  if (tree && !opening && (id || null) === game && tree.get(turn)) return goTo(turn);
+  const mine = ++opened;
+  opening = true;
+  stopWaiting();
   composer.complain("");
-  screen.draw(null);
-  let drawing = null;
+  let reply = NOTHING;
+  let complaint = "";
   try {
-    drawing = await read(id || null);
+    if (id) reply = await api.readGame(id);
   } catch (error) {
-    await read(null);
+    complaint = said(error);
     if (error.status === 404) forget(id);
-    composer.complain(said(error));
   }
+  if (mine !== opened) return;
+  opening = false;
+  take(reply === NOTHING ? null : id, reply);
   head = viewed = tree.get(turn)?.id ?? tree.newest;
+  composer.complain(complaint);
   show();
   screen.play();
-  if (drawing) followDrawing(drawing);
+  if (reply.drawing) followDrawing(reply.drawing);
 }
 
 at("continue").onclick = () => {
@@ -181,12 +247,7 @@ at("continue").onclick = () => {
 };
 at("newest").onclick = () => goTo(head);
 at("new").onclick = () => (location.hash = "");
-addEventListener("hashchange", open);
+addEventListener("hashchange", () => (arrived = open()));
+document.addEventListener("visibilitychange", () => document.hidden || refresh());
 
-try {
-  info = await api.readInfo();
-  composer.offer(info.characters);
-  await open();
-} catch (error) {
-  composer.complain(said(error));
-}
+arrived = begin();

@@ -1,7 +1,7 @@
 // The shot on the screen, and over it the leader that counts while the next one is drawn.
 
 import { posterOf, videoOf } from "./api.js";
-import { counted, duration, told } from "./words.js";
+import { about, counted, told } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -78,5 +78,5 @@ const PARTS = {
 function left(drawing) {
   if (drawing.status === "waiting")
     return drawing.before ? `${counted(drawing.before, "other turn")} before yours` : "yours is next";
-  return drawing.left_seconds === null ? "" : `about ${duration(drawing.left_seconds)} left`;
+  return drawing.left_seconds === null ? "" : `${about(drawing.left_seconds)} left`;
 }

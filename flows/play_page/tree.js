@@ -26,9 +26,14 @@ export class Tree {
     return path;
   }
 
-  /** The last turns of all branches, oldest branch first. */
+  /** The last turns of all branches, in the order in which the branches began: a branch keeps its place for ever. */
   leaves() {
-    return [...this.turns.keys()].filter((id) => !this.children.has(id));
+    const first = (parent) => this.children.get(parent)?.[0];
+    const begins = ({ id, parent }) => parent === null || first(parent) !== id; // a first child goes on with its parent's
+    return [...this.turns.values()].filter(begins).map(({ id }) => {
+      while (this.children.has(id)) id = first(id);
+      return id;
+    });
   }
 
   /** The end of the newest branch that passes through `id`. */

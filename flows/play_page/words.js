@@ -27,7 +27,8 @@ export const signed = (number) => (number > 0 ? `+${number}` : `\u2212${-number}
 
 export const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 
-export function duration(seconds) {
+/** How long it still takes, roughly. */
+export function about(seconds) {
   if (seconds < 1) return "a moment";
-  return seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
+  return seconds < 90 ? `about ${Math.round(seconds)} s` : `about ${Math.round(seconds / 60)} min`;
 }

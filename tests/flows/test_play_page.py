@@ -6,14 +6,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import av
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
-from tests.played_page import CAST, Served, served
+from tests.played_page import CAST, CONTRASTS, SIZES, Served, opened, served
 
 pytestmark = pytest.mark.browser
 
@@ -21,7 +20,6 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-SIZES = {"phone": (390, 844), "desk": (1280, 800)}
 HOSTILE = (
     "<img src=x onerror=alert(1)></span><script>document.title='owned'</script>\u0007\u202e 🏃‍♀️ &amp; " + "M" * 300
 )
@@ -50,30 +48,6 @@ def game(tmp_path: Path) -> Iterator[Served]:
     with served(tmp_path) as game:
         yield game
         game.engine.go.set()
-
-
-@contextmanager
-def opened(
-    browser: Browser,
-    game: Served,
-    size: tuple[int, int] = SIZES["desk"],
-    place: str = "/",
-    motion: str = "no-preference",
-) -> Iterator[Page]:
-    """The page in a fresh browser; afterwards: no fault was logged, and only our server was asked for anything."""
-    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, reduced_motion=motion)  # type: ignore[arg-type]
-    context.set_default_timeout(10_000)
-    page = context.new_page()
-    faults: list[str] = []
-    page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("dialog", lambda dialog: faults.append(dialog.message))
-    page.on("request", lambda request: None if request.url.startswith(game.address) else faults.append(request.url))
-    page.goto(game.address + place)
-    yield page
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
-    context.close()
-    assert [fault for fault in faults if "status of 4" not in fault] == []  # a refusal is told in words on the page
 
 
 def play(page: Page, motion: str) -> None:
@@ -160,7 +134,7 @@ def test_progress_and_cancel(chromium: Browser, game: Served) -> None:
         dial = page.get_by_role("progressbar", name="Drawing the shot")
         expect(dial).to_have_attribute("aria-valuenow", re.compile("^(49|50|51)$"))
         expect(dial).to_be_in_viewport()
-        expect(page.locator("#left")).to_have_text("about a moment left")
+        expect(page.locator("#left")).to_have_text("a moment left")
         assert page.locator("#percent").evaluate("e => getComputedStyle(e, '::after').content") == '"%"'
         expect(page.get_by_role("button", name="Cancel")).to_be_focused()
         page.reload()
@@ -172,6 +146,77 @@ def test_progress_and_cancel(chromium: Browser, game: Served) -> None:
         game.engine.go.set()
         play(page, "run")
         assert meter(page, "Stamina") == "40"
+
+
+def test_a_double_click_plays_once(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        made: list[str] = []
+        page.on("request", lambda request: made.append(request.url) if request.method == "POST" else None)
+        page.locator("#motion-text").fill("walk")
+        page.get_by_role("button", name="Play", exact=True).dblclick()
+        expect(page.locator("#strip li")).to_have_count(1)
+        expect(page.locator("#complaint")).to_be_hidden()
+        assert [url.rpartition("/")[2] for url in made] == ["games", "turns"]
+
+
+def test_a_quick_player_may_ask_before_the_page_is_ready(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        wait = {"GET": 400, "POST": 900}
+        page.route("**/api/*", lambda route: (page.wait_for_timeout(wait[route.request.method]), route.continue_()))
+        page.reload()
+        play(page, "walk")
+
+
+def test_a_late_reply_does_not_follow_the_player_elsewhere(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        play(page, "walk")
+        held: list[Route] = []
+        page.route("**/turns", lambda route: held.append(route))
+        page.locator("#motion-text").fill("run")
+        with page.expect_request("**/turns"):
+            page.locator("#motion-text").press("Enter")
+        page.get_by_role("button", name="New game").click()
+        expect(page.get_by_role("heading", name="Say what happens")).to_be_visible()
+        with page.expect_response("**/turns"):
+            held[0].continue_()
+        page.wait_for_timeout(200)
+        expect(page.locator("#leader, #complaint").filter(visible=True)).to_have_count(0)
+        expect(page.get_by_role("button", name="Play", exact=True)).to_be_enabled()
+        page.get_by_role("link", name="1 turn").click()
+        expect(page.locator("#strip li")).to_have_count(2)
+
+
+def test_two_pages_of_one_game(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as one:
+        play(one, "walk")
+        with opened(chromium, game, place=one.url.removeprefix(game.address)) as two:
+            expect(two.locator("#strip li")).to_have_count(1)
+            game.engine.go.clear()
+            one.locator("#motion-text").fill("run")
+            one.locator("#motion-text").press("Enter")
+            expect(one.locator("#leader")).to_be_visible()
+            two.locator("#motion-text").fill("swim")
+            two.locator("#motion-text").press("Enter")
+            expect(two.get_by_role("alert")).to_contain_text("being drawn already")
+            game.engine.go.set()
+            for page in (one, two):
+                expect(page.locator("#strip li")).to_have_count(2)
+                expect(page.locator("#complaint")).to_be_hidden()
+            expect(two.locator("#motion-text")).to_have_value("swim")
+            play(one, "sleep")
+            two.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+            expect(two.locator("#strip li")).to_have_count(3)
+
+
+def test_a_lost_end_of_a_drawing_is_made_up_for(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        none = {"content_type": "text/event-stream", "body": 'data: {"status": "none"}\n\n'}
+        page.route("**/drawing", lambda route: route.fulfill(**none))
+        page.route("**/api/games/*", lambda route: (page.wait_for_timeout(500), route.continue_()))
+        page.locator("#motion-text").fill("walk")
+        page.locator("#motion-text").press("Enter")
+        expect(page.locator("#strip li")).to_have_count(1)
+        expect(page.locator("#complaint")).to_be_hidden()
 
 
 def test_players_wait_in_line_and_see_only_their_own(chromium: Browser, game: Served) -> None:
@@ -222,6 +267,9 @@ def test_looking_back_and_branching(chromium: Browser, game: Served, size: tuple
         branches.nth(0).click()
         expect(page.locator("#strip li")).to_have_count(3)
         assert (meter(page, "Entertainment"), meter(page, "Social")) == ("50", "55")
+        play(page, "sing")
+        assert ["hug" in text for text in branches.all_inner_texts()] == [True, False], "a branch keeps its letter"
+        expect(branches.nth(0)).to_have_attribute("aria-current", "true")
         page.goto(here)
         page.reload()
         expect(page.locator("#strip li")).to_have_count(2)
@@ -268,14 +316,13 @@ def test_faults_are_told_at_the_field(chromium: Browser, game: Served) -> None:
         expect(page.get_by_role("alert")).to_have_text("Say under Motion what happens.")
         expect(page.locator("#motion-text")).to_be_focused()
         expect(page.locator("#motion-text")).to_have_attribute("aria-describedby", "complaint")
+        expect(page.locator("#motion-text")).to_have_attribute("aria-invalid", "true")
+        expect(page.locator("#free-text")).not_to_have_attribute("aria-invalid", re.compile(""))
         play(page, "walk")
         expect(page.locator("#complaint")).to_be_hidden()
         page.get_by_text("Free text").click()
-        for text, words in (
-            ("", "The instruction is empty"),
-            ("word " * 300, "at most 200 fit"),
-            ("explode", "memory <b>now</b>"),
-        ):
+        faults = {"": "The instruction is empty", "word " * 300: "at most 200 fit", "explode": "memory <b>now</b>"}
+        for text, words in faults.items():
             page.locator("#free-text").fill(text)
             page.get_by_role("button", name="Play", exact=True).click()
             expect(page.get_by_role("alert")).to_contain_text(words)
@@ -351,23 +398,3 @@ def test_words_stand_out_in_light_and_dark(chromium: Browser, game: Served, sche
     assert len(contrasts) > 15
     assert {words: contrast for words, contrast in contrasts if contrast < 4.5} == {}
     context.close()
-
-
-CONTRASTS = """() => {
-  const part = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-  const light = (rgb) => 0.2126 * part(rgb[0]) + 0.7152 * part(rgb[1]) + 0.0722 * part(rgb[2]);
-  const numbers = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
-  const ground = (e) => {
-    for (; e; e = e.parentElement) {
-      const rgb = numbers(getComputedStyle(e).backgroundColor);
-      if (rgb.length === 3 || rgb[3] === 1) return rgb;
-    }
-  };
-  return [...document.querySelectorAll('body *')]
-    .filter((e) => e.checkVisibility() && !e.closest('.hidden, :disabled'))
-    .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
-    .map((e) => {
-      const [one, other] = [light(numbers(getComputedStyle(e).color)), light(ground(e))];
-      return [e.textContent.slice(0, 30), (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)];
-    });
-}"""

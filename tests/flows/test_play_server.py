@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import signal
@@ -10,52 +11,19 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import av
 import httpx
 import pytest
 
-from flows.play_games import GAME_ID, MOST_WAITING, REMEMBERED
+from flows.game_folder import GameError
+from flows.play_games import GAME_ID, MOST_WAITING, REMEMBERED, is_disk_full, reason
 from flows.play_server import listening
-from tests.played_page import GradientEngine, Served, served
+from tests.played_page import GradientEngine, Player, Served, served
 
 INSTRUCTION = "Character: Qiqi; Motion: hug Ponyo; Background: beach."
 PORT = re.compile(r"http://127\.0\.0\.1:(\d+)/")
 HTTP = httpx.Client(verify=False)  # no certificates to load: all is plain HTTP on loopback
-
-
-class Player:
-    """One player's side of the API."""
-
-    def __init__(self, page: Served) -> None:
-        self.http = httpx.Client(base_url=page.address, timeout=10, verify=False)
-        self.game = self.http.post("/api/games", json={}).json()["id"]
-
-    def ask(self, instruction: str, after: str | None = None) -> httpx.Response:
-        return self.http.post(f"/api/games/{self.game}/turns", json={"after": after, "instruction": instruction})
-
-    def steps(self) -> list[dict[str, Any]]:
-        """The progress of the drawing, until its end."""
-        with self.http.stream("GET", f"/api/games/{self.game}/drawing") as reply:
-            assert reply.headers["content-type"].startswith("text/event-stream")
-            return [json.loads(line[5:]) for line in reply.iter_lines() if line.startswith("data:")]
-
-    def play(self, instruction: str, after: str | None = None) -> str:
-        assert self.ask(instruction, after).status_code == 202
-        step = self.steps()[-1]
-        assert step["status"] == "done", step
-        return str(step["turn"])
-
-    def read(self) -> dict[str, Any]:
-        return dict(self.http.get(f"/api/games/{self.game}").json())
-
-    def wait_for(self, status: str) -> dict[str, Any]:
-        deadline = time.monotonic() + 10
-        while (drawing := self.read()["drawing"] or {"status": "ended"})["status"] != status:
-            assert time.monotonic() < deadline, drawing
-            time.sleep(0.01)
-        return dict(drawing)
 
 
 @pytest.fixture
@@ -169,9 +137,9 @@ def test_cancel_leaves_the_game_as_it_was(page: Served) -> None:
         ({"after": None, "instruction": " \n\t"}, 422, "the instruction is empty"),
         ({"after": None, "instruction": "word " * 201}, 422, "at most 200 fit: shorten it"),
         ({"after": None, "instruction": 7}, 422, "valid string"),
-        ({"instruction": "no after"}, 422, "required"),
-        ({"after": "0009", "instruction": "walk"}, 409, "no turn '0009'"),
-        ({"after": "../0001", "instruction": "walk"}, 409, "no turn"),
+        ({"instruction": "no after"}, 422, "after: Field required"),
+        ({"after": "0009", "instruction": "walk"}, 409, "no such turn"),
+        ({"after": "../0001", "instruction": "walk"}, 409, "no such turn"),
         ({"after": None, "instruction": "x" * 70_000}, 413, "too large"),
     ],
 )
@@ -181,6 +149,70 @@ def test_what_cannot_be_played_is_refused_in_words(page: Served, body: object, s
     assert reply.status_code == status
     assert words in reply.json()["message"]
     assert page.engine.seen == []
+
+
+def test_every_refusal_is_a_sentence(page: Served) -> None:
+    for method, path, status, words in (
+        ("GET", "/no/such/page", 404, "no such page"),
+        ("GET", "/__init__.py", 404, "no such page"),
+        ("PUT", "/api/games", 405, "cannot be done"),
+        ("DELETE", "/", 405, "cannot be done"),
+    ):
+        reply = HTTP.request(method, page.address + path)
+        assert (reply.status_code, words in reply.json()["message"]) == (status, True), path
+    endless = HTTP.post(page.address + "/api/games", content=iter([b"{}"]))
+    assert (endless.status_code, "length" in endless.json()["message"]) == (411, True)
+    assert HTTP.head(page.address + "/").status_code == 200
+    assert HTTP.head(page.address + "/main.js").content == b""
+
+
+def test_a_field_of_half_a_character_is_named(page: Served) -> None:
+    player = Player(page)
+    body = b'{"after": null, "instruction": "walk", "\\ud800": 1}'
+    headers = {"Content-Type": "application/json"}
+    reply = player.http.post(f"/api/games/{player.game}/turns", content=body, headers=headers)
+    assert reply.status_code == 422
+
+
+def test_a_damaged_game_is_told_without_the_servers_paths(page: Served, capfd: pytest.CaptureFixture[str]) -> None:
+    player = Player(page)
+    player.play("walk")
+    folder = page.games.folder / player.game
+    (folder / "0001.safetensors").write_bytes(b"damaged")
+    assert player.ask("run", "0001").status_code == 202
+    step = player.steps()[-1]
+    (folder / "0001.mp4").unlink()
+    gone = player.http.get(f"/api/games/{player.game}/turns/0001.mp4")
+    (folder / "turns.jsonl").write_text("{}\n")
+    reply = player.http.get(f"/api/games/{player.game}")
+    assert (step["status"], gone.status_code, reply.status_code) == ("failed", 404, 409)
+    for message in (step["message"], gone.json()["message"], reply.json()["message"]):
+        assert str(page.games.folder) not in message
+        assert "--" not in message
+    assert "damaged" in reply.json()["message"]
+    assert str(folder / "turns.jsonl") in capfd.readouterr().err, "the operator sees which file"
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "full"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/srv/games/x"), "disk of the game's server is full", True),
+        (PermissionError(errno.EACCES, "Permission denied", "/srv/games/x"), "could not read or write", False),
+        (GameError("/srv/games/x: open the game again"), "damaged", False),
+    ],
+)
+def test_a_failure_is_told_to_the_player_without_paths(error: Exception, words: str, full: bool) -> None:
+    assert words in reason(error)
+    assert "/srv" not in reason(error)
+    assert is_disk_full(error) is full
+
+
+def test_a_folder_that_cannot_be_written_is_told(page: Served) -> None:
+    page.games.folder.mkdir(exist_ok=True)
+    page.games.folder.rename(page.games.folder.with_name("moved"))
+    page.games.folder.write_text("a file is in the way")
+    reply = HTTP.post(page.address + "/api/games", json={})
+    assert (reply.status_code, "read or write" in reply.json()["message"]) == (500, True)
 
 
 def test_half_a_character_is_refused(page: Served) -> None:
