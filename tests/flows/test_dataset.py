@@ -55,6 +55,7 @@ def test_a_run_with_a_bad_film_ends_failed_and_publishes_the_good_one(tmp_path: 
     assert (tmp_path / "data" / "shards" / "index.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_film_that_fails_in_a_stage_fails_the_run_and_stops_no_other(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
 
@@ -182,6 +183,7 @@ def test_stopping_early_and_going_on(tmp_path: Path) -> None:
     assert folder.table_path("clips").stat().st_mtime_ns == made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end_seconds", [None, 5.0])
 def test_every_second_of_a_film_is_accounted_for(tmp_path: Path, end_seconds: float | None) -> None:
     from flows.dataset import build_dataset

@@ -47,6 +47,8 @@ from tests.published_weights import (
     write_release,
 )
 
+pytestmark = pytest.mark.slow  # whole checkpoints, written and read back
+
 State = dict[str, Tensor]
 
 
