@@ -150,6 +150,7 @@ def test_a_captioner_that_is_down_loses_nothing_and_the_old_one_still_works(tmp_
     assert verify(Dataset(tmp_path / "data")) == []
 
 
+@pytest.mark.slow
 def test_building_again_redoes_nothing_and_a_threshold_only_the_verdicts(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
 

@@ -83,6 +83,7 @@ def test_play_says_what_is_missing(tmp_path: Path, arguments: tuple[str, ...], t
     assert told in " ".join(said.split())
 
 
+@pytest.mark.slow
 def test_a_game_is_played_from_a_file(tmp_path: Path) -> None:
     game = tmp_path / "game.txt"
     game.write_text("# two turns\nCharacter: Ann; Motion: slowly run; Background: forest.\nshe sleeps\n")

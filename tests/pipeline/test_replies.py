@@ -146,6 +146,7 @@ RUN = """
 """
 
 
+@pytest.mark.slow
 def test_after_a_kill_only_what_was_in_flight_is_asked_again(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 8)
     process: subprocess.Popen[bytes]
@@ -177,6 +178,7 @@ def test_after_a_kill_only_what_was_in_flight_is_asked_again(tmp_path: Path, cas
     assert not after & kept
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_it_at_once(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 3)
