@@ -109,7 +109,7 @@ class FeatureCache:
         shard = self.catalog.by_id[clip_id].shard
         if (name, shard) not in self._open:
             if fault := self._fault(name, shard):
-                remedy = "run `animegamer train features`"
+                remedy = "fill the cache again"
                 raise FeatureError(f"{self._path(name, shard)} {fault}; {remedy}")
             self._open[name, shard] = safe_open(self._path(name, shard), "pt")
         tensor: Tensor = self._open[name, shard].get_tensor(clip_id)
