@@ -68,13 +68,14 @@ def new_checkpoint(
     _need_networks()
     from models.config import full_config, tiny_config
     from models.untrained import new_checkpoint as write
-    from models.weights import CheckpointError
 
     try:
         config = with_bases(full_config() if size is Size.full else tiny_config(), base or [])
         checkpoint = write(folder, config, seed, say)
-    except (CheckpointError, ValueError) as error:
+    except ValueError as error:
         raise _fail(str(error)) from error
+    except OSError as error:
+        raise _fail(f"{error.filename or folder}: {error.strerror or error}") from error
     typer.echo(checkpoint.folder)
 
 
