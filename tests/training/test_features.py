@@ -140,7 +140,7 @@ def test_stale_features_are_named_and_never_given(tmp_path: Path, catalog: Catal
     filled(tmp_path, catalog)
     cache = FeatureCache(tmp_path, catalog, [now])
     assert cache.faults("pixels") == {shard.name: f"is stale: {named} changed" for shard in catalog.shards}
-    with pytest.raises(FeatureError, match=rf"000000.safetensors is stale: {named} changed; run `animegamer train"):
+    with pytest.raises(FeatureError, match=rf"000000.safetensors is stale: {named} changed; fill the cache again"):
         cache.get("pixels", catalog.turns[0].clip_id)
 
 
