@@ -171,7 +171,7 @@ def test_missing_and_damaged_files_are_told_and_made_again(tmp_path: Path, catal
     assert faults[catalog.shards[1].name].startswith("is damaged (")
     assert len(faults) == 2
     cache = FeatureCache(tmp_path, catalog, [PIXELS])
-    with pytest.raises(FeatureError, match="is missing; run"):
+    with pytest.raises(FeatureError, match="is missing; fill"):
         cache.get("pixels", catalog.turns[0].clip_id)
     cache.fill_from_videos("pixels", first_pixels, batch_size=2)
     assert contents(tmp_path) == before
