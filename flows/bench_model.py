@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
-from models.checkpoint import Checkpoint, inside_id
-from models.config import Base, ModelConfig, full_config, tiny_config
+from models.checkpoint import PLAYED, Checkpoint
+from models.config import Base, ModelConfig, full_config, inside_id, tiny_config
 from models.engine import Engine
 from models.shot_decoder import ShotDecoder, decoder_options, denoise
 from models.turns import GameState, turn_seed
@@ -44,7 +44,7 @@ DENSE_TFLOPS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "RTX 4090": 
 def random_config(size: str) -> ModelConfig:
     """A configuration whose bases for playing are random, so that nothing is fetched."""
     config = full_config() if size == "full" else tiny_config()
-    inside = {name: Base(id=inside_id(name)) for name in ("language_model", "transformer", "autoencoder")}
+    inside = {name: Base(id=inside_id(name)) for name in PLAYED}
     return config.replaced(bases={**config.bases, **inside})
 
 

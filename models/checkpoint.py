@@ -19,7 +19,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +28,11 @@ from typing import TypeVar
 import torch
 from diffusers import AutoencoderKLCogVideoX
 from pydantic import ValidationError
-from torch import nn
+from torch import Tensor, nn
 from transformers import LlamaTokenizer, MistralForCausalLM
 
 from models.conditions import ConditionEncoder
-from models.config import Base, Component, ModelConfig
+from models.config import Base, Component, ModelConfig, inside_id
 from models.game_model import GameModel, wrap_language_model
 from models.hub import load_base, quietly, reading
 from models.shot_decoder import ShotDecoder, add_lora, decoder_options, own_names
@@ -55,9 +55,11 @@ _PRECISION: dict[Component, torch.dtype] = {
     "text_encoder": torch.bfloat16,
     "image_encoder": torch.float16,
 }
-_PLAYED: tuple[Component, ...] = ("language_model", "transformer", "autoencoder")
+PLAYED: tuple[Component, ...] = ("language_model", "transformer", "autoencoder")
+"""The bases that a game needs; the others encode the clips for training."""
 Network = TypeVar("Network", bound=nn.Module)
 Device = torch.device | str
+State = Mapping[str, Tensor]
 
 
 def precision_of(component: Component, device: Device) -> torch.dtype:
@@ -107,36 +109,51 @@ class Checkpoint:
         with reading(Base(id=str(folder.absolute()))):
             return load_mistral_tokenizer(folder)
 
-    def game_model(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> GameModel:
-        """The game model: Mistral with its adapters, and the resamplers."""
+    def game_model(
+        self, device: Device = "cpu", dtype: torch.dtype | None = None, trained: torch.dtype | None = None
+    ) -> GameModel:
+        """The game model: Mistral with its adapters, and the resamplers.
+
+        Args:
+            device: where it computes.
+            dtype: its precision; by default `precision_of` its base.
+            trained: the precision of what training changes; by default the same.
+        """
         dtype = dtype or precision_of("language_model", device)
         base = load_base("language_model", MistralForCausalLM, self.base("language_model"), dtype)
         model = GameModel(wrap_language_model(base, self.config.game_model), self.config)
+        trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        _set_precision(model, dtype, trained, trainable)
         load_adapter(model.language_model, self.folder / ADAPTER, embeddings=True)
         load_tensors(_resamplers(model), self.folder / RESAMPLERS)
-        return _for_inference(model, device, dtype)
+        return _for_inference(model, device)
 
     def shot_encoder(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> ShotEncoder:
-        """The shot encoder."""
-        encoder = ShotEncoder(self.config.shot_encoder)
+        """The shot encoder, all of which is trained."""
+        encoder = ShotEncoder(self.config.shot_encoder).to(dtype or precision_of("transformer", device))
         load_tensors(encoder, self.folder / SHOT_ENCODER)
-        return _for_inference(encoder, device, dtype or precision_of("transformer", device))
+        return _for_inference(encoder, device)
 
-    def shot_decoder(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> ShotDecoder:
-        """The shot decoder, its adapters in place and not merged."""
+    def shot_decoder(
+        self, device: Device = "cpu", dtype: torch.dtype | None = None, trained: torch.dtype | None = None
+    ) -> ShotDecoder:
+        """The shot decoder, its adapters in place and not merged; arguments as for `game_model`."""
         dtype = dtype or precision_of("transformer", device)
         base, options = self.base("transformer"), decoder_options(self.config)
         decoder = load_base("transformer", ShotDecoder, base, dtype, **options)
         add_lora(decoder, self.config.shot_decoder)
+        own = own_names(decoder)
+        trainable = {name for name, _ in decoder.named_parameters() if ".lora_" in name or name in own}
+        _set_precision(decoder, dtype, trained, trainable)
         load_adapter(decoder, self.folder / DECODER_LORA)
-        load_tensors(decoder, self.folder / DECODER_OWN, own_names(decoder))
-        return _for_inference(decoder, device, dtype)
+        load_tensors(decoder, self.folder / DECODER_OWN, own)
+        return _for_inference(decoder, device)
 
     def autoencoder(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> AutoencoderKLCogVideoX:
         """The frozen autoencoder between frames and latents."""
         dtype = dtype or precision_of("autoencoder", device)
         autoencoder = load_base("autoencoder", AutoencoderKLCogVideoX, self.base("autoencoder"), dtype)
-        return _for_inference(autoencoder, device, dtype)
+        return _for_inference(autoencoder, device)
 
     def conditions(self, device: Device = "cpu") -> ConditionEncoder:
         """The frozen encoders of first frame and motion text; to play they are not needed."""
@@ -161,7 +178,7 @@ class Checkpoint:
         Bases elsewhere count by id and revision. Equal checkpoints play the same game from the same seed.
         """
         digest = hashlib.sha256()
-        bases = [path for name in _PLAYED for path in (self.folder / inside_id(name)).glob("*.safetensors")]
+        bases = [path for name in PLAYED for path in (self.folder / inside_id(name)).glob("*.safetensors")]
         names = (CONFIG, ADAPTER, RESAMPLERS, SHOT_ENCODER, DECODER_LORA, DECODER_OWN)
         for path in (*(self.folder / name for name in names), *sorted(bases)):
             try:
@@ -170,11 +187,6 @@ class Checkpoint:
             except OSError as error:
                 raise CheckpointError(f"{path} cannot be read ({error.strerror}): copy the checkpoint again") from error
         return digest.hexdigest()[:16]
-
-
-def inside_id(component: Component) -> str:
-    """The id of a base that lies in the checkpoint itself, whatever the checkpoint is called or moved to."""
-    return f"bases/{component}"
 
 
 @contextmanager
@@ -207,41 +219,77 @@ def _sync(path: Path) -> None:
         os.close(number)
 
 
+def copy_rest(checkpoint: Checkpoint, folder: Path, replaced: Collection[str]) -> None:
+    """Put into a new checkpoint what it has in common with another: all but the configuration and `replaced`.
+
+    Files become hard links where the disk has them: nothing in a checkpoint is ever changed in place.
+    """
+    for path in sorted(checkpoint.folder.iterdir()):
+        if path.name == CONFIG or path.name in replaced:
+            continue
+        if path.is_dir():
+            shutil.copytree(path, folder / path.name, copy_function=_link)
+        else:
+            _link(path, folder / path.name)
+
+
+def _link(source: Path | str, target: Path | str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another disk, or one without links
+        shutil.copyfile(source, target)
+
+
 def save_config(folder: Path, config: ModelConfig) -> None:
     """Write `config.json`."""
     (folder / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-def save_game_model(folder: Path, model: GameModel) -> None:
-    """Write adapters, norms, embeddings and resamplers; plain peft loads the first three."""
+def save_game_model(folder: Path, model: GameModel, state: State | None = None) -> None:
+    """Write adapters, norms, embeddings and resamplers; plain peft loads the first three.
+
+    Here and below, `state` is the network's state where it does not hold it itself: gathered from many devices.
+    """
+    state = model.state_dict() if state is None else state
     adapters = model.language_model.peft_config["default"]
     adapters.base_model_name_or_path = None  # where the base happened to lie when it was loaded
     adapters.target_modules = sorted(adapters.target_modules)  # a set, in another order in every process
     adapters.save_pretrained(str((folder / ADAPTER).parent))
-    write_tensors(adapter_tensors(model.language_model, embeddings=True), folder / ADAPTER)
-    write_tensors(_resamplers(model).state_dict(), folder / RESAMPLERS)
+    language = within(state, "language_model.")
+    write_tensors(adapter_tensors(model.language_model, language, embeddings=True), folder / ADAPTER)
+    write_tensors(
+        {name: state[name] for name in state if name.split(".")[0].endswith("_resampler")}, folder / RESAMPLERS
+    )
 
 
-def save_shot_encoder(folder: Path, encoder: ShotEncoder) -> None:
-    """Write the shot encoder."""
-    write_tensors(encoder.state_dict(), folder / SHOT_ENCODER)
+def save_shot_encoder(folder: Path, state: State) -> None:
+    """Write the shot encoder, which is nothing but its state."""
+    write_tensors(state, folder / SHOT_ENCODER)
 
 
-def save_shot_decoder(folder: Path, decoder: ShotDecoder) -> None:
+def save_shot_decoder(folder: Path, decoder: ShotDecoder, state: State | None = None) -> None:
     """Write what is trained of the shot decoder; plain diffusers loads the adapters."""
+    state = decoder.state_dict() if state is None else state
     metadata = adapter_metadata(decoder.peft_config["default"])
-    write_tensors(adapter_tensors(decoder), folder / DECODER_LORA, metadata)
-    state = decoder.state_dict()
+    write_tensors(adapter_tensors(decoder, state), folder / DECODER_LORA, metadata)
     write_tensors({name: state[name] for name in own_names(decoder)}, folder / DECODER_OWN)
+
+
+def within(state: State, prefix: str) -> dict[str, Tensor]:
+    """The part of a state that belongs to one of a network's members, such as `encoder.`."""
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
 def _resamplers(model: GameModel) -> nn.ModuleDict:
     return nn.ModuleDict({"input_resampler": model.input_resampler, "output_resampler": model.output_resampler})
 
 
-def _for_inference(network: Network, device: Device, dtype: torch.dtype) -> Network:
-    for parameter in network.parameters():
-        # parameters alone: in bf16 the frequencies of Mistral's positions, a buffer, would be off by whole turns
-        parameter.data = parameter.data.to(dtype)
+def _set_precision(network: nn.Module, dtype: torch.dtype, trained: torch.dtype | None, trainable: set[str]) -> None:
+    """Parameters alone: in bf16 the frequencies of Mistral's positions, a buffer, would be off by whole turns."""
+    for name, parameter in network.named_parameters():
+        parameter.data = parameter.data.to((trained or dtype) if name in trainable else dtype)
+
+
+def _for_inference(network: Network, device: Device) -> Network:
     with quietly():  # diffusers remarks on every move
         return network.to(device).eval().requires_grad_(False)

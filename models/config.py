@@ -67,6 +67,7 @@ class ShotDecoderConfig(Part):
     lora_rank: int = Field(64, ge=1, description="rank of the adapters on every attention projection")
     lora_alpha: int = Field(64, ge=1, description="an adapter is applied times alpha / rank; the released weights: 1")
     norm_out_eps: float = Field(1e-5, gt=0, description="of the last norm; the released weights: 1e-6")
+    motion_scope: bool = Field(True, description="it is told the motion scope; an ablation goes without")
 
     @model_validator(mode="after")
     def _fits_the_autoencoder(self) -> Self:
@@ -111,6 +112,11 @@ class Base(Part):
     revision: str | None = Field(None, description="commit or tag on the hub; unset: the newest")
     subfolder: str = Field("", description="folder inside the repository")
     tokenizer_subfolder: str = Field("", description="of the text encoder's tokenizer, where it lies in another")
+
+
+def inside_id(component: Component) -> str:
+    """The id of a base that lies in the checkpoint itself, whatever the checkpoint is called or moved to."""
+    return f"bases/{component}"
 
 
 class ModelConfig(Part):
@@ -181,7 +187,6 @@ def full_config() -> ModelConfig:
 
 def tiny_config() -> ModelConfig:
     """The same parts, small: 64x96 pixels, 80 shot tokens of width 128; the bases lie in the checkpoint."""
-    names: tuple[Component, ...] = ("language_model", "transformer", "autoencoder", "text_encoder", "image_encoder")
     return ModelConfig(
         size="tiny",
         shot_encoder=ShotEncoderConfig(
@@ -189,5 +194,5 @@ def tiny_config() -> ModelConfig:
         ),
         shot_decoder=ShotDecoderConfig(height=64, width=96, lora_rank=8, lora_alpha=8),
         game_model=GameModelConfig(lora_rank=8, lora_alpha=8, lora_dropout=0.0),
-        bases={name: Base(id=f"bases/{name}") for name in names},
+        bases={name: Base(id=inside_id(name)) for name in get_args(Component)},
     )

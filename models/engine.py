@@ -192,7 +192,7 @@ class Engine:
             (shot.latent_frames, channels, height, width),
             shot_tokens_LD[None].to(self.device, torch.float32),
             self._no_shot_BLD,
-            torch.tensor([scope_px]),
+            torch.tensor([scope_px]) if shot.motion_scope else None,
             generator=torch.Generator().manual_seed(seed),
             steps=self.steps,
             guidance=self.guidance,

@@ -18,6 +18,9 @@ from diffusers import AutoencoderKLCogVideoX
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
+LATENT_CHANNELS = 16
+"""Of CogVideoX's autoencoder, and so of the tiny one."""
+
 
 @dataclass(frozen=True)
 class Moments:

@@ -123,18 +123,18 @@ def quietly() -> Iterator[None]:
 
 
 @contextmanager
-def reading(base: Base) -> Iterator[None]:
-    """Tell what could not be loaded and what to do, whatever the library says."""
+def reading(base: Base, named: str = "`bases` in config.json") -> Iterator[None]:
+    """Tell what could not be loaded and what to do, whatever the library says; `named` is where the base was named."""
     try:
         with quietly() if Path(base.id).is_absolute() else nullcontext():
             yield
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         if Path(base.id).is_absolute():
-            remedy = "Copy the folder again, or name another under `bases` in config.json"
+            remedy = f"Copy the folder again, or name another under {named}"
         else:
             remedy = (
                 f"Fetch it once with `hf download {base.id}` (after `hf auth login`, where its page asks to accept "
-                "terms), or name a folder under `bases` in config.json"
+                f"terms), or name a folder under {named}"
             )
         raise CheckpointError(f"{base.id} cannot be loaded: {reason}. {remedy}") from error

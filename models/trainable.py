@@ -4,6 +4,8 @@ Each function freezes the networks it is given and thaws what its phase trains. 
 parameters in the warm-up, 402,050,048 in joint training and 385,323,008 in adaptation. The published lists add a
 LayerNorm of 3,840 parameters to the first two which nothing uses.
 
+Without a motion scope (the ablation) its embedding stays frozen: nothing would reach it.
+
 Most of it is the adaLN of the blocks, trained in full: the adapters are 29,491,200 parameters.
 """
 
@@ -15,19 +17,19 @@ from models.shot_decoder import ShotDecoder, is_motion, is_own
 from models.shot_encoder import ShotEncoder
 
 
-def for_warm_up(encoder: ShotEncoder, decoder: ShotDecoder) -> list[nn.Parameter]:
+def for_warm_up(encoder: ShotEncoder, decoder: ShotDecoder, *, motion_scope: bool = True) -> list[nn.Parameter]:
     """Warm-up: the shot encoder, and of the shot decoder the motion scope's embedding alone."""
     decoder.requires_grad_(False)
     motion = [parameter for name, parameter in decoder.named_parameters() if is_motion(name)]
-    return _thaw([*encoder.parameters(), *motion])
+    return _thaw([*encoder.parameters(), *(motion if motion_scope else [])])
 
 
-def for_joint(encoder: ShotEncoder, decoder: ShotDecoder) -> list[nn.Parameter]:
+def for_joint(encoder: ShotEncoder, decoder: ShotDecoder, *, motion_scope: bool = True) -> list[nn.Parameter]:
     """Joint training: the shot encoder, and what adaptation trains of the shot decoder. ValueError as there."""
-    return [*_thaw(list(encoder.parameters())), *for_adaptation(decoder)]
+    return [*_thaw(list(encoder.parameters())), *for_adaptation(decoder, motion_scope=motion_scope)]
 
 
-def for_adaptation(decoder: ShotDecoder) -> list[nn.Parameter]:
+def for_adaptation(decoder: ShotDecoder, *, motion_scope: bool = True) -> list[nn.Parameter]:
     """Adaptation: the shot decoder's adapters, the adaLN of its blocks, the motion scope's embedding.
 
     ValueError when the shot decoder has no adapters.
@@ -36,7 +38,12 @@ def for_adaptation(decoder: ShotDecoder) -> list[nn.Parameter]:
     adapters = [parameter for name, parameter in decoder.named_parameters() if ".lora_" in name]
     if not adapters:
         raise ValueError("the shot decoder has no adapters to train; call models.shot_decoder.add_lora first")
-    return _thaw([*adapters, *(parameter for name, parameter in decoder.named_parameters() if is_own(name))])
+    own = [
+        parameter
+        for name, parameter in decoder.named_parameters()
+        if is_own(name) and (motion_scope or not is_motion(name))
+    ]
+    return _thaw([*adapters, *own])
 
 
 def _thaw(parameters: list[nn.Parameter]) -> list[nn.Parameter]:

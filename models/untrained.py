@@ -17,14 +17,13 @@ from models.bases import save_random_base
 from models.checkpoint import (
     TOKENIZER,
     Checkpoint,
-    inside_id,
     save_config,
     save_game_model,
     save_shot_decoder,
     save_shot_encoder,
     writing,
 )
-from models.config import Component, ModelConfig
+from models.config import Component, ModelConfig, inside_id
 from models.game_model import GameModel, wrap_language_model
 from models.hub import load_base, pinned
 from models.shot_decoder import ShotDecoder, add_lora, decoder_options
@@ -79,7 +78,7 @@ def _save_game_model(checkpoint: Checkpoint, say: Say) -> None:
 def _save_shot_networks(checkpoint: Checkpoint, say: Say) -> None:
     config = checkpoint.config
     say(f"shot encoder, and shot decoder: adapters for {config.bases['transformer'].id}")
-    save_shot_encoder(checkpoint.folder, ShotEncoder(config.shot_encoder))
+    save_shot_encoder(checkpoint.folder, ShotEncoder(config.shot_encoder).state_dict())
     precision = _precision(config, torch.float16)
     decoder = load_base(
         "transformer", ShotDecoder, checkpoint.base("transformer"), precision, **decoder_options(config)

@@ -55,9 +55,11 @@ def load_adapter(module: nn.Module, path: Path, *, embeddings: bool = False) -> 
     set_peft_model_state_dict(module, tensors)
 
 
-def adapter_tensors(module: nn.Module, *, embeddings: bool = False) -> dict[str, Tensor]:
-    """The adapters of a network under peft's names."""
-    tensors: dict[str, Tensor] = get_peft_model_state_dict(module, save_embedding_layers=embeddings)
+def adapter_tensors(
+    module: nn.Module, state: Mapping[str, Tensor] | None = None, *, embeddings: bool = False
+) -> dict[str, Tensor]:
+    """The adapters of a network under peft's names, out of the given state or else the network's own."""
+    tensors: dict[str, Tensor] = get_peft_model_state_dict(module, state, save_embedding_layers=embeddings)
     return tensors
 
 

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import torch
 from numpy.random import Philox
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-_ORDER, _DRAWS = 0, 1
+_ORDER, _DRAWS, _NOISE = 0, 1, 2
 """Streams of random numbers that share the key (seed, epoch)."""
 
 
@@ -46,6 +47,12 @@ def draw(seed: int, place: Place, choices: int) -> int:
     """A number from 0 to `choices - 1`, with equal weights, that belongs to this seed and place."""
     raw = int(Philox(key=[seed, place.epoch], counter=[place.item, 0, 0, _DRAWS]).random_raw())
     return raw * choices >> 64
+
+
+def generator(seed: int, place: Place) -> torch.Generator:
+    """A generator on the CPU for all else that is random about an example: noise, timestep, dropout."""
+    raw = int(Philox(key=[seed, place.epoch], counter=[place.item, 0, 0, _NOISE]).random_raw())
+    return torch.Generator().manual_seed(raw >> 1)  # torch takes signed numbers
 
 
 class Batches(Sampler[list[Place]]):

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from models.checkpoint import ADAPTER, DECODER_LORA, DECODER_OWN, RESAMPLERS, SHOT_ENCODER, inside_id
+from models.checkpoint import ADAPTER, DECODER_LORA, DECODER_OWN, RESAMPLERS, SHOT_ENCODER
+from models.config import inside_id
 from models.released.sizes import DIFFUSION, LANGUAGE, POSITIONS, DecoderSizes, LanguageSizes, Shape, Shapes
 from models.tokens import VOCABULARY
 

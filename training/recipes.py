@@ -1,0 +1,164 @@
+"""Recipes: functions that return a complete `Recipe`. A TOML file changes single keys of one.
+
+    tiny          two CPU cores, minutes
+    full          the published model and the paper's numbers, on cards of 80 GB
+    card24        the same on one card of 24 GB: activations computed again, gradients accumulated
+    random-frame, linear, addition, cross-attention                        ablations of the shot encoder
+    no-warm-up, no-motion-scope, no-adaptation, cosine-loss, no-history    ablations of training
+
+Every ablation changes one thing; `ablation("linear", tiny())` is the tiny one.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from models.config import full_config, tiny_config
+from pipeline.records import faults_of
+from training.config import (
+    AdaptPhaseSettings,
+    GamePhaseSettings,
+    LookSettings,
+    LoopSettings,
+    Recipe,
+    ShotPhaseSettings,
+)
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be used; the message names the file and every offending key."""
+
+
+def full() -> Recipe:
+    """The paper's: steps and learning rates; it says no batch size, so one example for each of its 24 cards."""
+    common = {"batch_size": 24, "rate_warm_up": 500, "save_every": 500, "validate_every": 2000, "loader_workers": 2}
+    return Recipe(
+        model=full_config(),
+        shot=ShotPhaseSettings(
+            warm_up=LoopSettings(steps=10_000, learning_rate=2e-4, **common),
+            joint=LoopSettings(steps=80_000, learning_rate=2e-4, **common),
+            precision="fp16",
+        ),
+        game=GamePhaseSettings(loop=LoopSettings(steps=15_000, learning_rate=5e-5, **common), precision="bf16"),
+        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=10_000, learning_rate=5e-5, **common), precision="fp16"),
+    )
+
+
+def card24() -> Recipe:
+    """`full` for one card of 24 GB; about four times slower a step, and alone it makes all 24 examples of a step."""
+    recipe = full().model_dump()
+    for phase in ("shot", "game", "adapt"):
+        recipe[phase]["gradient_checkpointing"] = True
+    return Recipe.model_validate(recipe)
+
+
+def tiny() -> Recipe:
+    """For two CPU cores and a few dozen clips: learns them by heart."""
+    common = {"batch_size": 4, "micro_batch": 4, "rate_warm_up": 20, "save_every": 100, "validate_every": 200}
+    return Recipe(
+        model=tiny_config(),
+        shot=ShotPhaseSettings(
+            warm_up=LoopSettings(steps=50, learning_rate=2e-3, **common),
+            joint=LoopSettings(steps=600, learning_rate=2e-3, **common),
+        ),
+        game=GamePhaseSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
+        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=100, learning_rate=5e-4, **common)),
+        looks=LookSettings(clips=8, pictures=2, denoising_steps=20, guidance=2.0),
+    )
+
+
+RECIPES: Mapping[str, Callable[[], Recipe]] = {"tiny": tiny, "full": full, "card24": card24}
+Ablation = Literal[
+    "random-frame",
+    "linear",
+    "addition",
+    "cross-attention",
+    "no-warm-up",
+    "no-motion-scope",
+    "no-adaptation",
+    "cosine-loss",
+    "no-history",
+]
+_CHANGES: Mapping[Ablation, dict[str, Any]] = {
+    "random-frame": {"shot": {"frame": "random"}},
+    "linear": {"model": {"shot_encoder": {"variant": "linear"}}},
+    "addition": {"model": {"shot_encoder": {"variant": "addition"}}},
+    "cross-attention": {"model": {"shot_encoder": {"variant": "cross_attention"}}},
+    "no-warm-up": {"shot": {"warm_up": {"steps": 0}}},
+    "no-motion-scope": {"model": {"shot_decoder": {"motion_scope": False}}},
+    "no-adaptation": {"adapt": {"loop": {"steps": 0}}},
+    "cosine-loss": {"game": {"alpha": 0.5, "beta": 0.5}},
+    "no-history": {"game": {"windows": {"most_turns": 1}}, "model": {"game_model": {"window_turns": 1}}},
+}
+ABLATIONS = tuple(_CHANGES)
+
+
+def ablation(name: Ablation, recipe: Recipe) -> Recipe:
+    """A recipe with the one change of an ablation."""
+    return Recipe.model_validate(_merged(recipe.model_dump(), _CHANGES[name]))
+
+
+def read_recipe(name: str, ablated: Ablation | None = None, path: Path | None = None) -> Recipe:
+    """A recipe by its name, with an ablation's change and then those of a TOML file.
+
+    Raises:
+        RecipeError: no such recipe, or the file cannot be read or has keys or values that do not fit.
+    """
+    if name not in RECIPES:
+        raise RecipeError(f"no recipe {name!r}: choose one of {', '.join(RECIPES)}")
+    recipe = RECIPES[name]()
+    if ablated:
+        recipe = ablation(ablated, recipe)
+    if path is None:
+        return recipe
+    try:
+        changes = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Recipe.model_validate(_merged(recipe.model_dump(), changes))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RecipeError(f"{path} cannot be read: {error}") from error
+    except ValidationError as error:
+        raise RecipeError(f"{path}: {faults_of(error)}; `animegamer train recipe` lists all keys") from error
+
+
+def as_toml(recipe: Recipe) -> str:
+    """The whole recipe with what every key means, as a file to change."""
+    return "\n".join(_toml_lines(recipe, "")).strip() + "\n"
+
+
+def _merged(whole: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables key by key, everything else as a whole."""
+    result = dict(whole)
+    for key, value in changes.items():
+        nested = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = _merged(result[key], value) if nested else value
+    return result
+
+
+def _toml_lines(part: BaseModel, path: str) -> list[str]:
+    """Plain keys first, then the tables within, as TOML wants it."""
+    plain, tables = [f"\n[{path}]"] if path else [], []
+    for key, field in type(part).model_fields.items():
+        value, inner = getattr(part, key), f"{path}.{key}" if path else key
+        if isinstance(value, BaseModel):
+            tables += _toml_lines(value, inner)
+        elif isinstance(value, Mapping):
+            for name, each in value.items():
+                tables += _toml_lines(each, f"{inner}.{name}")
+        else:
+            plain += [f"# {field.description}"] if field.description else []
+            plain.append(f"# {key} =" if value is None else f"{key} = {_toml_value(value)}")
+    return plain + tables
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)

@@ -1,0 +1,323 @@
+"""One training loop for every phase, on accelerate: CPU, one GPU, many GPUs, FSDP2.
+
+A phase says what is trained on what; the loop knows nothing of shots or games. A run can be killed at any moment: it
+goes on from the newest saved state as if nothing had happened, to the bit on a CPU. That is so because the step is the
+whole position: the order of the examples, their noise and the dropout follow from seed and step, and nothing random is
+carried from one step to the next. For the same reason N processes with the same global batch train as one.
+
+    FOLDER/states/       see training/states.py
+    FOLDER/log/          TensorBoard, or what another tracker keeps
+    FOLDER/looks/        what validation drew
+    FOLDER/result/       what the phase exports when all steps are done
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self, cast
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+from diffusers.training_utils import EMAModel
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_state_dict,
+)
+from torch.distributed.tensor import DTensor
+from torch.utils.data import DataLoader, Dataset
+
+from models.checkpoint import writing
+from training import states
+from training.config import LoopSettings
+from training.order import Batches, Place
+
+_TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)
+_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+
+
+class TrainError(ValueError):
+    """Training that cannot start or go on; the message says where it stands and what to do."""
+
+
+class Batch(Protocol):
+    """Some examples put together."""
+
+    def to(self, device: torch.device) -> Self:
+        """The batch with its tensors on a device."""
+        ...
+
+
+class Examples(Protocol):
+    """What an epoch consists of. It travels to the loader's worker processes, so it can be pickled."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: Place) -> Any:
+        """An example. Everything random about it (noise, timestep, dropout) is drawn from its place alone."""
+        ...
+
+
+class Phase(Protocol):
+    """What is trained on what."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in reports."""
+        ...
+
+    @property
+    def network(self) -> nn.Module:
+        """Takes a batch and gives one number a sample [B] for each term; `loss` is minimised, the others are shown.
+
+        Trained are the parameters that require a gradient; they are float32.
+        """
+        ...
+
+    @property
+    def examples(self) -> Examples:
+        """What it is trained on."""
+        ...
+
+    @property
+    def units(self) -> Sequence[str]:
+        """Names of the classes that FSDP2 shards one by one."""
+        ...
+
+    def collate(self, examples: Sequence[Any]) -> Batch:
+        """Put examples together."""
+        ...
+
+    def validate(self, network: nn.Module, device: torch.device, looks: Path) -> dict[str, float]:
+        """Figures on held-out clips, and pictures in a folder named by the step (of the main process alone).
+
+        Called by all processes together, with what `accelerate` made of the network, in evaluation mode.
+        """
+        ...
+
+    def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
+        """Write the result. `state` is the network's whole state on the CPU, averaged where that was asked for."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """How a step went."""
+
+    phase: str
+    step: int
+    """1 for the first."""
+    steps: int
+    figures: Mapping[str, float]
+    """Terms of the loss over the global batch, `learning_rate`, `gradient_norm`; after a validation its figures too,
+    their names starting with `val/`."""
+
+
+Watch = Callable[[StepReport], None]
+
+
+class Trainer:
+    """A phase under way."""
+
+    def __init__(self, phase: Phase, loop: LoopSettings, folder: Path, accelerator: Accelerator) -> None:
+        """Prepare the network and go back to where the run stood.
+
+        Args:
+            phase: what is trained on what.
+            loop: how.
+            folder: of the run.
+            accelerator: devices, precision, trackers.
+
+        Raises:
+            ValueError: there are no examples, or the batch cannot be shared by so many processes.
+        """
+        self.phase, self.loop, self.folder, self.accelerator = phase, loop, folder, accelerator
+        phase.network.to(accelerator.device)
+        _name_units(accelerator, phase.units)
+        trained = [parameter for parameter in phase.network.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=loop.learning_rate, weight_decay=loop.weight_decay)
+        self.network, self.optimizer = accelerator.prepare(phase.network, optimizer)
+        self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+        self.average = EMAModel(self.trained, decay=loop.ema_decay) if loop.ema_decay else None
+        self.done = 0
+        if (step := states.newest(self._states)) is not None:
+            self._restore(step)
+
+    def run(self, watch: Watch | None = None) -> Path:
+        """Train to the end and export.
+
+        Args:
+            watch: told of every step.
+
+        Returns:
+            The folder of the result.
+
+        Raises:
+            TrainError: the loss is not finite.
+        """
+        loop, result = self.loop, self.folder / "result"
+        batches = self._batches()
+        for step, examples in zip(range(self.done, loop.steps), batches, strict=True):
+            figures = self._step(step, examples)
+            self.done = step + 1
+            if self.done % loop.validate_every == 0 or self.done == loop.steps:
+                figures |= self._validate()
+            if self.done % loop.save_every == 0 or self.done == loop.steps:
+                states.save(self._states, self.done, self._state(), loop.keep, self.accelerator)
+            self.accelerator.log(figures, step=self.done)
+            if watch:
+                watch(StepReport(self.phase.name, self.done, loop.steps, figures))
+        self._export(result)
+        return result
+
+    @property
+    def _states(self) -> Path:
+        return self.folder / "states"
+
+    def _batches(self) -> Iterator[list[Any]]:
+        loop, accelerator = self.loop, self.accelerator
+        sampler = Batches(
+            len(self.phase.examples),
+            loop.batch_size,
+            loop.seed,
+            steps=range(self.done, loop.steps),
+            process=accelerator.process_index,
+            processes=accelerator.num_processes,
+        )
+        if sampler.share % loop.micro_batch:
+            raise TrainError(
+                f"{self.phase.name}: a process gets {sampler.share} examples a step, no multiple of micro_batch "
+                f"{loop.micro_batch}: change one of the two, or the number of processes"
+            )
+        examples: Dataset[Any] = self.phase.examples  # type: ignore[assignment]  # torch asks for no more than this
+        yield from DataLoader(examples, batch_sampler=sampler, num_workers=loop.loader_workers, collate_fn=list)
+
+    def _step(self, step: int, examples: list[Any]) -> dict[str, float]:
+        """One optimizer step over this process's share of the batch."""
+        loop, accelerator = self.loop, self.accelerator
+        set_seed(_seed_of(loop.seed, step, accelerator.process_index))  # for the dropout inside the networks
+        self.network.train()
+        sums: dict[str, Tensor] = {}
+        for start in range(0, len(examples), loop.micro_batch):
+            batch = self.phase.collate(examples[start : start + loop.micro_batch]).to(accelerator.device)
+            last = start + loop.micro_batch == len(examples)
+            with nullcontext() if last else accelerator.no_sync(self.network):
+                terms = self.network(batch)
+                accelerator.backward(terms["loss"].sum() / len(examples))
+            for name, values_B in terms.items():
+                sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
+        figures = self._over_all(sums)
+        self._check_finite(step, figures)
+        norm = accelerator.clip_grad_norm_(self.trained, loop.clip_norm)
+        rate = learning_rate(loop, step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.average:
+            self.average.step(self.trained)
+        return {**figures, "learning_rate": rate, "gradient_norm": _plain(norm)}
+
+    def _over_all(self, sums: dict[str, Tensor]) -> dict[str, float]:
+        """Means over the global batch of means over a process's share."""
+        stacked = self.accelerator.reduce(torch.stack(list(sums.values())), reduction="mean")
+        return dict(zip(sums, stacked.tolist(), strict=True))
+
+    def _check_finite(self, step: int, figures: Mapping[str, float]) -> None:
+        if not math.isfinite(figures["loss"]):
+            kept = states.newest(self._states)
+            raise TrainError(
+                f"{self.phase.name}: the loss of step {step + 1} is {figures['loss']}. "
+                f"{'No state is saved yet' if kept is None else f'The state of step {kept} is whole'}; "
+                "go on with a smaller learning_rate, or precision = 'no' (CogVideoX 2B is known to overflow in bf16)"
+            )
+
+    def _validate(self) -> dict[str, float]:
+        self.network.eval()
+        looks = self.folder / "looks" / f"step-{self.done:08d}"
+        with self._averaged(), torch.no_grad(), self.accelerator.autocast():
+            found = self.phase.validate(self.network, self.accelerator.device, looks)
+        return {f"val/{name}": value for name, value in found.items()}
+
+    def _export(self, result: Path) -> None:
+        with self._averaged():
+            state = cast(dict[str, Tensor], get_model_state_dict(self.network, options=_WHOLE))
+        if self.accelerator.is_main_process:
+            with writing(result) as part:
+                self.phase.export(part, state)
+        self.accelerator.wait_for_everyone()
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The averaged weights in the place of the last ones, where there is an average."""
+        if self.average is None:
+            yield
+            return
+        self.average.store(self.trained)
+        self.average.copy_to(self.trained)
+        try:
+            yield
+        finally:
+            self.average.restore(self.trained)
+
+    def _state(self) -> dict[str, Any]:
+        network, optimizer = get_state_dict(self.network, self.optimizer.optimizer, options=_TRAINED_ONLY)
+        state: dict[str, Any] = {"network": network, "optimizer": optimizer}
+        if self.average:
+            state["average"] = {str(place): tensor for place, tensor in enumerate(self.average.shadow_params)}
+        if self.accelerator.scaler:
+            state["scaler"] = self.accelerator.scaler.state_dict()
+        return state
+
+    def _restore(self, step: int) -> None:
+        state = self._state()
+        states.load(self._states, step, state)
+        set_state_dict(
+            self.network,
+            self.optimizer.optimizer,
+            model_state_dict=state["network"],
+            optim_state_dict=state["optimizer"],
+            options=_TRAINED_ONLY,
+        )
+        if self.average:
+            self.average.shadow_params = list(state["average"].values())
+            self.average.optimization_step = step
+        if self.accelerator.scaler:
+            self.accelerator.scaler.load_state_dict(state["scaler"])
+        self.done = step
+
+
+def learning_rate(loop: LoopSettings, step: int) -> float:
+    """The learning rate of a step, 0 for the first: a rise from 0, then a half cosine down to 0, or constant."""
+    if step < loop.rate_warm_up:
+        return loop.learning_rate * (step + 1) / (loop.rate_warm_up + 1)
+    if loop.schedule == "constant":
+        return loop.learning_rate
+    share = (step - loop.rate_warm_up) / max(1, loop.steps - loop.rate_warm_up)
+    return loop.learning_rate * (1 + math.cos(math.pi * share)) / 2
+
+
+def _name_units(accelerator: Accelerator, units: Sequence[str]) -> None:
+    plugin = getattr(accelerator.state, "fsdp_plugin", None)
+    if plugin is not None:
+        plugin.transformer_cls_names_to_wrap = list(units)
+
+
+def _seed_of(*numbers: int) -> int:
+    """A seed in numpy's range that belongs to some numbers."""
+    return int.from_bytes(hashlib.sha256(repr(numbers).encode()).digest()[:4], "big")
+
+
+def _plain(norm: Tensor | float | None) -> float:
+    """A norm as a number; sharded over devices it comes as a distributed tensor."""
+    if norm is None:
+        return 0.0
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
