@@ -47,6 +47,7 @@ RESAMPLERS = "game_model/resamplers.safetensors"
 SHOT_ENCODER = "shot_encoder.safetensors"
 DECODER_LORA = "shot_decoder/pytorch_lora_weights.safetensors"
 DECODER_OWN = "shot_decoder/model.safetensors"
+TRANSFORMER_FILE = "diffusion_pytorch_model.safetensors"
 
 _PRECISION: dict[Component, torch.dtype] = {
     "language_model": torch.bfloat16,
@@ -220,20 +221,21 @@ def _sync(path: Path) -> None:
 
 
 def copy_rest(checkpoint: Checkpoint, folder: Path, replaced: Collection[str]) -> None:
-    """Put into a new checkpoint what it has in common with another: all but the configuration and `replaced`.
+    """Put into a new checkpoint what it has in common with another: all but its configuration and what is replaced.
+
+    `replaced` names files and folders of a checkpoint, such as `shot_decoder`.
 
     Files become hard links where the disk has them: nothing in a checkpoint is ever changed in place.
     """
-    for path in sorted(checkpoint.folder.iterdir()):
-        if path.name == CONFIG or path.name in replaced:
-            continue
-        if path.is_dir():
-            shutil.copytree(path, folder / path.name, copy_function=_link)
-        else:
-            _link(path, folder / path.name)
+    left_out = {CONFIG, *replaced}
+    for path in sorted(checkpoint.folder.rglob("*")):
+        name = path.relative_to(checkpoint.folder)
+        if path.is_file() and not left_out & {str(name), *map(str, name.parents)}:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            _link(path, folder / name)
 
 
-def _link(source: Path | str, target: Path | str) -> None:
+def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:  # another disk, or one without links
@@ -273,6 +275,14 @@ def save_shot_decoder(folder: Path, decoder: ShotDecoder, state: State | None = 
     metadata = adapter_metadata(decoder.peft_config["default"])
     write_tensors(adapter_tensors(decoder, state), folder / DECODER_LORA, metadata)
     write_tensors({name: state[name] for name in own_names(decoder)}, folder / DECODER_OWN)
+
+
+def save_transformer(folder: Path, decoder: ShotDecoder, state: State) -> None:
+    """Write the base of a shot decoder that was trained as a whole, to `bases/transformer`; adapters stay apart."""
+    place = folder / inside_id("transformer")
+    base = {name.replace(".base_layer.", "."): each for name, each in state.items() if ".lora_" not in name}
+    decoder.save_config(str(place))
+    write_tensors(base, place / TRANSFORMER_FILE)
 
 
 def within(state: State, prefix: str) -> dict[str, Tensor]:

@@ -29,6 +29,13 @@ def for_joint(encoder: ShotEncoder, decoder: ShotDecoder, *, motion_scope: bool 
     return [*_thaw(list(encoder.parameters())), *for_adaptation(decoder, motion_scope=motion_scope)]
 
 
+def for_whole(encoder: ShotEncoder, decoder: ShotDecoder, *, motion_scope: bool = True) -> list[nn.Parameter]:
+    """Joint training of a small shot decoder whose base is random: adapters alone cannot teach it, so everything."""
+    weights = [p for name, p in decoder.named_parameters() if motion_scope or not is_motion(name)]
+    decoder.requires_grad_(False)
+    return _thaw([*encoder.parameters(), *weights])
+
+
 def for_adaptation(decoder: ShotDecoder, *, motion_scope: bool = True) -> list[nn.Parameter]:
     """Adaptation: the shot decoder's adapters, the adaLN of its blocks, the motion scope's embedding.
 

@@ -56,6 +56,9 @@ class ShotPhaseSettings(Part):
 
     warm_up: LoopSettings = Field(description="shot encoder and motion scope alone, the shot decoder frozen")
     joint: LoopSettings = Field(description="both")
+    trained: Literal["adapters", "whole"] = Field(
+        "adapters", description="of the shot decoder in joint training; `whole` is for one whose base is random"
+    )
     dropout: float = Share
     frame: Literal["first", "random"] = Field("first", description="frame that the shot encoder sees; `random` ablates")
     precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")

@@ -157,9 +157,9 @@ class GamePhase:
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
         """Write a whole checkpoint: what was trained, and the rest of the one before."""
-        copy_rest(self.checkpoint, folder, {"game_model"})
         save_config(folder, self.config)
         save_game_model(folder, self.network.game_model, within(state, "game_model."))
+        copy_rest(self.checkpoint, folder, {"game_model"})
 
 
 def without_past(examples: GameExamples) -> GameExamples:

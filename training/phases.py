@@ -11,7 +11,7 @@ from models.checkpoint import Checkpoint
 from models.config import ModelConfig
 from models.game_model import make_trainable, mistral_of
 from models.shot_decoder import ShotDecoder
-from models.trainable import for_adaptation, for_joint, for_warm_up
+from models.trainable import for_adaptation, for_joint, for_warm_up, for_whole
 from training.config import Precision, Recipe
 from training.data import Catalog
 from training.features import FeatureCache
@@ -54,13 +54,14 @@ def shot_phase(
         val: to look at, if there is any.
     """
     frozen = FROZEN_PRECISION[recipe.shot.precision]
+    if recipe.shot.trained == "whole":
+        frozen = torch.float32
     decoder = checkpoint.shot_decoder("cpu", frozen, torch.float32)
     encoder = checkpoint.shot_encoder("cpu", torch.float32)
     told = config.shot_decoder.motion_scope
-    if part == "warm-up":
-        for_warm_up(encoder, decoder, motion_scope=told)
-    else:
-        for_joint(encoder, decoder, motion_scope=told)
+    whole = part == "joint" and recipe.shot.trained == "whole"
+    thaw = for_warm_up if part == "warm-up" else for_whole if whole else for_joint
+    thaw(encoder, decoder, motion_scope=told)
     _save_memory(decoder, wanted=recipe.shot.gradient_checkpointing)
     shape = config.shot_encoder
     absent = {
@@ -76,6 +77,7 @@ def shot_phase(
         recipe.looks,
         checkpoint,
         config,
+        whole,
     )
 
 

@@ -66,6 +66,7 @@ def tiny() -> Recipe:
         shot=ShotPhaseSettings(
             warm_up=LoopSettings(steps=50, learning_rate=2e-3, **common),
             joint=LoopSettings(steps=600, learning_rate=2e-3, **common),
+            trained="whole",
         ),
         game=GamePhaseSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
         adapt=AdaptPhaseSettings(loop=LoopSettings(steps=100, learning_rate=5e-4, **common)),

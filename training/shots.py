@@ -26,8 +26,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from models.checkpoint import Checkpoint, copy_rest, save_config, save_shot_decoder, save_shot_encoder, within
-from models.config import ModelConfig
+from models.checkpoint import (
+    SHOT_ENCODER,
+    Checkpoint,
+    copy_rest,
+    save_config,
+    save_shot_decoder,
+    save_shot_encoder,
+    save_transformer,
+    within,
+)
+from models.config import Base, ModelConfig, inside_id
 from models.diffusion import TIMESTEPS, Guidance, noised, sample, v_loss
 from models.frames import decode_latents
 from models.shot_decoder import ShotDecoder, denoise
@@ -161,6 +170,8 @@ class ShotPhase:
     """Where the run started."""
     config: ModelConfig
     """Of the checkpoint that comes out."""
+    whole: bool = False
+    """The base of the shot decoder is trained, too."""
     units: Sequence[str] = ("CogVideoXBlock", "ShotDecoder", "ShotEncoder")
 
     def collate(self, examples: Sequence[NoisedShot]) -> NoisedShots:
@@ -182,12 +193,18 @@ class ShotPhase:
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
         """Write a whole checkpoint: what was trained, and the rest of the one before."""
-        networks = {"shot_decoder"} | ({"shot_encoder.safetensors"} if self.network.encoder else set())
-        copy_rest(self.checkpoint, folder, networks)
-        save_config(folder, self.config)
-        save_shot_decoder(folder, self.network.decoder, within(state, "decoder."))
+        decoder, config = within(state, "decoder."), self.config
+        replaced = {"shot_decoder"}
         if self.network.encoder:
+            replaced.add(SHOT_ENCODER)
             save_shot_encoder(folder, within(state, "encoder."))
+        if self.whole:
+            replaced.add(inside_id("transformer"))
+            config = config.replaced(bases={**config.bases, "transformer": Base(id=inside_id("transformer"))})
+            save_transformer(folder, self.network.decoder, decoder)
+        save_shot_decoder(folder, self.network.decoder, decoder)
+        save_config(folder, config)
+        copy_rest(self.checkpoint, folder, replaced)
 
     def _loss_by_noise_level(self, network: nn.Module, device: torch.device) -> dict[str, float]:
         items = range(min(self.looks.clips, len(self.held_out)))
