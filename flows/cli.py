@@ -14,6 +14,7 @@ import typer
 from flows.model_commands import import_weights, new_checkpoint, play
 from flows.request import BuildRequest, Until
 from flows.terminal import is_text, say
+from flows.train_commands import recipe, train
 from pipeline.config import Config, ConfigError, as_toml, checked, load_config
 
 app = typer.Typer(
@@ -210,7 +211,7 @@ def config() -> None:
     typer.echo(as_toml(Config()))
 
 
-for command in (new_checkpoint, import_weights, play):
+for command in (new_checkpoint, import_weights, play, train, recipe):
     app.command()(command)
 
 

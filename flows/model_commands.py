@@ -29,16 +29,15 @@ class Levels(StrEnum):
     app = "app"
 
 
-def _need_networks() -> None:
+def need_networks() -> None:
     """End with the remedy where the data half alone is installed."""
     missing = [name for name in ("torch", "transformers", "diffusers", "peft") if find_spec(name) is None]
     if missing:
-        raise _fail(
-            f"the networks are not installed ({', '.join(missing)}): `make install-train`, or the extra `train`"
-        )
+        raise fail(f"the networks are not installed ({', '.join(missing)}): `make install-train`, or the extra `train`")
 
 
-def _fail(message: str) -> typer.Exit:
+def fail(message: str) -> typer.Exit:
+    """Say what is wrong; the exit to raise."""
     say(f"animegamer: {message}", "red")
     return typer.Exit(1)
 
@@ -65,7 +64,7 @@ def new_checkpoint(
 
         animegamer new-checkpoint start/ --size tiny
     """
-    _need_networks()
+    need_networks()
     from models.config import full_config, tiny_config
     from models.untrained import new_checkpoint as write
 
@@ -73,9 +72,9 @@ def new_checkpoint(
         config = with_bases(full_config() if size is Size.full else tiny_config(), base or [])
         checkpoint = write(folder, config, seed, say)
     except ValueError as error:
-        raise _fail(str(error)) from error
+        raise fail(str(error)) from error
     except OSError as error:
-        raise _fail(f"{error.filename or folder}: {error.strerror or error}") from error
+        raise fail(f"{error.filename or folder}: {error.strerror or error}") from error
     typer.echo(checkpoint.folder)
 
 
@@ -115,7 +114,7 @@ def import_weights(
 
         animegamer import-weights released/ qiqi/ --character Qiqi
     """
-    _need_networks()
+    need_networks()
     from flows.progress import STOPPED, Bars, watched
     from models.released.importer import import_weights as convert
     from models.weights import CheckpointError
@@ -125,9 +124,9 @@ def import_weights(
         with Bars().watching(), watched(target.name, "import") as watch:
             imported = convert(source, target, table, character, watch)
     except CheckpointError as error:
-        raise _fail(str(error)) from error
+        raise fail(str(error)) from error
     except OSError as error:
-        raise _fail(f"{error.filename or target}: {error.strerror or error}") from error
+        raise fail(f"{error.filename or target}: {error.strerror or error}") from error
     except KeyboardInterrupt:
         say(STOPPED, "yellow")
         raise typer.Exit(130) from None
@@ -173,10 +172,10 @@ def play(
         animegamer play --checkpoint ckpt/ --serve
     """
     if serve == bool(game):
-        raise _fail("give either --game FILE with --out FOLDER, or --serve")
+        raise fail("give either --game FILE with --out FOLDER, or --serve")
     if game and not out:
-        raise _fail("--game needs --out: the folder for the shots")
-    _need_networks()
+        raise fail("--game needs --out: the folder for the shots")
+    need_networks()
     import torch
 
     how: dict[str, Any] = {"steps": steps, "guidance": guidance, "device": device}
@@ -189,11 +188,11 @@ def play(
 
             serve_page(checkpoint, out or Path("games"), port, **how)
     except ValueError as error:
-        raise _fail(str(error)) from error
+        raise fail(str(error)) from error
     except OSError as error:
-        raise _fail(f"{error.filename or out}: {error.strerror or error}; free space, or name another --out") from error
+        raise fail(f"{error.filename or out}: {error.strerror or error}; free space, or name another --out") from error
     except torch.OutOfMemoryError as error:
-        raise _fail("the card's memory is full: try --offload") from error
+        raise fail("the card's memory is full: try --offload") from error
     except KeyboardInterrupt:
         from flows.progress import STOPPED
 

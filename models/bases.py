@@ -84,10 +84,11 @@ def _tiny_transformer(config: ModelConfig) -> CogVideoXTransformer3DModel:
 
 
 def _tiny_autoencoder(config: ModelConfig) -> AutoencoderKLCogVideoX:
+    """Narrow all the way, and without blocks before the middle one: that learns most in a minute of a CPU."""
     return AutoencoderKLCogVideoX(
-        block_out_channels=(16, 32, 32, 64),
-        layers_per_block=1,
-        norm_num_groups=8,
+        block_out_channels=(24, 24, 24, 24),  # equal, since no block is there to change the width
+        layers_per_block=0,
+        norm_num_groups=4,
         sample_height=config.shot_decoder.height,
         sample_width=config.shot_decoder.width,
     )

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -281,8 +282,10 @@ def save_transformer(folder: Path, decoder: ShotDecoder, state: State) -> None:
     """Write the base of a shot decoder that was trained as a whole, to `bases/transformer`; adapters stay apart."""
     place = folder / inside_id("transformer")
     base = {name.replace(".base_layer.", "."): each for name, each in state.items() if ".lora_" not in name}
-    decoder.save_config(str(place))
     write_tensors(base, place / TRANSFORMER_FILE)
+    described = json.loads(decoder.to_json_string())
+    described["_class_name"] = ShotDecoder.__name__  # sharded over devices, it is of a class made for that
+    (place / CONFIG).write_text(json.dumps(described, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def within(state: State, prefix: str) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ import json
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -75,18 +75,7 @@ def tiny() -> Recipe:
 
 
 RECIPES: Mapping[str, Callable[[], Recipe]] = {"tiny": tiny, "full": full, "card24": card24}
-Ablation = Literal[
-    "random-frame",
-    "linear",
-    "addition",
-    "cross-attention",
-    "no-warm-up",
-    "no-motion-scope",
-    "no-adaptation",
-    "cosine-loss",
-    "no-history",
-]
-_CHANGES: Mapping[Ablation, dict[str, Any]] = {
+_CHANGES: Mapping[str, dict[str, Any]] = {
     "random-frame": {"shot": {"frame": "random"}},
     "linear": {"model": {"shot_encoder": {"variant": "linear"}}},
     "addition": {"model": {"shot_encoder": {"variant": "addition"}}},
@@ -100,12 +89,18 @@ _CHANGES: Mapping[Ablation, dict[str, Any]] = {
 ABLATIONS = tuple(_CHANGES)
 
 
-def ablation(name: Ablation, recipe: Recipe) -> Recipe:
-    """A recipe with the one change of an ablation."""
-    return Recipe.model_validate(_merged(recipe.model_dump(), _CHANGES[name]))
+def ablation(name: str, recipe: Recipe) -> Recipe:
+    """A recipe with the one change of an ablation.
+
+    Raises:
+        RecipeError: no such ablation.
+    """
+    if name not in _CHANGES:
+        raise RecipeError(f"no ablation {name!r}: choose one of {', '.join(ABLATIONS)}")
+    return Recipe.model_validate(merged(recipe.model_dump(), _CHANGES[name]))
 
 
-def read_recipe(name: str, ablated: Ablation | None = None, path: Path | None = None) -> Recipe:
+def read_recipe(name: str, ablated: str | None = None, path: Path | None = None) -> Recipe:
     """A recipe by its name, with an ablation's change and then those of a TOML file.
 
     Raises:
@@ -120,7 +115,7 @@ def read_recipe(name: str, ablated: Ablation | None = None, path: Path | None = 
         return recipe
     try:
         changes = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Recipe.model_validate(_merged(recipe.model_dump(), changes))
+        return Recipe.model_validate(merged(recipe.model_dump(), changes))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RecipeError(f"{path} cannot be read: {error}") from error
     except ValidationError as error:
@@ -132,12 +127,12 @@ def as_toml(recipe: Recipe) -> str:
     return "\n".join(_toml_lines(recipe, "")).strip() + "\n"
 
 
-def _merged(whole: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables key by key, everything else as a whole."""
+def merged(whole: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested tables with changes, key by key; everything but tables is replaced as a whole."""
     result = dict(whole)
     for key, value in changes.items():
         nested = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        result[key] = _merged(result[key], value) if nested else value
+        result[key] = merged(result[key], value) if nested else value
     return result
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from pydantic import ValidationError
 
 from models.checkpoint import Checkpoint
@@ -34,6 +34,11 @@ from training.trainer import Phase, Trainer, TrainError, Watch
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
 PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
+
+
+def process_number() -> int:
+    """Which of the processes that train together this is; 0 where it is alone."""
+    return PartialState().process_index  # type: ignore[no-any-return]
 
 
 class _MadeFrom(Record):
@@ -92,10 +97,11 @@ class TrainingRun:
                 )
         return checkpoint
 
-    def features(self, accelerator: Accelerator | None = None) -> None:
-        """Encode all clips with the frozen networks, ahead of phase a."""
-        accelerator = accelerator or Accelerator()
+    def features(self) -> Path:
+        """Encode all clips with the frozen networks, ahead of phase a. Returns the folder of the features."""
+        accelerator = Accelerator()
         self._splits(self._prepared(accelerator), FROZEN, accelerator)
+        return self.folder / "features"
 
     def shot(self) -> Path:
         """Phase a: warm-up and joint training. Returns the folder of the resulting checkpoint."""
@@ -121,9 +127,9 @@ class TrainingRun:
         checkpoint = self._after("game", "game")
         return self._phase("adapt", self.recipe.adapt.loop, checkpoint, names, accelerator, adapt_phase).folder
 
-    def bytes_to_make(self, checkpoint: Checkpoint) -> dict[Name, int]:
+    def bytes_to_make(self) -> dict[Name, int]:
         """Disk space that `features` will take, by feature, for what is missing or stale."""
-        sizes = dict.fromkeys(FROZEN, 0)
+        checkpoint, sizes = self.start(), dict.fromkeys(FROZEN, 0)
         for split in self._catalogs().values():
             cache = open_cache(self.folder / "features", split, checkpoint, self.recipe, FROZEN)
             for name in FROZEN:
@@ -159,6 +165,7 @@ class TrainingRun:
         result = trainer.run(self.watch)
         for tracker in accelerator.trackers:  # not end_training, which would end the process group as well
             tracker.finish()
+        accelerator.free_memory()  # it would hold on to the phase's network
         return Checkpoint.open(result)
 
     def _prepared(self, accelerator: Accelerator) -> Checkpoint:

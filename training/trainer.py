@@ -216,7 +216,7 @@ class Trainer:
                 sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
         figures = self._over_all(sums)
         self._check_finite(step, figures)
-        norm = accelerator.clip_grad_norm_(self.trained, loop.clip_norm)
+        norm = accelerator.clip_grad_norm_(self.network.parameters(), loop.clip_norm)
         rate = learning_rate(loop, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate

@@ -1,0 +1,134 @@
+"""`animegamer train` and `animegamer recipe`. Heavy imports wait inside them: help stays instant and torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.model_commands import fail, need_networks
+from flows.request import Ablation, RecipeName, TrainPart, TrainRequest
+from flows.terminal import say
+
+if TYPE_CHECKING:
+    from training.run import TrainingRun
+
+Recipe = Annotated[
+    RecipeName,
+    typer.Option(help="`tiny` for a CPU; `full` is the paper's, on cards of 80 GB; `card24` the same on 24 GB."),
+]
+Ablated = Annotated[Ablation | None, typer.Option(help="The recipe with one thing changed, as in the paper's tables.")]
+
+
+def train(
+    part: Annotated[TrainPart, typer.Argument(metavar="PART", help="features, shot, game, adapt, or all.")],
+    data: Annotated[str, typer.Option(help="Data set of `animegamer build`: its folder, or an address (https, s3).")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run: made, or gone on with.")],
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", help="Checkpoint to start from; by default an untrained one, made in the run."),
+    ] = None,
+    recipe: Recipe = RecipeName.tiny,
+    ablation: Ablated = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML with the keys to change; `animegamer recipe` prints all of them.")
+    ] = None,
+    tracker: Annotated[
+        list[str], typer.Option(help="Where figures go: tensorboard, or another tracker of accelerate. Repeatable.")
+    ] = ["tensorboard"],  # noqa: B006  # typer copies it
+    accelerate: Annotated[
+        Path | None,
+        typer.Option(help="With `all`: a file of `accelerate config`; each phase is launched on its devices."),
+    ] = None,
+) -> None:
+    """Train the model on the shards of a data set.
+
+    `shot` trains shot encoder and shot decoder (phase a), `game` the game model on their shot tokens (b), `adapt` the
+    shot decoder on the game model's predictions (c); `all` is the three as a Prefect flow. `features` encodes the clips
+    with the frozen networks ahead of time, and says before how much disk that takes.
+
+        animegamer train all --data data/ --out run/
+        animegamer play --checkpoint run/adapt/result --serve
+
+    Killed anywhere, the same command goes on from the newest saved state. Each phase leaves a checkpoint in
+    run/PHASE/result, pictures in run/PHASE/looks, figures in run/log (`tensorboard --logdir run/log`). On several GPUs:
+    `accelerate launch --num_processes 8 -m flows.cli train shot ...`.
+    """
+    if accelerate and part is not TrainPart.all:
+        raise typer.BadParameter(f"it goes with `all`; for one phase: accelerate launch --config_file {accelerate} ...")
+    need_networks()
+    request = TrainRequest(
+        data=data,
+        out=out,
+        start=start,
+        recipe=recipe,
+        ablation=ablation,
+        config=config,
+        trackers=tuple(tracker),
+        accelerate=accelerate,
+    )
+    typer.echo(_train_all(request) if part is TrainPart.all else _train_part(part, request))
+
+
+def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ablation: Ablated = None) -> None:
+    """Print a recipe as TOML, every key with its meaning; the file for `train --config` needs only what it changes."""
+    need_networks()
+    from training.recipes import as_toml, read_recipe
+
+    typer.echo(as_toml(read_recipe(recipe, ablation)))
+
+
+def _train_all(request: TrainRequest) -> str:
+    from flows.train_model import train_model
+
+    state = train_model(request, return_state=True)
+    if not state.is_completed():
+        raise fail(state.message or "training failed")
+    return str(state.result())
+
+
+def _train_part(part: TrainPart, request: TrainRequest) -> Path:
+    with _run_of(request) as run:
+        match part:
+            case TrainPart.shot:
+                return run.shot()
+            case TrainPart.game:
+                return run.game()
+            case TrainPart.adapt:
+                return run.adapt()
+        for name, size in run.bytes_to_make().items():
+            say(f"{name}: {size / 1e6:,.1f} MB to make")
+        return run.features()
+
+
+@contextmanager
+def _run_of(request: TrainRequest) -> Iterator[TrainingRun]:
+    """A run with its bars; what is wrong with it ends the command with a sentence."""
+    from flows.train_bars import TrainBars
+    from training.recipes import read_recipe
+    from training.run import TrainingRun, process_number
+
+    bars = TrainBars(silent=process_number() > 0)
+    try:
+        recipe = read_recipe(request.recipe, request.ablation, request.config)
+        with bars.showing():
+            yield TrainingRun(
+                request.out,
+                request.data,
+                recipe,
+                request.start,
+                trackers=request.trackers,
+                say=bars.say,
+                watch=bars.step,
+                watch_features=bars.feature,
+            )
+    except ValueError as error:
+        raise fail(str(error)) from error
+    except OSError as error:
+        raise fail(f"{error.filename or request.out}: {error.strerror or error}") from error
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on from the newest saved state", "yellow")
+        raise typer.Exit(130) from None

@@ -1,0 +1,162 @@
+"""A run from its first step to its last checkpoint: killed and gone on with, by one process and by two, done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import CogVideoXTransformer3DModel
+from peft import PeftModel
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import MistralForCausalLM
+
+from models.checkpoint import Checkpoint
+from models.game import Game
+from tests.small_run import STEPS, small_dataset, small_recipe
+from training.config import Recipe
+from training.run import PHASES, TrainingRun
+from training.trainer import StepReport, TrainError
+
+TRAINED = ("shot_encoder.safetensors", "shot_decoder", "game_model", "bases/transformer")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[StepReport]]:
+    """All phases in one go, with a look at held-out clips at the end of each."""
+    folder, reports = tmp_path_factory.mktemp("whole"), []
+    run = TrainingRun(folder, str(small_dataset()), recipe(), watch=reports.append)
+    for result in (run.shot(), run.game(), run.adapt()):
+        assert Checkpoint.open(result).config.level_values == (0.5, 2.5, 10.0, 15.0, 40.0)
+    return folder, reports
+
+
+def recipe(pictures: int = 1) -> Recipe:
+    return small_recipe(looks={"pictures": pictures})
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    """All trained tensors of the last checkpoint of a run, by file and name."""
+    result = run / "adapt" / "result"
+    return {
+        f"{path.relative_to(result)}:{name}": tensor
+        for part in TRAINED
+        for path in ([result / part] if (result / part).is_file() else sorted((result / part).glob("*.safetensors")))
+        for name, tensor in load_file(path).items()
+    }
+
+
+def start(out: Path, *launcher: str, **environment: str) -> subprocess.Popen[str]:
+    """The same training in processes of its own, but without pictures."""
+    described = out.with_suffix(".json")
+    described.write_text(recipe(pictures=0).model_dump_json())
+    command = [sys.executable, *launcher, "-m", "tests.training_process", str(small_dataset()), str(out)]
+    return subprocess.Popen(
+        [*command, str(described), *(["--sharded"] if "sharded" in out.name else [])],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
+        start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_every_phase_trains_looks_and_leaves_a_checkpoint_that_plays(whole: tuple[Path, list[StepReport]]) -> None:
+    folder, reports = whole
+    assert [(report.phase, report.step) for report in reports] == [
+        (phase, step) for phase in PHASES for step in range(1, (2 if phase == "warm-up" else STEPS) + 1)
+    ]
+    last = {report.phase: report.figures for report in reports}
+    assert {"val/loss", "val/loss_099", "val/loss_899"} <= last["joint"].keys()
+    assert {"val/state", "val/shot_tokens", "val/loss_without_past"} <= last["game"].keys()
+    assert (folder / "joint" / "looks" / "step-00000006" / "sheet.png").exists()
+    assert (folder / "adapt" / "looks" / "step-00000006" / "clips.mp4").exists()
+    assert list((folder / "log" / "game").glob("events*"))
+    checkpoint = Checkpoint.open(folder / "adapt" / "result")
+    assert "Hana" in checkpoint.config.characters
+    (turn,) = Game.load(checkpoint.folder, steps=2).play("Hana runs over the waves")
+    assert turn.frames_THWC.shape == (17, 32, 48, 3)
+
+
+@pytest.mark.slow
+def test_plain_diffusers_and_plain_peft_load_what_was_trained(whole: tuple[Path, list[StepReport]]) -> None:
+    checkpoint = Checkpoint.open(whole[0] / "adapt" / "result")
+    adapters = load_file(checkpoint.folder / "shot_decoder" / "pytorch_lora_weights.safetensors")
+    transformer = CogVideoXTransformer3DModel.from_pretrained(
+        Checkpoint.open(whole[0] / "start").base("transformer").id
+    )
+    transformer.load_lora_adapter(
+        str(checkpoint.folder / "shot_decoder"), prefix=None, weight_name="pytorch_lora_weights.safetensors"
+    )
+    loaded = {name.replace(".default_0", ""): tensor for name, tensor in transformer.state_dict().items()}
+    assert adapters
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in adapters.items())
+    base = MistralForCausalLM.from_pretrained(checkpoint.base("language_model").id)
+    base.resize_token_embeddings(32284, mean_resizing=False)
+    model = PeftModel.from_pretrained(base, str(checkpoint.folder / "game_model"))
+    assert model.get_base_model().lm_head.weight.shape[0] == 32284
+
+
+@pytest.mark.slow
+def test_killed_in_every_phase_it_ends_with_the_same_bytes(
+    whole: tuple[Path, list[StepReport]], tmp_path: Path
+) -> None:
+    out = tmp_path / "killed"
+    for phase, step in (("joint", 3), ("game", 5), ("adapt", 1), (None, 0)):
+        process = start(out)
+        assert process.stdout
+        for line in process.stdout:
+            if phase and line.startswith(f"{phase} {step} "):
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+        process.communicate()
+    assert process.returncode == 0
+    expected, found = weights(whole[0]), weights(out)
+    assert expected.keys() == found.keys()
+    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["parallel", "sharded"])
+def test_two_processes_train_as_one(whole: tuple[Path, list[StepReport]], tmp_path: Path, name: str) -> None:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    process = start(tmp_path / name, *launcher, ACCELERATE_USE_CPU="true")
+    told, errors = process.communicate(timeout=250)
+    assert process.returncode == 0, errors[-3000:]
+    expected = {(report.phase, report.step): report.figures["loss"] for report in whole[1]}
+    losses = {(phase, int(step)): float(loss) for phase, step, loss in map(str.split, told.splitlines())}
+    assert losses == pytest.approx(expected, rel=1e-4)
+    expected_weights, found = weights(whole[0]), weights(tmp_path / name)
+    assert expected_weights.keys() == found.keys()
+    worst = max(float((expected_weights[key] - found[key]).abs().max()) for key in found)
+    assert worst < 2e-4  # a few steps of 1e-3: sums in another order, which Adam's division enlarges
+
+
+def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
+    run = TrainingRun(
+        tmp_path / "run", str(small_dataset()), small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 1}})
+    )
+    first = run.shot()
+    lines: list[str] = []
+    again = TrainingRun(run.folder, run.source, run.recipe, say=lines.append)
+    assert again.shot() == first
+    assert lines == ["warm-up: done already", "joint: done already"]
+    longer = small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 2}})
+    with pytest.raises(TrainError, match="joint was begun with another recipe: name another --out"):
+        TrainingRun(run.folder, run.source, longer).shot()
+    with pytest.raises(TrainError, match=r"config\.json and the recipe differ in shot_encoder"):
+        TrainingRun(run.folder, run.source, small_recipe(model={"shot_encoder": {"variant": "linear"}})).shot()
+    with pytest.raises(TrainError, match=r"game.result is not there yet: run `animegamer train game` first"):
+        TrainingRun(run.folder, run.source, run.recipe).adapt()
+    other = tmp_path / "data"
+    shutil.copytree(small_dataset(), other)
+    index = json.loads((other / "shards" / "index.json").read_text())
+    index["shards"] = index["shards"][:-1]
+    (other / "shards" / "index.json").write_text(json.dumps(index))
+    with pytest.raises(TrainError, match="warm-up was begun with another data"):
+        TrainingRun(run.folder, str(other), run.recipe).shot()
