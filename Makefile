@@ -6,7 +6,7 @@ SIZE ?= tiny
 BIN := .venv/bin
 INSTALL := $(BIN)/uv pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo install install-flow install-train install-dev test test-all bench bench-model constraints clean
+.PHONY: help demo demo-model install install-flow install-train install-dev test test-all bench bench-model bench-learning constraints clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all 
 	film="$$($(BIN)/python -m flows.bunny)" && $(BIN)/animegamer build "$$film" --out $(OUT) \
 		--config flows/demo.toml $(if $(filter full,$(FILM)),,--end 125)
 
+demo-model: install-train  ## train and play a tiny model on a composed film, in minutes on two cores
+	$(BIN)/python -m flows.demo_model --out demo-model
+
 test: install-dev  ## lint, types, import contracts, fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -55,6 +58,9 @@ bench: install-dev  ## speed and memory on the real film, beside the usual way o
 
 bench-model: install-dev  ## seconds and memory a turn of the game; SIZE=full on a GPU
 	$(BIN)/python -m flows.bench_model --size $(SIZE)
+
+bench-learning: install-train  ## proof that it learns, on painted clips: six claims, measured; ONLY=motion for one
+	$(BIN)/python -m flows.bench_learning $(if $(ONLY),--only $(ONLY))
 
 constraints: install-dev  ## resolve the pins anew
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra dev --universal \

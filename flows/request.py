@@ -64,6 +64,8 @@ class TrainPart(StrEnum):
     game = "game"
     adapt = "adapt"
     all = "all"
+    gc = "gc"
+    gfc = "gfc"
 
 
 class TrainRequest(BaseModel):

@@ -14,7 +14,8 @@ from flows.request import Ablation, RecipeName, TrainPart, TrainRequest
 from flows.terminal import say
 
 if TYPE_CHECKING:
-    from training.run import TrainingRun
+    from training.config import Recipe as TrainRecipe
+    from training.run_folder import RunFolder
 
 Recipe = Annotated[
     RecipeName,
@@ -24,7 +25,7 @@ Ablated = Annotated[Ablation | None, typer.Option(help="The recipe with one thin
 
 
 def train(
-    part: Annotated[TrainPart, typer.Argument(metavar="PART", help="features, shot, game, adapt, or all.")],
+    part: Annotated[TrainPart, typer.Argument(metavar="PART", help="features, shot, game, adapt, all, gc, or gfc.")],
     data: Annotated[str, typer.Option(help="Data set of `animegamer build`: its folder, or an address (https, s3).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run: made, or gone on with.")],
     start: Annotated[
@@ -48,7 +49,8 @@ def train(
 
     `shot` trains shot encoder and shot decoder (phase a), `game` the game model on their shot tokens (b), `adapt` the
     shot decoder on the game model's predictions (c); `all` is the three as a Prefect flow. `features` encodes the clips
-    with the frozen networks ahead of time, and says before how much disk that takes.
+    with the frozen networks ahead of time, and says before how much disk that takes. `gc` and `gfc` train the adapters
+    of those two baselines; `--from` is then a baseline's folder.
 
         animegamer train all --data data/ --out run/
         animegamer play --checkpoint run/adapt/result --serve
@@ -91,40 +93,33 @@ def _train_all(request: TrainRequest) -> str:
 
 
 def _train_part(part: TrainPart, request: TrainRequest) -> Path:
-    with _run_of(request) as run:
-        match part:
-            case TrainPart.shot:
-                return run.shot()
-            case TrainPart.game:
-                return run.game()
-            case TrainPart.adapt:
-                return run.adapt()
-        for name, size in run.bytes_to_make().items():
-            say(f"{name}: {size / 1e6:,.1f} MB to make")
-        return run.features()
+    with _prepared(request) as (place, recipe):
+        if part in (TrainPart.gc, TrainPart.gfc):
+            from training.baselines.run import train_baseline
+
+            return train_baseline("gc" if part is TrainPart.gc else "gfc", place, recipe, request.start)
+        from training.run import TrainingRun
+
+        run = TrainingRun(place, recipe, request.start)
+        if part is TrainPart.features:
+            for name, size in run.bytes_to_make().items():
+                say(f"{name}: {size / 1e6:,.1f} MB to make")
+        phases = {"features": run.features, "shot": run.shot, "game": run.game, "adapt": run.adapt}
+        return phases[part.value]()
 
 
 @contextmanager
-def _run_of(request: TrainRequest) -> Iterator[TrainingRun]:
-    """A run with its bars; what is wrong with it ends the command with a sentence."""
+def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
+    """Folder and recipe of a run with its bars; what is wrong with it ends the command with a sentence."""
     from flows.train_bars import TrainBars
     from training.recipes import read_recipe
-    from training.run import TrainingRun, process_number
+    from training.run_folder import RunFolder, process_number
 
     bars = TrainBars(silent=process_number() > 0)
     try:
         recipe = read_recipe(request.recipe, request.ablation, request.config)
         with bars.showing():
-            yield TrainingRun(
-                request.out,
-                request.data,
-                recipe,
-                request.start,
-                trackers=request.trackers,
-                say=bars.say,
-                watch=bars.step,
-                watch_features=bars.feature,
-            )
+            yield RunFolder(request.out, request.data, request.trackers, bars.say, bars.step, bars.feature), recipe
     except ValueError as error:
         raise fail(str(error)) from error
     except OSError as error:

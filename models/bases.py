@@ -34,22 +34,25 @@ def save_random_base(component: Component, config: ModelConfig, folder: Path) ->
     Raises:
         ValueError: a part that is not needed to play, at `full`.
     """
+    device = "cuda" if torch.cuda.is_available() and config.size == "full" else "cpu"  # 7 billion numbers take long
     with quietly():
-        _random_base(component, config).save_pretrained(str(folder))
+        random_base(component, config, device).save_pretrained(str(folder))
     if component == "text_encoder":
         # T5's own vocabulary is only on the hub; Mistral's, at hand, serves an untrained encoder as well
         shipped_tokenizer().save_pretrained(str(folder))
 
 
-def _random_base(component: Component, config: ModelConfig) -> Any:
+def random_base(component: Component, config: ModelConfig, device: torch.device | str = "cpu") -> Any:
+    """A frozen part with random weights on a device; on `meta` without any. Precisions and errors as above."""
     if config.size == "tiny":
-        return _TINY[component](config)
+        with torch.device(device):
+            return _TINY[component](config)
     if component not in _FULL:
         raise ValueError(f"{component}: no random one at full size; name the published one in `bases`")
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
-        with torch.device("cuda" if torch.cuda.is_available() else "cpu"):  # 7 billion numbers: minutes on a CPU
+        with torch.device(device):
             return _FULL[component]()
     finally:
         torch.set_default_dtype(before)

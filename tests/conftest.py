@@ -15,7 +15,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from flows.bunny import FetchError, fetch_bunny, fetch_trailer
-from tests.composed import ArtUnobtainableError, Truth, compose_film
+from flows.composed import ArtUnobtainableError, Truth, compose_film
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,8 @@ from pipeline.shards import write_shards
 from tests.made_dataset import MODEL, make_dataset
 from training.config import Recipe
 from training.recipes import merged, tiny
+from training.run import TrainingRun
+from training.run_folder import RunFolder
 
 STEPS = 6
 
@@ -22,6 +24,11 @@ def small_dataset() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="small-dataset-"))
     write_shards(make_dataset(folder, scenes=4, clips=2, captioner=MODEL), ShardSettings(samples=3, val_share=0.3))
     return folder
+
+
+def small_run(folder: Path, recipe: Recipe, source: Path | str | None = None, **told: Any) -> TrainingRun:
+    """A run of the small data set, or of another one."""
+    return TrainingRun(RunFolder(folder, str(source or small_dataset()), **told), recipe)
 
 
 def small_recipe(**changes: Any) -> Recipe:
@@ -36,6 +43,7 @@ def small_recipe(**changes: Any) -> Recipe:
         "learning_rate": 1e-3,
     }
     base = {
+        "autoencoder": None,
         "model": {"shot_decoder": {"height": 32, "width": 48}},
         "shot": {"warm_up": {**loop, "steps": 2}, "joint": loop},
         "game": {"loop": loop},

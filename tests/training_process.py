@@ -17,6 +17,7 @@ from accelerate.utils import DistributedType
 
 from training.config import Recipe
 from training.run import TrainingRun
+from training.run_folder import RunFolder
 from training.trainer import StepReport
 
 
@@ -44,7 +45,7 @@ def main() -> None:
     if given.sharded:
         shard_on_cpus()
     recipe = Recipe.model_validate_json(given.recipe.read_bytes())
-    run = TrainingRun(given.out, given.data, recipe, watch=say_step)
+    run = TrainingRun(RunFolder(given.out, given.data, watch=say_step), recipe)
     run.shot()
     run.game()
     run.adapt()

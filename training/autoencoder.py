@@ -21,17 +21,16 @@ from typing import Literal, Self
 import torch
 from accelerate import Accelerator
 from diffusers import AutoencoderKLCogVideoX
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from models.checkpoint import Checkpoint, copy_rest, save_config, within
-from models.config import ModelConfig, Part, inside_id
+from models.config import ModelConfig, inside_id
 from models.frames import decode_latents, encode_frames, scaling_factor
 from models.hub import quietly
 from pipeline.samples import Split
 from pipeline.store import replacing
-from training.config import LoopSettings
+from training.config import FitSettings
 from training.data import Catalog, read_turns
 from training.looks import Comparison, save_comparisons
 from training.order import Place, generator
@@ -44,22 +43,6 @@ _STRETCH = 9
 """Frames of a crop of a clip: the first alone and two times four, so that motion is learned at half the price."""
 _TOGETHER = 2
 """Clips encoded at once: one alone takes torch's slow path for 3-D convolutions on a CPU."""
-
-
-class FitSettings(Part):
-    """How an autoencoder is fitted. The defaults take some five minutes on two cores for a few dozen clips."""
-
-    stills: LoopSettings = LoopSettings(
-        steps=2400, batch_size=4, micro_batch=4, learning_rate=4e-3, rate_warm_up=30, weight_decay=0.0,
-        save_every=500, validate_every=100_000,
-    )  # fmt: skip
-    clips: LoopSettings = LoopSettings(
-        steps=500, batch_size=2, micro_batch=2, learning_rate=2e-3, rate_warm_up=20, weight_decay=0.0,
-        save_every=250, validate_every=100_000,
-    )  # fmt: skip
-    most_clips: int = Field(256, ge=1, description="clips of each split that are read, spread over it evenly")
-    divergence: float = Field(1e-5, ge=0, description="weight of the latents' divergence from unit normal ones")
-    pictures: int = Field(4, ge=0, description="clips of each split shown beside their reconstructions")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +109,8 @@ class AutoencoderPhase:
     name: str
     network: Reconstruction
     examples: CropExamples
-    held_out_NTHWC: Tensor
-    """Clips of the split `val`; may be none."""
+    judged: Mapping[Split, Tensor]
+    """Whole clips NTHWC of each split, on which it is measured how well they come back."""
     pictures: int
     checkpoint: Checkpoint
     units: Sequence[str] = ("CogVideoXResnetBlock3D",)
@@ -141,14 +124,13 @@ class AutoencoderPhase:
         """How well whole clips come back, and some of them beside what came back."""
         inner = network.module if isinstance(network, DistributedDataParallel) else network
         found, comparisons = {}, []
-        for split, clips_NTHWC in (("train", self.examples.frames_NTHWC), ("val", self.held_out_NTHWC)):
-            if len(clips_NTHWC):
-                back_NTHWC = reconstructed(inner.autoencoder, clips_NTHWC)
-                decibels_N = psnr(clips_NTHWC, back_NTHWC)
-                found[f"psnr_{split}"] = float(decibels_N.mean())
-                for item in _spread(len(clips_NTHWC), self.pictures):
-                    caption = f"{split}: {decibels_N[item]:.1f} dB"
-                    comparisons.append(Comparison(caption, clips_NTHWC[item].numpy(), back_NTHWC[item].numpy()))
+        for split, clips_NTHWC in self.judged.items():
+            back_NTHWC = reconstructed(inner.autoencoder, clips_NTHWC)
+            decibels_N = psnr(clips_NTHWC, back_NTHWC)
+            found[f"psnr_{split}"] = float(decibels_N.mean())
+            for item in _spread(len(clips_NTHWC), self.pictures):
+                caption = f"{split}: {decibels_N[item]:.1f} dB"
+                comparisons.append(Comparison(caption, clips_NTHWC[item].numpy(), back_NTHWC[item].numpy()))
         save_comparisons(looks, comparisons)
         return found
 
@@ -202,8 +184,8 @@ def fit_autoencoder(
     _refuse_published(checkpoint)
     _claim(folder, checkpoint, source, settings)
     frames = {split: read_frames(source, split, checkpoint.config, settings.most_clips) for split in _splits(source)}
-    held_out_NTHWC = frames.get("val", frames["train"][:0])
-    before = {split: _mean_psnr(checkpoint, clips_NTHWC) for split, clips_NTHWC in frames.items()}
+    judged = {split: clips_NTHWC[_spread(len(clips_NTHWC), settings.judged)] for split, clips_NTHWC in frames.items()}
+    before = _mean_psnr(checkpoint, judged)
     accelerator, begun = Accelerator(), checkpoint
     kinds: tuple[Literal["stills", "clips"], ...] = ("stills", "clips")
     for kind in kinds:
@@ -212,10 +194,10 @@ def fit_autoencoder(
             autoencoder = begun.autoencoder(accelerator.device, torch.float32).requires_grad_(True)
             examples = CropExamples(frames["train"], kind, autoencoder.config.latent_channels, loop.seed)
             network = Reconstruction(autoencoder, settings.divergence)
-            phase = AutoencoderPhase(kind, network, examples, held_out_NTHWC, settings.pictures, begun)
+            phase = AutoencoderPhase(kind, network, examples, judged, settings.pictures, begun)
             Trainer(phase, loop, folder / kind, accelerator).run(watch)
         begun = Checkpoint.open(result)
-    after = {split: _mean_psnr(begun, clips_NTHWC) for split, clips_NTHWC in frames.items()}
+    after = _mean_psnr(begun, judged)
     sheet = folder / "clips" / "looks" / f"step-{settings.clips.steps:08d}" / "sheet.png"
     return Fitted(begun, before, after, scaling_factor(begun.autoencoder()), sheet)
 
@@ -256,8 +238,12 @@ def measured_factor(autoencoder: AutoencoderKLCogVideoX, frames_NTHWC: Tensor) -
     return scaling_factor(autoencoder) / float(torch.cat(means).std())
 
 
-def _mean_psnr(checkpoint: Checkpoint, clips_NTHWC: Tensor) -> float:
-    return float(psnr(clips_NTHWC, reconstructed(checkpoint.autoencoder(), clips_NTHWC)).mean())
+def _mean_psnr(checkpoint: Checkpoint, judged: Mapping[Split, Tensor]) -> dict[Split, float]:
+    autoencoder = checkpoint.autoencoder()
+    return {
+        split: float(psnr(clips_NTHWC, reconstructed(autoencoder, clips_NTHWC)).mean())
+        for split, clips_NTHWC in judged.items()
+    }
 
 
 def _together(frames_NTHWC: Tensor) -> tuple[Tensor, ...]:

@@ -42,6 +42,23 @@ class LoopSettings(Part):
         return self
 
 
+class FitSettings(Part):
+    """How an autoencoder is fitted. The defaults take some five minutes on two cores for a few dozen clips."""
+
+    stills: LoopSettings = LoopSettings(
+        steps=2400, batch_size=4, micro_batch=4, learning_rate=4e-3, rate_warm_up=30, weight_decay=0.0,
+        save_every=500, validate_every=100_000,
+    )  # fmt: skip
+    clips: LoopSettings = LoopSettings(
+        steps=500, batch_size=2, micro_batch=2, learning_rate=2e-3, rate_warm_up=20, weight_decay=0.0,
+        save_every=250, validate_every=100_000,
+    )  # fmt: skip
+    most_clips: int = Field(256, ge=1, description="clips of each split that are read, spread over it evenly")
+    divergence: float = Field(1e-5, ge=0, description="weight of the latents' divergence from unit normal ones")
+    judged: int = Field(12, ge=1, description="clips of each split whose reconstruction is measured")
+    pictures: int = Field(4, ge=0, description="of these, shown beside their reconstructions")
+
+
 class LookSettings(Part):
     """What validation looks at."""
 
@@ -85,13 +102,25 @@ class AdaptPhaseSettings(Part):
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 
+class BaselineSettings(Part):
+    """A baseline with something to train."""
+
+    loop: LoopSettings
+    dropout: float = Share
+    precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
+    gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
+
+
 class Recipe(Part):
     """Everything that decides what comes out of training, besides the data and where it starts."""
 
     model: ModelConfig
+    autoencoder: FitSettings | None = Field(None, description="fit a tiny one to the clips first")
     shot: ShotPhaseSettings
     game: GamePhaseSettings
     adapt: AdaptPhaseSettings
+    gc: BaselineSettings = Field(description="the baseline GC: adapters of CogVideoX on the instructions")
+    gfc: BaselineSettings = Field(description="the baseline GFC: adapters of FLUX on first frames")
     looks: LookSettings = LookSettings()
 
     @model_validator(mode="after")

@@ -90,7 +90,7 @@ def game_phase(
     for resampler in (model.input_resampler, model.output_resampler):
         resampler.requires_grad_(True)
     if recipe.game.gradient_checkpointing:
-        mistral_of(model.language_model).gradient_checkpointing_enable({"use_reentrant": False})
+        mistral_of(model.language_model).activation_checkpointing_enable({"use_reentrant": False})
     tokenizer, settings, seed = checkpoint.tokenizer(), recipe.game.windows, recipe.game.loop.seed
     held_out = Windows(val.catalog.turns if val else (), settings)
     return GamePhase(

@@ -23,6 +23,8 @@ from models.config import full_config, tiny_config
 from pipeline.records import faults_of
 from training.config import (
     AdaptPhaseSettings,
+    BaselineSettings,
+    FitSettings,
     GamePhaseSettings,
     LookSettings,
     LoopSettings,
@@ -47,13 +49,15 @@ def full() -> Recipe:
         ),
         game=GamePhaseSettings(loop=LoopSettings(steps=15_000, learning_rate=5e-5, **common), precision="bf16"),
         adapt=AdaptPhaseSettings(loop=LoopSettings(steps=10_000, learning_rate=5e-5, **common), precision="fp16"),
+        gc=BaselineSettings(loop=LoopSettings(steps=80_000, learning_rate=2e-4, **common), precision="fp16"),
+        gfc=BaselineSettings(loop=LoopSettings(steps=200_000, learning_rate=1e-4, **common), precision="bf16"),
     )
 
 
 def card24() -> Recipe:
     """`full` for one card of 24 GB; about four times slower a step, and alone it makes all 24 examples of a step."""
     recipe = full().model_dump()
-    for phase in ("shot", "game", "adapt"):
+    for phase in ("shot", "game", "adapt", "gc", "gfc"):
         recipe[phase]["gradient_checkpointing"] = True
     return Recipe.model_validate(recipe)
 
@@ -63,6 +67,7 @@ def tiny() -> Recipe:
     common = {"batch_size": 4, "micro_batch": 4, "rate_warm_up": 20, "save_every": 100, "validate_every": 200}
     return Recipe(
         model=tiny_config(),
+        autoencoder=FitSettings(),
         shot=ShotPhaseSettings(
             warm_up=LoopSettings(steps=50, learning_rate=2e-3, **common),
             joint=LoopSettings(steps=600, learning_rate=2e-3, **common),
@@ -70,6 +75,8 @@ def tiny() -> Recipe:
         ),
         game=GamePhaseSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
         adapt=AdaptPhaseSettings(loop=LoopSettings(steps=100, learning_rate=5e-4, **common)),
+        gc=BaselineSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
+        gfc=BaselineSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
         looks=LookSettings(clips=8, pictures=2, denoising_steps=20, guidance=2.0),
     )
 

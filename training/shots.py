@@ -172,7 +172,11 @@ class ShotPhase:
     """Of the checkpoint that comes out."""
     whole: bool = False
     """The base of the shot decoder is trained, too."""
-    units: Sequence[str] = ("CogVideoXBlock", "ShotDecoder", "ShotEncoder")
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Encoder and decoder are units of their own, since validation calls each of them alone."""
+        return ("CogVideoXBlock", "ShotDecoder", *(["ShotEncoder"] if self.network.encoder else []))
 
     def collate(self, examples: Sequence[NoisedShot]) -> NoisedShots:
         """Put examples together."""

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from flows.composed import Truth
 from pipeline.config import SceneSettings
 from pipeline.media import FilmReader
 from pipeline.scaling import Geometry, Scaler
 from pipeline.scenes import Cut, SceneFinder
-from tests.composed import Truth
 
 Picture = NDArray[np.uint8]
 

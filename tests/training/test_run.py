@@ -20,9 +20,9 @@ from transformers import MistralForCausalLM
 
 from models.checkpoint import Checkpoint
 from models.game import Game
-from tests.small_run import STEPS, small_dataset, small_recipe
+from tests.small_run import STEPS, small_dataset, small_recipe, small_run
 from training.config import Recipe
-from training.run import PHASES, TrainingRun
+from training.run import PHASES
 from training.trainer import StepReport, TrainError
 
 TRAINED = ("shot_encoder.safetensors", "shot_decoder", "game_model", "bases/transformer")
@@ -32,14 +32,14 @@ TRAINED = ("shot_encoder.safetensors", "shot_decoder", "game_model", "bases/tran
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[StepReport]]:
     """All phases in one go, with a look at held-out clips at the end of each."""
     folder, reports = tmp_path_factory.mktemp("whole"), []
-    run = TrainingRun(folder, str(small_dataset()), recipe(), watch=reports.append)
+    run = small_run(folder, recipe(), watch=reports.append)
     for result in (run.shot(), run.game(), run.adapt()):
         assert Checkpoint.open(result).config.level_values == (0.5, 2.5, 10.0, 15.0, 40.0)
     return folder, reports
 
 
-def recipe(pictures: int = 1) -> Recipe:
-    return small_recipe(looks={"pictures": pictures})
+def recipe() -> Recipe:
+    return small_recipe(looks={"pictures": 1})
 
 
 def weights(run: Path) -> dict[str, Tensor]:
@@ -54,9 +54,9 @@ def weights(run: Path) -> dict[str, Tensor]:
 
 
 def start(out: Path, *launcher: str, **environment: str) -> subprocess.Popen[str]:
-    """The same training in processes of its own, but without pictures."""
+    """The same training in processes of its own."""
     described = out.with_suffix(".json")
-    described.write_text(recipe(pictures=0).model_dump_json())
+    described.write_text(recipe().model_dump_json())
     command = [sys.executable, *launcher, "-m", "tests.training_process", str(small_dataset()), str(out)]
     return subprocess.Popen(
         [*command, str(described), *(["--sharded"] if "sharded" in out.name else [])],
@@ -138,25 +138,24 @@ def test_two_processes_train_as_one(whole: tuple[Path, list[StepReport]], tmp_pa
 
 
 def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
-    run = TrainingRun(
-        tmp_path / "run", str(small_dataset()), small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 1}})
-    )
+    folder = tmp_path / "run"
+    run = small_run(folder, small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 1}}))
     first = run.shot()
     lines: list[str] = []
-    again = TrainingRun(run.folder, run.source, run.recipe, say=lines.append)
+    again = small_run(folder, run.recipe, say=lines.append)
     assert again.shot() == first
     assert lines == ["warm-up: done already", "joint: done already"]
     longer = small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 2}})
     with pytest.raises(TrainError, match="joint was begun with another recipe: name another --out"):
-        TrainingRun(run.folder, run.source, longer).shot()
+        small_run(folder, longer).shot()
     with pytest.raises(TrainError, match=r"config\.json and the recipe differ in shot_encoder"):
-        TrainingRun(run.folder, run.source, small_recipe(model={"shot_encoder": {"variant": "linear"}})).shot()
+        small_run(folder, small_recipe(model={"shot_encoder": {"variant": "linear"}})).shot()
     with pytest.raises(TrainError, match=r"game.result is not there yet: run `animegamer train game` first"):
-        TrainingRun(run.folder, run.source, run.recipe).adapt()
+        small_run(folder, run.recipe).adapt()
     other = tmp_path / "data"
     shutil.copytree(small_dataset(), other)
     index = json.loads((other / "shards" / "index.json").read_text())
     index["shards"] = index["shards"][:-1]
     (other / "shards" / "index.json").write_text(json.dumps(index))
     with pytest.raises(TrainError, match="warm-up was begun with another data"):
-        TrainingRun(run.folder, str(other), run.recipe).shot()
+        small_run(folder, run.recipe, other).shot()

@@ -35,7 +35,7 @@ SPRITES = {
 """Expressions of each character (sylvie has two outfits); the first word of a key is the character's name."""
 
 TransitionKind = Literal["cut", "dissolve", "fade"]
-Movement = Literal["none", "talks", "walks", "fights"]
+Movement = Literal["none", "talks", "walks", "fights", "dances", "hugs"]
 Camera = Literal["static", "pan", "zoom"]
 
 
@@ -86,6 +86,7 @@ class Truth:
 
     @property
     def frames(self) -> int:
+        """How many the film has."""
         return self.scenes[-1].end_frame
 
 
@@ -129,14 +130,18 @@ class Shot:
     """Even number of mixed frames of the dissolve or fade; half of them lie in the scene before."""
 
 
-def compose_film(path: Path) -> Truth:
-    """Write the film to `path` (MP4, H.264) and return the truth about it. The same art gives the same film.
+def compose_film(path: Path, shots: tuple[Shot, ...] | None = None) -> Truth:
+    """Write a film to `path` (MP4, H.264) and return the truth about it. The same art gives the same film.
+
+    Args:
+        path: the film file.
+        shots: what is to be seen, scene by scene; by default `short_film()`.
 
     Raises:
         ArtUnobtainableError: the Debian packages can be neither found in the cache nor fetched.
     """
-    shots = _script()
-    truth = _truth(shots)
+    shots = shots or short_film()
+    truth = truth_about(shots)
     folder = art_folder()
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=FPS, options={"crf": "20", "preset": "superfast", "threads": "1"})
@@ -177,7 +182,7 @@ def _download(folder: Path) -> None:
     raise ArtUnobtainableError(f"`apt-get download {' '.join(PACKAGES)}` failed: {complaint}")
 
 
-def _talk(*speakers: tuple[str, int]) -> Callable[[int], tuple[Sprite, ...]]:
+def talk(*speakers: tuple[str, int]) -> Callable[[int], tuple[Sprite, ...]]:
     """Characters (key of SPRITES, x) who stand and change their expression now and then, the first one most."""
 
     def draw(drawing: int) -> tuple[Sprite, ...]:
@@ -189,21 +194,24 @@ def _talk(*speakers: tuple[str, int]) -> Callable[[int], tuple[Sprite, ...]]:
     return draw
 
 
-def _nobody(_drawing: int) -> tuple[Sprite, ...]:
+def nobody(_drawing: int) -> tuple[Sprite, ...]:
+    """An empty place."""
     return ()
 
 
-def _stand(who: str, x: int) -> Callable[[int], tuple[Sprite, ...]]:
+def stand(who: str, x: int) -> Callable[[int], tuple[Sprite, ...]]:
+    """A character who does nothing."""
     return lambda _: (Sprite(SPRITES[who][0], x),)
 
 
-def _walk(who: str, start: int, step: int) -> Callable[[int], tuple[Sprite, ...]]:
+def walk(who: str, start: int, step: int) -> Callable[[int], tuple[Sprite, ...]]:
+    """A character who crosses the place from `start`, `step` world pixels a drawing."""
     return lambda drawing: (
         Sprite(SPRITES[who][drawing // 4 % 2], start + step * drawing, y=WORLD_HEIGHT + (0, 8, 14, 8)[drawing % 4]),
     )
 
 
-def _fight(first: str, second: str) -> Callable[[int], tuple[Sprite, ...]]:
+def fight(first: str, second: str) -> Callable[[int], tuple[Sprite, ...]]:
     """Two characters who leap about: every drawing has them somewhere else, mirrored and of another size."""
 
     def draw(drawing: int) -> tuple[Sprite, ...]:
@@ -219,11 +227,12 @@ def _fight(first: str, second: str) -> Callable[[int], tuple[Sprite, ...]]:
     return draw
 
 
-def _pan(start: float, step: float) -> Callable[[int], Box]:
+def pan(start: float, step: float) -> Callable[[int], Box]:
+    """From `start` to the right by `step` world pixels a frame."""
     return lambda frame: (start + step * frame, 0, start + step * frame + WORLD_WIDTH, WORLD_HEIGHT)
 
 
-def _zoom(x: float, y: float, start: float, end: float, length: int) -> Callable[[int], Box]:
+def zoom(x: float, y: float, start: float, end: float, length: int) -> Callable[[int], Box]:
     """Around the point (x, y), from magnification `start` to `end`."""
 
     def look(frame: int) -> Box:
@@ -236,28 +245,28 @@ def _zoom(x: float, y: float, start: float, end: float, length: int) -> Callable
     return look
 
 
-def _script() -> tuple[Shot, ...]:
-    """The film."""
+def short_film() -> tuple[Shot, ...]:
+    """Half a minute with everything that trips a scene detector; a test knows every cut of it."""
     return (
-        Shot("lecture", 72, "bg lecturehall", ("sylvie",), _talk(("sylvie", 560))),
-        Shot("answer", 48, "bg lecturehall", ("lucy",), _talk(("lucy", 760))),
-        Shot("walk", 72, "bg uni", ("eileen",), _walk("eileen", 200, 24), 2, "walks"),
-        Shot("pan", 48, "bg panorama", (), _nobody, 1, "none", "pan", _pan(300, 64)),
-        Shot("zoom", 48, "bg club", ("sylvie",), _stand("sylvie in blue", 700), 1, "none", "zoom",
-             _zoom(700, 200, 1, 2, 48)),
-        Shot("flash", 60, "bg whitehouse", ("lucy",), _talk(("lucy", 640)), flashes=((14, 1), (30, 2), (44, 3))),
-        Shot("meadow", 72, "bg meadow", ("sylvie",), _talk(("sylvie in blue", 400)), opened_by="dissolve",
+        Shot("lecture", 72, "bg lecturehall", ("sylvie",), talk(("sylvie", 560))),
+        Shot("answer", 48, "bg lecturehall", ("lucy",), talk(("lucy", 760))),
+        Shot("walk", 72, "bg uni", ("eileen",), walk("eileen", 200, 24), 2, "walks"),
+        Shot("pan", 48, "bg panorama", (), nobody, 1, "none", "pan", pan(300, 64)),
+        Shot("zoom", 48, "bg club", ("sylvie",), stand("sylvie in blue", 700), 1, "none", "zoom",
+             zoom(700, 200, 1, 2, 48)),
+        Shot("flash", 60, "bg whitehouse", ("lucy",), talk(("lucy", 640)), flashes=((14, 1), (30, 2), (44, 3))),
+        Shot("meadow", 72, "bg meadow", ("sylvie",), talk(("sylvie in blue", 400)), opened_by="dissolve",
              opening_frames=12),
-        Shot("fight", 72, "bg club", ("eileen", "lucy"), _fight("eileen", "lucy"), 2, "fights", night=True),
-        Shot("evening", 60, "bg uni", ("sylvie",), _stand("sylvie", 640), movement="none", night=True),
-        Shot("black", 26, BLACK, (), _nobody, 1, "none", opened_by="fade", opening_frames=16),
-        Shot("morning", 76, "bg lecturehall", ("eileen", "sylvie"), _talk(("eileen", 420), ("sylvie", 820)),
+        Shot("fight", 72, "bg club", ("eileen", "lucy"), fight("eileen", "lucy"), 2, "fights", night=True),
+        Shot("evening", 60, "bg uni", ("sylvie",), stand("sylvie", 640), movement="none", night=True),
+        Shot("black", 26, BLACK, (), nobody, 1, "none", opened_by="fade", opening_frames=16),
+        Shot("morning", 76, "bg lecturehall", ("eileen", "sylvie"), talk(("eileen", 420), ("sylvie", 820)),
              opened_by="fade", opening_frames=16),
-        Shot("close-up", 48, "bg lecturehall", ("sylvie",), _talk(("sylvie", 820)), look=_zoom(820, 200, 2, 2, 48)),
+        Shot("close-up", 48, "bg lecturehall", ("sylvie",), talk(("sylvie", 820)), look=zoom(820, 200, 2, 2, 48)),
     )  # fmt: skip
 
 
-def _truth(shots: tuple[Shot, ...]) -> Truth:
+def truth_about(shots: tuple[Shot, ...]) -> Truth:
     """Lay the shots end to end."""
     scenes, transitions, start = [], [], 0
     for shot in shots:

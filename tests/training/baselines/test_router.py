@@ -1,0 +1,133 @@
+"""The router against a real HTTP server: good answers, garbage, repairs, a server in trouble."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from models.tokens import State
+from pipeline.endpoint import Endpoint, EndpointDownError, RequestError
+from tests.caption_server import Answer, CaptionServer, Request
+from training.baselines.router import (
+    MOST_TURNS,
+    NEUTRAL,
+    REPAIRS,
+    LanguageRouter,
+    PlainRouter,
+    RouterError,
+    Scene,
+    ToldTurn,
+    parse_scene,
+)
+
+GOOD: dict[str, Any] = {
+    "scene": "Qiqi, a girl with purple hair, quickly runs over the waves at dusk.",
+    "motion_level": 4,
+    "social": 0,
+    "entertainment": 1,
+    "stamina": -1,
+}
+SCENE = Scene(GOOD["scene"], State(level=4, social=0, entertainment=1, stamina=-1))
+
+
+def router(server: CaptionServer, attempts: int = 1) -> LanguageRouter:
+    return LanguageRouter(Endpoint(server.address, "director", attempts=attempts, first_pause_seconds=0.01))
+
+
+def saying(*texts: str) -> Callable[[Request], Answer]:
+    """A server that says one text after the other, as often as it is asked in one conversation."""
+    return lambda request: Answer(texts[request.turn])
+
+
+def test_an_answer_becomes_a_scene_and_the_story_so_far_is_told() -> None:
+    with CaptionServer(saying(json.dumps(GOOD))) as server:
+        story = [ToldTurn("Qiqi wakes up", Scene("Qiqi yawns in a ${story} bed.", NEUTRAL))]
+        assert router(server).route(story, "Qiqi runs\nover ${example} waves") == SCENE
+    told = server.requests[0].text
+    assert "1. Instruction: Qiqi wakes up" in told
+    assert "Qiqi yawns in a ${story} bed. (motion level 3)" in told
+    assert "Qiqi runs over ${example} waves" in told
+    assert server.requests[0].body["model"] == "director"
+
+
+def test_of_an_endless_game_the_last_turns_are_told() -> None:
+    story = [ToldTurn(f"instruction {number}", Scene("x", NEUTRAL)) for number in range(1, 101)]
+    with CaptionServer(saying(json.dumps(GOOD))) as server:
+        router(server).route(story, "on")
+    told = server.requests[0].text
+    assert "100. Instruction: instruction 100" in told
+    assert f"{101 - MOST_TURNS}. Instruction" in told
+    assert f"{100 - MOST_TURNS}. Instruction" not in told
+
+
+def test_a_faulty_answer_is_repaired_in_the_same_conversation() -> None:
+    faulty = json.dumps({**GOOD, "motion_level": 9})
+    with CaptionServer(saying("I would love to!", faulty, json.dumps(GOOD))) as server:
+        assert router(server).route([], "run") == SCENE
+    assert [request.turn for request in server.requests] == [0, 1, 2]
+    assert "holds no JSON object" in server.requests[1].text
+    assert "motion_level: Input should be 1, 2, 3, 4 or 5" in server.requests[2].text
+    assert server.requests[2].body["messages"][3] == {"role": "assistant", "content": faulty}
+
+
+def test_a_model_that_only_talks_fails_with_its_last_fault() -> None:
+    with CaptionServer(saying(*["Sure."] * 9)) as server, pytest.raises(RouterError) as caught:
+        router(server).route([], "run")
+    assert len(server.requests) == 1 + REPAIRS
+    assert f"gave {1 + REPAIRS} answers that cannot be used; the last one: The answer holds no JSON" in str(
+        caught.value
+    )
+    assert "play without a language model" in str(caught.value)
+
+
+def test_a_server_in_trouble_is_asked_again_and_then_told_apart() -> None:
+    answers = iter([Answer(status=500, raw=b"oops"), Answer(raw=b"<html>"), Answer(json.dumps(GOOD))])
+    with CaptionServer(lambda _: next(answers)) as server:
+        assert router(server, attempts=3).route([], "run") == SCENE
+    with CaptionServer(lambda _: Answer(status=500, raw=b"oops")) as server, pytest.raises(RequestError, match="500"):
+        router(server, attempts=2).route([], "run")
+    with pytest.raises(EndpointDownError, match="no connection"):
+        router(server).route([], "run")
+
+
+@pytest.mark.parametrize(
+    "around", ["{}", "<think>{{not this}}</think>\n```json\n{}\n```", "Here it is:\n{}\nEnjoy!"], ids=str
+)
+def test_what_stands_around_the_object_is_passed_over(around: str) -> None:
+    assert parse_scene(around.format(json.dumps(GOOD))) == SCENE
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"motion_level": "4"}, "motion_level"),
+        ({"motion_level": 4.5}, "motion_level"),
+        ({"motion_level": True}, "motion_level"),
+        ({"social": -1}, "social"),
+        ({"entertainment": None}, "entertainment"),
+        ({"stamina": 0}, "stamina"),
+        ({"scene": "  "}, "scene"),
+        ({"scene": "word " * 101}, "scene"),
+        ({"scene": "A gardener with a straw hat and green overalls slowly waters red tulips in a sunny greenhouse."},
+         "repeats the example"),
+        ({"mood": "happy"}, "mood"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_named(changes: dict[str, Any], fault: str) -> None:
+    with pytest.raises(RouterError, match=fault):
+        parse_scene(json.dumps({**GOOD, **changes}))
+
+
+@pytest.mark.parametrize("garbage", ["", "}{", "{", '{"scene": ', "[1, 2]", "{}" * 3, "{" * 10_000 + "}" * 10_000])
+def test_garbage_is_no_scene(garbage: str) -> None:
+    with pytest.raises(RouterError):
+        parse_scene(garbage)
+
+
+def test_without_a_language_model_the_instruction_is_drawn_as_it_is() -> None:
+    assert PlainRouter().route([], " Qiqi  runs ") == Scene("Qiqi runs", NEUTRAL)
+    with pytest.raises(ValueError, match="the instruction is empty"):
+        PlainRouter().route([], " \n")

@@ -1,0 +1,203 @@
+"""The adapters in training: features, objectives against restatements, and the loop from start to a playable result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from diffusers import CogVideoXPipeline, FluxPipeline
+from torch import Tensor
+
+from pipeline.config import ShardSettings
+from pipeline.shards import write_shards
+from tests.made_dataset import MODEL, make_dataset
+from tests.tiny_baselines import brief_baseline, brief_config
+from training.baselines.adapters import AdapterPhase
+from training.baselines.agents import load_baseline
+from training.baselines.config import BaselineConfig, Kind
+from training.baselines.encoding import fill_features, open_features
+from training.baselines.folder import BaselineFolder, new_baseline
+from training.baselines.gc_training import gc_phase
+from training.baselines.gfc_training import NoisedPictures, TextToPicture, gfc_phase
+from training.baselines.pipelines import LORA, save_adapters
+from training.config import LoopSettings
+from training.data import Catalog, read_turns
+from training.features import FeatureCache
+from training.order import Place
+from training.shard_files import open_shards
+from training.trainer import StepReport, Trainer
+
+KINDS: tuple[Kind, ...] = ("gc", "gfc")
+
+
+def clips_config(kind: Kind) -> BaselineConfig:
+    """A brief baseline for the 16 frames of the data set's clips."""
+    config = brief_config(kind)
+    return config.model_copy(update={"video": config.video.model_copy(update={"frames": 17})})
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    root = tmp_path_factory.mktemp("dataset")
+    write_shards(make_dataset(root, films=1, scenes=1, clips=2, captioner=MODEL), ShardSettings(samples=3, val_share=0))
+    return Catalog.read(open_shards(root, "train"))
+
+
+@dataclass(frozen=True)
+class Start:
+    """A baseline to start from, and its features of the clips."""
+
+    baseline: BaselineFolder
+    cache: FeatureCache
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory, catalog: Catalog) -> Callable[[Kind], Start]:
+    @cache
+    def made(kind: Kind) -> Start:
+        folder = tmp_path_factory.mktemp(kind)
+        baseline = new_baseline(folder / kind, clips_config(kind), seed=1)
+        features = open_features(baseline, folder / "features", catalog)
+        fill_features(baseline, features)
+        return Start(baseline, features)
+
+    return made
+
+
+def phase_of(start: Start) -> AdapterPhase:
+    make: Callable[..., AdapterPhase] = {"gc": gc_phase, "gfc": gfc_phase}[start.baseline.config.kind]
+    return make(start.baseline, start.cache, start.cache)
+
+
+@pytest.mark.slow
+def test_features_are_what_the_pipelines_see_and_are_made_once(
+    catalog: Catalog, start: Callable[[Kind], Start]
+) -> None:
+    turn, baseline, cache = catalog.turns[0], start("gfc").baseline, start("gfc").cache
+    flux = FluxPipeline.from_pretrained(str(baseline.folder / "bases/picture"))
+    prompt_BND, pooled_BD, _ = flux.encode_prompt([turn.instruction], max_sequence_length=16)
+    torch.testing.assert_close(cache.get("flux_prompts", turn.clip_id), prompt_BND[0].detach())
+    torch.testing.assert_close(cache.get("flux_pooled", turn.clip_id), pooled_BD[0].detach())
+    (packed, *_) = read_turns(catalog.shards)
+    first_HWC = packed.frames(32, 48)[0].numpy().astype(np.float32) / 255
+    pixels_BCHW = flux.image_processor.preprocess(first_HWC[None])
+    mean_BCHW = flux.vae.encode(pixels_BCHW).latent_dist.mean
+    torch.testing.assert_close(cache.get("flux_pictures", turn.clip_id)[0], mean_BCHW[0].detach())
+    made: list[str] = []
+    fill_features(baseline, cache, progress=lambda name, *_: made.append(name))
+    assert made == []
+
+
+@pytest.mark.parametrize("kind", ["gfc", pytest.param("gc", marks=pytest.mark.slow)])
+def test_what_is_random_about_an_example_follows_from_its_place(
+    kind: Kind, tmp_path: Path, start: Callable[[Kind], Start]
+) -> None:
+    phase = phase_of(start(kind))
+    one, again, other = (phase.collate([phase.examples[Place(epoch, 0)]]) for epoch in (0, 0, 1))
+    for name, value in vars(one).items():
+        assert _equal(value, vars(again)[name])
+    assert not torch.equal(next(iter(vars(one).values())), next(iter(vars(other).values())))
+    trained = [name for name, parameter in phase.network.named_parameters() if parameter.requires_grad]
+    assert trained
+    assert all("lora" in name for name in trained)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if isinstance(one, Tensor) else all(map(torch.equal, one, other))
+
+
+@pytest.mark.slow
+def test_some_clips_are_drawn_from_no_text(catalog: Catalog, start: Callable[[Kind], Start]) -> None:
+    baseline, cache = start("gc").baseline, start("gc").cache
+    pipeline = CogVideoXPipeline.from_pretrained(str(baseline.folder / "bases/video"))
+    silence_ND = pipeline.encode_prompt("", max_sequence_length=32)[1][0].detach()
+    examples = gc_phase(baseline, cache, dropout=0.3).examples
+    drawn_from = [examples[Place(epoch, 0)].conditions[0] for epoch in range(200)]
+    silent = sum(torch.allclose(text_ND, silence_ND, atol=1e-5) for text_ND in drawn_from)
+    assert 35 < silent < 85
+    text_ND = cache.get("prompts", catalog.turns[0].clip_id)
+    assert silent + sum(torch.equal(each_ND, text_ND) for each_ND in drawn_from) == 200
+    assert torch.equal(examples.at_noise_level(0, 5).conditions[0], text_ND)
+
+
+@torch.no_grad()
+def test_the_objective_of_flux_is_the_straight_way_from_noise_to_picture() -> None:
+    class Knowing(torch.nn.Module):
+        """A transformer that knows picture and noise, and notes what it is asked."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.x_embedder = torch.nn.Linear(1, 1)
+            self.config = SimpleNamespace(guidance_embeds=True)
+
+        def forward(self, **asked: Any) -> tuple[Tensor]:
+            self.asked = asked
+            return (packed(noise_BCHW - picture_BCHW) + 0.5,)
+
+    def packed(latents_BCHW: Tensor) -> Tensor:
+        """Squares of 2 x 2, row by row; in each channel by channel."""
+        squares = latents_BCHW.unfold(2, 2, 2).unfold(3, 2, 2)
+        return squares.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+
+    picture_BCHW, noise_BCHW, sigma_B = torch.randn(2, 4, 4, 6), torch.randn(2, 4, 4, 6), torch.tensor([0.25, 0.75])
+    network = TextToPicture(Knowing(), guidance=3.5)
+    batch = NoisedPictures(picture_BCHW, noise_BCHW, sigma_B, torch.randn(2, 16, 32), torch.randn(2, 32))
+    torch.testing.assert_close(network(batch)["loss"], torch.tensor([0.25, 0.25]))
+    asked = network.transformer.asked
+    mixed = [0.75 * picture_BCHW[0] + 0.25 * noise_BCHW[0], 0.25 * picture_BCHW[1] + 0.75 * noise_BCHW[1]]
+    torch.testing.assert_close(asked["hidden_states"], packed(torch.stack(mixed)))
+    torch.testing.assert_close(asked["timestep"], sigma_B)  # it takes a thousandth of a timestep
+    torch.testing.assert_close(asked["guidance"], torch.tensor([3.5, 3.5]))
+    assert asked["img_ids"].tolist() == [[0, row, column] for row in range(2) for column in range(3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_adapters_learn_two_clips_and_the_result_plays(
+    kind: Kind, tmp_path: Path, start: Callable[[Kind], Start]
+) -> None:
+    phase = phase_of(start(kind))
+    steps = 40
+    loop = LoopSettings(
+        steps=steps, batch_size=4, micro_batch=4, learning_rate=1e-2, schedule="constant", save_every=20,
+        validate_every=20,
+    )  # fmt: skip
+    reports: list[StepReport] = []
+    result = Trainer(phase, loop, tmp_path / "run", Accelerator(cpu=True)).run(reports.append)
+    looked = [report.figures["val/loss"] for report in reports if "val/loss" in report.figures]
+    untrained = phase_of(start(kind))
+    with torch.no_grad():
+        before = untrained.validate(untrained.network, torch.device("cpu"), tmp_path)["loss"]
+    assert math.isfinite(before)
+    assert looked[-1] < 0.9 * before
+    assert (result / LORA).read_bytes() != (phase.start.folder / LORA).read_bytes()
+    turns = list(load_baseline(result).play(["one", "two", "three"]))
+    assert [turn.number for turn in turns] == [1, 2, 3]
+
+
+def test_what_is_exported_is_the_state_that_was_given(tmp_path: Path, start: Callable[[Kind], Start]) -> None:
+    phase = phase_of(start("gfc"))
+    state = {name: tensor + ("lora" in name) for name, tensor in phase.network.state_dict().items()}
+    (tmp_path / "out").mkdir()
+    phase.export(tmp_path / "out", state)
+    phase.network.load_state_dict(state)
+    save_adapters(tmp_path / "same", phase.network.get_submodule("transformer"))
+    assert (tmp_path / "out" / LORA).read_bytes() == (tmp_path / "same" / LORA).read_bytes()
+    assert BaselineFolder.open(tmp_path / "out").config == phase.start.config
+
+
+def test_a_baseline_without_adapters_has_nothing_to_train(tmp_path: Path, catalog: Catalog) -> None:
+    baseline = BaselineFolder.open(brief_baseline("gsc"))
+    with pytest.raises(ValueError, match="gsc has no adapters to train"):
+        open_features(baseline, tmp_path, catalog)
+    with pytest.raises(ValueError, match="gsc has no adapters to train"):
+        baseline.transformer()

@@ -1,0 +1,1 @@
+"""The paper's baselines: GC, GFC and GSC, on stock diffusers pipelines, with the game's `play(instructions)`."""

@@ -1,0 +1,149 @@
+"""The shape of a baseline: which pipelines it is made of, and how they draw. Stored as `baseline.json`.
+
+| kind | pictures | shots | trained |
+|---|---|---|---|
+| `gc` | none | CogVideoX 2B from the text | adapters of CogVideoX |
+| `gfc` | FLUX, the first frame of each shot | CogVideoX 5B image-to-video | adapters of FLUX |
+| `gsc` | SDXL with consistent self-attention, a whole story at once | CogVideoX 5B image-to-video | nothing |
+
+`full` takes the published pipelines from the model hub, `tiny` the same architectures, small and random.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from models.config import LEVELS, PUBLISHED_VALUES, Base, Part, Size
+
+Kind = Literal["gc", "gfc", "gsc"]
+PipelinePart = Literal["video", "picture"]
+"""The pipelines of a baseline: what draws the shots, and what draws the pictures that they begin with."""
+
+
+class VideoSettings(Part):
+    """The shots."""
+
+    base: Base = Field(description="a CogVideoX pipeline; image-to-video where there are pictures")
+    frames: int = Field(17, ge=9, description="frames of a shot, 8n + 1")
+    height: int = Field(480, ge=16, description="pixels, a multiple of 16")
+    width: int = Field(720, ge=16, description="pixels, a multiple of 16")
+    steps: int = Field(50, ge=1, description="denoising steps")
+    guidance: float = Field(6.0, ge=1, description="how strongly the text is followed; 1 is none")
+    lora_rank: int = Field(0, ge=0, description="rank of the adapters, which are applied at full weight; 0: none")
+
+    @model_validator(mode="after")
+    def _fits_the_autoencoder(self) -> Self:
+        if self.frames % 8 != 1:
+            raise ValueError(f"frames must be 8n + 1 (9, 17, 25, ...), not {self.frames}")
+        _check_size(self.height, self.width)
+        return self
+
+
+class PictureSettings(Part):
+    """The pictures that shots begin with; they are scaled to the shots, so take the same proportions."""
+
+    base: Base = Field(description="a FLUX pipeline for `gfc`, an SDXL one for `gsc`")
+    height: int = Field(480, ge=16, description="pixels, a multiple of 16")
+    width: int = Field(720, ge=16, description="pixels, a multiple of 16")
+    steps: int = Field(50, ge=1, description="denoising steps")
+    guidance: float = Field(3.5, ge=1, description="how strongly the text is followed; for FLUX a number it is told")
+    text_tokens: int = Field(128, ge=1, le=512, description="of FLUX's T5, padded or cut to this many")
+    lora_rank: int = Field(0, ge=0, description="rank of the adapters, which are applied at full weight; 0: none")
+
+    @model_validator(mode="after")
+    def _fits_the_autoencoder(self) -> Self:
+        _check_size(self.height, self.width)
+        return self
+
+
+class StorySettings(Part):
+    """Consistent self-attention; the defaults are the published ones but for the windows, which are ours."""
+
+    sampled: float = Field(0.5, ge=0, le=1, description="share of another picture's tokens that a picture sees")
+    begin: float = Field(0.1, ge=0, le=1, description="share of the steps before the pictures see each other")
+    together: int = Field(10, ge=1, description="pictures drawn at once; a longer story goes in windows")
+    anchors: int = Field(2, ge=0, description="first pictures of a longer story, which every window sees")
+
+    @model_validator(mode="after")
+    def _moves_on(self) -> Self:
+        if self.anchors >= self.together:
+            raise ValueError(f"anchors must be fewer than together, {self.together}, not {self.anchors}")
+        return self
+
+
+class BaselineConfig(Part):
+    """Everything needed to play a baseline, besides its adapters."""
+
+    kind: Kind
+    size: Size
+    video: VideoSettings
+    picture: PictureSettings | None = None
+    story: StorySettings | None = None
+    level_values: tuple[float, ...] = Field(
+        PUBLISHED_VALUES["decoder script"],
+        min_length=LEVELS,
+        max_length=LEVELS,
+        description="motion scope in pixels that stands for level 1 to 5",
+    )
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if (self.picture is None) != (self.kind == "gc"):
+            raise ValueError(f"{self.kind} {'needs' if self.picture is None else 'has no'} `picture`")
+        if (self.story is not None) != (self.kind == "gsc"):
+            raise ValueError(f"{self.kind} {'needs' if self.story is None else 'has no'} `story`")
+        return self
+
+    @property
+    def trained_part(self) -> PipelinePart | None:
+        """The pipeline that has adapters."""
+        if self.video.lora_rank:
+            return "video"
+        return "picture" if self.picture and self.picture.lora_rank else None
+
+    def base(self, part: PipelinePart) -> Base:
+        """Where a pipeline is. ValueError where the baseline has none of it."""
+        settings = self.video if part == "video" else self.picture
+        if settings is None:
+            raise ValueError(f"{self.kind} draws no pictures")
+        return settings.base
+
+
+def full(kind: Kind) -> BaselineConfig:
+    """The published baselines. The rank of `gfc` is the paper's; `gc` has that of the shot decoder."""
+    moving = VideoSettings(base=Base(id="zai-org/CogVideoX-5b-I2V"))
+    if kind == "gc":
+        video = VideoSettings(base=Base(id="zai-org/CogVideoX-2b"), lora_rank=64)
+        return BaselineConfig(kind=kind, size="full", video=video)
+    if kind == "gfc":
+        flux = PictureSettings(base=Base(id="black-forest-labs/FLUX.1-dev"), lora_rank=32)
+        return BaselineConfig(kind=kind, size="full", video=moving, picture=flux)
+    # SDXL draws well at a million pixels and badly at a third of that
+    base = Base(id="stabilityai/stable-diffusion-xl-base-1.0")
+    sdxl = PictureSettings(base=base, height=832, width=1248, guidance=5.0)
+    return BaselineConfig(kind=kind, size="full", video=moving, picture=sdxl, story=StorySettings())
+
+
+def tiny(kind: Kind) -> BaselineConfig:
+    """The same parts, small: 64x96 pixels; the random pipelines lie in the baseline's folder."""
+    rank = {"gc": (8, 0), "gfc": (0, 8), "gsc": (0, 0)}[kind]
+    size = {"height": 64, "width": 96}
+    video = VideoSettings(base=Base(id=inside_id("video")), steps=4, lora_rank=rank[0], **size)
+    if kind == "gc":
+        return BaselineConfig(kind=kind, size="tiny", video=video)
+    base = Base(id=inside_id("picture"))
+    picture = PictureSettings(base=base, steps=4, text_tokens=16, lora_rank=rank[1], **size)
+    story = StorySettings() if kind == "gsc" else None
+    return BaselineConfig(kind=kind, size="tiny", video=video, picture=picture, story=story)
+
+
+def inside_id(part: PipelinePart) -> str:
+    """The id of a pipeline that lies in the baseline's own folder, whatever that is called or moved to."""
+    return f"bases/{part}"
+
+
+def _check_size(height: int, width: int) -> None:
+    if height % 16 or width % 16:
+        raise ValueError(f"height and width must be multiples of 16, not {height}x{width}")

@@ -1,0 +1,162 @@
+"""What the adapters of `gc` and `gfc` are trained on, encoded once and kept in training's feature cache.
+
+| feature | of a clip | baseline |
+|---|---|---|
+| `latents` | moments of the latents [2, T, C, H, W]; the shot decoder's, where the autoencoder is the same | gc |
+| `prompts` | T5 states of the instruction [N, D] | gc |
+| `flux_pictures` | moments of the first frame's latents [2, C, H, W] | gfc |
+| `flux_prompts` | T5 states of the instruction [N, D] | gfc |
+| `flux_pooled` | CLIP's state of the instruction [D] | gfc |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.config import Base
+from models.frames import LATENT_CHANNELS, encode_frames
+from training.baselines.folder import BaselineFolder, Device
+from training.baselines.pipelines import inside, sizes_of
+from training.data import Catalog, PackedTurn, RecordedTurn
+from training.features import Feature, FeatureCache, made_by_base
+
+_TOGETHER = {"latents": 2}
+"""Clips encoded at once; a single one takes torch's slow path for 3-D convolutions on a CPU."""
+_MANY = 16
+
+Progress = Callable[[str, int, int], None]
+"""Called with the feature, the clips done and the clips in all."""
+
+
+def open_features(baseline: BaselineFolder, folder: Path, catalog: Catalog) -> FeatureCache:
+    """The cache of what a baseline is trained on; nothing is made yet.
+
+    Raises:
+        ValueError: the baseline has nothing to train.
+        CheckpointError: a pipeline is not at hand.
+    """
+    made = {"gc": _of_gc, "gfc": _of_gfc}.get(baseline.config.kind)
+    if made is None:
+        raise ValueError(f"{baseline.config.kind} has no adapters to train; take gc or gfc")
+    return FeatureCache(folder, catalog, made(baseline))
+
+
+@torch.no_grad()
+def fill_features(
+    baseline: BaselineFolder,
+    cache: FeatureCache,
+    device: Device = "cpu",
+    progress: Progress | None = None,
+    process: int = 0,
+    processes: int = 1,
+) -> None:
+    """Make all that is missing or stale; the encoders are loaded only then.
+
+    Args:
+        baseline: whose encoders.
+        cache: from `open_features`.
+        device: where they compute.
+        progress: called after every batch.
+        process: number of this process; of several, each takes every n-th shard.
+        processes: how many share the work.
+    """
+    shards = cache.catalog.shards[process::processes]
+    wanted = [name for name in cache.features if any(shard.name in cache.faults(name) for shard in shards)]
+    if not wanted:
+        return
+    encoders = baseline.encoders("video" if baseline.config.kind == "gc" else "picture", device)
+    encode: dict[str, Callable[[Any], Tensor]] = {
+        "latents": partial(_latents, baseline, encoders),
+        "prompts": lambda turns: text_states(encoders, _texts(turns), cache.features["prompts"].shape[0]),
+        "flux_pictures": partial(_flux_pictures, baseline, encoders),
+        "flux_prompts": lambda turns: _flux_texts(baseline, encoders, turns)[0],
+        "flux_pooled": lambda turns: _flux_texts(baseline, encoders, turns)[1],
+    }
+    for name in wanted:
+        fill: Callable[..., int] = cache.fill_from_turns
+        if name in ("latents", "flux_pictures"):
+            fill = cache.fill_from_videos
+        told = partial(progress, name) if progress else None
+        fill(name, encode[name], batch_size=_TOGETHER.get(name, _MANY), shards=shards, progress=told)
+
+
+def text_states(encoders: Any, texts: Sequence[str], tokens: int) -> Tensor:
+    """T5 states [B, N, D] of texts, padded or cut to N tokens as CogVideoX's pipeline does it."""
+    with torch.no_grad():
+        states_BND: Tensor = encoders.encode_prompt(
+            list(texts), do_classifier_free_guidance=False, max_sequence_length=tokens
+        )[0]
+    return states_BND
+
+
+def _latents(baseline: BaselineFolder, encoders: Any, turns: Sequence[PackedTurn]) -> Tensor:
+    video = baseline.config.video
+    frames_BTHWC = torch.stack([turn.frames(video.height, video.width, video.frames) for turn in turns])
+    moments = encode_frames(encoders.vae, frames_BTHWC)
+    return torch.stack([moments.mean_BTCHW, moments.logvar_BTCHW], dim=1)
+
+
+def _flux_pictures(baseline: BaselineFolder, encoders: Any, turns: Sequence[PackedTurn]) -> Tensor:
+    picture, frames = baseline.config.picture, baseline.config.video.frames
+    assert picture is not None
+    first_BHWC = torch.stack([turn.frames(picture.height, picture.width, frames)[0] for turn in turns])
+    pixels_BCHW = first_BHWC.to(encoders.vae.device).permute(0, 3, 1, 2).float() / 127.5 - 1
+    found = encoders.vae.encode(pixels_BCHW.to(encoders.vae.dtype)).latent_dist
+    return torch.stack([found.mean.float(), found.logvar.float()], dim=1).contiguous()
+
+
+def _flux_texts(baseline: BaselineFolder, encoders: Any, turns: Sequence[RecordedTurn]) -> tuple[Tensor, Tensor]:
+    """T5 states [B, N, D] and CLIP states [B, D] as FLUX's pipeline makes them."""
+    picture = baseline.config.picture
+    assert picture is not None
+    states_BND, pooled_BD, _ = encoders.encode_prompt(_texts(turns), max_sequence_length=picture.text_tokens)
+    return states_BND, pooled_BD
+
+
+def _texts(turns: Sequence[RecordedTurn]) -> list[str]:
+    return [turn.instruction for turn in turns]
+
+
+def _of_gc(baseline: BaselineFolder) -> list[Feature]:
+    video, base, dtype = baseline.config.video, baseline.base("video"), _storage(baseline)
+    tokens = sizes_of(base, "transformer")["max_text_seq_length"]
+    height, width, frames = video.height // 8, video.width // 8, (video.frames - 1) // 4 + 1
+    shape = (2, frames, LATENT_CHANNELS, height, width)
+    prompts = (tokens, sizes_of(base, "text_encoder")["d_model"])
+    text = made_by_base("text_encoder", _with_tokenizer(base, "text_encoder", "tokenizer"))
+    return [
+        Feature("latents", shape, dtype, made_by_base("autoencoder", inside(base, "vae"))),
+        Feature("prompts", prompts, dtype, text),
+    ]
+
+
+def _of_gfc(baseline: BaselineFolder) -> list[Feature]:
+    picture, base, dtype = baseline.config.picture, baseline.base("picture"), _storage(baseline)
+    assert picture is not None
+    channels = sizes_of(base, "vae")["latent_channels"]
+    prompts = (picture.text_tokens, sizes_of(base, "text_encoder_2")["d_model"])
+    pooled = (sizes_of(base, "text_encoder")["hidden_size"],)
+    picture_shape = (2, channels, picture.height // 8, picture.width // 8)
+    long, short = (
+        made_by_base("text_encoder", _with_tokenizer(base, f"text_encoder{suffix}", f"tokenizer{suffix}"))
+        for suffix in ("_2", "")
+    )
+    return [
+        Feature("flux_pictures", picture_shape, dtype, made_by_base("autoencoder", inside(base, "vae"))),
+        Feature("flux_prompts", prompts, dtype, long),
+        Feature("flux_pooled", pooled, dtype, short),
+    ]
+
+
+def _with_tokenizer(base: Base, encoder: str, tokenizer: str) -> Base:
+    return inside(base, encoder).model_copy(update={"tokenizer_subfolder": inside(base, tokenizer).subfolder})
+
+
+def _storage(baseline: BaselineFolder) -> torch.dtype:
+    return torch.float16 if baseline.config.size == "full" else torch.float32

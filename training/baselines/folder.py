@@ -1,0 +1,196 @@
+"""A baseline on disk: the one folder layout that training writes and that play reads.
+
+BASELINE/
+  baseline.json                         its shape
+  pytorch_lora_weights.safetensors      the adapters, where it has some; plain diffusers loads them
+  bases/video/  bases/picture/          pipelines that are not on the model hub, in the hub's own format
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import (
+    CogVideoXImageToVideoPipeline,
+    CogVideoXPipeline,
+    DiffusionPipeline,
+    FluxPipeline,
+    StableDiffusionXLPipeline,
+)
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from models.checkpoint import writing
+from models.config import Base
+from models.diffusion import make_scheduler
+from models.weights import CheckpointError
+from training.baselines.config import BaselineConfig, PipelinePart, inside_id
+from training.baselines.pipelines import (
+    add_adapters,
+    keep_positions,
+    load_adapters,
+    load_part,
+    load_pipeline,
+    save_adapters,
+)
+from training.baselines.untrained import (
+    save_random_flux,
+    save_random_image_to_video,
+    save_random_sdxl,
+    save_random_text_to_video,
+)
+
+CONFIG = "baseline.json"
+Device = torch.device | str
+
+
+@dataclass(frozen=True)
+class BaselineFolder:
+    """A baseline whose configuration has been read; its pipelines are loaded when asked for.
+
+    Attributes:
+        folder: where it is.
+        config: its `baseline.json`.
+    """
+
+    folder: Path
+    config: BaselineConfig
+
+    @classmethod
+    def open(cls, folder: Path | str) -> BaselineFolder:
+        """Read the configuration.
+
+        Raises:
+            CheckpointError: no baseline there, or a configuration that is not valid.
+        """
+        path = Path(folder) / CONFIG
+        try:
+            return cls(Path(folder), BaselineConfig.model_validate_json(path.read_bytes()))
+        except OSError as error:
+            raise CheckpointError(f"{folder} is no baseline: {CONFIG} cannot be read ({error.strerror})") from error
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+            raise CheckpointError(f"{path} is not valid: {faults}") from error
+
+    def video(self, device: Device = "cpu") -> CogVideoXPipeline | CogVideoXImageToVideoPipeline:
+        """What draws the shots, with its adapters, in main memory and in the precision for a device."""
+        pipeline = self._pipeline("video", device)
+        keep_positions(pipeline.transformer, self.config.video.frames)
+        if self.config.kind == "gc":
+            pipeline.scheduler = make_scheduler()  # the shot decoder's, so that only the conditions differ
+        return pipeline
+
+    def picture(self, device: Device = "cpu") -> FluxPipeline | StableDiffusionXLPipeline:
+        """What draws the first frames; otherwise as `video`. ValueError for `gc`, which draws none."""
+        return self._pipeline("picture", device)
+
+    def transformer(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> Any:
+        """The transformer that has adapters, with them, to be trained on: they are in float32 and want a gradient.
+
+        `dtype` is that of the frozen rest; unset: as for play on that device.
+        """
+        part = self.config.trained_part
+        if part is None:
+            raise ValueError(f"{self.config.kind} has no adapters to train")
+        transformer = self.part(part, "transformer", device, dtype)
+        if part == "video":
+            keep_positions(transformer, self.config.video.frames)
+        load_adapters(self.folder, transformer, self._rank)
+        return transformer
+
+    def part(self, part: PipelinePart, name: str, device: Device = "cpu", dtype: torch.dtype | None = None) -> Any:
+        """One network of a pipeline, without adapters, in the precision for a device or another."""
+        chosen = dtype or precision_of(self._kind(part), device)
+        return load_part(self._kind(part), name, self.base(part), chosen)
+
+    def encoders(self, part: PipelinePart, device: Device = "cpu") -> Any:
+        """A pipeline without its transformer, on a device: what turns texts and frames into what the latter sees."""
+        kind = self._kind(part)
+        return load_pipeline(kind, self.base(part), precision_of(kind, device), "transformer").to(device)
+
+    def base(self, part: PipelinePart) -> Base:
+        """Where a pipeline is; one that lies in the baseline's folder with its whole path."""
+        base = self.config.base(part)
+        inside = self.folder.absolute() / base.id
+        return base.model_copy(update={"id": str(inside)}) if base.id == inside_id(part) else base
+
+    def _pipeline(self, part: PipelinePart, device: Device) -> Any:
+        kind = self._kind(part)
+        pipeline = load_pipeline(kind, self.base(part), precision_of(kind, device))
+        if part == self.config.trained_part:
+            load_adapters(self.folder, pipeline.transformer, self._rank)
+            pipeline.transformer.fuse_lora()  # one product a projection instead of three
+        return pipeline
+
+    def _kind(self, part: PipelinePart) -> Any:
+        """The class of a pipeline."""
+        if part == "video":
+            return CogVideoXPipeline if self.config.kind == "gc" else CogVideoXImageToVideoPipeline
+        return FluxPipeline if self.config.kind == "gfc" else StableDiffusionXLPipeline
+
+    @property
+    def _rank(self) -> int:
+        picture = self.config.picture
+        return self.config.video.lora_rank or (picture.lora_rank if picture else 0)
+
+
+def precision_of(kind: type[DiffusionPipeline], device: Device) -> torch.dtype:
+    """What a published pipeline was trained in, on a GPU; float32 on a CPU.
+
+    CogVideoX 2B and SDXL are models in float16, CogVideoX 5B and FLUX in bfloat16.
+    """
+    if torch.device(device).type != "cuda":
+        return torch.float32
+    return torch.float16 if kind in (CogVideoXPipeline, StableDiffusionXLPipeline) else torch.bfloat16
+
+
+def new_baseline(folder: Path, config: BaselineConfig, seed: int = 0) -> BaselineFolder:
+    """Write an untrained baseline: random pipelines at `tiny`, and adapters that change nothing yet.
+
+    Args:
+        folder: where; must not exist, or be empty.
+        config: its shape; the transformer that gets adapters is loaded from where it is.
+        seed: of everything random; the same one writes the same baseline.
+
+    Raises:
+        CheckpointError: the folder is taken, or a pipeline cannot be loaded.
+    """
+    with writing(folder) as part, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        _save_random_bases(part, config)
+        (part / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        if trained := config.trained_part:
+            made = BaselineFolder(part, config)
+            transformer = made.part(trained, "transformer")
+            add_adapters(transformer, made._rank)
+            save_adapters(part, transformer)
+    return BaselineFolder(folder, config)
+
+
+def save_trained(folder: Path, start: BaselineFolder, transformer: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Write a baseline with other adapters than the one it started from.
+
+    Args:
+        folder: an empty one.
+        start: where its shape and its bases come from.
+        transformer: what was trained.
+        state: the transformer's.
+    """
+    bases = start.folder / "bases"
+    if bases.is_dir():
+        shutil.copytree(bases, folder / "bases")
+    (folder / CONFIG).write_text(start.config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    save_adapters(folder, transformer, state)
+
+
+def _save_random_bases(folder: Path, config: BaselineConfig) -> None:
+    if config.video.base.id == inside_id("video"):
+        save = save_random_text_to_video if config.kind == "gc" else save_random_image_to_video
+        save(folder / inside_id("video"), config.video)
+    if config.picture and config.picture.base.id == inside_id("picture"):
+        (save_random_flux if config.kind == "gfc" else save_random_sdxl)(folder / inside_id("picture"))

@@ -1,0 +1,170 @@
+"""Whole diffusers pipelines from a folder or the model hub, strictly, and the adapters of their transformers.
+
+diffusers builds a pipeline of whatever lies in a folder and goes on with random tensors where a file lacks some. Here
+another kind of pipeline and a missing tensor are errors with a remedy, as for the model's own bases.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from diffusers import CogVideoXTransformer3DModel, DiffusionPipeline
+from diffusers.utils import logging
+from peft import LoraConfig, set_peft_model_state_dict
+from torch import Tensor, nn
+from transformers.utils import cached_file
+
+from models.config import Base
+from models.hub import reading, where
+from models.weights import CheckpointError, adapter_tensors, read_tensors, shortened, write_tensors
+
+LORA = "pytorch_lora_weights.safetensors"
+_PREFIX = "transformer."
+"""What diffusers puts before the names of a transformer's adapters in a file for pipelines."""
+_TARGETS = ["to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"]
+"""The attention projections of CogVideoX and FLUX; the latter half is FLUX's, for its text."""
+_REMEDY = "`base` in baseline.json"
+
+Pipeline = TypeVar("Pipeline", bound=DiffusionPipeline)
+
+
+def load_pipeline(kind: type[Pipeline], base: Base, dtype: torch.dtype, *leave_out: str) -> Pipeline:
+    """Load a pipeline.
+
+    Args:
+        kind: its class, which must be that of the published one.
+        base: where it is.
+        dtype: the precision of its networks.
+        leave_out: components that are not needed, such as `transformer`.
+
+    Raises:
+        CheckpointError: it is not there, cannot be fetched, is of another kind, not whole, or a pickle.
+    """
+    with reading(base, _REMEDY):
+        parts: dict[str, Any] = dict.fromkeys(leave_out)
+        for name, (library, class_name) in _listed(kind, base).items():
+            if name in leave_out or library not in ("diffusers", "transformers"):
+                continue
+            found = getattr(importlib.import_module(library), class_name)
+            if isinstance(found, type) and issubclass(found, nn.Module):
+                parts[name] = _load_network(found, inside(base, name), dtype)
+        with _without_bar():
+            pipeline: Pipeline = kind.from_pretrained(base.id, **where(base), **parts)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def load_part(kind: type[Pipeline], name: str, base: Base, dtype: torch.dtype) -> Any:
+    """Load one network of a pipeline; otherwise as `load_pipeline`."""
+    with reading(base, _REMEDY):
+        library, class_name = _listed(kind, base)[name]
+        return _load_network(getattr(importlib.import_module(library), class_name), inside(base, name), dtype)
+
+
+@contextmanager
+def _without_bar() -> Iterator[None]:
+    """Keep diffusers' bar away, which counts the networks that are loaded already."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def sizes_of(base: Base, name: str) -> dict[str, Any]:
+    """The configuration of one network of a pipeline; CheckpointError where there is none."""
+    with reading(base, _REMEDY):
+        place = inside(base, name)
+        sizes: dict[str, Any] = json.loads(Path(cached_file(place.id, "config.json", **where(place))).read_bytes())
+    return sizes
+
+
+def inside(base: Base, name: str) -> Base:
+    """One component of a pipeline."""
+    return base.model_copy(update={"subfolder": f"{base.subfolder}/{name}".lstrip("/")})
+
+
+def _listed(kind: type[Pipeline], base: Base) -> dict[str, tuple[str, str]]:
+    """The components of a pipeline, each with the library and the name of its class."""
+    path = cached_file(base.id, "model_index.json", **where(base))
+    index = json.loads(Path(path).read_text(encoding="utf-8"))
+    if index.get("_class_name") != kind.__name__:
+        raise ValueError(f"it is a {index.get('_class_name')}, where a {kind.__name__} is needed")
+    pairs = {name: value for name, value in index.items() if isinstance(value, list) and len(value) == 2}
+    return {name: (library, class_name) for name, (library, class_name) in pairs.items() if library}
+
+
+def _load_network(kind: Any, base: Base, dtype: torch.dtype) -> Any:
+    network, report = kind.from_pretrained(
+        base.id, **where(base), dtype=dtype, use_safetensors=True, output_loading_info=True
+    )
+    faults = [f"{name} is missing" for name in sorted(report["missing_keys"])]
+    faults += [f"{name} has another shape" for name, *_ in sorted(report["mismatched_keys"])]
+    if faults:
+        raise ValueError(f"{base.subfolder} is not a whole {kind.__name__}: {shortened(faults)}")
+    return network
+
+
+def keep_positions(transformer: CogVideoXTransformer3DModel, frames: int) -> None:
+    """Let a CogVideoX trained on 49 frames make fewer with the positions that it was trained with.
+
+    For another number of frames diffusers computes a new table in every call, from sines and cosines even where the
+    published table was learned, as that of 5B image-to-video. A shorter shot has the positions of its frames in the
+    long one.
+    """
+    embedding = transformer.patch_embed
+    # persistent or not, as it was; without rotary positions the table is the only one
+    latent_frames = (frames - 1) // embedding.temporal_compression_ratio + 1
+    patch = embedding.patch_size
+    patches = (embedding.sample_height // patch) * (embedding.sample_width // patch)
+    tokens = embedding.max_text_seq_length + latent_frames * patches
+    if tokens > embedding.pos_embedding.shape[1]:
+        raise ValueError(f"it has positions for {embedding.sample_frames} frames, not for {frames}")
+    embedding.pos_embedding = embedding.pos_embedding[:, :tokens].clone()
+    embedding.sample_frames = frames
+
+
+def add_adapters(transformer: nn.Module, rank: int) -> None:
+    """Add fresh adapters to every attention projection, in float32; at first they change nothing.
+
+    They are applied at full weight (alpha is the rank), which is what diffusers takes a file without metadata for.
+    """
+    transformer.requires_grad_(False)
+    transformer.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=_TARGETS))  # type: ignore[operator]
+    for parameter in transformer.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+
+
+def save_adapters(folder: Path, transformer: nn.Module, state: Mapping[str, Tensor] | None = None) -> None:
+    """Write the adapters as `load_lora_weights` of diffusers' pipelines reads them.
+
+    `state` is the transformer's state where it does not hold it itself: averaged, or gathered from many devices.
+    """
+    tensors = adapter_tensors(transformer, state)
+    write_tensors({_PREFIX + name: tensor for name, tensor in tensors.items()}, folder / LORA)
+
+
+def load_adapters(folder: Path, transformer: nn.Module, rank: int) -> None:
+    """Add the adapters of a file to a transformer: in float32, and the only ones of its parameters to be trained.
+
+    Raises:
+        CheckpointError: the file cannot be read, or holds others than this transformer has at that rank.
+    """
+    add_adapters(transformer, rank)
+    wanted = {_PREFIX + name: tensor.shape for name, tensor in adapter_tensors(transformer).items()}
+    found = read_tensors(folder / LORA)
+    faults = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
+    faults += [f"{name} is not of this pipeline" for name in sorted(found.keys() - wanted.keys())]
+    faults += [f"{name} has another shape" for name in wanted if name in found and found[name].shape != wanted[name]]
+    if faults:
+        raise CheckpointError(f"{folder / LORA} does not fit its baseline.json: {shortened(faults)}")
+    set_peft_model_state_dict(transformer, {name.removeprefix(_PREFIX): found[name] for name in found})

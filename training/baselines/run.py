@@ -1,0 +1,100 @@
+"""Trains the adapters of a baseline in a run's folder: `animegamer train gc` and `gfc`.
+
+RUN/start-gc/      the untrained baseline, where none was given
+RUN/gc/            see training/run_folder.py; result/ is a baseline to play
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from accelerate import Accelerator
+
+from training.baselines.config import full, tiny
+from training.baselines.encoding import fill_features, open_features
+from training.baselines.folder import BaselineFolder, new_baseline
+from training.baselines.gc_training import gc_phase
+from training.baselines.gfc_training import gfc_phase
+from training.config import BaselineSettings, Recipe
+from training.features import FeatureCache, made_by_files
+from training.phases import FROZEN_PRECISION
+from training.run_folder import RunFolder
+from training.trainer import Phase, TrainError
+
+
+def train_baseline(kind: Literal["gc", "gfc"], place: RunFolder, recipe: Recipe, start: Path | None = None) -> Path:
+    """Train a baseline's adapters; the folder of the result.
+
+    Args:
+        kind: which baseline.
+        place: the folder, the data, and who is told.
+        recipe: how.
+        start: a baseline to start from; by default an untrained one is made, of the recipe's size.
+
+    Raises:
+        TrainError: `start` is of another kind, or the folder is of another run.
+        CheckpointError: a pipeline cannot be loaded.
+    """
+    settings = recipe.gc if kind == "gc" else recipe.gfc
+    accelerator = place.accelerator(settings.precision, kind)
+    baseline = _start(kind, place, recipe, start, accelerator)
+    if baseline.config.kind != kind:
+        raise TrainError(f"{baseline.folder} is a {baseline.config.kind}: train it as that, or start from a {kind}")
+
+    def made() -> Phase:
+        return _phase(kind, baseline, settings, _caches(baseline, place, accelerator), recipe.looks.clips, accelerator)
+
+    trained = made_by_files("start", *sorted(baseline.folder.glob("*.*")))["start"]
+    defined = {"start": trained, "recipe": repr(settings.model_dump())}
+    return place.phase(kind, settings.loop, accelerator, defined, made)
+
+
+def _start(
+    kind: Literal["gc", "gfc"], place: RunFolder, recipe: Recipe, start: Path | None, accelerator: Accelerator
+) -> BaselineFolder:
+    new = place.folder / f"start-{kind}"
+    if start is None and accelerator.is_main_process and not new.exists():
+        config = full(kind) if recipe.model.size == "full" else tiny(kind)
+        new_baseline(new, config, recipe.shot.joint.seed)
+    accelerator.wait_for_everyone()
+    return BaselineFolder.open(start or new)
+
+
+def _caches(baseline: BaselineFolder, place: RunFolder, accelerator: Accelerator) -> list[FeatureCache]:
+    """Filled features, of `train` and then of `val` where there is one."""
+    caches = [
+        open_features(baseline, place.folder / f"features-{baseline.config.kind}", catalog)
+        for catalog in place.catalogs().values()
+    ]
+    for cache in caches:
+        process, processes = accelerator.process_index, accelerator.num_processes
+        fill_features(baseline, cache, accelerator.device, place.watch_features, process, processes)
+    accelerator.wait_for_everyone()
+    return caches
+
+
+def _phase(
+    kind: Literal["gc", "gfc"],
+    baseline: BaselineFolder,
+    settings: BaselineSettings,
+    caches: list[FeatureCache],
+    clips: int,
+    accelerator: Accelerator,
+) -> Phase:
+    train, val = caches[0], caches[1] if len(caches) > 1 else None
+    frozen, seed = FROZEN_PRECISION[settings.precision], settings.loop.seed
+    again = settings.gradient_checkpointing
+    if kind == "gfc":
+        return gfc_phase(baseline, train, val, seed=seed, clips=clips, frozen=frozen, gradient_checkpointing=again)
+    return gc_phase(
+        baseline,
+        train,
+        val,
+        dropout=settings.dropout,
+        seed=seed,
+        clips=clips,
+        frozen=frozen,
+        gradient_checkpointing=again,
+        device=accelerator.device,
+    )

@@ -1,0 +1,201 @@
+"""Tiny pipelines with random weights: the architectures of the published ones, saved in the hub's own format.
+
+They are read back by the calls that read the published ones. Nothing worth watching comes of them untrained.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from diffusers import (
+    AutoencoderKL,
+    AutoencoderKLCogVideoX,
+    CogVideoXDPMScheduler,
+    CogVideoXImageToVideoPipeline,
+    CogVideoXPipeline,
+    CogVideoXTransformer3DModel,
+    EulerDiscreteScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    FluxPipeline,
+    FluxTransformer2DModel,
+    StableDiffusionXLPipeline,
+    UNet2DConditionModel,
+)
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import (
+    CLIPTextConfig,
+    CLIPTextModel,
+    CLIPTextModelWithProjection,
+    CLIPTokenizer,
+    T5Config,
+    T5EncoderModel,
+)
+
+from models.diffusion import make_scheduler
+from models.frames import LATENT_CHANNELS
+from models.hub import quietly
+from models.tokens import VOCABULARY, shipped_tokenizer
+from training.baselines.config import VideoSettings
+
+_WIDTH = 32
+"""Of all text states."""
+_HEAD_WIDTH = 16
+_VIDEO_TEXT_TOKENS = 32
+
+
+def save_random_text_to_video(folder: Path, settings: VideoSettings) -> None:
+    """CogVideoX 2B in small: positions from sines and cosines, zero-SNR schedule shifted by 3."""
+    parts = _video_parts(settings, LATENT_CHANNELS, learned=False)
+    with quietly():
+        CogVideoXPipeline(**parts, scheduler=make_scheduler()).save_pretrained(str(folder))
+
+
+def save_random_image_to_video(folder: Path, settings: VideoSettings) -> None:
+    """CogVideoX 5B image-to-video in small: the first frame's latents beside the noise, rotary and learned positions.
+
+    As in the published one, the learned positions are those of 49 frames.
+    """
+    parts = _video_parts(settings, 2 * LATENT_CHANNELS, learned=True)
+    scheduler = CogVideoXDPMScheduler.from_config(make_scheduler().config, snr_shift_scale=1.0)
+    with quietly():
+        CogVideoXImageToVideoPipeline(**parts, scheduler=scheduler).save_pretrained(str(folder))
+
+
+def save_random_flux(folder: Path) -> None:
+    """FLUX.1 dev in small: double and single blocks, and the guidance as a number it is told."""
+    transformer = FluxTransformer2DModel(
+        in_channels=4 * 4,
+        num_layers=1,
+        num_single_layers=2,
+        attention_head_dim=_HEAD_WIDTH,
+        num_attention_heads=2,
+        joint_attention_dim=_WIDTH,
+        pooled_projection_dim=_WIDTH,
+        guidance_embeds=True,
+        axes_dims_rope=(4, 6, 6),
+    )
+    with quietly():
+        FluxPipeline(
+            scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+            vae=_autoencoder(
+                shift_factor=0.1159, scaling_factor=0.3611, use_quant_conv=False, use_post_quant_conv=False
+            ),
+            text_encoder=CLIPTextModel(_clip_config("gelu")),
+            tokenizer=_clip_tokenizer(),
+            text_encoder_2=_t5(),
+            tokenizer_2=shipped_tokenizer(),
+            transformer=transformer,
+        ).save_pretrained(str(folder))
+
+
+def save_random_sdxl(folder: Path) -> None:
+    """Stable Diffusion XL in small: two text encoders, attention in the lower levels of the U-Net only."""
+    unet = UNet2DConditionModel(
+        sample_size=8,
+        block_out_channels=(16, 32),
+        norm_num_groups=8,
+        layers_per_block=1,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        attention_head_dim=(2, 4),
+        use_linear_projection=True,
+        addition_embed_type="text_time",
+        addition_time_embed_dim=8,
+        transformer_layers_per_block=(1, 2),
+        projection_class_embeddings_input_dim=6 * 8 + _WIDTH,
+        cross_attention_dim=2 * _WIDTH,
+    )
+    with quietly():
+        StableDiffusionXLPipeline(
+            vae=_autoencoder(scaling_factor=0.13025),
+            text_encoder=CLIPTextModel(_clip_config("quick_gelu")),
+            text_encoder_2=CLIPTextModelWithProjection(_clip_config("gelu")),
+            tokenizer=_clip_tokenizer(),
+            tokenizer_2=_clip_tokenizer(),
+            unet=unet,
+            scheduler=EulerDiscreteScheduler(
+                beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1
+            ),
+            add_watermarker=False,
+        ).save_pretrained(str(folder))
+
+
+def _video_parts(settings: VideoSettings, in_channels: int, *, learned: bool) -> dict[str, object]:
+    height, width = settings.height // 8, settings.width // 8
+    return {
+        "tokenizer": shipped_tokenizer(),
+        "text_encoder": _t5(),
+        "vae": AutoencoderKLCogVideoX(
+            block_out_channels=(8, 16, 16, 32),
+            layers_per_block=1,
+            norm_num_groups=4,
+            sample_height=settings.height,
+            sample_width=settings.width,
+        ),
+        "transformer": CogVideoXTransformer3DModel(
+            num_attention_heads=2,
+            attention_head_dim=_HEAD_WIDTH,
+            in_channels=in_channels,
+            out_channels=LATENT_CHANNELS,
+            num_layers=2,
+            time_embed_dim=_WIDTH,
+            text_embed_dim=_WIDTH,
+            max_text_seq_length=_VIDEO_TEXT_TOKENS,
+            sample_height=height,
+            sample_width=width,
+            use_rotary_positional_embeddings=learned,
+            use_learned_positional_embeddings=learned,
+        ),
+    }
+
+
+def _t5() -> T5EncoderModel:
+    """T5's own vocabulary is only on the hub; Mistral's, at hand, serves an untrained encoder as well."""
+    return T5EncoderModel(
+        T5Config(
+            vocab_size=VOCABULARY,
+            d_model=_WIDTH,
+            d_kv=8,
+            d_ff=2 * _WIDTH,
+            num_layers=2,
+            num_heads=4,
+            feed_forward_proj="gated-gelu",
+        )
+    )
+
+
+def _autoencoder(**options: object) -> AutoencoderKL:
+    """The image autoencoder of FLUX and SDXL: a latent for 8 x 8 pixels."""
+    return AutoencoderKL(
+        block_out_channels=(8, 16, 16, 32),
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        layers_per_block=1,
+        latent_channels=4,
+        norm_num_groups=4,
+        **options,
+    )
+
+
+def _clip_config(activation: str) -> CLIPTextConfig:
+    tokenizer = _clip_tokenizer()
+    return CLIPTextConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=_WIDTH,
+        intermediate_size=2 * _WIDTH,
+        projection_dim=_WIDTH,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        hidden_act=activation,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+
+
+def _clip_tokenizer() -> CLIPTokenizer:
+    """CLIP's kind of tokenizer without its merges: every byte of a text is a token."""
+    letters = sorted(ByteLevel.alphabet())
+    tokens = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    vocabulary = {token: place for place, token in enumerate(tokens)}
+    return CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=77)
