@@ -3,10 +3,11 @@ PYTHON ?= python3
 FILM ?= slice
 OUT ?= demo
 SIZE ?= tiny
+RECIPE ?= full
 BIN := .venv/bin
 INSTALL := $(BIN)/uv pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model install install-flow install-train install-dev test test-all bench bench-model bench-learning constraints clean
+.PHONY: help demo demo-model install install-flow install-train install-dev test test-all bench bench-model bench-learning bench-training constraints clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -29,7 +30,7 @@ help:  ## show this list
 
 .venv/installed-dev: .venv/bin/uv pyproject.toml constraints.txt
 	$(INSTALL) '.[flow,train,dev]'
-	touch $@ .venv/installed .venv/installed-flow
+	touch $@ .venv/installed .venv/installed-flow .venv/installed-train
 
 install: .venv/installed  ## the data half, without torch
 install-flow: .venv/installed-flow  ## and optical flow by network (torch, ptlflow)
@@ -62,9 +63,12 @@ bench-model: install-dev  ## seconds and memory a turn of the game; SIZE=full on
 bench-learning: install-train  ## proof that it learns, on painted clips: six claims, measured; ONLY=motion for one
 	$(BIN)/python -m flows.bench_learning $(if $(ONLY),--only $(ONLY))
 
+bench-training: install-train  ## memory and time of a step of each phase; RECIPE=card24; measured where there is a GPU
+	$(BIN)/python -m flows.bench_training --recipe $(RECIPE)
+
 constraints: install-dev  ## resolve the pins anew
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra dev --universal \
 		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --upgrade --output-file constraints.txt
 
 clean:  ## remove the environment and the demo
-	rm -rf .venv demo
+	rm -rf .venv demo demo-model bench-learning

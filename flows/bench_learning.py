@@ -47,9 +47,9 @@ class Steps:
     """Optimizer steps of each run; the defaults reach the aims."""
 
     stills: int = 1000
-    clips: int = 400
-    shots: int = 300
-    faster: int = 300
+    clips: int = 700
+    shots: int = 1000
+    faster: int = 800
     game: int = 300
     adapt: int = 100
 
@@ -120,7 +120,7 @@ class Bench:
     def game_from(self, start: Checkpoint, *, history: bool = True) -> Learned:
         """The game model on twenty turns, with or without those before; the shot tokens are the start's."""
         data = write_films(self.out / "data" / "twenty", [FIRST, SECOND])
-        recipe = recipe_of("game", {"steps": self.steps.game, "batch_size": 10, "micro_batch": 5})
+        recipe = recipe_of("game", {"steps": self.steps.game, "batch_size": 4, "micro_batch": 4})
         if history:
             return learn("game", self.out / "game", data, start, recipe)
         recipe = ablation("no-history", recipe)

@@ -248,11 +248,11 @@ class Trainer:
         return {f"val/{name}": value for name, value in found.items()}
 
     def _export(self, result: Path) -> None:
-        with self._averaged():
+        with self._averaged():  # to the end: on a CPU the state is the weights themselves, no copy of them
             state = cast(dict[str, Tensor], get_model_state_dict(self.network, options=_WHOLE))
-        if self.accelerator.is_main_process:
-            with writing(result) as part:
-                self.phase.export(part, state)
+            if self.accelerator.is_main_process:
+                with writing(result) as part:
+                    self.phase.export(part, state)
         self.accelerator.wait_for_everyone()
 
     @contextmanager

@@ -1,0 +1,73 @@
+"""Recipes: complete, changed key by key, printed so that they can be read back."""
+
+from __future__ import annotations
+
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+from flows.request import Ablation, RecipeName
+from training.config import Recipe
+from training.recipes import ABLATIONS, RECIPES, RecipeError, ablation, as_toml, full, read_recipe, tiny
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_printed_recipe_is_read_back(name: str) -> None:
+    recipe = RECIPES[name]()
+    assert Recipe.model_validate(tomllib.loads(as_toml(recipe))) == recipe
+
+
+@pytest.mark.parametrize(("enum", "names"), [(RecipeName, RECIPES), (Ablation, ABLATIONS)])
+def test_the_command_line_knows_all_of_them(enum: type[StrEnum], names: tuple[str, ...]) -> None:
+    assert [member.value for member in enum] == list(names)
+
+
+def test_full_is_the_papers() -> None:
+    recipe = full()
+    steps = (recipe.shot.warm_up.steps, recipe.shot.joint.steps, recipe.game.loop.steps, recipe.adapt.loop.steps)
+    assert steps == (10_000, 80_000, 15_000, 10_000)
+    rates = (recipe.shot.joint.learning_rate, recipe.game.loop.learning_rate, recipe.adapt.loop.learning_rate)
+    assert rates == (2e-4, 5e-5, 5e-5)
+    assert (recipe.shot.precision, recipe.game.precision) == ("fp16", "bf16")
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+@pytest.mark.parametrize("make", [tiny, full])
+def test_every_ablation_changes_the_recipe_and_is_valid(name: str, make: type[Recipe]) -> None:
+    assert ablation(name, make()) != make()
+
+
+def test_a_file_changes_single_keys(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[game]\nalpha = 0.25\n[game.loop]\nsteps = 7\n")
+    recipe = read_recipe("tiny", "linear", path)
+    assert (recipe.game.alpha, recipe.game.loop.steps) == (0.25, 7)
+    assert recipe.game.loop.learning_rate == tiny().game.loop.learning_rate
+    assert recipe.model.shot_encoder.variant == "linear"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[game]\nalhpa = 1\n", "game.alhpa"),
+        ("[game.loop]\nsteps = -1\n", "game.loop.steps"),
+        ("[game.windows]\nmost_turns = 9\n", "model.game_model.window_turns = 5: take as many at most"),
+        ("[game.loop\n", "cannot be read"),
+        ("[shot.joint]\nbatch_size = 5\n", "no multiple of micro_batch"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_file(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(RecipeError, match=said.replace(".", r"\.")) as caught:
+        read_recipe("tiny", None, path)
+    assert str(path) in str(caught.value)
+
+
+def test_unknown_names_list_the_known_ones() -> None:
+    with pytest.raises(RecipeError, match="no recipe 'huge': choose one of tiny, full, card24"):
+        read_recipe("huge")
+    with pytest.raises(RecipeError, match="no ablation 'none': choose one of random-frame"):
+        ablation("none", tiny())

@@ -1,0 +1,179 @@
+"""The loop on a network of one layer: what a step does, what resumes, what stops it. Whole phases: test_run.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from training import states
+from training.config import LoopSettings
+from training.order import Place, generator
+from training.trainer import Trainer, TrainError, learning_rate
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch."""
+
+    rows_BD: Tensor
+
+    def to(self, device: torch.device) -> Rows:
+        return Rows(self.rows_BD.to(device))
+
+
+@dataclass(frozen=True)
+class Noises:
+    """Examples that are nothing but their noise."""
+
+    count: int = 7
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, place: Place) -> Tensor:
+        return torch.randn(4, generator=generator(0, place))
+
+
+class Line(nn.Module):
+    """Learns to sum up; with dropout, so that randomness inside the network counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.dropout = nn.Linear(4, 1), nn.Dropout(0.2)
+
+    def forward(self, batch: Rows) -> dict[str, Tensor]:
+        error_B = (self.layer(self.dropout(batch.rows_BD))[:, 0] - batch.rows_BD.sum(dim=1)).square()
+        return {"loss": error_B, "double": 2 * error_B}
+
+
+@dataclass
+class Sum:
+    """The phase."""
+
+    network: nn.Module = field(default_factory=Line)
+    examples: Any = Noises()
+    name: str = "sum"
+    units: tuple[str, ...] = ()
+    before_step: Callable[[], None] = lambda: None
+
+    def collate(self, examples: Sequence[Tensor]) -> Rows:
+        self.before_step()
+        return Rows(torch.stack(list(examples)))
+
+    def validate(self, network: nn.Module, device: torch.device, looks: Path) -> dict[str, float]:  # noqa: ARG002
+        return {"weight": float(network.layer.weight.sum())}
+
+    def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
+        save_file(dict(state), folder / "line.safetensors")
+
+
+def loop(**changes: Any) -> LoopSettings:
+    given = {
+        "steps": 20,
+        "batch_size": 4,
+        "micro_batch": 4,
+        "learning_rate": 0.05,
+        "save_every": 5,
+        "validate_every": 10,
+    }
+    return LoopSettings.model_validate({"learning_rate": 0.05, **given, **changes})
+
+
+def trained(folder: Path, settings: LoopSettings, phase: Sum | None = None) -> dict[str, Tensor]:
+    result = Trainer(phase or Sum(), settings, folder, Accelerator(cpu=True)).run()
+    return load_file(result / "line.safetensors")
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+class KilledError(Exception):
+    """Stands for the kill: nothing of the process is used afterwards."""
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.9])
+def test_a_run_stopped_anywhere_goes_on_to_the_bit(tmp_path: Path, decay: float) -> None:
+    whole = trained(tmp_path / "whole", loop(ema_decay=decay))
+    for stop in (3, 12):
+        calls = iter(range(stop))
+
+        def step(calls: Any = calls) -> None:
+            if next(calls, None) is None:
+                raise KilledError
+
+        with pytest.raises(KilledError):
+            trained(tmp_path / "stopped", loop(ema_decay=decay), Sum(before_step=step))
+    assert states.newest(tmp_path / "stopped" / "states") == 10
+    assert same(trained(tmp_path / "stopped", loop(ema_decay=decay)), whole)
+
+
+def test_an_average_is_exported_in_the_place_of_the_last_weights(tmp_path: Path) -> None:
+    last = trained(tmp_path / "last", loop())
+    averaged = trained(tmp_path / "averaged", loop(ema_decay=0.99))
+    assert not same(last, averaged)
+    assert averaged["layer.weight"].sum() < last["layer.weight"].sum() < 4
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path: Path) -> None:
+    whole, parts = Sum(Line()), Sum(Line())
+    whole.network.dropout.p = parts.network.dropout.p = 0.0
+    one = trained(tmp_path / "one", loop(), whole)
+    other = trained(tmp_path / "other", loop(micro_batch=1), parts)
+    assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
+
+
+def test_only_so_many_states_stay_and_half_a_state_is_none(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "states"
+    (folder / ".step-00000005").mkdir(parents=True)
+    (folder / ".step-00000005" / "half").touch()
+    trained(tmp_path / "run", loop(keep=2))
+    assert sorted(path.name for path in folder.iterdir()) == ["step-00000015", "step-00000020"]
+
+
+def test_what_is_reported(tmp_path: Path) -> None:
+    reports: list[Any] = []
+    Trainer(Sum(), loop(), tmp_path, Accelerator(cpu=True)).run(reports.append)
+    assert [report.step for report in reports] == list(range(1, 21))
+    assert all(report.figures["double"] == pytest.approx(2 * report.figures["loss"]) for report in reports)
+    assert [report.step for report in reports if "val/weight" in report.figures] == [10, 20]
+    assert reports[-1].figures["loss"] < reports[0].figures["loss"] / 2
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_whole_state(tmp_path: Path) -> None:
+    phase = Sum()
+    calls = iter(range(7))
+
+    def break_it() -> None:
+        if next(calls, None) is None:
+            phase.network.layer.weight.data.fill_(math.nan)
+
+    phase.before_step = break_it
+    with pytest.raises(TrainError, match=r"sum: the loss of step 8 is nan\. The state of step 5 is whole; go on"):
+        trained(tmp_path, loop(), phase)
+
+
+def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="batch_size 4 is no multiple of micro_batch 3"):
+        loop(micro_batch=3)
+    with pytest.raises(ValueError, match="not one example to train on"):
+        trained(tmp_path, loop(), Sum(examples=Noises(0)))
+
+
+def test_the_learning_rate_rises_and_falls_by_a_cosine() -> None:
+    settings = loop(steps=110, rate_warm_up=10, learning_rate=1.0)
+    assert learning_rate(settings, 0) == pytest.approx(1 / 11)
+    assert learning_rate(settings, 10) == 1.0
+    assert learning_rate(settings, 60) == pytest.approx(0.5)
+    assert learning_rate(settings, 109) < 0.001
+    assert learning_rate(loop(schedule="constant"), 19) == 0.05
