@@ -6,7 +6,7 @@
     4. `animegamer train all`: shots, game, adaptation              OUT/run
     5. `animegamer play --game` with instructions of the film       OUT/game
 
-Killed anywhere, the same command goes on from there. What comes out has learned three dozen clips by heart and nothing
+Killed anywhere, the same command goes on from there. What comes out has learned a score of clips by heart and nothing
 else; it shows that every part works and learns, not how good the method is.
 """
 

@@ -101,7 +101,7 @@ def learn(part: Part, folder: Path, data: Path, start: Checkpoint, recipe: Recip
         recipe: from `recipe_of`.
     """
     bars = TrainBars()
-    run = TrainingRun(RunFolder(folder, str(data), (), bars.say, bars.step), recipe, start.folder)
+    run = TrainingRun(RunFolder(folder, str(data), say=bars.say, watch=bars.step), recipe, start.folder)
     with bars.showing():
         after = Checkpoint.open({"shot": run.shot, "game": run.game, "adapt": run.adapt}[part]())
     catalog = Catalog.read(open_shards(data, "train"))

@@ -70,14 +70,14 @@ def tiny() -> Recipe:
         autoencoder=FitSettings(),
         shot=ShotPhaseSettings(
             warm_up=LoopSettings(steps=50, learning_rate=2e-3, **common),
-            joint=LoopSettings(steps=600, learning_rate=2e-3, **common),
+            joint=LoopSettings(steps=1500, learning_rate=2e-3, **{**common, "validate_every": 500}),
             trained="whole",
         ),
         game=GamePhaseSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
         adapt=AdaptPhaseSettings(loop=LoopSettings(steps=100, learning_rate=5e-4, **common)),
         gc=BaselineSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
         gfc=BaselineSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
-        looks=LookSettings(clips=8, pictures=2, denoising_steps=20, guidance=2.0),
+        looks=LookSettings(clips=8, pictures=3, denoising_steps=20, guidance=1.5),
     )
 
 

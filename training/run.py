@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
@@ -25,7 +25,7 @@ from training.config import LoopSettings, Recipe
 from training.data import Catalog
 from training.encoding import FROZEN, Encoder, Name, open_cache
 from training.phases import Split, adapt_phase, game_phase, shot_phase
-from training.run_folder import RunFolder
+from training.run_folder import RunFolder, process_number
 from training.shard_files import open_index
 from training.trainer import Phase, TrainError
 
@@ -49,7 +49,7 @@ class TrainingRun:
         self.place, self.recipe, self.given = place, recipe, start
 
     def start(self) -> Checkpoint:
-        """The checkpoint of the beginning; made where none was given and none is there.
+        """The checkpoint of the beginning, made where none was given; called by all processes together.
 
         Raises:
             CheckpointError: it cannot be made or read.
@@ -57,8 +57,9 @@ class TrainingRun:
         """
         place, recipe = self.place, self.recipe
         new = place.folder / "start"
-        if self.given is None and not new.exists():
+        if self.given is None and process_number() == 0 and not new.exists():
             new_checkpoint(new, recipe.model, recipe.shot.joint.seed, place.say)
+        PartialState().wait_for_everyone()
         checkpoint = Checkpoint.open(self.given or new)
         for part in ("size", "shot_encoder", "shot_decoder", "game_model", "conventions"):
             if getattr(checkpoint.config, part) != getattr(recipe.model, part):
@@ -127,14 +128,12 @@ class TrainingRun:
         return Checkpoint.open(self.place.phase(name, loop, accelerator, defined, made))
 
     def _prepared(self, accelerator: Accelerator) -> Checkpoint:
-        """The start and the record of the recipe, written by the main process alone."""
-        folder = self.place.folder
+        """The start; and the record of the recipe, written by the main process alone."""
+        folder, checkpoint = self.place.folder, self.start()
         if accelerator.is_main_process:
             folder.mkdir(parents=True, exist_ok=True)
-            self.start()
             (folder / "recipe.json").write_text(self.recipe.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        accelerator.wait_for_everyone()
-        return self.start()
+        return checkpoint
 
     def _before(self, phase: PhaseName) -> Checkpoint:
         """The checkpoint that the phase before left, or the nearest one before that where it was left out."""
