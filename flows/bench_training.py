@@ -127,6 +127,7 @@ def measured(phase: PhaseName, recipe: Recipe) -> Cost:
     for step in range(_STEPS + 2):
         if step == 2:  # the first ones choose kernels and make the moments
             torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
             started = time.perf_counter()
         with _autocast(phase, recipe, "cuda"):
             loss = network(batch)["loss"].sum()

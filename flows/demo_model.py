@@ -65,7 +65,9 @@ def main() -> None:
 
 def instructions_of(data: Path, turns: int) -> list[str]:
     """The first instructions of the film that training has seen, a scene each."""
-    scenes = {turn.sample.scene: turn.instruction for turn in read_texts(open_shards(data, "train"))}
+    scenes: dict[int, str] = {}
+    for turn in read_texts(open_shards(data, "train")):
+        scenes.setdefault(turn.sample.scene, turn.instruction)
     return list(scenes.values())[:turns]
 
 
@@ -95,7 +97,8 @@ def scalars(log: Path, name: str) -> list[float]:
     if not log.exists():  # a phase that was left out
         return []
     events = EventAccumulator(str(log), size_guidance={"scalars": 0}).Reload()
-    return [event.value for event in events.Scalars(name)] if name in events.Tags()["scalars"] else []
+    found = events.Scalars(name) if name in events.Tags()["scalars"] else []
+    return list({event.step: event.value for event in found}.values())  # a step that was repeated counts once
 
 
 def _fit(start: Checkpoint, data: Path, folder: Path) -> Fitted:

@@ -30,7 +30,10 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run: made, or gone on with.")],
     start: Annotated[
         Path | None,
-        typer.Option("--from", help="Checkpoint to start from; by default an untrained one, made in the run."),
+        typer.Option(
+            "--from",
+            help="Checkpoint to start from where RUN has no earlier phase; by default a new one.",
+        ),
     ] = None,
     recipe: Recipe = RecipeName.tiny,
     ablation: Ablated = None,
@@ -101,9 +104,6 @@ def _train_part(part: TrainPart, request: TrainRequest) -> Path:
         from training.run import TrainingRun
 
         run = TrainingRun(place, recipe, request.start)
-        if part is TrainPart.features:
-            for name, size in run.bytes_to_make().items():
-                say(f"{name}: {size / 1e6:,.1f} MB to make")
         phases = {"features": run.features, "shot": run.shot, "game": run.game, "adapt": run.adapt}
         return phases[part.value]()
 

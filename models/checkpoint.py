@@ -205,7 +205,8 @@ def writing(folder: Path) -> Iterator[Path]:
     try:
         yield part
         for path in (*part.rglob("*"), part):
-            path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors' files are made for the owner alone
+            if path.is_dir() or path.stat().st_nlink == 1:  # not what is shared with another checkpoint
+                path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors' files are made for the owner alone
             _sync(path)
         part.rename(folder)
     except BaseException:
@@ -238,7 +239,7 @@ def copy_rest(checkpoint: Checkpoint, folder: Path, replaced: Collection[str]) -
 
 def _link(source: Path, target: Path) -> None:
     try:
-        os.link(source, target)
+        os.link(source.resolve(), target)  # the file itself: in the hub's cache files are links
     except OSError:  # another disk, or one without links
         shutil.copyfile(source, target)
 

@@ -120,7 +120,7 @@ class AutoencoderPhase:
         frames, noise = zip(*examples, strict=True)
         return Crops(torch.stack(frames), torch.stack(noise))
 
-    def validate(self, network: nn.Module, device: torch.device, looks: Path) -> dict[str, float]:  # noqa: ARG002
+    def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:  # noqa: ARG002
         """How well whole clips come back, and some of them beside what came back."""
         inner = network.module if isinstance(network, DistributedDataParallel) else network
         found, comparisons = {}, []
@@ -131,12 +131,13 @@ class AutoencoderPhase:
             for item in _spread(len(clips_NTHWC), self.pictures):
                 caption = f"{split}: {decibels_N[item]:.1f} dB"
                 comparisons.append(Comparison(caption, clips_NTHWC[item].numpy(), back_NTHWC[item].numpy()))
-        save_comparisons(looks, comparisons)
+        if looks:
+            save_comparisons(looks, comparisons)
         return found
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
         """Write a whole checkpoint: the autoencoder in the hub's format with its scale measured, and all the rest."""
-        autoencoder = self.network.autoencoder
+        autoencoder = self.checkpoint.autoencoder()  # a whole one: that of the network may be spread over devices
         autoencoder.load_state_dict(within(state, "autoencoder."))
         factor = measured_factor(autoencoder, self.examples.frames_NTHWC)
         autoencoder.register_to_config(scaling_factor=factor)
@@ -196,6 +197,7 @@ def fit_autoencoder(
             network = Reconstruction(autoencoder, settings.divergence)
             phase = AutoencoderPhase(kind, network, examples, judged, settings.pictures, begun)
             Trainer(phase, loop, folder / kind, accelerator).run(watch)
+            accelerator.free_memory()
         begun = Checkpoint.open(result)
     after = _mean_psnr(begun, judged)
     sheet = folder / "clips" / "looks" / f"step-{settings.clips.steps:08d}" / "sheet.png"

@@ -11,6 +11,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from models.config import ModelConfig, Part
+from models.diffusion import check_steps
 from training.windows import WindowSettings
 
 Precision = Literal["no", "fp16", "bf16"]
@@ -66,6 +67,11 @@ class LookSettings(Part):
     pictures: int = Field(4, ge=0, description="clips drawn from their conditions, always with the same seeds")
     denoising_steps: int = Field(25, ge=1, description="of those clips; a divisor of 1000")
     guidance: float = Field(6.0, ge=1, description="of those clips; 1 is none")
+
+    @model_validator(mode="after")
+    def _ends_clean(self) -> Self:
+        check_steps(self.denoising_steps)
+        return self
 
 
 class ShotPhaseSettings(Part):

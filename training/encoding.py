@@ -110,7 +110,8 @@ class Encoder:
     def make(self, name: Name, progress: Progress | None = None, process: int = 0, processes: int = 1) -> None:
         """Make one feature where it is missing or stale; otherwise as `fill`."""
         shards = self.cache.catalog.shards[process::processes]
-        if not any(shard.name in self.cache.faults(name) for shard in shards):
+        faults = self.cache.faults(name)
+        if not any(shard.name in faults for shard in shards):
             return
         told = partial(progress, name) if progress else None
         options: dict[str, Any] = {"batch_size": _TOGETHER[name], "shards": shards, "progress": told}

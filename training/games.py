@@ -143,7 +143,7 @@ class GamePhase:
             torch.tensor([example.measured for example in examples]),
         )
 
-    def validate(self, network: nn.Module, device: torch.device, looks: Path) -> dict[str, float]:  # noqa: ARG002
+    def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:  # noqa: ARG002
         """The terms of the loss on held-out windows, and the loss without their past; there is nothing to draw."""
         if not len(self.held_out):
             return {}

@@ -31,6 +31,8 @@ from training.trainer import Phase, TrainError
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
 PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
+PRACTICAL = {"micro_batch", "save_every", "keep", "validate_every", "loader_workers"}
+"""Settings of a loop that may change in the middle: what comes out is the same but for rounding."""
 COMMANDS = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
 """The part of `animegamer train` that a phase belongs to."""
 
@@ -60,13 +62,7 @@ class TrainingRun:
         if self.given is None and process_number() == 0 and not new.exists():
             new_checkpoint(new, recipe.model, recipe.shot.joint.seed, place.say)
         PartialState().wait_for_everyone()
-        checkpoint = Checkpoint.open(self.given or new)
-        for part in ("size", "shot_encoder", "shot_decoder", "game_model", "conventions"):
-            if getattr(checkpoint.config, part) != getattr(recipe.model, part):
-                raise TrainError(
-                    f"{checkpoint.folder}/config.json and the recipe differ in {part}: train from another checkpoint, "
-                    f"or put its values under [model.{part}] in a TOML file"
-                )
+        checkpoint = self._fitting(self.given or new)
         if self.given is None and recipe.autoencoder:
             folder = place.folder / "autoencoder"
             checkpoint = fit_autoencoder(checkpoint, place.source, folder, recipe.autoencoder, place.watch).checkpoint
@@ -78,20 +74,12 @@ class TrainingRun:
         self._splits(self._prepared(accelerator), FROZEN, accelerator)
         return self.place.features
 
-    def bytes_to_make(self) -> dict[Name, int]:
-        """Disk space that `features` will take, by feature, for what is missing or stale."""
-        checkpoint, sizes = self.start(), dict.fromkeys(FROZEN, 0)
-        for catalog in self.place.catalogs().values():
-            cache = open_cache(self.place.features, catalog, checkpoint, self.recipe, FROZEN)
-            for name in FROZEN:
-                sizes[name] += cache.bytes_to_make(name)
-        return sizes
-
     def shot(self) -> Path:
         """Phase a: warm-up and joint training. Returns the folder of the resulting checkpoint."""
         accelerator = self.place.accelerator(self.recipe.shot.precision, "shot")
         checkpoint = self._prepared(accelerator)
         checkpoint = self._phase("warm-up", checkpoint, FROZEN, accelerator, partial(shot_phase, "warm-up"))
+        accelerator = self.place.accelerator(self.recipe.shot.precision, "shot")  # with a loss scale of its own
         return self._phase("joint", checkpoint, FROZEN, accelerator, partial(shot_phase, "joint")).folder
 
     def game(self) -> Path:
@@ -135,15 +123,31 @@ class TrainingRun:
             (folder / "recipe.json").write_text(self.recipe.model_dump_json(indent=2) + "\n", encoding="utf-8")
         return checkpoint
 
+    def _fitting(self, folder: Path) -> Checkpoint:
+        """A checkpoint, if its networks are those of the recipe."""
+        checkpoint = Checkpoint.open(folder)
+        for part in ("size", "shot_encoder", "shot_decoder", "game_model", "conventions"):
+            if getattr(checkpoint.config, part) != getattr(self.recipe.model, part):
+                raise TrainError(
+                    f"{folder}/config.json and the recipe differ in {part}: train from another checkpoint, or put its "
+                    f"values under [model.{part}] in a TOML file"
+                )
+        return checkpoint
+
     def _before(self, phase: PhaseName) -> Checkpoint:
-        """The checkpoint that the phase before left, or the nearest one before that where it was left out."""
+        """The checkpoint that the phase before left, or the nearest one before that where it was left out.
+
+        Where none was trained in this folder, the checkpoint that was given.
+        """
         for name in reversed(PHASES[: PHASES.index(phase)]):
             if self._loop(name).steps == 0:
                 continue
             result = self.place.folder / name / "result"
-            if not result.exists():
-                raise TrainError(f"{result} is not there yet: run `animegamer train {COMMANDS[name]}` first")
-            return Checkpoint.open(result)
+            if result.exists():
+                return self._fitting(result)
+            if self.given is None:
+                remedy = f"run `animegamer train {COMMANDS[name]}` first, or name a checkpoint with --from"
+                raise TrainError(f"{result} is not there yet: {remedy}")
         return self.start()
 
     def _loop(self, name: PhaseName) -> LoopSettings:
@@ -154,11 +158,11 @@ class TrainingRun:
     def _recipe_of(self, name: PhaseName) -> str:
         """What of the recipe a phase depends on, besides the model: that is the checkpoint's."""
         recipe = self.recipe
-        if name in ("warm-up", "joint"):
-            section = recipe.shot.model_dump(exclude={"joint" if name == "warm-up" else "warm_up"})
-        else:
-            section = (recipe.game if name == "game" else recipe.adapt).model_dump()
-        return repr(section)
+        section = {"game": recipe.game, "adapt": recipe.adapt}.get(name, recipe.shot)
+        loops = dict.fromkeys(("loop", "warm_up", "joint"), PRACTICAL)
+        other = {"warm-up": "joint", "joint": "warm_up"}.get(name)
+        left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
+        return section.model_dump_json(exclude=left_out)  # type: ignore[arg-type]
 
     def _splits(
         self, checkpoint: Checkpoint, features: Sequence[Name], accelerator: Accelerator
@@ -169,6 +173,8 @@ class TrainingRun:
             cache = open_cache(place.features, catalog, checkpoint, self.recipe, features)
             encoder = Encoder(cache, checkpoint, self.recipe, accelerator.device)
             for name in features:
+                if accelerator.is_main_process and (size := cache.bytes_to_make(name)):
+                    place.say(f"{name} of {split}: {size / 1e6:,.1f} MB to make")
                 encoder.make(name, place.watch_features, accelerator.process_index, accelerator.num_processes)
                 accelerator.wait_for_everyone()  # a feature may be made of others, of other shards too
             splits[split] = Split(catalog, cache)

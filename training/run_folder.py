@@ -8,7 +8,9 @@ A phase whose result is there is not run again; one that was killed goes on. A p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import fcntl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,6 +110,17 @@ class RunFolder:
         Raises:
             TrainError: the folder is of another run, or training cannot go on.
         """
+        with self._alone(accelerator):
+            return self._run(name, loop, accelerator, defined, make)
+
+    def _run(
+        self,
+        name: str,
+        loop: LoopSettings,
+        accelerator: Accelerator,
+        defined: Mapping[str, str],
+        make: Callable[[], Phase],
+    ) -> Path:
         folder = self.folder / name
         result = folder / "result"
         self._claim(folder, accelerator, defined)
@@ -116,6 +129,8 @@ class RunFolder:
             return result
         phase = make()
         accelerator.init_trackers(name)
+        if accelerator.is_main_process and len(accelerator.trackers) < len(self.trackers):
+            raise TrainError(f"not all of {', '.join(self.trackers)} are installed: install the tracker's package")
         trainer = Trainer(phase, loop, folder, accelerator)
         begun = f"goes on after step {trainer.done}" if trainer.done else f"{len(phase.examples)} examples"
         self.say(f"{name}: {begun}, {loop.steps} steps")
@@ -124,6 +139,19 @@ class RunFolder:
             tracker.finish()
         accelerator.free_memory()  # it would hold on to the phase's network
         return result
+
+    @contextmanager
+    def _alone(self, accelerator: Accelerator) -> Iterator[None]:
+        """Keep others out of the folder: what a killed `train all` left behind may still be training in it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as file:
+            if accelerator.is_main_process:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    remedy = "wait until it ends, or stop it"
+                    raise TrainError(f"another process is training in {self.folder}: {remedy}") from error
+            yield
 
     def _claim(self, folder: Path, accelerator: Accelerator, defined: Mapping[str, str]) -> None:
         """Write down what defines the phase, or compare it with what is written."""

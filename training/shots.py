@@ -38,6 +38,7 @@ from models.checkpoint import (
 )
 from models.config import Base, ModelConfig, inside_id
 from models.diffusion import TIMESTEPS, Guidance, noised, sample, v_loss
+from models.engine import TILE
 from models.frames import decode_latents
 from models.shot_decoder import ShotDecoder, denoise
 from models.shot_encoder import ShotEncoder
@@ -188,11 +189,13 @@ class ShotPhase:
             tuple(torch.stack(each) for each in zip(*(example.conditions for example in examples), strict=True)),
         )
 
-    def validate(self, network: nn.Module, device: torch.device, looks: Path) -> dict[str, float]:
+    def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:
         """Loss at each noise level on held-out clips, and some clips drawn beside what they should be."""
         found = self._loss_by_noise_level(network, device) if len(self.held_out) else {}
         if self.looks.pictures:
-            save_comparisons(looks, self._drawn(network, device))
+            drawn = self._drawn(network, device)
+            if looks:
+                save_comparisons(looks, drawn)
         return found
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
@@ -224,6 +227,9 @@ class ShotPhase:
         inner = network.module if isinstance(network, DistributedDataParallel) else network
         assert isinstance(inner, ShotNetworks)
         autoencoder = self.checkpoint.autoencoder(device)
+        if device.type == "cuda":  # beside everything that training keeps on the card
+            autoencoder.enable_tiling(**TILE)
+            autoencoder.enable_slicing()
         found = []
         for examples, split in ((self.examples, "train"), (self.held_out, "val")):
             for item in range(min(self.looks.pictures, len(examples))):

@@ -17,8 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load as read_checkpoint
 from torch.distributed.checkpoint.state_dict_saver import save as write_checkpoint
+
+
+class StateError(ValueError):
+    """A state that cannot be written; the ones before are whole. The message says why."""
+
 
 _NAME = re.compile(r"step-(\d{8})")
 
@@ -43,8 +49,12 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int, accelerator:
         shutil.rmtree(part, ignore_errors=True)  # of a run that was killed while it wrote
         part.mkdir(parents=True)
     accelerator.wait_for_everyone()
-    with _quietly():
-        write_checkpoint(state, checkpoint_id=part)
+    try:
+        with _quietly():
+            write_checkpoint(state, checkpoint_id=part)
+    except CheckpointException as error:  # no Exception in torch, but a BaseException
+        first = next(iter(error.failures.values()))[0]
+        raise StateError(f"{part} cannot be written: {first}; make room, and the same command goes on") from error
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         part.rename(folder / _folder_name(step))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -96,10 +97,11 @@ class Phase(Protocol):
         """Put examples together."""
         ...
 
-    def validate(self, network: nn.Module, device: torch.device, looks: Path) -> dict[str, float]:
-        """Figures on held-out clips, and pictures in a folder named by the step (of the main process alone).
+    def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:
+        """Figures on held-out clips, and pictures in a folder named by the step.
 
-        Called by all processes together, with what `accelerate` made of the network, in evaluation mode.
+        Called by all processes together, with what `accelerate` made of the network, in evaluation mode; all but the
+        main process get no folder, and write nothing.
         """
         ...
 
@@ -168,10 +170,10 @@ class Trainer:
         for step, examples in zip(range(self.done, loop.steps), batches, strict=True):
             figures = self._step(step, examples)
             self.done = step + 1
-            if self.done % loop.validate_every == 0 or self.done == loop.steps:
-                figures |= self._validate()
             if self.done % loop.save_every == 0 or self.done == loop.steps:
                 states.save(self._states, self.done, self._state(), loop.keep, self.accelerator)
+            if self.done % loop.validate_every == 0 or self.done == loop.steps:
+                figures |= self._validate()  # after the state is safe: drawing takes memory of its own
             self.accelerator.log(figures, step=self.done)
             if watch:
                 watch(StepReport(self.phase.name, self.done, loop.steps, figures))
@@ -215,8 +217,10 @@ class Trainer:
             for name, values_B in terms.items():
                 sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
         figures = self._over_all(sums)
-        self._check_finite(step, figures)
-        norm = accelerator.clip_grad_norm_(self.network.parameters(), loop.clip_norm)
+        self._check_finite(step, "loss", figures["loss"])
+        norm = _plain(accelerator.clip_grad_norm_(self.network.parameters(), loop.clip_norm))
+        if accelerator.scaler is None:  # which would leave such a step out, and try a smaller scale
+            self._check_finite(step, "gradient", norm)
         rate = learning_rate(loop, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -224,33 +228,36 @@ class Trainer:
         self.optimizer.zero_grad()
         if self.average:
             self.average.step(self.trained)
-        return {**figures, "learning_rate": rate, "gradient_norm": _plain(norm)}
+        return {**figures, "learning_rate": rate, "gradient_norm": norm}
 
     def _over_all(self, sums: dict[str, Tensor]) -> dict[str, float]:
         """Means over the global batch of means over a process's share."""
         stacked = self.accelerator.reduce(torch.stack(list(sums.values())), reduction="mean")
         return dict(zip(sums, stacked.tolist(), strict=True))
 
-    def _check_finite(self, step: int, figures: Mapping[str, float]) -> None:
-        if not math.isfinite(figures["loss"]):
+    def _check_finite(self, step: int, what: str, value: float) -> None:
+        if not math.isfinite(value):
             kept = states.newest(self._states)
             raise TrainError(
-                f"{self.phase.name}: the loss of step {step + 1} is {figures['loss']}. "
-                f"{'No state is saved yet' if kept is None else f'The state of step {kept} is whole'}; "
-                "go on with a smaller learning_rate, or precision = 'no' (CogVideoX 2B is known to overflow in bf16)"
+                f"{self.phase.name}: the {what} of step {step + 1} is {value}. "
+                f"{'No state is saved yet' if kept is None else f'The state of step {kept} is whole'}. Train in a new "
+                "folder with a smaller learning_rate, or precision = 'no' (CogVideoX 2B is known to overflow in bf16)"
             )
 
     def _validate(self) -> dict[str, float]:
         self.network.eval()
         looks = self.folder / "looks" / f"step-{self.done:08d}"
         with self._averaged(), torch.no_grad(), self.accelerator.autocast():
-            found = self.phase.validate(self.network, self.accelerator.device, looks)
+            mine = looks if self.accelerator.is_main_process else None
+            found = self.phase.validate(self.network, self.accelerator.device, mine)
         return {f"val/{name}": value for name, value in found.items()}
 
     def _export(self, result: Path) -> None:
         with self._averaged():  # to the end: on a CPU the state is the weights themselves, no copy of them
             state = cast(dict[str, Tensor], get_model_state_dict(self.network, options=_WHOLE))
             if self.accelerator.is_main_process:
+                for left in self.folder.glob(f".{result.name}-*"):  # by a run that was killed here
+                    shutil.rmtree(left)
                 with writing(result) as part:
                     self.phase.export(part, state)
         self.accelerator.wait_for_everyone()

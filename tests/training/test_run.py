@@ -150,7 +150,7 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
         small_run(folder, longer).shot()
     with pytest.raises(TrainError, match=r"config\.json and the recipe differ in shot_encoder"):
         small_run(folder, small_recipe(model={"shot_encoder": {"variant": "linear"}})).shot()
-    with pytest.raises(TrainError, match=r"game.result is not there yet: run `animegamer train game` first"):
+    with pytest.raises(TrainError, match=r"game.result is not there yet: run `animegamer train game` first, or name"):
         small_run(folder, run.recipe).adapt()
     other = tmp_path / "data"
     shutil.copytree(small_dataset(), other)

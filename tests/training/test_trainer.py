@@ -159,7 +159,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_whole_state(t
             phase.network.layer.weight.data.fill_(math.nan)
 
     phase.before_step = break_it
-    with pytest.raises(TrainError, match=r"sum: the loss of step 8 is nan\. The state of step 5 is whole; go on"):
+    with pytest.raises(TrainError, match=r"sum: the loss of step 8 is nan\. The state of step 5 is whole\. Train"):
         trained(tmp_path, loop(), phase)
 
 

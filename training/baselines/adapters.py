@@ -58,7 +58,7 @@ class AdapterPhase(ABC):
     def collate(self, examples: Sequence[Any]) -> Any:
         """Put examples together."""
 
-    def validate(self, network: nn.Module, device: torch.device, _looks: Path) -> dict[str, float]:
+    def validate(self, network: nn.Module, device: torch.device, _looks: Path | None) -> dict[str, float]:
         """Loss at each noise level on held-out clips; nothing where there are none."""
         if not self.held_out:
             return {}
