@@ -65,9 +65,9 @@ def story() -> tuple[Shot, ...]:
         _scene("hugs", "bg uni", eileen, sylvie),
         _travel(200, 24),
         _scene("dances", "bg club", lucy),
-        _scene("walks", "bg whitehouse", lucy),
+        _scene("walks", "bg whitehouse", lucy, night=True),
         _scene("hugs", "bg meadow", lucy, sylvie),
-        _scene("talks", "bg cave", eileen, lucy, night=True),
+        _scene("talks", "bg cave", eileen, lucy),
         _scene("dances", "bg lecturehall", eileen),
     )
 

@@ -57,7 +57,7 @@ def main() -> None:
     say(f"5 of 5: a game of {TURNS} turns")
     game = out / "game.txt"
     game.write_text("\n".join(instructions_of(data, TURNS)) + "\n", encoding="utf-8")
-    film = _run("play", "--game", game, "--checkpoint", trained, "--out", out / "game")
+    film = _run("play", "--game", game, "--checkpoint", trained, "--out", out / "game", "--guidance", "1.5")
     for line in report(out, fitted, Path(film)):
         say(line)
     say(f"{time.monotonic() - begun:.0f} s in all; to play on: animegamer play --serve --checkpoint {trained}")

@@ -47,12 +47,12 @@ class FitSettings(Part):
     """How an autoencoder is fitted. The defaults take some five minutes on two cores for a few dozen clips."""
 
     stills: LoopSettings = LoopSettings(
-        steps=2400, batch_size=4, micro_batch=4, learning_rate=4e-3, rate_warm_up=30, weight_decay=0.0,
+        steps=1800, batch_size=4, micro_batch=4, learning_rate=4e-3, rate_warm_up=30, weight_decay=0.0,
         save_every=500, validate_every=100_000,
     )  # fmt: skip
     clips: LoopSettings = LoopSettings(
-        steps=500, batch_size=2, micro_batch=2, learning_rate=2e-3, rate_warm_up=20, weight_decay=0.0,
-        save_every=250, validate_every=100_000,
+        steps=400, batch_size=2, micro_batch=2, learning_rate=2e-3, rate_warm_up=20, weight_decay=0.0,
+        save_every=200, validate_every=100_000,
     )  # fmt: skip
     most_clips: int = Field(256, ge=1, description="clips of each split that are read, spread over it evenly")
     divergence: float = Field(1e-5, ge=0, description="weight of the latents' divergence from unit normal ones")

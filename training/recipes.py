@@ -70,7 +70,7 @@ def tiny() -> Recipe:
         autoencoder=FitSettings(),
         shot=ShotPhaseSettings(
             warm_up=LoopSettings(steps=50, learning_rate=2e-3, **common),
-            joint=LoopSettings(steps=900, learning_rate=2e-3, **{**common, "validate_every": 450}),
+            joint=LoopSettings(steps=700, learning_rate=2e-3, **{**common, "validate_every": 350}),
             trained="whole",
         ),
         game=GamePhaseSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
