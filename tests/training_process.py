@@ -17,7 +17,7 @@ from accelerate.utils import DistributedType
 
 from training.config import Recipe
 from training.run import TrainingRun
-from training.run_folder import RunFolder
+from training.run_folder import RunFolder, process_number
 from training.trainer import StepReport
 
 
@@ -31,7 +31,8 @@ def shard_on_cpus() -> None:
 
 
 def say_step(report: StepReport) -> None:
-    print(report.phase, report.step, report.figures["loss"], flush=True)
+    if process_number() == 0:  # two that print at once would mix their lines
+        print(report.phase, report.step, report.figures["loss"], flush=True)
 
 
 def main() -> None:
