@@ -7,7 +7,7 @@ RECIPE ?= full
 BIN := .venv/bin
 INSTALL := $(BIN)/uv pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model install install-flow install-train install-dev test test-all bench bench-model bench-learning bench-training constraints clean
+.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-all bench bench-model bench-learning bench-training constraints clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -28,13 +28,23 @@ help:  ## show this list
 	$(INSTALL) '.[train]'
 	touch $@
 
+.venv/installed-cloud: .venv/bin/uv pyproject.toml constraints.txt
+	$(INSTALL) '.[cloud]'
+	touch $@
+
+.venv/installed-ray: .venv/bin/uv pyproject.toml constraints.txt
+	$(INSTALL) '.[ray]'
+	touch $@
+
 .venv/installed-dev: .venv/bin/uv pyproject.toml constraints.txt
-	$(INSTALL) '.[flow,train,dev]'
-	touch $@ .venv/installed .venv/installed-flow .venv/installed-train
+	$(INSTALL) '.[flow,train,cloud,ray,dev]'
+	touch $@ .venv/installed $(addprefix .venv/installed-,flow train cloud ray)
 
 install: .venv/installed  ## the data half, without torch
 install-flow: .venv/installed-flow  ## and optical flow by network (torch, ptlflow)
 install-train: .venv/installed-train  ## and the networks: to play and to train (torch, transformers, diffusers, peft)
+install-cloud: .venv/installed-cloud  ## and object stores: films, cast and data sets at s3:// addresses
+install-ray: .venv/installed-ray  ## and Ray: stages on a cluster
 install-dev: .venv/installed-dev  ## everything, for working on the project
 
 demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all of it with FILM=full
@@ -67,7 +77,7 @@ bench-training: install-train  ## memory and time of a step of each phase; RECIP
 	$(BIN)/python -m flows.bench_training --recipe $(RECIPE)
 
 constraints: install-dev  ## resolve the pins anew
-	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra dev --universal \
+	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra cloud --extra ray --extra dev --universal \
 		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --upgrade --output-file constraints.txt
 
 clean:  ## remove the environment and the demo

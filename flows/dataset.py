@@ -1,6 +1,6 @@
 """The two data flows: `onboard_film` takes one film through its stages, `build_dataset` does so for many and publishes.
 
-    build_dataset(BuildRequest(films=(Path("film.mkv"),), out=Path("data")))
+    build_dataset(BuildRequest(films=("film.mkv",), out="data"))
 
 A film that fails stops at its stage and is named in the final state; the others go on, and what is whole is
 published. A run in which anything failed ends as Failed: Prefect alone would call it Completed.
@@ -8,42 +8,91 @@ published. A run in which anything failed ends as Failed: Prefect alone would ca
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from inspect import isawaitable
 from typing import Any
 
 from prefect import State, flow
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
 from prefect.states import Completed, Failed
 
+from flows.artifacts import show_results
+from flows.deploy import from_anywhere, patiently
+from flows.place import Place, film_at
 from flows.publish import publish_steps
 from flows.request import BuildRequest
-from flows.stages import choose_edges, make_plan, planned_stages
+from flows.runners import GPU, connected, needs_gpu, ray_runner, run_task
+from flows.stages import Plan, alone, choose_edges, make_plan, planned_stages
 from flows.tasks import ask_captions, run_stage, run_step
+from pipeline.atomic import NoRoomError, held
 from pipeline.captions import WriteCaptions
-from pipeline.cast import load_cast
+from pipeline.config import ConfigError
 from pipeline.records import RecordError
-from pipeline.store import Dataset, FilmFolder
+from pipeline.stage import Stage, why_stale
+
+FILM_DEPLOYMENT = "onboard-film/animegamer"
+"""What the runner `workers` starts for each film; see `prefect.yaml`."""
 
 
 @flow(name="onboard-film", flow_run_name="{film_id}", persist_result=False)
 def onboard_film(film_id: str, request: BuildRequest) -> None:
     """Bring every stage of one planned film up to date; the unit that schedulers run and retry."""
-    dataset = Dataset(request.out)
-    edges, _ = choose_edges(request.config, dataset.record)
-    folder = dataset.folder(film_id)
-    for stage in planned_stages(request, load_cast(request.cast), edges):
-        if isinstance(stage, WriteCaptions):
-            ask_in_batches(stage, folder, request.config.captions.batch)
-        run_stage(stage, folder)
+    place = Place(request.out)
+    place.fetch("dataset.json")
+    edges, _ = choose_edges(request.config, place.dataset.record)
+    folder = place.dataset.folder(film_id)
+    with patiently(lambda: held(folder.path, f"onboard-film {film_id}")), _failure_noted(request.out, film_id):
+        folder.sweep()
+        for stage in planned_stages(request, edges):
+            if isinstance(stage, WriteCaptions):
+                ask_in_batches(stage, film_id, request)
+            bring_up_to_date(stage, film_id, request)
 
 
-def ask_in_batches(stage: WriteCaptions, folder: FilmFolder, size: int) -> None:
+@contextmanager
+def _failure_noted(out: str, film_id: str) -> Iterator[None]:
+    """Leave in the film's folder why it failed, for the report, `animegamer status` and the next run."""
+    with film_at(out, film_id) as folder:
+        folder.clear_failure()
+    try:
+        yield
+    except Exception as error:
+        with suppress(NoRoomError), film_at(out, film_id) as folder:
+            folder.save_failure(_failure(film_id, error))
+        raise
+
+
+def _failure(film_id: str, error: Exception) -> RecordError:
+    """Why the film failed, in words: the name of an error is told where its message is not meant for people."""
+    if isinstance(error, RecordError):
+        return error
+    told = str(error) if isinstance(error, NoRoomError) else f"{type(error).__name__}: {error}"
+    return RecordError(film_id, told)
+
+
+def ask_in_batches(stage: WriteCaptions, film_id: str, request: BuildRequest) -> None:
     """Ask the caption service what is missing, in tasks that can be retried; the replies are then to be collected."""
-    waiting = stage.waiting(folder)
+    settings, size = request.config.run, request.config.captions.batch
+    with film_at(request.out, film_id) as folder:
+        waiting = stage.waiting(folder)
     for number, start in enumerate(range(0, len(waiting), size)):
-        ask_captions(stage, folder.path, number, waiting[start : start + size])
+        run_task(ask_captions, stage, settings, request.out, film_id, number, waiting[start : start + size])
     if waiting:
-        folder.forget_stage(stage.name)
+        with film_at(request.out, film_id) as folder:
+            folder.forget_stage(stage.name)
+
+
+def bring_up_to_date(stage: Stage, film_id: str, request: BuildRequest) -> None:
+    """Run one stage on a film as a task, telling why if it was done before and has to be done again."""
+    with film_at(request.out, film_id) as folder:
+        again = folder.stage_record(stage.name) is not None and why_stale(stage, folder)
+    name = f"{stage.name} again ({again})" if again else stage.name
+    task = run_stage.with_options(tags=[GPU]) if needs_gpu(stage) else run_stage
+    run_task(task, stage, request.config.run, request.out, film_id, name)
 
 
 @flow(name="build-dataset", persist_result=False)
@@ -52,34 +101,57 @@ def build_dataset(request: BuildRequest) -> State[Any]:
 
     The message of a failed run has a line for each failure: what failed, and why.
     """
-    plan = make_plan(request)
-    with ThreadPoolExecutor(max_workers=request.config.run.films_at_once) as pool:
-        runs = [pool.submit(copy_context().run, _onboard, plan.dataset, film, request) for film in plan.films]
-        failed = [run.result() for run in runs]
-    failed += [f"{refusal.record_id}: {refusal.reason}" for refusal in plan.refused]
-    if plan.publish:
-        failed.append(_publish(plan.dataset, request))
-    failures = [failure for failure in failed if failure]
+    with patiently(lambda: alone(request)), connected(request.config.run):
+        plan = make_plan(request)
+        failed = _onboard_all(plan, request)
+        plan.place.fetch()  # what other machines did
+        failed += [f"{refusal.record_id}: {refusal.reason}" for refusal in plan.refused]
+        if plan.publish:
+            failed.append(_publish(plan.place, request))
+        failures = [failure for failure in failed if failure]
+        show_results(plan, request, failures)
     return Failed(message="\n".join(failures)) if failures else Completed(message="every film is up to date")
 
 
-def _onboard(dataset: Dataset, film_id: str, request: BuildRequest) -> str | None:
-    """Onboard one film; why it failed, noted in its folder too, or None."""
-    folder = dataset.folder(film_id)
-    folder.clear_failure()
-    state: State[Any] = onboard_film(film_id, request, return_state=True)
+def _onboard_all(plan: Plan, request: BuildRequest) -> list[str | None]:
+    with ThreadPoolExecutor(max_workers=request.config.run.films_at_once) as pool:
+        runs = [pool.submit(copy_context().run, _onboard, film, request) for film in plan.films]
+        return [run.result() for run in runs]
+
+
+def _onboard(film_id: str, request: BuildRequest) -> str | None:
+    """Onboard one film; why it failed, or None."""
+    state = _run_film(film_id, request)
     if state.is_completed():
         return None
-    error = state.result(raise_on_failure=False)
-    reason = error.reason if isinstance(error, RecordError) else f"{type(error).__name__}: {error}"
-    folder.save_failure(RecordError(film_id, reason))
-    return f"{folder.film.name}: {reason}"
+    with film_at(request.out, film_id) as folder:
+        failure = folder.failure
+    told = (state.message or "it ended without a word").removeprefix("Flow run encountered an exception: ")
+    return f"{folder.film.name}: {failure.reason if failure else told}"
 
 
-def _publish(dataset: Dataset, request: BuildRequest) -> str | None:
+def _run_film(film_id: str, request: BuildRequest) -> State[Any]:
+    """Run the flow of one film where the settings say, to its final state."""
+    settings = request.config.run
+    if settings.runner == "workers":
+        parameters = {"film_id": film_id, "request": from_anywhere(request).model_dump(mode="json")}
+        try:
+            run = run_deployment(FILM_DEPLOYMENT, parameters=parameters, flow_run_name=film_id)
+        except ObjectNotFound:
+            raise ConfigError(f"the server has no {FILM_DEPLOYMENT}: `animegamer deploy` makes it") from None
+        assert not isawaitable(run), "it is one only where an event loop is running"
+        return run.state or Failed(message="Prefect tells no state of its run")
+    flow = onboard_film.with_options(task_runner=ray_runner(settings)) if settings.runner == "ray" else onboard_film
+    state: State[Any] = flow(film_id, request, return_state=True)
+    return state
+
+
+def _publish(place: Place, request: BuildRequest) -> str | None:
     """Run the steps of publishing; why one failed, or None. What was published before stays until the step is done."""
+    dataset = place.dataset
     for name, work in publish_steps(dataset, request.config):
         state: State[Any] = run_step(dataset.root.name, name, work, return_state=True)
+        place.send()
         if not state.is_completed():
             return f"{name}: {state.result(raise_on_failure=False)}"
     return None

@@ -32,9 +32,9 @@ from models.checkpoint import Checkpoint
 from models.diffusion import check_steps
 from models.tokens import PastTurn, State
 from models.turns import GameState, Progress, Turn, TurnMaker, Values, turn_seed, unwatched
+from pipeline.atomic import replacing, write_json
 from pipeline.clip_files import join_clips, write_clip
 from pipeline.records import SCHEMA_VERSION, Record, RecordError, faults_of
-from pipeline.store import replacing, write_json
 
 CRF = 17
 """x264's quality of the shots: hardly told from the frames themselves."""

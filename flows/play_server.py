@@ -41,9 +41,9 @@ from models.checkpoint import Checkpoint
 from models.engine import GUIDANCE, STEPS, Engine
 from models.tokens import instruction_ids
 from models.turns import Values
+from pipeline.atomic import replacing
 from pipeline.clip_files import read_clip
 from pipeline.records import RecordError
-from pipeline.store import replacing
 
 HOST = "127.0.0.1"
 MEDIA_TYPES = {

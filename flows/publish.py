@@ -13,12 +13,13 @@ from typing import Any
 
 from flows.stages import STAGE_NAMES
 from pipeline import selection, shards
+from pipeline.atomic import write_json
 from pipeline.config import Config
 from pipeline.levels import level_values
 from pipeline.pages import card, report
 from pipeline.records import Caption, Motion, Verdict
 from pipeline.stage import Progress, is_whole
-from pipeline.store import Dataset, DatasetRecord, FilmFolder, StoreError, fingerprint, write_json
+from pipeline.store import Dataset, DatasetRecord, FilmFolder, StoreError, fingerprint
 
 Step = Callable[[Progress], bool]
 
@@ -106,7 +107,7 @@ def _pages_from(dataset: Dataset, config: Config) -> str:
 
 
 def _contents(dataset: Dataset) -> dict[str, Any]:
-    record = dataset.record.model_dump(mode="json", exclude={"config"})
+    record = dataset.record.model_dump(mode="json", exclude={"config", "cast_source"})
     return {"films": _films(dataset), "record": record}
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from pipeline.config import Config
 
@@ -22,16 +24,28 @@ class Until(StrEnum):
     publish = "publish"
 
 
+def _as_text(place: object) -> object:
+    return os.fspath(place) if isinstance(place, os.PathLike) else place
+
+
+_PLACE_SCHEMA = {"type": "string", "pattern": r"^(/|[A-Za-z][A-Za-z0-9+.-]+://)"}
+Place = Annotated[str, BeforeValidator(_as_text), WithJsonSchema(_PLACE_SCHEMA)]
+"""A path, or an address such as `s3://bucket/film.mkv`.
+
+The schema, by which a Prefect server checks parameters, wants paths absolute: a worker's folder is not the user's.
+"""
+
+
 class BuildRequest(BaseModel):
     """What `animegamer build` was asked to do."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    films: tuple[Path, ...]
-    out: Path
-    cast: Path | None = None
-    config: Config = Config()
-    until: Until = Until.publish
+    films: tuple[Place, ...] = Field(description="video files: paths or addresses, in any format FFmpeg reads")
+    out: Place = Field(description="data set folder or address: made, or brought up to date")
+    cast: Place | None = Field(None, description="folder with one folder of reference pictures per character")
+    config: Config = Field(Config(), description="as `animegamer config` prints it")
+    until: Until = Field(Until.publish, description="last stage to run")
 
 
 class RecipeName(StrEnum):

@@ -12,13 +12,16 @@ only fail later (a second captioner in one data set, a broken cast folder).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
+from flows.films import identify
 from flows.mixtures import refuse_mixtures
+from flows.place import Place, absolute, cast_folder
 from flows.progress import watched
 from flows.request import BuildRequest, Until
-from flows.terminal import is_text, printable
+from pipeline.atomic import held
 from pipeline.captions import WriteCaptions
 from pipeline.cast import Cast, load_cast
 from pipeline.config import Config
@@ -27,11 +30,10 @@ from pipeline.cut import Cut
 from pipeline.levels import PUBLISHED_EDGES, Edges
 from pipeline.looks import MeasureLooks
 from pipeline.motion import MeasureMotion
-from pipeline.probe import probe_in_child
-from pipeline.records import Failure, Film, RecordError, make_film_id
+from pipeline.records import Failure
 from pipeline.selection import Screen
 from pipeline.stage import Stage, is_current
-from pipeline.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, content_hash
+from pipeline.store import Dataset, DatasetRecord, FilmFolder
 
 STAGES = (FindCrop, Cut, MeasureLooks, MeasureMotion, Screen, WriteCaptions)
 STAGE_NAMES = tuple(stage.name for stage in STAGES)
@@ -41,7 +43,7 @@ STAGE_NAMES = tuple(stage.name for stage in STAGES)
 class Plan:
     """A request with everything looked up that can be known before the work starts."""
 
-    dataset: Dataset
+    place: Place
     config: Config
     stages: tuple[Stage, ...]
     films: tuple[str, ...]
@@ -52,42 +54,65 @@ class Plan:
     """What the user should know though nothing is wrong, such as one film given twice."""
     publish: bool
 
+    @property
+    def dataset(self) -> Dataset:
+        """The data set, or the local copy of one at an address."""
+        return self.place.dataset
+
+
+@contextmanager
+def alone(request: BuildRequest) -> Iterator[None]:
+    """Hold the data set against a second build for as long as the block lasts.
+
+    Raises:
+        HeldError: another build is at work on it; the message says which.
+    """
+    with held(Place(request.out).dataset.root, "animegamer build"):
+        yield
+
 
 def make_plan(request: BuildRequest) -> Plan:
-    """Identify the films, list new ones in `dataset.json`, and choose the stages.
+    """Identify the films, list new ones in `dataset.json`, and choose the stages; to be called `alone`.
 
     Raises:
         ConfigError: the request cannot be joined with the data set that is already in `out`.
+        RemoteError: an address cannot be used.
         CastError: the cast folder cannot be used.
     """
-    dataset = Dataset(request.out)
-    cast = load_cast(request.cast)
-    films, refused, notices = _identify(request.films, dataset)
+    place = Place(request.out)
+    dataset = place.dataset
+    dataset.sweep()
+    with watched(dataset.root.name, "fetch") as watch:
+        watch.changed = False
+        place.fetch(progress=watch)
+    cast = cast_of(request)
+    found = identify(request.films, dataset)
     record = dataset.record
     edges, edges_from = choose_edges(request.config, record)
-    stages = planned_stages(request, cast, edges)
+    stages = planned_stages(request, edges)
     for stage in stages:
         stage.ingredients()  # a missing checkpoint or package is better known now than hours later
-    others = [folder for folder in dataset.folders() if folder.film_id not in {film.film_id for film in films}]
-    refuse_mixtures(others, stages)
-    known = {entry.film_id for entry in record.films}
-    added = [FilmEntry(film_id=f.film_id, name=f.name, sha256=f.sha256) for f in films if f.film_id not in known]
+    films = {film.film_id for film in found.films}
+    listed = found.listed(record.films)
+    refuse_mixtures([dataset.folder(entry.film_id) for entry in listed if entry.film_id not in films], stages)
     news = {
-        "films": (*record.films, *added),
+        "films": listed,
         "edges": edges,
         "edges_from": edges_from,
         "cast": cast.names,
-        "config": request.config.model_dump(mode="json"),
+        "cast_source": request.cast and absolute(request.cast),
+        "config": request.config.model_dump(mode="json", exclude={"run"}),
     }
     if record != (planned := record.model_copy(update=news)):
         dataset.save(planned)
+    place.send()
     return Plan(
-        dataset=dataset,
+        place=place,
         config=request.config,
         stages=stages,
-        films=tuple(film.film_id for film in films),
-        refused=tuple(refused),
-        notices=(*notices, *cast.warnings),
+        films=tuple(film.film_id for film in found.films),
+        refused=tuple(found.refused),
+        notices=(*found.notices, *cast.warnings),
         publish=request.until is Until.publish,
     )
 
@@ -103,8 +128,12 @@ def _is_done(stage: Stage, folder: FilmFolder) -> bool:
     return is_current(stage, folder) and not (isinstance(stage, WriteCaptions) and stage.waiting(folder))
 
 
-def planned_stages(request: BuildRequest, cast: Cast, edges: Edges) -> tuple[Stage, ...]:
-    """The stages of this build that a probed film goes through, in order."""
+def planned_stages(request: BuildRequest, edges: Edges) -> tuple[Stage, ...]:
+    """The stages of this build that a probed film goes through, in order.
+
+    Raises:
+        CastError: the cast folder cannot be used.
+    """
     config, threads = request.config, request.config.run.threads or os.cpu_count() or 1
     stages: tuple[Stage, ...] = (
         FindCrop(config.crop),
@@ -112,12 +141,21 @@ def planned_stages(request: BuildRequest, cast: Cast, edges: Edges) -> tuple[Sta
         MeasureLooks(config.looks, threads, config.run.failed_limit),
         MeasureMotion(config.motion, threads, config.run.failed_limit),
         Screen(config.selection, edges),
-        WriteCaptions(config.captions, cast),
+        WriteCaptions(config.captions, cast_of(request)),
     )
     if request.until is Until.publish:
         return stages
     last = STAGE_NAMES.index(request.until.value) if request.until is not Until.probe else -1
     return stages[: last + 1]
+
+
+def cast_of(request: BuildRequest) -> Cast:
+    """The cast that the request names, or one of nobody.
+
+    Raises:
+        CastError: the folder cannot be used.
+    """
+    return load_cast(cast_folder(request.cast) if request.cast else None)
 
 
 def choose_edges(config: Config, record: DatasetRecord) -> tuple[Edges, str]:
@@ -127,36 +165,3 @@ def choose_edges(config: Config, record: DatasetRecord) -> tuple[Edges, str]:
     if record.edges is not None and record.edges_from and record.edges_from.startswith("calibrated"):
         return record.edges, record.edges_from
     return PUBLISHED_EDGES, "published"
-
-
-def _identify(paths: tuple[Path, ...], dataset: Dataset) -> tuple[list[Film], list[Failure], list[str]]:
-    """The films by their content; a content seen twice is used once, under its first name."""
-    films: dict[str, Film] = {}
-    refused, notices = [], []
-    for path in paths:
-        try:
-            with watched(path.name, "identify") as watch:
-                watch.changed = False
-                sha256 = content_hash(path, dataset.root / ".cache" / "content-hashes.json", watch)
-                if sha256 in films:
-                    notices.append(f"{path}: the same content as {films[sha256].name}, used once")
-                else:
-                    films[sha256] = _probe(path, sha256, dataset)
-        except RecordError as error:
-            refused.append(Failure(record_id=printable(str(path)), reason=error.reason))
-    return list(films.values()), refused, notices
-
-
-def _probe(path: Path, sha256: str, dataset: Dataset) -> Film:
-    """What is known of the film, found out if it is new; where it lies now is noted."""
-    source = str(path.absolute())
-    if not is_text(source):
-        raise RecordError(path.name, "its name is not valid UTF-8, which no table can hold; rename the file")
-    entry = next((entry for entry in dataset.record.films if entry.sha256 == sha256), None)
-    film_id = entry.film_id if entry else make_film_id(path.name, sha256)
-    folder = dataset.folder(film_id)
-    if not (folder.path / "film.json").exists():
-        folder.save_film(probe_in_child(path.absolute(), film_id, sha256))
-    elif folder.film.source != source:
-        folder.save_film(folder.film.model_copy(update={"source": source}))
-    return folder.film

@@ -13,6 +13,8 @@ from flows.terminal import console, printable, say
 from pipeline.records import Clip, Scene, Verdict
 from pipeline.store import FilmFolder
 
+COLUMNS = "film", "length", "scenes", "clips", "kept", "dropped"
+
 
 def print_summary(plan: Plan, failures: Sequence[str]) -> int:
     """Print the summary of a build and return its exit code: 0 all good, 1 nothing built, 2 built with failures.
@@ -22,9 +24,9 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
         failures: what failed and why, a line each.
     """
     folders = [plan.dataset.folder(film_id) for film_id in plan.films]
-    table = Table("film", "length", "scenes", "clips", "kept", "dropped", box=None, pad_edge=False, header_style="bold")
+    table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
     for folder in folders:
-        table.add_row(*(escape(printable(cell)) for cell in _row(folder)))
+        table.add_row(*(escape(printable(cell)) for cell in film_row(folder)))
     if folders:
         console.print(table)
     for failure in failures:
@@ -36,7 +38,7 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
     return 1 if not built else 2 if failures else 0
 
 
-def _row(folder: FilmFolder) -> tuple[str, ...]:
+def film_row(folder: FilmFolder) -> tuple[str, ...]:
     """Name, length, scenes, clips, kept, and the first reason of each dropped clip; a dash for what is not known."""
     minutes, seconds = divmod(round(folder.film.duration_seconds), 60)
     head = folder.film.name, f"{minutes}:{seconds:02d}"

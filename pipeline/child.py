@@ -14,6 +14,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from pipeline.atomic import NoRoomError
 from pipeline.records import RecordError
 from pipeline.stage import Progress
 
@@ -89,6 +90,8 @@ def _serve(work: Callable[[A, Progress], R], argument: A, sender: Connection) ->
         sender.send(("result", work(argument, report)))
     except RecordError as error:
         sender.send(("error", error.reason))
+    except NoRoomError as error:
+        sender.send(("error", str(error)))
 
 
 def _end_with_parent() -> None:

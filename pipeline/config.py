@@ -210,10 +210,18 @@ class CardSettings(Section):
 
 
 class RunSettings(Section):
-    """How the work is spread over this machine; never part of a fingerprint."""
+    """How the work is spread; never part of a fingerprint, nor kept with the data set."""
 
-    films_at_once: int = Field(1, ge=1, le=64, description="films worked on at the same time")
-    threads: int = Field(0, ge=0, le=256, description="threads per film for decoding and measuring; 0: all cores")
+    runner: Literal["threads", "workers", "ray"] = Field(
+        "threads",
+        description="threads: this process; workers: a flow run per film, for a Prefect work pool; ray: a Ray cluster",
+    )
+    films_at_once: int = Field(1, ge=1, le=1024, description="films worked on at the same time")
+    threads: int = Field(
+        0, ge=0, le=256, description="threads per film for decoding and measuring; 0: all cores, on Ray one"
+    )
+    ray_address: str = Field("auto", description="auto: the cluster this machine is in; or ray://HOST:10001")
+    ray_gpus: float = Field(1, ge=0, le=8, description="share of a GPU that optical flow by a network asks Ray for")
     failed_limit: Share = Field(0.1, description="share of a film's clips that may fail in a stage before it fails")
 
 

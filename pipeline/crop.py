@@ -82,9 +82,9 @@ class FindCrop:
         Raises:
             RecordError: the film cannot be opened, or crashes the decoder.
         """
-        film = folder.film
         if not self.settings.enabled:
-            return Outcome(tables={"crop": [whole_picture(film)]})
+            return Outcome(tables={"crop": [whole_picture(folder.film)]})
+        film = folder.film_here(progress)
         crop = call_in_child(find_crop, CropJob(film, self.settings), film.film_id, progress)
         return Outcome(tables={"crop": [crop]})
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from av.video.frame import VideoFrame
 
+from pipeline.atomic import replacing
 from pipeline.child import call_in_child
 from pipeline.clip_files import write_clip
 from pipeline.clips import ClipGrid, Piece
@@ -28,7 +29,7 @@ from pipeline.scaling import Geometry, Scaler
 from pipeline.scenes import Cut as SceneCut
 from pipeline.scenes import SceneFinder
 from pipeline.stage import Outcome, Progress
-from pipeline.store import FilmFolder, replacing
+from pipeline.store import FilmFolder
 
 RAW_BYTES = 256 * 2**20
 """Memory for decoded pictures that wait for their scene; older ones are scaled before it is known whether they are
@@ -83,7 +84,7 @@ class Cut:
         Raises:
             RecordError: the film cannot be decoded at all, or crashes the decoder.
         """
-        film, [crop] = folder.film, folder.read("crop", Crop)
+        film, [crop] = folder.film_here(progress), folder.read("crop", Crop)
         job = CutJob(film, crop, folder.path, self.film.end_seconds, self.scenes, self.clips, self.threads)
         result = call_in_child(cut_film, job, film.film_id, progress)
         files = [folder.clip_path(clip.clip_id) for clip in result.clips]

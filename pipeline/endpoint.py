@@ -159,7 +159,7 @@ class ChatClient:
         await self._http.aclose()
 
     async def chat(self, messages: Sequence[Message]) -> str:
-        """The model's reply to a conversation, verbatim; empty if it said nothing.
+        """The model's reply to a conversation, as it came but for our key; empty if it said nothing.
 
         Raises:
             EndpointDownError: nobody answers at the address, or it stays too busy.
@@ -199,9 +199,10 @@ class ChatClient:
             raise _PassingError(f"the connection was cut off ({type(error).__name__})") from None
         self._check_status(response, content)
         try:
-            return _Completion.model_validate_json(content).choices[0].message.content or ""
+            reply = _Completion.model_validate_json(content).choices[0].message.content or ""
         except ValidationError:
             raise _PassingError(f"the answer is not a chat completion: {self._clean(content)!r}") from None
+        return self._without_key(reply)
 
     def _check_status(self, response: httpx.Response, content: bytes) -> None:
         status = response.status_code
@@ -237,9 +238,10 @@ class ChatClient:
     def _clean(self, said: bytes | str) -> str:
         """What a server said, fit to be shown: one short line without our key."""
         text = said.decode(errors="replace") if isinstance(said, bytes) else said
-        if self._key:
-            text = text.replace(self._key, "***")
-        return re.sub(r"\s+", " ", text).strip()[:200]
+        return re.sub(r"\s+", " ", self._without_key(text)).strip()[:200]
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key, "***") if self._key else text
 
 
 async def _bounded(response: httpx.Response) -> bytes:

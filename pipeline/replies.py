@@ -14,8 +14,9 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from pipeline.atomic import write_json
 from pipeline.records import Record
-from pipeline.store import FilmFolder, StoreError, write_json
+from pipeline.store import FilmFolder, StoreError
 
 
 class Exchange(Record):

@@ -20,11 +20,12 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
+from pipeline.atomic import replacing, write_json
 from pipeline.config import ShardSettings
 from pipeline.levels import Edges
 from pipeline.samples import SPLITS, KeptClip, Published, Sample, Split, kept_clips
 from pipeline.stage import Progress, silent
-from pipeline.store import Dataset, DatasetRecord, StoreError, fingerprint, replacing, write_json
+from pipeline.store import Dataset, DatasetRecord, StoreError, fingerprint
 
 _SHARD_NAME = r"[a-z0-9-]+-[0-9]{6}\.tar"
 VERSION = 1

@@ -20,6 +20,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from pipeline.records import Failure, Record, RecordError
 from pipeline.store import FilmFolder, StageRecord, StoreError, fingerprint
 
+LONGEST_CHANGE = 80
+"""Characters in which a changed ingredient is told with its values; hashes and lists are named only."""
+
 Progress = Callable[[float, float], None]
 """Called with (done, total) in whatever unit the stage counts."""
 
@@ -57,11 +60,11 @@ class Stage(Protocol):
 
 
 def ingredients_of(stage: Stage, folder: FilmFolder) -> dict[str, Any]:
-    """Everything that defines the stage's result on this film, upstream results included by their fingerprints."""
+    """Everything that defines the stage's result on this film, what the stages before it made included."""
     upstream = {}
     for name in stage.needs:
         record = folder.stage_record(name)
-        upstream[name] = record.fingerprint if record else None
+        upstream[name] = record.result if record else None
     return {
         "content": folder.film.sha256,
         "stage": f"{stage.name} {stage.version}",
@@ -81,7 +84,7 @@ def is_whole(folder: FilmFolder, stages: Sequence[str]) -> bool:
     A build that stops early can leave later stages behind with facts about clips that are no more.
     """
     records = {name: folder.stage_record(name) for name in stages}
-    made = {name: record.fingerprint for name, record in records.items() if record}
+    made = {name: record.result for name, record in records.items() if record}
     upstream = [item for record in records.values() if record for item in record.ingredients["upstream"].items()]
     return len(made) == len(records) and all(made.get(name) == made_from for name, made_from in upstream)
 
@@ -93,10 +96,17 @@ def why_stale(stage: Stage, folder: FilmFolder) -> str | None:
         return "not made yet"
     ingredients = ingredients_of(stage, folder)
     if record.fingerprint != fingerprint(ingredients):
-        before, now = _leaves(record.ingredients), _leaves(ingredients)
-        return "changed: " + ", ".join(key for key in sorted(before | now) if before.get(key) != now.get(key))
-    damaged = [name for name, size in record.files.items() if _size(folder, name) != size]
+        return "changed: " + ", ".join(_changes(_leaves(record.ingredients), _leaves(ingredients)))
+    now = folder.marks(record.files)
+    damaged = [name for name, mark in record.files.items() if now.get(name) != mark]
     return f"missing or damaged: {damaged[0]} ({len(damaged)} of {len(record.files)} files)" if damaged else None
+
+
+def _changes(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """The ingredients that differ, by name, with both values where a person can tell them apart."""
+    keys = [key for key in sorted(before | now) if before.get(key) != now.get(key)]
+    told = {key: f"{key} ({before.get(key, 'none')} to {now.get(key, 'none')})" for key in keys}
+    return [key if key.startswith("upstream.") or len(told[key]) > LONGEST_CHANGE else told[key] for key in keys]
 
 
 def _leaves(value: Any, name: str = "") -> dict[str, Any]:
@@ -129,16 +139,11 @@ def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bo
             stage=stage.name,
             fingerprint=fingerprint(ingredients),
             ingredients=ingredients,
-            files={name: _size(folder, name) for name in names},
+            files=folder.marks(names),
             failures=outcome.failures,
         )
     )
     return True
-
-
-def _size(folder: FilmFolder, name: str) -> int:
-    path = folder.path / name
-    return path.stat().st_size if path.is_file() else -1
 
 
 T = TypeVar("T")

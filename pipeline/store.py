@@ -8,27 +8,25 @@
       films/<film_id>/clips/*.mp4     the clip files
       shards/ README.md report.html   what is published
 
-Nothing is ever half-written under its final name: everything goes to a temporary name in the same folder, is
-synced, and renamed.
+Nothing is ever half-written under its final name (`atomic.py`). Names with a dot in front (`.lock`, `.cache/`) belong
+to this machine and are no part of the data set.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import stat
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
+from pipeline.atomic import replacing, sweep, write_json
+from pipeline.hashes import Hashes
 from pipeline.records import (
     SCHEMA_VERSION,
     Caption,
@@ -62,38 +60,25 @@ TABLES: dict[str, type[Record]] = {
 }
 
 
+FETCHED_FILMS = Path(".cache", "films")
+"""Where films from addresses lie while they are worked on, in the data set's folder."""
+
+
 class StoreError(Exception):
     """The data set folder holds something this version cannot read; the message names the file and the remedy."""
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write to; on success it is synced and takes the name `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON with sorted keys, atomically. NaN is refused."""
-    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    with replacing(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def fingerprint(ingredients: Mapping[str, Any]) -> str:
     """A short hash of what a result is made from; equal ingredients, equal fingerprint."""
     text = json.dumps(ingredients, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class FileMark(Record):
+    """What a file was when it was made; anything else there now is damage."""
+
+    bytes: int
+    sha256: str
 
 
 class StageRecord(Record):
@@ -103,8 +88,13 @@ class StageRecord(Record):
     stage: str
     fingerprint: str
     ingredients: dict[str, Any]
-    files: dict[str, int] = Field(description="path relative to the film's folder -> size in bytes")
+    files: dict[str, FileMark] = Field(description="by path relative to the film's folder")
     failures: tuple[Failure, ...] = ()
+
+    @property
+    def result(self) -> str:
+        """Names the content of its files: what depends on this stage is redone when this changes, not before."""
+        return fingerprint({name: mark.sha256 for name, mark in self.files.items()})
 
 
 class FilmFolder:
@@ -122,6 +112,24 @@ class FilmFolder:
     def film(self) -> Film:
         """What the probe found."""
         return _read_model(self.path / "film.json", Film)
+
+    def film_here(self, progress: Callable[[float, float], None]) -> Film:
+        """The film with its file on this machine as source; one at an address is fetched if it is not here.
+
+        Raises:
+            RecordError: it cannot be fetched.
+        """
+        from pipeline.fetch import fetch_film
+        from pipeline.remote import RemoteError, is_address
+
+        film = self.film
+        if not is_address(film.source):
+            return film
+        try:
+            file = fetch_film(film.source, self.path.parents[1] / FETCHED_FILMS, progress)
+        except RemoteError as error:
+            raise RecordError(self.film_id, str(error)) from error
+        return film.model_copy(update={"source": str(file)})
 
     def save_film(self, film: Film) -> None:
         """Write `film.json`."""
@@ -143,7 +151,8 @@ class FilmFolder:
         """
         path = self.table_path(table)
         try:
-            rows = pq.read_table(path).to_pylist()
+            with pq.ParquetFile(path) as file:  # pq.read_table would import pandas, a second for nothing
+                rows = file.read().to_pylist()
         except (OSError, pa.ArrowException) as error:
             raise StoreError(f"{path}: cannot be read ({error}); run `animegamer build` to make it again") from error
         try:
@@ -174,11 +183,11 @@ class FilmFolder:
         (self.path / "failure.json").unlink(missing_ok=True)
 
     def stage_record(self, stage: str) -> StageRecord | None:
-        """What the stage left here, or None if it never finished."""
-        path = self.path / f"{stage}.json"
-        if not path.exists():
+        """What the stage left here, or None if it never finished, or so that its record cannot be read."""
+        try:
+            return _read_model(self.path / f"{stage}.json", StageRecord)
+        except StoreError:
             return None
-        return _read_model(path, StageRecord)
 
     def forget_stage(self, stage: str) -> None:
         """Its result is to be replaced: until the stage has run again, it counts as not made."""
@@ -187,6 +196,22 @@ class FilmFolder:
     def save_stage_record(self, record: StageRecord) -> None:
         """Write `<stage>.json`: from now on the stage's result counts as made."""
         write_json(self.path / f"{record.stage}.json", record.model_dump(mode="json"))
+
+    def marks(self, names: Iterable[str]) -> dict[str, FileMark]:
+        """What these files of the folder are now; those that are not there are left out."""
+        hashes = Hashes(self.path / ".cache" / "hashes.json")
+        paths = {name: self.path / name for name in names}
+        marks = {
+            name: FileMark(bytes=path.stat().st_size, sha256=hashes.of(path))
+            for name, path in paths.items()
+            if path.is_file()
+        }
+        hashes.save()
+        return marks
+
+    def sweep(self) -> None:
+        """Remove what killed builds left half-written."""
+        sweep(self.path)
 
 
 class FilmEntry(Record):
@@ -208,6 +233,7 @@ class DatasetRecord(Record):
     level_values: tuple[float, ...] | None = Field(default=None, description="median scope of each level, px per step")
     captioner: str | None = Field(default=None, description="one per data set: `rules` or a model")
     cast: tuple[str, ...] = ()
+    cast_source: str | None = Field(default=None, description="where the cast folder of the last build lies")
     config: dict[str, Any] = Field(default_factory=dict, description="the configuration of the last build")
 
 
@@ -226,6 +252,11 @@ class Dataset:
     def save(self, record: DatasetRecord) -> None:
         """Write `dataset.json`."""
         write_json(self.root / "dataset.json", record.model_dump(mode="json"))
+
+    def sweep(self) -> None:
+        """Remove what killed builds left half-written outside the films' folders."""
+        sweep(self.root, deep=False)
+        sweep(self.root / "shards")
 
     def folder(self, film_id: str) -> FilmFolder:
         """The film's folder, whether or not it exists yet."""
@@ -267,42 +298,3 @@ def open_dataset(root: Path) -> Dataset:
     if not (root / "dataset.json").exists():
         raise StoreError(f"{root}: no data set here (it has no dataset.json); `animegamer build --out` makes one")
     return Dataset(root)
-
-
-def content_hash(path: Path, cache: Path, progress: Callable[[float, float], None] | None = None) -> str:
-    """SHA-256 of a file, remembered in `cache` by size, modification time and inode so that a rerun reads nothing.
-
-    Args:
-        path: the file.
-        cache: JSON file with what is remembered.
-        progress: called with bytes read and bytes in all.
-
-    Raises:
-        RecordError: the file cannot be read.
-    """
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise RecordError(path.name, "is a folder or a device, not a film file")
-        key = f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
-        known = _known_hashes(cache)
-        if key in known:
-            return known[key]
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(1 << 22):
-                digest.update(block)
-                if progress:
-                    progress(file.tell(), status.st_size)
-        known[key] = digest.hexdigest()
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        raise RecordError(path.name, f"cannot be read: {error}") from error
-    write_json(cache, known)
-    return known[key]
-
-
-def _known_hashes(cache: Path) -> dict[str, str]:
-    try:
-        return TypeAdapter(dict[str, str]).validate_json(cache.read_bytes())
-    except (FileNotFoundError, ValidationError):  # none yet, or damaged: it is only a cache
-        return {}

@@ -49,12 +49,12 @@ def unpack(path: Path, problems: list[str]) -> Iterator[Packed]:
 
 
 def _read(path: Path, problems: list[str]) -> Iterator[tuple[str, str, bytes]]:
-    end = 0
+    end, file_bytes = 0, path.stat().st_size
     try:
         with tarfile.open(path, "r:") as tar:
             for member in tar:
                 end = member.offset_data + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
-                if problem := _problem(member):
+                if problem := _problem(member, file_bytes):
                     problems.append(f"member {member.name[:120]!a} {problem}")
                     continue
                 key, extension = member.name.split(".")
@@ -66,11 +66,18 @@ def _read(path: Path, problems: list[str]) -> Iterator[tuple[str, str, bytes]]:
         problems += _ending(path, end)
 
 
-def _problem(member: tarfile.TarInfo) -> str | None:
+def is_hollow(member: tarfile.TarInfo, file_bytes: int) -> bool:
+    """Whether a member claims more bytes than its tar holds: a few of those could fill any memory."""
+    return member.issparse() or member.offset_data + member.size > file_bytes
+
+
+def _problem(member: tarfile.TarInfo, file_bytes: int) -> str | None:
     if member.name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", member.name):
         return "has a name that leads out of the folder it is unpacked to: do not unpack this file"
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         return f"is {_KINDS.get(member.type, 'of an unknown kind')}, not a file"
+    if is_hollow(member, file_bytes):
+        return "claims more bytes than the file holds"
     if not _NAME.fullmatch(member.name):
         return f"is not named <a-z0-9_->.{'|'.join(MEMBERS)}"
     return None

@@ -293,6 +293,6 @@ def _write(folder: FilmFolder, rows: dict[str, Sequence[Record]]) -> None:
                 stage=stage,
                 fingerprint=fingerprint(ingredients),
                 ingredients=ingredients,
-                files={str(file.relative_to(folder.path)): file.stat().st_size for file in files},
+                files=folder.marks(str(file.relative_to(folder.path)) for file in files),
             )
         )

@@ -28,8 +28,8 @@ from models.checkpoint import Checkpoint, copy_rest, save_config, within
 from models.config import ModelConfig, inside_id
 from models.frames import decode_latents, encode_frames, scaling_factor
 from models.hub import quietly
+from pipeline.atomic import replacing
 from pipeline.samples import Split
-from pipeline.store import replacing
 from training.config import FitSettings
 from training.data import Catalog, read_turns
 from training.looks import Comparison, save_comparisons

@@ -24,9 +24,10 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2.functional import resize
 
 from models.tokens import State
+from pipeline.atomic import replacing
 from pipeline.records import Record, faults_of
 from pipeline.samples import Sample
-from pipeline.store import fingerprint, replacing
+from pipeline.store import fingerprint
 from training.shard_files import DataError, ShardFile, unpack
 
 _MOST_DISTORTION = 0.02

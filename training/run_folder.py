@@ -8,9 +8,8 @@ A phase whose result is there is not run again; one that was killed goes on. A p
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +17,9 @@ from accelerate import Accelerator, PartialState
 from pydantic import ValidationError
 
 from models.untrained import Say
+from pipeline.atomic import HeldError, held, replacing
 from pipeline.records import Record
 from pipeline.samples import SPLITS, Split
-from pipeline.store import replacing
 from training.config import LoopSettings, Precision
 from training.data import Catalog
 from training.encoding import Progress
@@ -143,14 +142,12 @@ class RunFolder:
     @contextmanager
     def _alone(self, accelerator: Accelerator) -> Iterator[None]:
         """Keep others out of the folder: what a killed `train all` left behind may still be training in it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("w") as file:
+        with ExitStack() as held_until_the_end:
             if accelerator.is_main_process:
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as error:
-                    remedy = "wait until it ends, or stop it"
-                    raise TrainError(f"another process is training in {self.folder}: {remedy}") from error
+                    held_until_the_end.enter_context(held(self.folder, "animegamer train"))
+                except HeldError as error:
+                    raise TrainError(str(error)) from error
             yield
 
     def _claim(self, folder: Path, accelerator: Accelerator, defined: Mapping[str, str]) -> None:

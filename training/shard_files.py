@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +21,10 @@ from pydantic import ValidationError
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from pipeline.records import faults_of
+from pipeline.remote import store_errors
 from pipeline.samples import Split
 from pipeline.shards import Index, Shard, file_sha256
+from pipeline.unpack import is_hollow
 
 _WAITS_SECONDS = (0.5, 2.0, 8.0)
 _SILENCE = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)
@@ -137,7 +139,7 @@ def _fetch(address: str, path: Path) -> None:
             return
         except FileNotFoundError as error:
             raise DataError(f"{address}: no such file; name the address of a whole data set") from error
-        except (OSError, aiohttp.ClientError) as error:
+        except store_errors() as error:
             if wait is None:
                 raise DataError(f"{address} cannot be fetched: {error or type(error).__name__}") from error
             time.sleep(wait)
@@ -152,6 +154,13 @@ def _check(shard: ShardFile, path: Path) -> None:
         raise DataError(f"{shard.address} is damaged: its hash is not the index's; {remedy}")
 
 
+def _refuse_hollow(shard: ShardFile, path: Path) -> None:
+    """Look through the headers first: webdataset would read as many bytes as they claim."""
+    with suppress(tarfile.TarError), tarfile.open(path, "r:") as tar:  # no proper tar: webdataset says where
+        if any(is_hollow(member, path.stat().st_size) for member in tar):
+            raise DataError(f"{shard.address} has a member that claims more bytes than the file holds: do not use it")
+
+
 def _samples(shard: ShardFile, path: Path, kinds: Collection[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
     """What webdataset makes of the tar; members of other kinds are passed over unread."""
     last = "at its start"
@@ -159,6 +168,7 @@ def _samples(shard: ShardFile, path: Path, kinds: Collection[str]) -> Iterator[t
         source = [{"url": shard.address, "stream": file}]
         members = tar_file_expander(source, select_files=lambda name: name.rpartition(".")[2] in kinds)
         samples = group_by_keys(members)
+        _refuse_hollow(shard, path)
         while True:
             try:
                 sample = next(samples, None)

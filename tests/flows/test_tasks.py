@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from flows.request import BuildRequest
+from pipeline.config import checked
 from pipeline.records import RecordError
 from tests.caption_server import Answer, CaptionServer, Request, good_answer
 from tests.painted_clips import make_cast, make_screened_film, stage_for
@@ -38,7 +40,7 @@ def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tm
 
         @flow(persist_result=False)
         def asking() -> None:
-            patient(stage, folder.path, 0, stage.waiting(folder))
+            patient(stage, str(tmp_path), folder.film_id, 0, stage.waiting(folder))
 
         assert asking(return_state=True).is_completed()
         answered = [request for request in server.requests if request.kind in ("who", "what")]
@@ -70,19 +72,19 @@ def test_new_replies_are_collected_though_the_table_was_made(tmp_path: Path) -> 
     """A request that failed leaves its clip without a caption; when it is answered later, the table takes it up."""
     from prefect import flow
 
-    from flows.dataset import ask_in_batches
-    from flows.tasks import run_stage
+    from flows.dataset import ask_in_batches, bring_up_to_date
     from pipeline.records import Caption
 
     folder = make_screened_film(tmp_path, 8)
+    request = BuildRequest(films=(), out=tmp_path, config=checked({"captions": {"batch": 3}}, "test"))
 
     def refuse_one(request: Request) -> Answer:
         return Answer(status=400) if request.number == 3 else good_answer(request)
 
     @flow(persist_result=False)
     def captioning() -> None:
-        ask_in_batches(stage, folder, 3)
-        run_stage(stage, folder)
+        ask_in_batches(stage, folder.film_id, request)
+        bring_up_to_date(stage, folder.film_id, request)
 
     with CaptionServer(refuse_one) as server:
         stage = stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo", "Sosuke", "Lisa"))

@@ -89,7 +89,7 @@ def test_the_record_tells_what_was_made_from_what(folder: FilmFolder) -> None:
     record = folder.stage_record("first")
     assert record is not None
     assert record.files.keys() == {"clips/one.mp4", "crop.parquet", "damage.parquet"}
-    assert record.files["clips/one.mp4"] == 6
+    assert record.files["clips/one.mp4"].bytes == 6
     assert record.failures == (Failure(record_id="two", reason="broken"),)
     assert record.ingredients["content"] == FILM.sha256
     assert record.ingredients["stage"] == "first 1"
@@ -98,16 +98,29 @@ def test_the_record_tells_what_was_made_from_what(folder: FilmFolder) -> None:
 def test_a_changed_setting_runs_it_again_and_is_named(folder: FilmFolder) -> None:
     perform(First(), folder)
     changed = First(left=2)
-    assert why_stale(changed, folder) == "changed: settings.left"
+    assert why_stale(changed, folder) == "changed: settings.left (0 to 2)"
     assert perform(changed, folder)
     assert folder.read("crop", Crop)[0].left == 2
 
 
 def test_a_new_version_and_another_content_run_it_again(folder: FilmFolder) -> None:
     perform(First(), folder)
-    assert why_stale(FirstRewritten(), folder) == "changed: stage"
+    assert why_stale(FirstRewritten(), folder) == 'changed: stage ("first 1" to "first 2")'
     folder.save_film(FILM.model_copy(update={"sha256": "f" * 64}))
     assert why_stale(First(), folder) == "changed: content"
+
+
+def test_a_file_damaged_without_a_change_of_size_is_noticed_and_one_that_is_only_touched_is_not(
+    folder: FilmFolder,
+) -> None:
+    perform(First(), folder)
+    clip = folder.path / "clips" / "one.mp4"
+    os.utime(clip, ns=(1, 1))
+    assert is_current(First(), folder)
+    clip.write_bytes(bytes(reversed(clip.read_bytes())))
+    assert why_stale(First(), folder) == "missing or damaged: clips/one.mp4 (1 of 3 files)"
+    assert perform(First(), folder)
+    assert is_current(First(), folder)
 
 
 def test_another_place_of_the_same_film_does_not(folder: FilmFolder) -> None:

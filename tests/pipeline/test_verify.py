@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.atomic import write_json
 from pipeline.clip_files import write_clip
 from pipeline.config import ShardSettings
 from pipeline.records import Caption, Clip, Motion, Verdict
 from pipeline.shards import read_index, write_shards
-from pipeline.store import Dataset, write_json
+from pipeline.store import Dataset
 from pipeline.verify import verify
 from tests.made_dataset import MODEL, make_dataset, moving_square
 

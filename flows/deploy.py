@@ -1,0 +1,167 @@
+"""Builds as deployments: what a Prefect server has to know, and what a run started by a worker has to mind.
+
+    animegamer deploy                       # PREFECT_API_URL names the server
+    prefect worker start --pool animegamer
+
+The deployments themselves stand in `prefect.yaml` and are applied by Prefect's own `prefect deploy`. Beside them the
+server gets a work pool, the limits, and an automation that notices when a run's process is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.place import absolute
+from flows.request import BuildRequest
+from flows.runners import CAPTIONS, GPU
+from flows.terminal import say
+from pipeline.atomic import HeldError
+from pipeline.config import ConfigError
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+DEPLOYMENTS_FILE = Path(__file__).parents[1] / "prefect.yaml"
+LIMITS = {GPU: 1, CAPTIONS: 2}
+"""Tasks with this tag at once, on all machines together; a limit that the server has already is left as it is."""
+DEAD_RUNS = "animegamer: runs whose process is gone"
+DEAD_SECONDS = 90
+"""Three heartbeats, see `prefect.yaml`."""
+PATIENCE_SECONDS = 120
+"""How long a worker's run waits for a folder: an NFS server takes a dead machine's locks back after 90 seconds."""
+
+
+def deploy_to(pool: str) -> None:
+    """Make or update everything on the server that PREFECT_API_URL names; to be repeated at will.
+
+    Raises:
+        ConfigError: there is no server, it cannot be reached, or the deployments cannot be applied.
+    """
+    import httpx
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_URL
+
+    if not PREFECT_API_URL.value():
+        raise ConfigError(
+            "deployments live on a Prefect server of your own: start one with `prefect server start` and set "
+            "PREFECT_API_URL, for instance to http://127.0.0.1:4200/api"
+        )
+    if not DEPLOYMENTS_FILE.exists():
+        raise ConfigError(f"{DEPLOYMENTS_FILE}: no such file; run this from a checkout, workers need only the package")
+    try:
+        with get_client(sync_client=True) as client:
+            _make_pool(client, pool)
+            _make_limits(client)
+            _watch_for_dead_runs(client)
+    except httpx.HTTPError as error:
+        raise ConfigError(f"the Prefect server at {PREFECT_API_URL.value()} does not do it: {error}") from error
+    _apply(pool)
+
+
+def _make_pool(client: SyncPrefectClient, pool: str) -> None:
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
+    from prefect.workers.process import ProcessWorker
+
+    template = ProcessWorker.get_default_base_job_template()
+    try:
+        client.create_work_pool(WorkPoolCreate(name=pool, type=ProcessWorker.type, base_job_template=template))
+    except ObjectAlreadyExists:
+        return
+    say(f"made the work pool {pool}")
+
+
+def _make_limits(client: SyncPrefectClient) -> None:
+    from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
+
+    there = {limit.name for limit in client.read_global_concurrency_limits(limit=200)}
+    for tag, slots in LIMITS.items():
+        if f"tag:{tag}" not in there:
+            client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=f"tag:{tag}", limit=slots))
+            say(f"made the limit tag:{tag} of {slots}")
+
+
+def _watch_for_dead_runs(client: SyncPrefectClient) -> None:
+    """Have runs without a heartbeat marked as crashed: until then nobody could retry them."""
+    from prefect.client.schemas.objects import StateType
+    from prefect.events.actions import ChangeFlowRunState
+    from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+    from prefect.events.schemas.events import ResourceSpecification
+
+    ends = ("Completed", "Failed", "Cancelled", "Crashed")
+    trigger = EventTrigger(
+        posture=Posture.Proactive,
+        match=ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"}),
+        match_related=ResourceSpecification(
+            {"prefect.resource.role": "flow", "prefect.resource.name": ["build-dataset", "onboard-film"]}
+        ),
+        after={"prefect.flow-run.heartbeat"},
+        expect={"prefect.flow-run.heartbeat", *(f"prefect.flow-run.{end}" for end in ends)},
+        for_each={"prefect.resource.id"},
+        threshold=1,
+        within=timedelta(seconds=DEAD_SECONDS),
+    )
+    crash = ChangeFlowRunState(state=StateType.CRASHED, message="its process gives no sign of life; retry goes on")
+    automation = AutomationCore(name=DEAD_RUNS, trigger=trigger, actions=[crash])
+    known = client.read_automations_by_name(DEAD_RUNS)
+    if known:
+        client.update_automation(known[0].id, automation)
+    else:
+        client.create_automation(automation)
+
+
+def _apply(pool: str) -> None:
+    prefect = (sys.executable, "-m", "prefect", "--no-prompt")
+    environment = {**os.environ, "PREFECT_DEPLOYMENTS_DEFAULT_WORK_POOL_NAME": pool}
+    done = subprocess.run(
+        [*prefect, "deploy", "--all", "--prefect-file", DEPLOYMENTS_FILE],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    if done.returncode:
+        raise ConfigError(f"`prefect deploy` ended with exit code {done.returncode}; what it said stands above")
+
+
+def from_anywhere(request: BuildRequest) -> BuildRequest:
+    """The request with paths that mean the same in whatever folder a worker runs."""
+    cast = absolute(request.cast) if request.cast else None
+    places = {"films": tuple(map(absolute, request.films)), "out": absolute(request.out), "cast": cast}
+    return request.model_copy(update=places)
+
+
+@contextmanager
+def patiently(take: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+    """Hold what `take` holds; a run that a worker started waits a while for whoever is at work there.
+
+    That may be the process of a run before, which goes on for a moment when its worker has died. At a terminal nobody
+    waits: the user is told at once who holds the folder.
+
+    Raises:
+        HeldError: it is still held.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(take())
+                break
+            except HeldError:
+                if time.monotonic() > deadline or not _of_a_deployment():
+                    raise
+            time.sleep(1)
+        yield
+
+
+def _of_a_deployment() -> bool:
+    from prefect.runtime import deployment
+
+    return deployment.id is not None

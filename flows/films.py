@@ -1,0 +1,112 @@
+"""Which films a build is about: known by their content, whatever they are called and wherever they lie.
+
+A film that was renamed, moved or touched is the film it was. A file with new content is a new film; the one that was
+seen there before gives up its place in the data set, and its folder stays, with all that was paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+
+from flows.place import absolute
+from flows.progress import watched
+from flows.terminal import is_text, printable
+from pipeline.fetch import fetch_film, film_identity
+from pipeline.hashes import Hashes, film_hash
+from pipeline.probe import probe_in_child
+from pipeline.records import Failure, Film, RecordError, make_film_id
+from pipeline.remote import RemoteError, is_address
+from pipeline.stage import Progress
+from pipeline.store import FETCHED_FILMS, Dataset, FilmEntry, FilmFolder, StoreError
+
+
+@dataclass
+class Found:
+    """What the named files turned out to be."""
+
+    films: list[Film] = field(default_factory=list)
+    refused: list[Failure] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    replaced: set[str] = field(default_factory=set)
+    """Ids of films that were seen where another content lies now."""
+
+    def listed(self, before: Sequence[FilmEntry]) -> tuple[FilmEntry, ...]:
+        """The data set's films with these: new ones at the end, replaced ones gone."""
+        known = {entry.film_id for entry in before}
+        added = [FilmEntry(film_id=f.film_id, name=f.name, sha256=f.sha256) for f in self.films]
+        kept = [entry for entry in before if entry.film_id not in self.replaced]
+        return (*kept, *(entry for entry in added if entry.film_id not in known))
+
+
+def identify(paths: Sequence[str], dataset: Dataset) -> Found:
+    """The films by their content; a content seen twice is used once, under its first name."""
+    found, seen = Found(), dict[str, Film]()
+    hashes = Hashes(dataset.root / ".cache" / "content-hashes.json")
+    lying = {folder.film.source: folder.film_id for folder in dataset.folders()}
+    for path in paths:
+        try:
+            with watched(PurePath(path).name, "identify") as watch:
+                watch.changed = False
+                sha256 = _content(path, dataset, hashes, watch)
+                hashes.save()
+                if sha256 in seen:
+                    found.notices.append(f"{path}: the same content as {seen[sha256].name}, used once")
+                else:
+                    seen[sha256] = _probe(path, sha256, dataset, watch)
+        except RecordError as error:
+            found.refused.append(Failure(record_id=printable(path), reason=error.reason))
+        except RemoteError as error:
+            found.refused.append(Failure(record_id=printable(path), reason=str(error)))
+    found.films = list(seen.values())
+    _find_replaced(found, lying)
+    return found
+
+
+def _find_replaced(found: Found, lying: dict[str, str]) -> None:
+    here = {film.film_id for film in found.films}
+    for film in found.films:
+        before = lying.get(film.source, film.film_id)
+        if before not in here:
+            found.replaced.add(before)
+            found.notices.append(
+                f"{film.name}: new content, which takes the place of {before}; the folder of that stays, to go back to"
+            )
+
+
+def _content(path: str, dataset: Dataset, hashes: Hashes, progress: Progress) -> str:
+    """The hash of a film's content; one at an address is fetched for it once, then known by the store's own mark."""
+    if not is_address(path):
+        return film_hash(Path(path), hashes, progress)
+    identity = film_identity(path)
+    if (known := hashes.get(identity)) is None:
+        known = film_hash(_here(path, dataset, progress), hashes)
+        hashes.remember(identity, known)
+    return known
+
+
+def _here(path: str, dataset: Dataset, progress: Progress) -> Path:
+    return fetch_film(path, dataset.root / FETCHED_FILMS, progress) if is_address(path) else Path(path).absolute()
+
+
+def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film:
+    """What is known of the film, found out if it is new; where it lies now is noted."""
+    name, source = PurePath(path).name, absolute(path)
+    if not is_text(source):
+        raise RecordError(name, "its name is not valid UTF-8, which no table can hold; rename the file")
+    entry = next((entry for entry in dataset.record.films if entry.sha256 == sha256), None)
+    film_id = entry.film_id if entry else make_film_id(name, sha256)
+    folder = dataset.folder(film_id)
+    film = _known(folder) or probe_in_child(_here(path, dataset, progress), film_id, sha256)
+    if film.source != source or _known(folder) is None:
+        folder.save_film(film.model_copy(update={"source": source}))
+    return folder.film
+
+
+def _known(folder: FilmFolder) -> Film | None:
+    """What an earlier probe found, if its record can be read."""
+    try:
+        return folder.film
+    except StoreError:
+        return None

@@ -1,0 +1,160 @@
+"""What a data set has and what it lacks: per film and stage done, stale, failed or missing, and why. Changes nothing.
+
+    for row in film_rows(dataset, request):
+        row.cells["cut"].state, row.cells["cut"].why
+
+A stage is judged just as a build would: by what its result was made from, and by its files. So `status` with another
+configuration tells beforehand what a build with it would redo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from rich.table import Table
+
+from flows.publish import finished, is_published
+from flows.request import BuildRequest
+from flows.stages import choose_edges, planned_stages
+from flows.terminal import printable
+from pipeline.captions import WriteCaptions
+from pipeline.config import Config
+from pipeline.records import Clip, Verdict
+from pipeline.shards import read_index
+from pipeline.stage import Stage, why_stale
+from pipeline.store import Dataset, FilmFolder, StoreError
+
+
+class State(StrEnum):
+    """Of one stage of one film."""
+
+    done = "done"
+    stale = "stale"
+    failed = "failed"
+    missing = "missing"
+
+
+COLOURS = {State.done: "green", State.stale: "yellow", State.failed: "red", State.missing: "dim"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One stage of one film: its state, and why it is not done."""
+
+    state: State
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class FilmRow:
+    """One film: its stages by name, and what there is of it."""
+
+    name: str
+    film_id: str
+    cells: dict[str, Cell]
+    clips: int | None
+    kept: int | None
+    bytes: int
+
+    @property
+    def open_parts(self) -> int:
+        """How many stages a build would have to run."""
+        return sum(cell.state is not State.done for cell in self.cells.values())
+
+
+def film_rows(dataset: Dataset, request: BuildRequest) -> list[FilmRow]:
+    """Every film of the data set, in the order they were added.
+
+    Raises:
+        CastError: the cast folder cannot be used.
+    """
+    edges, _ = choose_edges(request.config, dataset.record)
+    stages = planned_stages(request, edges)
+    return [_row(folder, stages) for folder in dataset.folders()]
+
+
+def _row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
+    cells: dict[str, Cell] = {}
+    for stage in stages:
+        cells[stage.name] = _cell(folder, stage, cells)
+    verdicts = folder.read("verdicts", Verdict) if folder.table_path("verdicts").exists() else None
+    return FilmRow(
+        name=folder.film.name,
+        film_id=folder.film_id,
+        cells=cells,
+        clips=len(folder.read("clips", Clip)) if cells["cut"].state is State.done else None,
+        kept=sum(verdict.keep for verdict in verdicts) if verdicts is not None else None,
+        bytes=size_of(folder.path),
+    )
+
+
+def _cell(folder: FilmFolder, stage: Stage, before: dict[str, Cell]) -> Cell:
+    made = folder.stage_record(stage.name) is not None
+    undone = [name for name in stage.needs if before[name].state is not State.done]
+    why = f"after {', '.join(undone)}" if undone else why_stale(stage, folder) or _waiting(stage, folder)
+    if why is None:
+        return Cell(State.done)
+    first = all(cell.state is State.done for cell in before.values())
+    if first and (failure := folder.failure):
+        return Cell(State.failed, failure.reason)
+    return Cell(State.stale if made else State.missing, why)
+
+
+def _waiting(stage: Stage, folder: FilmFolder) -> str | None:
+    """Captions are made, and still clips may be waiting for an answer that did not come the last time."""
+    waiting = len(stage.waiting(folder)) if isinstance(stage, WriteCaptions) else 0
+    return f"{waiting} clips still to be asked about" if waiting else None
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder; what belongs to this machine only is left out."""
+    files = (path for path in folder.rglob("*") if not any(part.startswith(".") for part in path.parts))
+    return sum(path.stat().st_size for path in files if path.is_file())
+
+
+def published_line(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) -> str:
+    """What is published, and whether it is what publishing now would write."""
+    try:
+        index = read_index(dataset.root)
+    except StoreError:
+        return "missing"
+    samples = sum(index.counts.split.values())
+    held = f"{len(index.shards)} shards, {samples} samples, {sizes(sum(shard.bytes for shard in index.shards))}"
+    waiting = len(rows) - len(finished(dataset))
+    if is_published(dataset, config) and not any(row.open_parts for row in rows):
+        return f"done: {held}"
+    return f"stale: {held}" + (f"; {waiting} films are not in them" if waiting else "")
+
+
+def sizes(count: int) -> str:
+    """Bytes for people."""
+    amount, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 1000 or unit == "TB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
+
+
+def as_table(rows: Sequence[FilmRow]) -> Table:
+    """A line per film: the state of each stage, counts and size."""
+    stages = list(rows[0].cells) if rows else []
+    table = Table("film", *stages, "clips", "kept", "size", box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        states = (f"[{COLOURS[cell.state]}]{cell.state}[/]" for cell in row.cells.values())
+        counts = ("-" if count is None else str(count) for count in (row.clips, row.kept))
+        table.add_row(printable(row.film_id), *states, *counts, sizes(row.bytes))
+    return table
+
+
+def explanations(rows: Sequence[FilmRow]) -> list[str]:
+    """Why each part is not done, a line each."""
+    return [
+        f"{row.film_id}  {name}: {cell.state}, {cell.why}"
+        for row in rows
+        for name, cell in row.cells.items()
+        if cell.state is not State.done
+    ]

@@ -1,0 +1,81 @@
+"""Films and cast folders at addresses, brought to a cache on this machine; a rerun fetches only what has changed.
+
+    film = fetch_film("s3://bucket/films/ponyo.mkv", cache)
+    cast = fetch_folder("s3://bucket/cast", cache)
+
+What is in the cache belongs to the store: whatever else is done to it here is undone by the next fetch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from urllib.parse import unquote
+
+from pydantic import ValidationError
+
+from pipeline.atomic import write_json
+from pipeline.mirror import Mirror, Note, noted
+from pipeline.remote import Remote, RemoteError, Transfers, is_file_name, is_hidden
+from pipeline.stage import Progress, silent
+
+
+def fetch_film(address: str, cache: Path, progress: Progress = silent) -> Path:
+    """A film as a local file of the same name; fetched only if the object is not the one that was fetched last.
+
+    Raises:
+        RemoteError: there is no such object, or it cannot be fetched.
+    """
+    remote = Remote(address)
+    found = remote.look()
+    home = cache / _short_hash(remote.address)
+    path, note = home / _file_name(remote.address), home / ".fetched.json"
+    if path.is_file() and _read_note(note) == noted(found, path):
+        return path
+    Transfers(found.bytes, progress).run(lambda _, meter: remote.get("", path, found, meter), {"": found.bytes})
+    write_json(note, noted(found, path).model_dump(mode="json"))
+    return path
+
+
+def film_identity(address: str) -> str:
+    """The film's address, size and the store's mark of its content: equal as long as it is the same film.
+
+    Raises:
+        RemoteError: there is no such object, or it cannot be asked about.
+    """
+    remote = Remote(address)
+    return f"{remote.address} {remote.look().identity}"
+
+
+def fetch_folder(address: str, cache: Path) -> Path:
+    """A folder of small files, such as a cast's pictures, as it is at the address now; only what changed is fetched.
+
+    Raises:
+        RemoteError: there is nothing at the address, or it cannot be fetched.
+    """
+    mirror = Mirror(address, cache / _short_hash(address))
+    mirror.revert()
+    mirror.pull()
+    if not any(not is_hidden(path.name) for path in mirror.local.iterdir()):
+        raise RemoteError(f"{mirror.remote.address}: nothing there; check the spelling")
+    return mirror.local
+
+
+def _short_hash(address: str) -> str:
+    """A folder's name for what comes from an address."""
+    return hashlib.sha256(address.encode()).hexdigest()[:16]
+
+
+def _read_note(path: Path) -> Note | None:
+    try:
+        return Note.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):  # none yet, or damaged: then the film is fetched again
+        return None
+
+
+def _file_name(address: str) -> str:
+    name = address.rpartition("/")[2]
+    name = unquote(name) if address.startswith("http") else name
+    if not is_file_name(name):
+        raise RemoteError(f"{address}: no file can have this name; name a film")
+    return name

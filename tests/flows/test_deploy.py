@@ -1,0 +1,217 @@
+"""Deployments on a real server with real workers: the same bytes as the plain command, whatever is killed.
+
+All films have captions from one caption server, so that a build can be caught at a known stage and the limit of the tag
+`captions` is seen from outside. The plain build, which all others are compared with, is made before there are limits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.deploy import from_anywhere, patiently
+from flows.request import BuildRequest
+from pipeline.atomic import HeldError, held
+from pipeline.store import Dataset
+from pipeline.verify import verify
+from tests.caption_server import Answer, CaptionServer, Request, good_answer
+from tests.prefect_server import CommandFailedError, PrefectServer, until
+from tests.real_builds import contents, differences, numbered_films, write_config
+
+BUILD, ONBOARD = "build-dataset/animegamer", "onboard-film/animegamer"
+CAST = ("Ponyo", "Sosuke")
+slow = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def answer_slowly(request: Request, seconds: float = 0.3) -> Answer:
+    return Answer(good_answer(request).text, delay_seconds=seconds)
+
+
+@pytest.fixture(scope="module")
+def captions() -> Iterator[CaptionServer]:
+    with CaptionServer(answer_slowly) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
+    with PrefectServer(tmp_path_factory.mktemp("prefect")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory, captions: CaptionServer) -> dict[str, Any]:
+    """The request that every build here gets; `out` is for each to add."""
+    from tests.painted_clips import make_cast
+
+    folder = tmp_path_factory.mktemp("asked")
+    make_cast(folder / "cast", *CAST)
+    config = {
+        "looks": {"text": False},
+        "clips": {"width": 180, "height": 120},
+        "captions": {"captioner": "server", "endpoint": captions.address, "model": "test-model", "concurrency": 1},
+        "run": {"threads": 1, "films_at_once": 3},
+    }
+    films = [str(film) for film in numbered_films(folder / "films")]
+    return {"films": films, "cast": str(folder / "cast"), "config": config}
+
+
+@pytest.fixture(scope="module")
+def plain(
+    server: PrefectServer, asked: dict[str, Any], captions: CaptionServer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, bytes]:
+    """The shards of the plain command; in it the films' captions are asked for at the same time."""
+    folder = tmp_path_factory.mktemp("plain")
+    config = write_config(folder / "config.toml", **asked["config"])
+    options = ("--out", str(folder / "data"), "--cast", asked["cast"], "--config", str(config))
+    server.run("animegamer", "build", *asked["films"], *options)
+    assert verify(Dataset(folder / "data")) == []
+    assert captions.most_open > 1
+    return contents(folder / "data" / "shards")
+
+
+@pytest.fixture(scope="module")
+def deployed(server: PrefectServer, plain: dict[str, bytes]) -> PrefectServer:
+    """The server with everything on it, put there twice; the limit that was changed in between has stayed."""
+    server.run("animegamer", "deploy")
+    server.run("prefect", "gcl", "update", "tag:captions", "--limit", "1")
+    server.run("animegamer", "deploy")
+    limits = {limit["name"]: limit["limit"] for limit in server.post("v2/concurrency_limits/filter")}
+    assert limits == {"tag:captions": 1, "tag:gpu": 1}
+    assert len(server.post("automations/filter")) == 1
+    assert len(server.post("deployments/filter")) == 2
+    return server
+
+
+class TestOnAServer:
+    pytestmark = slow
+
+    def test_a_worker_builds_what_the_command_builds_within_the_limit(
+        self,
+        deployed: PrefectServer,
+        asked: dict[str, Any],
+        plain: dict[str, bytes],
+        captions: CaptionServer,
+        tmp_path: Path,
+    ) -> None:
+        captions.most_open = 0
+        with deployed.worker("lone"):
+            run = deployed.start(BUILD, {"request": {**asked, "out": str(tmp_path / "data")}})
+            deployed.wait_for(run)
+        assert differences(contents(tmp_path / "data" / "shards"), plain) == []
+        assert captions.most_open == 1
+        made = {artifact["key"]: artifact for artifact in deployed.post("artifacts/filter")}
+        assert '"kept": "4"' in made["films-data"]["data"]
+        assert str(tmp_path / "data" / "report.html") in made["results-data"]["data"]
+        assert any(artifact["type"] == "progress" for artifact in made.values())
+
+    @pytest.mark.parametrize(
+        ("wrong", "field"),
+        [
+            ({"out": "data"}, "request.out"),
+            ({"films": ["film.mkv"]}, "request.films"),
+            ({"until": "lunch"}, "request.until"),
+            ({"config": {"clips": {"crf": 99}}}, "request.config.clips.crf"),
+            ({"config": {"clips": {"colour": 1}}}, "colour"),
+        ],
+    )
+    def test_wrong_parameters_are_refused_before_anything_is_scheduled(
+        self, deployed: PrefectServer, asked: dict[str, Any], wrong: dict[str, Any], field: str
+    ) -> None:
+        request = {**asked, "out": "/data", **wrong}
+        with pytest.raises(CommandFailedError, match=field):
+            deployed.start(BUILD, {"request": request})
+
+    def test_a_killed_worker_costs_only_what_was_under_way(
+        self,
+        deployed: PrefectServer,
+        asked: dict[str, Any],
+        plain: dict[str, bytes],
+        captions: CaptionServer,
+        tmp_path: Path,
+    ) -> None:
+        """It dies with its flow process, which holds the only slot for captions: run and slot are found abandoned."""
+        data = tmp_path / "data"
+        captions.requests.clear()
+        captions.answer = partial(answer_slowly, seconds=2)
+        with deployed.worker("doomed") as worker:
+            run = deployed.start(BUILD, {"request": {**asked, "out": str(data)}})
+            until("captions are asked for", lambda: len(captions.requests) > 2)
+            deployed.kill(worker)
+        captions.answer = answer_slowly
+        done = {path: path.stat().st_mtime_ns for path in data.glob("films/*/*.json") if path.stem != "film"}
+        assert done
+        assert deployed.flow_run(run)["state_type"] == "RUNNING"
+        deployed.wait_for(run, "CRASHED")
+        with deployed.worker("heir"):
+            deployed.run("prefect", "flow-run", "retry", run)
+            until("the retry starts", lambda: deployed.flow_run(run)["state_type"] == "RUNNING")
+            deployed.wait_for(run)
+        assert differences(contents(data / "shards"), plain) == []
+        assert {path: path.stat().st_mtime_ns for path in done} == done
+
+    def test_films_are_spread_over_two_workers(
+        self, deployed: PrefectServer, asked: dict[str, Any], plain: dict[str, bytes], tmp_path: Path
+    ) -> None:
+        """The run that plans keeps a place of its worker, so each has two."""
+        config = {**asked["config"], "run": {**asked["config"]["run"], "runner": "workers"}}
+        with ExitStack() as stack:
+            for name in ("one", "two"):
+                stack.enter_context(deployed.worker(name, "--limit", "2"))
+            run = deployed.start(BUILD, {"request": {**asked, "config": config, "out": str(tmp_path / "data")}})
+            deployed.wait_for(run)
+            children = deployed.post(
+                "flow_runs/filter",
+                flow_runs={"parent_flow_run_id": {"any_": [run]}},
+                flows={"name": {"any_": ["onboard-film"]}},
+            )
+        assert len(children) == 3
+        assert len({child["infrastructure_pid"] for child in children}) == 3
+        logs = {name: (deployed.folder / f"{name}.log").read_text() for name in ("one", "two")}
+        ran = {name for name, log in logs.items() for child in children if child["id"] in log}
+        assert ran == {"one", "two"}
+        assert differences(contents(tmp_path / "data" / "shards"), plain) == []
+
+
+def test_without_a_server_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    said = CliRunner().invoke(app, ["deploy"])
+    assert said.exit_code == 1
+    assert "prefect server start" in said.stderr
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        said = CliRunner().invoke(app, ["deploy"])
+    assert said.exit_code == 1
+    assert "127.0.0.1:9" in said.stderr
+
+
+def test_paths_of_a_request_for_workers_hold_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    request = from_anywhere(BuildRequest(films=("film.mkv", "s3://bucket/film.mkv"), out="data", cast="cast"))
+    assert request.films == (str(tmp_path / "film.mkv"), "s3://bucket/film.mkv")
+    assert (request.out, request.cast) == (str(tmp_path / "data"), str(tmp_path / "cast"))
+
+
+def test_only_a_run_of_a_deployment_waits_for_who_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    take = partial(held, tmp_path, "second")
+    monkeypatch.setattr("flows.deploy._of_a_deployment", lambda: False)
+    with held(tmp_path, "first"), pytest.raises(HeldError, match="first"), patiently(take):
+        pass
+    monkeypatch.setattr("flows.deploy._of_a_deployment", lambda: True)
+    first = ExitStack()
+    first.enter_context(held(tmp_path, "first"))
+    threading.Timer(0.5, first.close).start()
+    with patiently(take), pytest.raises(HeldError, match="second"), held(tmp_path, "third"):
+        pass

@@ -1,0 +1,312 @@
+"""Builds that the world is hard on: a full disk, a hostile caption server, a decoder that dies. End to end, for real.
+
+A fault always costs the same: the build says which file or film and why, ends with exit code 1 or 2, leaves what
+was there before whole, and the same command finishes once the fault is gone, with the bytes of an undisturbed build.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flows.stages import STAGE_NAMES
+from pipeline.records import Caption
+from pipeline.shards import read_index
+from pipeline.store import Dataset
+from pipeline.verify import verify
+from tests.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
+from tests.films import Picture, make_film
+from tests.painted_clips import make_cast
+from tests.real_builds import (
+    ForkedBuild,
+    ForkedBuilds,
+    contents,
+    differences,
+    forked_builds,
+    leftovers,
+    numbered_films,
+    prefect_server,
+    write_config,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory, prefect: None) -> Iterator[ForkedBuilds]:
+    with forked_builds(tmp_path_factory.mktemp("forks"), prefect_server()) as forks:
+        yield forks
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return numbered_films(tmp_path_factory.mktemp("films"))
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_config(tmp_path_factory.mktemp("config") / "quick.toml")
+
+
+@pytest.fixture(scope="module")
+def reference(
+    builds: ForkedBuilds, films: list[Path], config: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, bytes]:
+    """What an undisturbed build makes of the films."""
+    root = tmp_path_factory.mktemp("reference") / "data"
+    code, said = builds.run(*films, "--out", root, "--config", config)
+    assert code == 0, said
+    return contents(root)
+
+
+# --- a full disk
+
+
+@contextmanager
+def small_disk(folder: Path, kibibytes: int) -> Iterator[None]:
+    """A disk of this size in place of the folder, in memory. Skips where mounting is not allowed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mounting = ["mount", "-t", "tmpfs", "-o", f"size={kibibytes}k", "tmpfs", str(folder)]
+    done = subprocess.run(mounting, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def enlarge(folder: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
+
+
+def expect_clear(said: str, root: Path, reason: str) -> None:
+    """The message has the reason and a file of the data set, and no traceback."""
+    assert "Traceback" not in said, said
+    assert any(reason in line and str(root) in line for line in said.splitlines()), said
+
+
+@pytest.mark.parametrize(
+    ("kibibytes", "where"), [(8, "the plan"), (100, "the clips of the first film"), (450, "the shards")]
+)
+def test_a_full_disk_is_named_and_more_room_is_all_it_takes(
+    builds: ForkedBuilds, films: list[Path], config: Path, reference: dict[str, bytes], tmp_path: Path,
+    kibibytes: int, where: str,
+) -> None:  # fmt: skip
+    with small_disk(tmp_path / "disk", kibibytes):
+        root = tmp_path / "disk" / "data"
+        code, said = builds.run(*films, "--out", root, "--config", config)
+        assert code in (1, 2), f"{where}: {said}"
+        expect_clear(said, root, "No space left on device")
+        enlarge(tmp_path / "disk")
+        code, said = builds.run(*films, "--out", root, "--config", config)
+        assert code == 0, f"{where}: {said}"
+        assert differences(contents(root), reference) == []
+        assert leftovers(root) == []
+
+
+def test_a_disk_that_fills_up_leaves_what_was_published_before(
+    builds: ForkedBuilds, films: list[Path], config: Path, reference: dict[str, bytes], tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", 700):
+        root = tmp_path / "disk" / "data"
+        code, said = builds.run(films[0], "--out", root, "--config", config)
+        assert code == 0, said
+        published = {shard.name: (root / "shards" / shard.name).read_bytes() for shard in read_index(root).shards}
+        code, said = builds.run(*films, "--out", root, "--config", config)
+        assert code in (1, 2), said
+        expect_clear(said, root, "No space left on device")
+        assert {name: (root / "shards" / name).read_bytes() for name in published} == published
+        assert [shard.name for shard in read_index(root).shards] == list(published)
+        enlarge(tmp_path / "disk")
+        code, said = builds.run(*films, "--out", root, "--config", config)
+        assert code == 0, said
+        assert differences(contents(root), reference) == []
+
+
+@pytest.mark.parametrize(("largest_file", "where"), [(12_000, "a clip, in the decoding child"), (50_000, "a shard")])
+def test_a_file_that_may_not_grow_is_named(
+    builds: ForkedBuilds, films: list[Path], config: Path, reference: dict[str, bytes], tmp_path: Path,
+    largest_file: int, where: str,
+) -> None:  # fmt: skip
+    """The limit of a quota or of an old file system; it works where no disk can be mounted."""
+    command = (*films, "--out", tmp_path / "data", "--config", config)
+    code, said = builds.run(*command, largest_file=largest_file)
+    assert code in (1, 2), f"{where}: {said}"
+    expect_clear(said, tmp_path / "data", "File too large")
+    code, said = builds.run(*command)
+    assert code == 0, f"{where}: {said}"
+    assert differences(contents(tmp_path / "data"), reference) == []
+    assert leftovers(tmp_path / "data") == []
+
+
+# --- a hostile caption server
+
+TROUBLES = (
+    Answer("too late", delay_seconds=6),
+    Answer(status=429, headers={"Retry-After": "1"}),
+    Answer(status=500, raw=b"CUDA out of memory"),
+    Answer("half an answer", cut_off=True),
+    Answer(raw=b"<html>Bad Gateway</html>"),
+    Answer(raw=b'{"choices": []}'),
+    Answer("a nice picture"),
+    Answer(""),
+)
+
+
+class Hostile:
+    """The first two answers to every question are trouble, the next comes after a random time and is right."""
+
+    def __init__(self) -> None:
+        self.dice = random.Random(5)
+        self.asked: Counter[tuple[str, int]] = Counter()
+        self.made = Counter[int]()
+
+    def __call__(self, request: Request) -> Answer:
+        question = request.kind, request.number
+        self.asked[question] += 1
+        if self.asked[question] > 2:
+            return Answer(good_answer(request).text, delay_seconds=self.dice.random() / 5)
+        trouble = (5 * request.number + 3 * (request.kind == "who") + self.asked[question]) % len(TROUBLES)
+        self.made[trouble] += 1
+        return TROUBLES[trouble]
+
+
+def server_settings(server: CaptionServer, **changes: object) -> dict[str, object]:
+    settings = {"captioner": "server", "endpoint": server.address, "model": "test-model", "concurrency": 8}
+    return {**settings, "timeout_seconds": 3, "attempts": 6, **changes}
+
+
+def captions_in_order(root: Path) -> list[Caption]:
+    return [row for folder in Dataset(root).folders() for row in folder.read("captions", Caption)]
+
+
+def test_a_hostile_caption_server_costs_time_and_no_caption(
+    builds: ForkedBuilds, films: list[Path], tmp_path: Path
+) -> None:
+    """Slow, busy, broken, cut off, garbage, malformed, in any order: every clip gets its own caption in the end."""
+    make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
+    hostile = Hostile()
+    with CaptionServer(hostile) as server:
+        config = write_config(tmp_path / "config.toml", captions=server_settings(server))
+        command = (*films, "--out", tmp_path / "data", "--config", config, "--cast", tmp_path / "cast")
+        code, said = builds.run(*command)
+        assert code == 0, said
+        assert set(hostile.made) == set(range(len(TROUBLES))), "the test would prove less otherwise"
+        for number, caption in enumerate(captions_in_order(tmp_path / "data")):
+            expect_good(caption, number)
+        assert number == 11
+        server.requests.clear()
+        code, said = builds.run(*command)
+        assert (code, server.requests) == (0, []), said
+    assert verify(Dataset(tmp_path / "data")) == []
+
+
+def test_a_server_that_gets_well_is_asked_what_is_missing_and_nothing_else(
+    builds: ForkedBuilds, films: list[Path], tmp_path: Path
+) -> None:
+    """First it chokes on two clips, then it turns everybody away, then it is well; as if it had always been."""
+    make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
+
+    def chokes(request: Request) -> Answer:
+        if (request.kind, request.number) in (("what", 3), ("who", 7)):
+            return Answer(status=500, raw=b"CUDA out of memory")
+        return good_answer(request)
+
+    with CaptionServer(good_answer) as server:
+        settings = server_settings(server, attempts=2, failed_limit=0.5)
+        config = write_config(tmp_path / "config.toml", captions=settings)
+
+        def build(root: Path) -> tuple[int, str]:
+            server.requests.clear()
+            return builds.run(*films, "--out", root, "--config", config, "--cast", tmp_path / "cast")
+
+        code, said = build(tmp_path / "reference" / "data")
+        assert code == 0, said
+        root = tmp_path / "data"
+        server.answer = chokes
+        code, said = build(root)
+        assert "Traceback" not in said
+        assert [number for number, caption in enumerate(captions_in_order(root)) if caption.fault] == [3, 7]
+        assert verify(Dataset(root)) == []
+
+        server.answer = lambda _: Answer(status=401)
+        code, said = build(root)
+        assert code == 2, said
+        assert "ANIMEGAMER_API_KEY" in said
+        assert "Traceback" not in said
+        assert {request.number for request in server.requests} == {3, 7}
+
+        server.answer = good_answer
+        code, said = build(root)
+        assert code == 0, said
+        asked = sorted((request.kind, request.number) for request in server.requests)
+        assert asked == [("what", 3), ("what", 7), ("who", 7)]
+    assert differences(contents(root), contents(tmp_path / "reference" / "data")) == []
+
+
+# --- a decoder that dies
+
+
+def test_a_decoder_that_dies_costs_its_film_and_no_other(
+    builds: ForkedBuilds, films: list[Path], config: Path, tmp_path: Path
+) -> None:
+    """The test sends the signals itself, while clips of that film appear: a crash of FFmpeg, and the kernel's answer
+    to memory running out."""
+    crashes, eats = (
+        make_film(tmp_path / name, frames=1200, size=(360, 240), scenes=range(0, 1200, 100), paint=paint)
+        for name, paint in (("crashes.mp4", None), ("eats.mp4", invert))
+    )
+    victims = {signal.SIGSEGV: crashes, signal.SIGKILL: eats}
+    root = tmp_path / "data"
+    command = (*victims.values(), films[0], "--out", root, "--config", config)
+    build = builds.start(*command)
+    for sent, victim in victims.items():
+        decoder_of(build, root, victim).send_signal(sent)
+    code = build.wait()
+    said = build.log.read_text()
+    assert code == 2, said
+    assert "Traceback" not in said
+    *failed, whole = Dataset(root).folders()
+    for folder, (sent, victim) in zip(failed, victims.items(), strict=True):
+        assert folder.failure is not None
+        assert f"the decoder died by signal {sent.name}" in folder.failure.reason
+        assert any(victim.name in line and sent.name in line for line in said.splitlines()), said
+    assert "out of memory" in said
+    assert {shard.film_id for shard in read_index(root).shards} == {whole.film_id}
+    assert verify(Dataset(root)) == []
+    untouched = {name: (whole.path / f"{name}.json").stat().st_mtime_ns for name in STAGE_NAMES}
+
+    code, said = builds.run(*command)
+    assert code == 0, said
+    assert [folder.failure for folder in Dataset(root).folders()] == [None] * 3
+    assert {name: (whole.path / f"{name}.json").stat().st_mtime_ns for name in STAGE_NAMES} == untouched
+    assert {shard.film_id for shard in read_index(root).shards} == {folder.film_id for folder in (*failed, whole)}
+    assert leftovers(root) == []
+    assert verify(Dataset(root)) == []
+
+
+def invert(number: int, picture: Picture) -> None:
+    """So that the clips of one film are no near-duplicates of the other's."""
+    picture[:] = 255 - picture
+
+
+def decoder_of(build: ForkedBuild, root: Path, film: Path) -> psutil.Process:
+    """The process that decodes this film, once it has written a clip of it."""
+    deadline = time.monotonic() + 120
+    while not list((root / "films").glob(f"{film.stem}-*/clips/[!.]*.mp4")):
+        assert build.wait(0) is None, f"the build ended first: {build.log.read_text()}"
+        assert time.monotonic() < deadline, build.log.read_text()
+        time.sleep(0.01)
+    children = psutil.Process(build.pid).children(recursive=True)
+    (decoder,) = (child for child in children if "spawn_main" in " ".join(child.cmdline()))
+    return decoder

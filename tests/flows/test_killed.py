@@ -1,0 +1,233 @@
+"""A build that is killed again and again ends as if nothing had happened: the same bytes, and nothing paid for twice.
+
+SIGKILL goes to the whole process group at a moment drawn from the duration of an undisturbed build, and then the same
+command runs again. ANIMEGAMER_KILLS says how many kills there are in all (30 in CI, `make soak` takes 200):
+
+* A tenth of them hit the whole command, which starts a temporary Prefect server of its own, dead with it each time.
+  Starting up is most of that command's time, and of these kills.
+* The others hit builds forked from a process that has imported the program, on a Prefect server that outlives them, so
+  that nearly all of the kills fall upon work: half with captions by rules, half with captions by a server.
+
+Kills come in chains of up to five: a fresh build is killed, then the run that was to mend it, then its successor.
+The first moment of a chain is drawn from its own equal slice of the build's duration, the later ones from what should
+be left of it. Then a last run goes to its end and the whole folder is compared. A run that ends before its moment comes
+is compared too and does not count. The seed (ANIMEGAMER_SEED) and the moments are printed with a failure; a machine has
+its own pace, so the same moments hit about the same work, not the same instruction.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from flows.stages import STAGE_NAMES
+from pipeline.records import Caption
+from pipeline.replies import Replies
+from pipeline.store import Dataset
+from pipeline.verify import verify
+from tests.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
+from tests.painted_clips import make_cast
+from tests.real_builds import (
+    Build,
+    Builds,
+    Commands,
+    contents,
+    differences,
+    forked_builds,
+    leftovers,
+    members_of,
+    numbered_films,
+    prefect_server,
+    users_of,
+    wait_until_gone,
+    write_config,
+)
+
+KILLS = int(os.environ.get("ANIMEGAMER_KILLS", "30"))
+SEED = int(os.environ.get("ANIMEGAMER_SEED", "1"))
+OF_COMMANDS = max(1, KILLS // 10)
+OF_FORKS = KILLS - OF_COMMANDS
+IN_A_CHAIN = 5
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 60 * KILLS)]
+
+
+@dataclass
+class Chain:
+    """One data set on its way through several kills, and what must not happen twice."""
+
+    root: Path
+    moments: list[str] = field(default_factory=list)
+    made: dict[Path, int] = field(default_factory=dict)
+    """Records of finished stages, with the time they were written."""
+
+    def note(self) -> None:
+        """After a kill: what is finished from now on."""
+        for path in self.root.glob("films/*/*.json"):
+            if path.stem in STAGE_NAMES:
+                self.made.setdefault(path, path.stat().st_mtime_ns)
+
+    def check(self, reference: dict[str, bytes]) -> None:
+        """At the end: the folder is the reference's, and what was finished was left alone."""
+        where = f"seed {SEED}, {', '.join(self.moments)}"
+        assert leftovers(self.root) == [], where
+        assert differences(contents(self.root), reference) == [], where
+        again = [str(path.relative_to(self.root)) for path, at in self.made.items() if path.stat().st_mtime_ns != at]
+        assert again == [], f"made twice: {where}"
+
+
+def kill_often(
+    builds: Builds,
+    command: Callable[[Path], tuple[object, ...]],
+    folder: Path,
+    wanted: int,
+    after_kill: Callable[[Build, Path], None],
+) -> None:
+    """Kill builds `wanted` times and compare what comes of them; see the head of this file.
+
+    Args:
+        builds: starts them.
+        command: the arguments of a build, given its data set folder.
+        folder: where to work.
+        wanted: number of kills.
+        after_kill: what else to look at after each of them, given the data set folder.
+    """
+    started = time.monotonic()
+    first = builds.start(*command(folder / "reference" / "data"))
+    assert first.wait() == 0, first.log.read_text()
+    duration = time.monotonic() - started
+    reference = contents(folder / "reference" / "data")
+    assert verify(Dataset(folder / "reference" / "data")) == []
+    print(f"\nan undisturbed build takes {duration:.1f} s; {wanted} kills, seed {SEED}")
+
+    dice = random.Random(SEED)
+    chains = -(-wanted // IN_A_CHAIN)
+    slices = dice.sample(range(chains), chains)  # in no order, so that a machine's growing load favours none
+    kills = number = 0
+    while kills < wanted:
+        chain = Chain(folder / f"chain-{number}" / "data")
+        slice_ = slices[number % chains]
+        left = duration * (1 - (slice_ + 0.5) / chains)
+        moment = duration * (slice_ + dice.random()) / chains
+        for _ in range(min(IN_A_CHAIN, wanted - kills)):
+            build = builds.start(*command(chain.root))
+            code = build.wait(moment)
+            if code is not None:
+                assert code == 0, f"seed {SEED}, {chain.moments}: {build.log.read_text()}"
+                break
+            build.kill()
+            wait_until_gone("of the build's group", partial(members_of, build.pid))
+            kills += 1
+            chain.moments.append(f"{moment:.2f} s")
+            print(f"kill {kills} of {wanted} at {chain.moments[-1]} of its run, {in_flight(chain.root)}", flush=True)
+            chain.note()
+            after_kill(build, chain.root)
+            moment = dice.uniform(0, max(left, duration / 4))
+        last = builds.start(*command(chain.root))
+        assert last.wait() == 0, f"seed {SEED}, {chain.moments}: {last.log.read_text()}"
+        chain.check(reference)
+        number += 1
+    print(f"survived {kills} kills in {number} chains, {time.monotonic() - started:.0f} s")
+
+
+def in_flight(root: Path) -> str:
+    """What a killed build was at or would have done next, as far as its folder tells."""
+    if not (root / "dataset.json").exists():
+        return "before the plan was made"
+    half = f", {len(leftovers(root))} half-written files" if leftovers(root) else ""
+    for folder in Dataset(root).folders():
+        for stage in STAGE_NAMES:
+            if not (folder.path / f"{stage}.json").exists():
+                return f"before {folder.film_id} {stage} was done{half}"
+    published = root / "published.json"
+    done = json.loads(published.read_text()) if published.exists() else {}
+    return ("before all was published" if "report" not in done else "after all was published") + half
+
+
+def nothing_more(build: Build, root: Path) -> None:
+    """No further question after a kill."""
+
+
+def test_the_whole_command_killed_with_its_prefect_server(tmp_path: Path) -> None:
+    """All runs share one Prefect folder: a database that a kill had locked or broken would stop the next run."""
+    films, config = numbered_films(tmp_path / "films"), write_config(tmp_path / "config.toml")
+    home = tmp_path / "prefect"
+
+    def nobody_survives(build: Build, root: Path) -> None:
+        wait_until_gone("of the build, in whatever group", partial(users_of, home))
+
+    def command(root: Path) -> tuple[object, ...]:
+        return (*films, "--out", root, "--config", config)
+
+    kill_often(Commands(home), command, tmp_path, OF_COMMANDS, nobody_survives)
+    assert (home / "prefect.db").exists(), "the test would prove nothing about the database otherwise"
+
+
+@pytest.mark.usefixtures("prefect")
+def test_builds_killed_at_any_moment_of_their_work(tmp_path: Path) -> None:
+    films, config = numbered_films(tmp_path / "films"), write_config(tmp_path / "config.toml")
+
+    def command(root: Path) -> tuple[object, ...]:
+        return (*films, "--out", root, "--config", config)
+
+    with forked_builds(tmp_path / "forks", prefect_server()) as builds:
+        kill_often(builds, command, tmp_path, OF_FORKS // 2, nothing_more)
+
+
+@pytest.mark.usefixtures("prefect")
+def test_no_reply_of_a_caption_server_is_paid_for_twice(tmp_path: Path) -> None:
+    """The server takes its time, so that kills hit questions in flight; the log of what it was asked is compared."""
+    films = numbered_films(tmp_path / "films")
+    make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
+    kept: dict[Path, set[tuple[str, int]]] = {}
+
+    def slowly(request: Request) -> Answer:
+        return Answer(good_answer(request).text, delay_seconds=0.15)
+
+    with CaptionServer(slowly) as server, forked_builds(tmp_path / "forks", prefect_server()) as builds:
+        captions = {"captioner": "server", "endpoint": server.address, "model": "test-model", "concurrency": 2}
+        config = write_config(tmp_path / "config.toml", captions=captions)
+
+        def nothing_known_was_asked(root: Path) -> None:
+            asked = {(request.kind, request.number) for request in server.requests}
+            assert not asked & kept.get(root, set()), f"asked again: {asked & kept[root]}"
+            server.requests.clear()
+
+        def look_at_replies(build: Build, root: Path) -> None:
+            nothing_known_was_asked(root)
+            kept[root] = kept_replies(root)
+
+        def command(root: Path) -> tuple[object, ...]:
+            if root not in kept:  # the first run of a chain: the last one of the chain before has ended
+                for before in list(kept)[-1:]:
+                    nothing_known_was_asked(before)
+                server.requests.clear()
+                kept[root] = set()
+            return (*films, "--out", root, "--config", config, "--cast", tmp_path / "cast")
+
+        kill_often(builds, command, tmp_path, OF_FORKS - OF_FORKS // 2, look_at_replies)
+        nothing_known_was_asked(list(kept)[-1])
+    folders = Dataset(tmp_path / "reference" / "data").folders()
+    for number, caption in enumerate(row for folder in folders for row in folder.read("captions", Caption)):
+        expect_good(caption, number)
+    assert number == 11
+
+
+def kept_replies(root: Path) -> set[tuple[str, int]]:
+    """The questions whose reply is on disk, each with the number that its clip bears."""
+    kept = set()
+    for folder in Dataset(root).folders():
+        clips = sorted(path.stem for path in (folder.path / "clips").glob("[!.]*.mp4"))
+        first = 4 * int(folder.film_id.split("-")[1])
+        for path in (folder.path / "replies").glob("[!.]*.json"):
+            for exchange in Replies.model_validate_json(path.read_bytes()).exchanges.values():
+                kept.add((exchange.request, first + clips.index(path.stem)))
+    return kept

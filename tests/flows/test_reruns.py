@@ -1,0 +1,225 @@
+"""Reruns that know why: what is redone after each kind of change, and nothing else; `status` says so beforehand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.request import BuildRequest, Until
+from flows.stages import STAGE_NAMES, make_plan
+from flows.status import State, explanations, film_rows, published_line
+from pipeline.atomic import held
+from pipeline.config import checked
+from pipeline.records import Clip
+from pipeline.stage import perform
+from pipeline.store import Dataset, FilmFolder
+from tests.caption_server import CaptionServer, good_answer
+from tests.films import corrupt, make_film
+from tests.real_builds import numbered_film
+
+SMALL: dict[str, Any] = {"looks": {"text": False}, "clips": {"width": 180, "height": 120}}
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    """Six seconds, two scenes."""
+    return make_film(tmp_path / "film.mp4", frames=144, scenes=[0, 70])
+
+
+def request_for(*films: Path, out: Path, **sections: Mapping[str, Any]) -> BuildRequest:
+    return BuildRequest(films=films, out=out, config=checked({**SMALL, **sections}, "test"), until=Until.captions)
+
+
+def redone(request: BuildRequest) -> dict[str, list[str]]:
+    """Build without Prefect; which stages ran, by film."""
+    plan = make_plan(request)
+    folders = [plan.dataset.folder(film_id) for film_id in plan.films]
+    return {folder.film_id: [stage.name for stage in plan.stages if perform(stage, folder)] for folder in folders}
+
+
+def only(ran: dict[str, list[str]]) -> list[str]:
+    (stages,) = ran.values()
+    return stages
+
+
+def states(request: BuildRequest, out: Path) -> dict[str, State]:
+    (row,) = film_rows(Dataset(out), request)
+    return {name: cell.state for name, cell in row.cells.items()}
+
+
+def test_moving_renaming_and_touching_a_film_redo_nothing(tmp_path: Path, film: Path) -> None:
+    out = tmp_path / "data"
+    assert only(redone(request_for(film, out=out))) == list(STAGE_NAMES)
+    moved = film.rename(tmp_path / "another name.mkv")
+    os.utime(moved, (1, 1))
+    assert only(redone(request_for(moved, out=out))) == []
+    (folder,) = Dataset(out).folders()
+    assert folder.film.source == str(moved)
+    assert folder.film.name == "film.mp4"
+
+
+def test_new_content_is_redone_and_takes_the_place_of_the_old_until_that_comes_back(tmp_path: Path, film: Path) -> None:
+    out, old = tmp_path / "data", film.read_bytes()
+    before = list(redone(request_for(film, out=out)))
+    make_film(film, frames=150, scenes=[0, 60])
+    plan = make_plan(request_for(film, out=out))
+    assert "takes the place of " + before[0] in " ".join(plan.notices)
+    assert only(redone(request_for(film, out=out))) == list(STAGE_NAMES)
+    assert [entry.film_id for entry in Dataset(out).record.films] == list(plan.films) != before
+    film.write_bytes(old)
+    assert redone(request_for(film, out=out)) == {before[0]: []}
+    assert [entry.film_id for entry in Dataset(out).record.films] == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "ran"),
+    [
+        ({"selection": {"min_light": 255}}, ["screened", "captions"]),
+        ({"selection": {"duplicate_distance": 3}}, ["screened"]),
+        ({"motion": {"edges": [0.1, 0.2, 0.3, 0.4]}}, ["screened", "captions"]),
+        ({"motion": {"background_px": 0.3}}, ["motion", "screened", "captions"]),
+        ({"looks": {"text": False, "text_frames": 1}}, ["looks"]),
+        ({"clips": {"width": 180, "height": 120, "margin_frames": 4}}, STAGE_NAMES[1:]),
+        ({"run": {"threads": 1}}, []),
+        ({"shards": {"samples": 7}}, []),
+    ],
+)
+def test_a_setting_redoes_what_depends_on_it(
+    tmp_path: Path, film: Path, changed: dict[str, Any], ran: list[str]
+) -> None:
+    """A stage that comes out as it was stops the wave: other looks at text, and still there is none."""
+    out = tmp_path / "data"
+    redone(request_for(film, out=out))
+    request = request_for(film, out=out, **changed)
+    first = next((name for name in STAGE_NAMES if states(request, out)[name] is not State.done), None)
+    assert first == (ran[0] if ran else None)
+    assert only(redone(request)) == list(ran)
+    assert only(redone(request)) == []
+
+
+def test_a_deleted_or_damaged_clip_is_made_again_and_nothing_after_it(tmp_path: Path, film: Path) -> None:
+    out = tmp_path / "data"
+    redone(request_for(film, out=out))
+    (folder,) = Dataset(out).folders()
+    first, second = (folder.clip_path(clip.clip_id) for clip in folder.read("clips", Clip))
+    whole = first.read_bytes(), second.read_bytes()
+    first.unlink()
+    corrupt(second, 0.3, 0.6)  # as long as before
+    (row,) = film_rows(Dataset(out), request_for(out=out))
+    assert row.cells["cut"].state is State.stale
+    assert "(2 of 5 files)" in row.cells["cut"].why
+    assert only(redone(request_for(film, out=out))) == ["cut"]
+    assert (first.read_bytes(), second.read_bytes()) == whole
+
+
+def test_status_names_the_ingredient_and_what_comes_after(tmp_path: Path, film: Path) -> None:
+    out = tmp_path / "data"
+    redone(request_for(film, out=out).model_copy(update={"until": Until.cut}))
+    assert [state.value for state in states(request_for(out=out), out).values()] == ["done", "done", *["missing"] * 4]
+    redone(request_for(film, out=out))
+    other = request_for(out=out, clips={"width": 180, "height": 120, "margin_frames": 4})
+    (row,) = film_rows(Dataset(out), other)
+    assert row.open_parts == 5
+    said = explanations([row])
+    assert said[0].endswith("cut: stale, changed: clips.margin_frames (2 to 4)")
+    assert said[1].endswith("looks: stale, after cut")
+    assert published_line(Dataset(out), other.config, [row]) == "missing"
+
+
+def test_status_shows_why_a_film_failed(tmp_path: Path) -> None:
+    noise = make_film(tmp_path / "noise.mp4", frames=120)
+    corrupt(noise, 0.01, 0.9)
+    done = animegamer("build", noise, "--out", tmp_path / "data", "--until", "motion")
+    assert done.returncode == 1
+    said = animegamer("status", tmp_path / "data", "--explain").stdout
+    assert "cut: failed, not one frame of it can be decoded" in said
+    assert "motion: missing, after cut" in said
+
+
+def animegamer(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flows.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_a_second_build_is_told_who_holds_the_data_set(tmp_path: Path, film: Path) -> None:
+    with held(tmp_path / "data", "animegamer build"):
+        done = animegamer("build", film, "--out", tmp_path / "data")
+    assert done.returncode == 1
+    assert f"held by `animegamer build`, process {os.getpid()} on " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect")
+def test_edges_ask_only_about_clips_whose_level_changed_and_going_back_asks_nothing(tmp_path: Path) -> None:
+    """What was answered once is never asked again, whatever the settings were in between."""
+    from flows.dataset import build_dataset
+
+    film = numbered_film(tmp_path / "film.mp4", 0)
+    with CaptionServer(good_answer) as server:
+        captions = {"captioner": "server", "endpoint": server.address, "model": "test-model", "failed_limit": 1.0}
+
+        def build(**sections: Mapping[str, Any]) -> int:
+            """How many questions it asked."""
+            before = len(server.requests)
+            request = request_for(film, out=tmp_path / "data", captions=captions, **sections)
+            build_dataset(request.model_copy(update={"until": Until.publish}), return_state=True)
+            return sum(request.kind in ("who", "what") for request in server.requests[before:])
+
+        first = build()
+        assert first > 0
+        assert build() == 0
+        folder: FilmFolder = Dataset(tmp_path / "data").folders()[0]
+        scopes = sorted(row["scope_px"] for row in rows_of(folder, "motion"))
+        between = (scopes[0] + scopes[-1]) / 2
+        everything = build(motion={"edges": [1e-6, 2e-6, 3e-6, scopes[-1] + 1]})
+        assert 0 < everything <= first
+        one_moved = build(motion={"edges": [1e-6, 2e-6, 3e-6, between]})
+        assert 0 < one_moved < everything, "only those above the edge have another level"
+        assert build(motion={"edges": [1e-6, 2e-6, 3e-6, scopes[-1] + 1]}) == 0
+        assert build(selection={"min_light": 200.0}) == 0
+
+
+def rows_of(folder: FilmFolder, table: str) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(folder.table_path(table)) as file:
+        rows: list[dict[str, Any]] = file.read().to_pylist()
+    return rows
+
+
+@pytest.mark.slow
+def test_a_finished_set_of_ten_films_says_so_without_starting_prefect(tmp_path: Path) -> None:
+    """The aim is 5 seconds; on a machine that does other work too, its own CPU time is what counts."""
+    films = [make_film(tmp_path / f"film {number}.mp4", frames=50 + number) for number in range(10)]
+    settings = tmp_path / "small.toml"
+    settings.write_text("[looks]\ntext = false\n[clips]\nwidth = 180\nheight = 120\n")
+    build = ("build", *films, "--out", tmp_path / "data", "--config", settings)
+    assert animegamer(*build).returncode == 0
+    command = [sys.executable, "-X", "importtime", "-m", "flows.cli", *map(str, build)]
+    started = os.times()
+    began = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    spent = os.times()
+    cpu = spent.children_user + spent.children_system - started.children_user - started.children_system
+    assert done.returncode == 0
+    assert "nothing to do" in done.stderr
+    assert "| prefect" not in done.stderr
+    assert cpu < 5, f"{cpu:.1f} s of CPU, {time.monotonic() - began:.1f} s in all"
+
+
+@pytest.mark.slow
+def test_a_data_set_that_was_copied_is_as_finished_as_the_first(tmp_path: Path, film: Path) -> None:
+    """Other inodes and times: everything is read once more and found to be the same."""
+    redone(request_for(film, out=tmp_path / "data"))
+    shutil.copytree(tmp_path / "data", tmp_path / "copy", copy_function=shutil.copyfile)
+    shutil.rmtree(tmp_path / "copy" / ".cache")
+    assert only(redone(request_for(film, out=tmp_path / "copy"))) == []
