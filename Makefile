@@ -4,10 +4,11 @@ FILM ?= slice
 OUT ?= demo
 SIZE ?= tiny
 RECIPE ?= full
+KILLS ?= 200
 BIN := .venv/bin
 INSTALL := $(BIN)/uv pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-all bench bench-model bench-learning bench-training constraints clean
+.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-all bench bench-model bench-learning bench-training soak constraints clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -75,6 +76,9 @@ bench-learning: install-train  ## proof that it learns, on painted clips: six cl
 
 bench-training: install-train  ## memory and time of a step of each phase; RECIPE=card24; measured where there is a GPU
 	$(BIN)/python -m flows.bench_training --recipe $(RECIPE)
+
+soak: install-dev  ## kill builds at KILLS random moments and compare what their reruns make, byte for byte
+	ANIMEGAMER_KILLS=$(KILLS) $(BIN)/pytest -q -s -m slow --timeout 0 tests/flows/test_killed.py
 
 constraints: install-dev  ## resolve the pins anew
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra cloud --extra ray --extra dev --universal \

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from flows.dataset_commands import calibrate, report, status, told, verify
 from flows.model_commands import import_weights, new_checkpoint, play
 from flows.request import BuildRequest, Until
 from flows.terminal import is_text, say
 from flows.train_commands import recipe, train
-from pipeline.config import Config, as_toml, checked, load_config
+from pipeline.config import Config, ConfigError, as_toml, checked, load_config
+from pipeline.records import faults_of
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -83,7 +85,10 @@ def build(
     """
     with told():
         settings = _override(load_config(config), captioner, flow, end, runner)
-    request = BuildRequest(films=tuple(films), out=out, cast=cast, config=settings, until=until)
+        try:
+            request = BuildRequest(films=tuple(films), out=out, cast=cast, config=settings, until=until)
+        except ValidationError as error:
+            raise ConfigError(faults_of(error)) from None
     raise typer.Exit(_build(request))
 
 

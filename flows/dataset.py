@@ -133,8 +133,9 @@ def _onboard(film_id: str, request: BuildRequest) -> str | None:
 def _run_film(film_id: str, request: BuildRequest) -> State[Any]:
     """Run the flow of one film where the settings say, to its final state."""
     settings = request.config.run
+    request = request if settings.runner == "threads" else from_anywhere(request)
     if settings.runner == "workers":
-        parameters = {"film_id": film_id, "request": from_anywhere(request).model_dump(mode="json")}
+        parameters = {"film_id": film_id, "request": request.model_dump(mode="json")}
         try:
             run = run_deployment(FILM_DEPLOYMENT, parameters=parameters, flow_run_name=film_id)
         except ObjectNotFound:

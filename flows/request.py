@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from pipeline.config import Config
 
@@ -28,8 +28,20 @@ def _as_text(place: object) -> object:
     return os.fspath(place) if isinstance(place, os.PathLike) else place
 
 
+def _without_secrets(place: str) -> str:
+    """Requests are shown, and stored in a scheduler's database."""
+    if "://" in place:
+        from pipeline.remote import RemoteError, checked_remote, is_address  # only who names an address waits for it
+
+        try:
+            return checked_remote(place) if is_address(place) else place
+        except RemoteError as error:
+            raise ValueError(str(error)) from None
+    return place
+
+
 _PLACE_SCHEMA = {"type": "string", "pattern": r"^(/|[A-Za-z][A-Za-z0-9+.-]+://)"}
-Place = Annotated[str, BeforeValidator(_as_text), WithJsonSchema(_PLACE_SCHEMA)]
+Place = Annotated[str, BeforeValidator(_as_text), AfterValidator(_without_secrets), WithJsonSchema(_PLACE_SCHEMA)]
 """A path, or an address such as `s3://bucket/film.mkv`.
 
 The schema, by which a Prefect server checks parameters, wants paths absolute: a worker's folder is not the user's.
@@ -39,7 +51,7 @@ The schema, by which a Prefect server checks parameters, wants paths absolute: a
 class BuildRequest(BaseModel):
     """What `animegamer build` was asked to do."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     films: tuple[Place, ...] = Field(description="video files: paths or addresses, in any format FFmpeg reads")
     out: Place = Field(description="data set folder or address: made, or brought up to date")

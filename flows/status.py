@@ -111,7 +111,9 @@ def _waiting(stage: Stage, folder: FilmFolder) -> str | None:
 
 def size_of(folder: Path) -> int:
     """Bytes of all files below a folder; what belongs to this machine only is left out."""
-    files = (path for path in folder.rglob("*") if not any(part.startswith(".") for part in path.parts))
+    files = (
+        path for path in folder.rglob("*") if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
     return sum(path.stat().st_size for path in files if path.is_file())
 
 

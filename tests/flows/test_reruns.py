@@ -134,6 +134,7 @@ def test_status_names_the_ingredient_and_what_comes_after(tmp_path: Path, film: 
     assert published_line(Dataset(out), other.config, [row]) == "missing"
 
 
+@pytest.mark.slow
 def test_status_shows_why_a_film_failed(tmp_path: Path) -> None:
     noise = make_film(tmp_path / "noise.mp4", frames=120)
     corrupt(noise, 0.01, 0.9)

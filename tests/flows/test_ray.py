@@ -1,0 +1,84 @@
+"""Stages on a real Ray cluster of two nodes: the same bytes as without, and both nodes at work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.runners import connected
+from pipeline.config import ConfigError, RunSettings
+from tests.films import make_film
+from tests.prefect_server import PrefectServer
+
+SMALL = "[looks]\ntext = false\n[clips]\nwidth = 180\nheight = 120\n[run]\nfilms_at_once = 3\n"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes with one CPU each."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    yield cluster
+    cluster.shutdown()
+
+
+def shards_of(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in (root / "shards").rglob("*") if path.is_file()}
+
+
+def build(films: list[Path], out: Path, *options: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flows.cli", "build", *map(str, films), "--out", str(out), *options]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+
+
+@pytest.mark.slow
+def test_a_cluster_of_two_nodes_builds_the_same_bytes(tmp_path: Path, cluster: Any) -> None:
+    films = [make_film(tmp_path / f"{number}.mp4", frames=144 + number, scenes=[0, 70 + number]) for number in range(3)]
+    plain, on_ray = tmp_path / "plain.toml", tmp_path / "ray.toml"
+    plain.write_text(SMALL)
+    on_ray.write_text(f'{SMALL}ray_address = "{cluster.address}"\n')
+    with PrefectServer(tmp_path / "server") as server:
+        environment = {**server.environment, "RAY_AUTH_MODE": "disabled"}
+        done = build(films, tmp_path / "plain", "--config", str(plain), environment=environment)
+        assert done.returncode == 0, done.stderr
+        done = build(films, tmp_path / "ray", "--config", str(on_ray), "--runner", "ray", environment=environment)
+        assert done.returncode == 0, done.stderr
+        spans = spans_of(server, "cut")
+    assert shards_of(tmp_path / "ray") == shards_of(tmp_path / "plain") != {}
+    assert (tmp_path / "ray" / "dataset.json").read_bytes() == (tmp_path / "plain" / "dataset.json").read_bytes()
+    assert len(spans) == 2 * len(films)
+    again = build(films, tmp_path / "ray", "--config", str(on_ray), "--runner", "ray", environment=environment)
+    assert "nothing to do" in again.stderr
+
+
+def spans_of(server: PrefectServer, stage: str) -> list[tuple[str, str]]:
+    """When the tasks of a stage began and ended."""
+    runs = server.post("task_runs/filter", task_runs={"name": {"like_": f"-{stage}"}}, limit=200)
+    return [(run["start_time"], run["end_time"]) for run in runs]
+
+
+def test_without_a_cluster_or_a_server_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    settings = RunSettings(runner="ray", ray_address="127.0.0.1:1")
+    with (
+        temporary_settings({PREFECT_API_URL: None}),
+        pytest.raises(ConfigError, match="prefect server start"),
+        connected(settings),
+    ):
+        pass
+    with (
+        temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}),
+        pytest.raises(ConfigError, match="ray start --head"),
+        connected(settings),
+    ):
+        pass
