@@ -8,10 +8,12 @@ all machines see: a shared disk, or an address.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from prefect import Task
 from prefect.settings import PREFECT_API_URL
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 GPU, CAPTIONS = "gpu", "captions"
 """Tags of tasks: a concurrency limit of this name, set on the server, holds for all machines together."""
+
+
+REACH_SECONDS = 10.0
+"""How long the head of a Ray cluster may take to answer."""
 
 
 def needs_gpu(stage: Stage) -> bool:
@@ -73,6 +79,12 @@ def ray_runner(settings: RunSettings) -> RayTaskRunner:
     return RayTaskRunner(address=settings.ray_address)
 
 
+def _knock(address: str) -> None:
+    """Fail soon where nobody is: Ray itself would go on trying for ten minutes."""
+    host = urlsplit(address if "://" in address else f"ray://{address}")
+    socket.create_connection((host.hostname or "", host.port or 0), timeout=REACH_SECONDS).close()
+
+
 @contextmanager
 def _ray(address: str) -> Iterator[None]:
     """Join the cluster once: the runner of every film finds it joined."""
@@ -82,8 +94,10 @@ def _ray(address: str) -> Iterator[None]:
     except ImportError as error:
         raise ConfigError(f"the runner `ray` needs a package more ({error}): `make install-ray`") from error
     try:
+        if address != "auto":
+            _knock(address)
         ray.init(address, namespace="prefect", log_to_driver=False)
-    except (ConnectionError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"no Ray cluster at `{address}` ({error}): start one with `ray start --head`") from error
     try:
         yield

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
+from pipeline.samples import SPLITS
 from tests.films import make_film
 from tests.object_store import SECRET, ObjectStore
 from training.shard_files import open_index, open_shards, unpack
@@ -93,7 +94,8 @@ def test_it_is_what_a_build_in_a_folder_makes(
 def test_training_reads_the_shards_from_there(built: Machine, store: ObjectStore) -> None:
     source = store.address("data")
     index = open_index(source)
-    shards = [shard for split in ("train", "val") for shard in open_shards(source, split) if index.counts.split[split]]
+    splits = [split for split in SPLITS if index.counts.split[split]]
+    shards = [shard for split in splits for shard in open_shards(source, split)]
     assert sum(1 for shard in shards for _ in unpack(shard, ["json"])) == sum(index.counts.split.values()) > 0
 
 
