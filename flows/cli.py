@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
-from flows.dataset_commands import calibrate, report, status, told, verify
+from flows.dataset_commands import asked, calibrate, report, status, told, verify
 from flows.model_commands import import_weights, new_checkpoint, play
 from flows.request import BuildRequest, Until
 from flows.terminal import is_text, say
 from flows.train_commands import recipe, train
 from pipeline.config import Config, ConfigError, as_toml, checked, load_config
-from pipeline.records import faults_of
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -85,10 +83,7 @@ def build(
     """
     with told():
         settings = _override(load_config(config), captioner, flow, end, runner)
-        try:
-            request = BuildRequest(films=tuple(films), out=out, cast=cast, config=settings, until=until)
-        except ValidationError as error:
-            raise ConfigError(faults_of(error)) from None
+        request = asked(films=tuple(films), out=out, cast=cast, config=settings, until=until)
     raise typer.Exit(_build(request))
 
 
@@ -124,6 +119,7 @@ def _plan_and_run(request: BuildRequest) -> int:
     from flows.publish import is_published
     from flows.stages import alone, is_settled, make_plan
     from flows.summary import print_summary
+    from pipeline.atomic import HeldError
 
     with alone(request):
         plan = make_plan(request)
@@ -142,6 +138,9 @@ def _plan_and_run(request: BuildRequest) -> int:
     with ThreadPoolExecutor(max_workers=1) as pool:
         # not in the main thread, where Prefect would put its own answer to SIGTERM in the place of ours
         state = pool.submit(copy_context().run, partial(build_dataset, given, return_state=True)).result()
+    error = None if state.is_completed() else state.result(raise_on_failure=False)
+    if isinstance(error, ConfigError | HeldError):
+        raise error  # it never came to a film
     told = [] if state.is_completed() else (state.message or "the build failed").splitlines()
     return print_summary(plan, [*(line for line in refused if line not in told), *told])
 

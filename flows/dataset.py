@@ -31,7 +31,9 @@ from flows.tasks import ask_captions, run_stage, run_step
 from pipeline.atomic import NoRoomError, held
 from pipeline.captions import WriteCaptions
 from pipeline.config import ConfigError
+from pipeline.fetch import drop_film
 from pipeline.records import RecordError
+from pipeline.remote import RemoteError
 from pipeline.stage import Stage, why_stale
 
 FILM_DEPLOYMENT = "onboard-film/animegamer"
@@ -51,6 +53,7 @@ def onboard_film(film_id: str, request: BuildRequest) -> None:
             if isinstance(stage, WriteCaptions):
                 ask_in_batches(stage, film_id, request)
             bring_up_to_date(stage, film_id, request)
+        drop_film(folder)
 
 
 @contextmanager
@@ -81,8 +84,8 @@ def ask_in_batches(stage: WriteCaptions, film_id: str, request: BuildRequest) ->
         waiting = stage.waiting(folder)
     for number, start in enumerate(range(0, len(waiting), size)):
         run_task(ask_captions, stage, settings, request.out, film_id, number, waiting[start : start + size])
-    if waiting:
-        with film_at(request.out, film_id) as folder:
+    with film_at(request.out, film_id) as folder:
+        if stage.has_news(folder):
             folder.forget_stage(stage.name)
 
 
@@ -124,9 +127,14 @@ def _onboard(film_id: str, request: BuildRequest) -> str | None:
     state = _run_film(film_id, request)
     if state.is_completed():
         return None
-    with film_at(request.out, film_id) as folder:
-        failure = folder.failure
     told = (state.message or "it ended without a word").removeprefix("Flow run encountered an exception: ")
+    try:
+        with film_at(request.out, film_id) as folder:
+            if state.is_crashed() or state.is_cancelled():
+                folder.save_failure(RecordError(film_id, told))  # its process was in no state to say so
+            failure = folder.failure
+    except RemoteError as error:
+        return f"{film_id}: {told}; {error}"
     return f"{folder.film.name}: {failure.reason if failure else told}"
 
 

@@ -6,17 +6,19 @@ Each takes a folder or an address; a data set at an address is fetched first, an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 
 from flows.request import BuildRequest
 from flows.terminal import printable, say
 from pipeline.config import Config, ConfigError, checked, load_config
+from pipeline.records import faults_of
 
 if TYPE_CHECKING:
     from flows.place import Place
@@ -43,18 +45,33 @@ def told() -> Iterator[None]:
 
     try:
         yield
-    except (ConfigError, CastError, StoreError, HeldError, NoRoomError, RemoteError) as error:
+    except (ConfigError, CastError, StoreError, HeldError, NoRoomError, RemoteError, OSError) as error:
         say(f"animegamer: {error}", "red")
         raise typer.Exit(1) from error
 
 
+def asked(**fields: Any) -> BuildRequest:
+    """What is asked of a build, checked.
+
+    Raises:
+        ConfigError: an address that may not be stored.
+    """
+    try:
+        return BuildRequest(**fields)
+    except ValidationError as error:
+        raise ConfigError(faults_of(error)) from None
+
+
 def _open(dataset: str) -> Place:
-    """The data set, fetched if it lies at an address."""
+    """The data set, fetched if it lies at an address; a copy that a build is at work on is the newest there is."""
     from flows.place import Place
+    from pipeline.atomic import HeldError, held
     from pipeline.store import open_dataset
 
     place = Place(dataset)
-    place.fetch()
+    if place.is_copy:
+        with suppress(HeldError), held(place.dataset.root, "fetching the data set"):
+            place.fetch()
     open_dataset(place.dataset.root)
     return place
 
@@ -85,7 +102,7 @@ def status(
         place = _open(dataset)
         settings = load_config(config) if config else _settings(place)
         cast = cast or place.dataset.record.cast_source
-        rows = film_rows(place.dataset, BuildRequest(films=(), out=dataset, cast=cast, config=settings))
+        rows = film_rows(place.dataset, asked(films=(), out=dataset, cast=cast, config=settings))
         shown.print(as_table(rows))
         shown.print("shards", published_line(place.dataset, settings, rows), highlight=False)
     for line in explanations(rows) if explain else ():

@@ -134,7 +134,15 @@ def _apply(pool: str) -> None:
 def from_anywhere(request: BuildRequest) -> BuildRequest:
     """The request with paths that mean the same in whatever folder a worker runs."""
     cast = absolute(request.cast) if request.cast else None
-    places = {"films": tuple(map(absolute, request.films)), "out": absolute(request.out), "cast": cast}
+    places: dict[str, object] = {
+        "films": tuple(map(absolute, request.films)),
+        "out": absolute(request.out),
+        "cast": cast,
+    }
+    motion = request.config.motion
+    if motion.checkpoint and Path(motion.checkpoint).is_file():  # and no name that ptlflow knows
+        motion = motion.model_copy(update={"checkpoint": absolute(motion.checkpoint)})
+        places["config"] = request.config.model_copy(update={"motion": motion})
     return request.model_copy(update=places)
 
 

@@ -13,13 +13,13 @@ from pathlib import Path, PurePath
 from flows.place import absolute
 from flows.progress import watched
 from flows.terminal import is_text, printable
-from pipeline.fetch import fetch_film, film_identity
+from pipeline.fetch import FETCHED_FILMS, fetch_film, film_identity
 from pipeline.hashes import Hashes, film_hash
 from pipeline.probe import probe_in_child
 from pipeline.records import Failure, Film, RecordError, make_film_id
 from pipeline.remote import RemoteError, is_address
 from pipeline.stage import Progress
-from pipeline.store import FETCHED_FILMS, Dataset, FilmEntry, FilmFolder, StoreError
+from pipeline.store import Dataset, FilmEntry, FilmFolder, StoreError
 
 
 @dataclass
@@ -44,7 +44,7 @@ def identify(paths: Sequence[str], dataset: Dataset) -> Found:
     """The films by their content; a content seen twice is used once, under its first name."""
     found, seen = Found(), dict[str, Film]()
     hashes = Hashes(dataset.root / ".cache" / "content-hashes.json")
-    lying = {folder.film.source: folder.film_id for folder in dataset.folders()}
+    lying = {film.source: film.film_id for folder in dataset.folders() if (film := known_film(folder))}
     for path in paths:
         try:
             with watched(PurePath(path).name, "identify") as watch:
@@ -98,14 +98,14 @@ def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film
     entry = next((entry for entry in dataset.record.films if entry.sha256 == sha256), None)
     film_id = entry.film_id if entry else make_film_id(name, sha256)
     folder = dataset.folder(film_id)
-    film = _known(folder) or probe_in_child(_here(path, dataset, progress), film_id, sha256)
-    if film.source != source or _known(folder) is None:
+    film = known_film(folder) or probe_in_child(_here(path, dataset, progress), film_id, sha256)
+    if film.source != source or known_film(folder) is None:
         folder.save_film(film.model_copy(update={"source": source}))
     return folder.film
 
 
-def _known(folder: FilmFolder) -> Film | None:
-    """What an earlier probe found, if its record can be read."""
+def known_film(folder: FilmFolder) -> Film | None:
+    """What an earlier probe found, if its record is there and can be read."""
     try:
         return folder.film
     except StoreError:

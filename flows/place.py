@@ -35,7 +35,13 @@ class Place:
 
     def __init__(self, out: str) -> None:
         self._mirror = Mirror(out, _copy_of(checked_remote(out))) if is_address(out) else None
+        self.name = out
         self.dataset = Dataset(self._mirror.local if self._mirror else Path(out))
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the data set lies at an address, and here only a copy of it."""
+        return self._mirror is not None
 
     def fetch(self, under: str = "", progress: Progress = silent) -> None:
         """Bring the copy up to date with the store; nothing is to be done for a folder.

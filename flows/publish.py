@@ -74,6 +74,7 @@ def write_shards(dataset: Dataset, config: Config, progress: Progress) -> bool:
     made_from = _shards_from(dataset, config)
     if _is_current(dataset, "shards", made_from):
         return False
+    _forget(dataset, "shards")  # a kill in the middle must not leave new shards under the old note
     index = shards.write_shards(dataset, config.shards, progress)
     folder = dataset.root / "shards"
     _note(dataset, "shards", made_from, [folder / "index.json", *(folder / shard.name for shard in index.shards)])
@@ -85,6 +86,7 @@ def write_pages(dataset: Dataset, config: Config, progress: Progress) -> bool:
     made_from = _pages_from(dataset, config)
     if _is_current(dataset, "report", made_from):
         return False
+    _forget(dataset, "report")
     pages = [card.write_card(dataset, config.card), report.write_report(dataset, progress)]
     _note(dataset, "report", made_from, pages)
     return True
@@ -121,6 +123,12 @@ def _is_current(dataset: Dataset, name: str, made_from: str) -> bool:
 def _note(dataset: Dataset, name: str, made_from: str, files: Sequence[Path]) -> None:
     sizes = {str(file.relative_to(dataset.root)): _size(file) for file in files}
     write_json(dataset.root / "published.json", {**_published(dataset), name: {"made_from": made_from, "files": sizes}})
+
+
+def _forget(dataset: Dataset, name: str) -> None:
+    noted = _published(dataset)
+    if noted.pop(name, None):
+        write_json(dataset.root / "published.json", noted)
 
 
 def _published(dataset: Dataset) -> dict[str, Any]:

@@ -105,7 +105,8 @@ def make_plan(request: BuildRequest) -> Plan:
     }
     if record != (planned := record.model_copy(update=news)):
         dataset.save(planned)
-    place.send()
+    for under in ("films/", "dataset.json"):  # not shards that a killed build left without their index
+        place.send(under)
     return Plan(
         place=place,
         config=request.config,
@@ -125,7 +126,8 @@ def is_settled(plan: Plan) -> bool:
 
 def _is_done(stage: Stage, folder: FilmFolder) -> bool:
     # clips whose requests failed last time have no reply yet: the captions are current, and still something waits
-    return is_current(stage, folder) and not (isinstance(stage, WriteCaptions) and stage.waiting(folder))
+    open_ends = isinstance(stage, WriteCaptions) and (stage.waiting(folder) or stage.has_news(folder))
+    return is_current(stage, folder) and not open_ends
 
 
 def planned_stages(request: BuildRequest, edges: Edges) -> tuple[Stage, ...]:
@@ -134,7 +136,8 @@ def planned_stages(request: BuildRequest, edges: Edges) -> tuple[Stage, ...]:
     Raises:
         CastError: the cast folder cannot be used.
     """
-    config, threads = request.config, request.config.run.threads or os.cpu_count() or 1
+    config, run = request.config, request.config.run
+    threads = run.threads or (1 if run.runner == "ray" else os.cpu_count() or 1)
     stages: tuple[Stage, ...] = (
         FindCrop(config.crop),
         Cut(config.film, config.scenes, config.clips, threads),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from flows.films import known_film
 from flows.publish import finished, is_published
 from flows.request import BuildRequest
 from flows.stages import choose_edges, planned_stages
@@ -52,7 +53,6 @@ class Cell:
 class FilmRow:
     """One film: its stages by name, and what there is of it."""
 
-    name: str
     film_id: str
     cells: dict[str, Cell]
     clips: int | None
@@ -73,7 +73,13 @@ def film_rows(dataset: Dataset, request: BuildRequest) -> list[FilmRow]:
     """
     edges, _ = choose_edges(request.config, dataset.record)
     stages = planned_stages(request, edges)
-    return [_row(folder, stages) for folder in dataset.folders()]
+    return [_row(folder, stages) if known_film(folder) else _lost_row(folder, stages) for folder in dataset.folders()]
+
+
+def _lost_row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
+    """A film whose folder was removed, or its first record damaged: a build with the film makes it again."""
+    cell = Cell(State.missing, "film.json is missing or damaged")
+    return FilmRow(folder.film_id, {stage.name: cell for stage in stages}, None, None, size_of(folder.path))
 
 
 def _row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
@@ -82,7 +88,6 @@ def _row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
         cells[stage.name] = _cell(folder, stage, cells)
     verdicts = folder.read("verdicts", Verdict) if folder.table_path("verdicts").exists() else None
     return FilmRow(
-        name=folder.film.name,
         film_id=folder.film_id,
         cells=cells,
         clips=len(folder.read("clips", Clip)) if cells["cut"].state is State.done else None,
@@ -105,8 +110,11 @@ def _cell(folder: FilmFolder, stage: Stage, before: dict[str, Cell]) -> Cell:
 
 def _waiting(stage: Stage, folder: FilmFolder) -> str | None:
     """Captions are made, and still clips may be waiting for an answer that did not come the last time."""
-    waiting = len(stage.waiting(folder)) if isinstance(stage, WriteCaptions) else 0
-    return f"{waiting} clips still to be asked about" if waiting else None
+    if not isinstance(stage, WriteCaptions):
+        return None
+    if waiting := len(stage.waiting(folder)):
+        return f"{waiting} clips still to be asked about"
+    return "answers came that are not in the table yet" if stage.has_news(folder) else None
 
 
 def size_of(folder: Path) -> int:

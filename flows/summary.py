@@ -33,7 +33,7 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
         say(f"failed  {failure}", "red")
     if plan.publish and (plan.dataset.root / "shards" / "index.json").exists():
         for what, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
-            say(f"{what:<7} {plan.dataset.root / name}")
+            say(f"{what:<7} {plan.place.name.rstrip('/')}/{name}")
     built = any(folder.failure is None for folder in folders)
     return 1 if not built else 2 if failures else 0
 

@@ -67,6 +67,12 @@ class WriteCaptions:
         clips, levels = _candidates(folder)
         return [clip.clip_id for clip in self._captioner().waiting(folder, clips, levels)]
 
+    def has_news(self, folder: FilmFolder) -> bool:
+        """Whether replies came after the table was made: a build may have been killed before it collected them."""
+        table = folder.path / f"{self.name}.json"
+        replies = (folder.path / "replies").glob("*.json")
+        return table.exists() and any(reply.stat().st_mtime_ns > table.stat().st_mtime_ns for reply in replies)
+
     def ask_batch(self, folder: FilmFolder, clip_ids: Sequence[str], progress: Progress = silent) -> None:
         """Ask what is missing about some clips and keep the replies in the film's folder.
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pipeline.child import call_in_child
 from pipeline.config import CropSettings
+from pipeline.fetch import film_here
 from pipeline.media import keyframes
 from pipeline.records import Crop, Film
 from pipeline.stage import Outcome, Progress
@@ -84,7 +85,7 @@ class FindCrop:
         """
         if not self.settings.enabled:
             return Outcome(tables={"crop": [whole_picture(folder.film)]})
-        film = folder.film_here(progress)
+        film = film_here(folder, progress)
         crop = call_in_child(find_crop, CropJob(film, self.settings), film.film_id, progress)
         return Outcome(tables={"crop": [crop]})
 

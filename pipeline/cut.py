@@ -23,6 +23,7 @@ from pipeline.child import call_in_child
 from pipeline.clip_files import write_clip
 from pipeline.clips import ClipGrid, Piece
 from pipeline.config import ClipSettings, FilmSettings, SceneSettings
+from pipeline.fetch import film_here
 from pipeline.media import FilmReader, Frame
 from pipeline.records import Clip, Crop, Damage, Film, RecordError, Scene, make_clip_id
 from pipeline.scaling import Geometry, Scaler
@@ -84,7 +85,7 @@ class Cut:
         Raises:
             RecordError: the film cannot be decoded at all, or crashes the decoder.
         """
-        film, [crop] = folder.film_here(progress), folder.read("crop", Crop)
+        film, [crop] = film_here(folder, progress), folder.read("crop", Crop)
         job = CutJob(film, crop, folder.path, self.film.end_seconds, self.scenes, self.clips, self.threads)
         result = call_in_child(cut_film, job, film.film_id, progress)
         files = [folder.clip_path(clip.clip_id) for clip in result.clips]

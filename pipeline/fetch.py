@@ -9,6 +9,7 @@ What is in the cache belongs to the store: whatever else is done to it here is u
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -16,8 +17,36 @@ from pydantic import ValidationError
 
 from pipeline.atomic import write_json
 from pipeline.mirror import Mirror, Note, noted
-from pipeline.remote import Remote, RemoteError, Transfers, is_file_name, is_hidden
+from pipeline.records import Film, RecordError
+from pipeline.remote import Remote, RemoteError, Transfers, is_address, is_file_name, is_hidden
 from pipeline.stage import Progress, silent
+from pipeline.store import FilmFolder
+
+FETCHED_FILMS = Path(".cache", "films")
+"""Where films from addresses lie while they are worked on, in the data set's folder."""
+
+
+def film_here(folder: FilmFolder, progress: Progress) -> Film:
+    """A film of the data set with its file on this machine as source; one at an address is fetched if it is not here.
+
+    Raises:
+        RecordError: it cannot be fetched.
+    """
+    film = folder.film
+    if not is_address(film.source):
+        return film
+    try:
+        file = fetch_film(film.source, folder.path.parents[1] / FETCHED_FILMS, progress)
+    except RemoteError as error:
+        raise RecordError(folder.film_id, str(error)) from error
+    return film.model_copy(update={"source": str(file)})
+
+
+def drop_film(folder: FilmFolder) -> None:
+    """Remove the local copy of a film from an address: all its clips are cut."""
+    source = folder.film.source
+    if is_address(source):
+        shutil.rmtree(folder.path.parents[1] / FETCHED_FILMS / _short_hash(source), ignore_errors=True)
 
 
 def fetch_film(address: str, cache: Path, progress: Progress = silent) -> Path:

@@ -167,8 +167,9 @@ class Mirror:
         return {name: note for name, note in notes.items() if f"{name}/".startswith(inside)}
 
     def _note(self, news: Mapping[str, Note], forget: Collection[str] = ()) -> None:
+        forgotten = set(forget)
         with self._alone():
-            files = {name: note for name, note in self._read().files.items() if name not in set(forget)} | dict(news)
+            files = {name: note for name, note in self._read().files.items() if name not in forgotten} | dict(news)
             write_json(self._path, Notes(address=self.remote.address, files=files).model_dump(mode="json"))
 
     def _read(self) -> Notes:

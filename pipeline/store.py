@@ -17,7 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -25,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, Field, ValidationError
 
-from pipeline.atomic import replacing, sweep, write_json
+from pipeline.atomic import NoRoomError, replacing, sweep, write_json
 from pipeline.hashes import Hashes
 from pipeline.records import (
     SCHEMA_VERSION,
@@ -58,10 +59,6 @@ TABLES: dict[str, type[Record]] = {
     "captions": Caption,
     "verdicts": Verdict,
 }
-
-
-FETCHED_FILMS = Path(".cache", "films")
-"""Where films from addresses lie while they are worked on, in the data set's folder."""
 
 
 class StoreError(Exception):
@@ -112,24 +109,6 @@ class FilmFolder:
     def film(self) -> Film:
         """What the probe found."""
         return _read_model(self.path / "film.json", Film)
-
-    def film_here(self, progress: Callable[[float, float], None]) -> Film:
-        """The film with its file on this machine as source; one at an address is fetched if it is not here.
-
-        Raises:
-            RecordError: it cannot be fetched.
-        """
-        from pipeline.fetch import fetch_film
-        from pipeline.remote import RemoteError, is_address
-
-        film = self.film
-        if not is_address(film.source):
-            return film
-        try:
-            file = fetch_film(film.source, self.path.parents[1] / FETCHED_FILMS, progress)
-        except RemoteError as error:
-            raise RecordError(self.film_id, str(error)) from error
-        return film.model_copy(update={"source": str(file)})
 
     def save_film(self, film: Film) -> None:
         """Write `film.json`."""
@@ -206,7 +185,8 @@ class FilmFolder:
             for name, path in paths.items()
             if path.is_file()
         }
-        hashes.save()
+        with suppress(OSError, NoRoomError):  # it is only a cache; to look at a data set needs no right to write there
+            hashes.save()
         return marks
 
     def sweep(self) -> None:

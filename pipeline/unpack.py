@@ -67,8 +67,8 @@ def _read(path: Path, problems: list[str]) -> Iterator[tuple[str, str, bytes]]:
 
 
 def is_hollow(member: tarfile.TarInfo, file_bytes: int) -> bool:
-    """Whether a member claims more bytes than its tar holds: a few of those could fill any memory."""
-    return member.issparse() or member.offset_data + member.size > file_bytes
+    """Whether a member claims more bytes than its tar could hold: one of those could fill any memory."""
+    return member.issparse() or member.size > file_bytes
 
 
 def _problem(member: tarfile.TarInfo, file_bytes: int) -> str | None:

@@ -105,6 +105,7 @@ def test_a_rerun_fetches_and_puts_nothing(built: Machine, store: ObjectStore, fi
     assert {method for method, _ in store.requests} <= {"GET", "HEAD"}
     fetched = [key for method, key in store.requests if method == "GET" and key]
     assert fetched == [], "listings only"
+    assert not list(built.folder.rglob("film 0.mp4")), "films are not kept once they are cut"
 
 
 def test_another_machine_goes_on_from_there(

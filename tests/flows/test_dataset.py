@@ -204,3 +204,29 @@ def test_every_second_of_a_film_is_accounted_for(tmp_path: Path, end_seconds: fl
     )
     assert sum(totals(spans).values()) == pytest.approx(240 * 1001 / 24000, abs=1001 / 24000)
     assert any(span.fate == "kept" for span in spans)
+
+
+@pytest.mark.slow
+def test_shards_that_a_broken_off_build_left_under_the_old_index_are_written_again(tmp_path: Path) -> None:
+    """Even by a build with the settings of before, to which the note of what was published would fit."""
+    from flows.dataset import build_dataset
+
+    def build(**sections: dict[str, Any]) -> bool:
+        config = checked({**FAST.model_dump(), **sections}, "test")
+        request = BuildRequest(films=(film,), out=tmp_path / "data", config=config)
+        return build_dataset(request, return_state=True).is_completed()
+
+    def tars() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in index.parent.rglob("*.tar")}
+
+    film, index = small_film(tmp_path / "film.mp4"), tmp_path / "data" / "shards" / "index.json"
+    assert build()
+    before, old_index = tars(), index.rename(tmp_path / "index.json")
+    index.mkdir()  # the tars take their names, and then the index cannot be written
+    assert not build(motion={"edges": [1e-6, 2e-6, 3e-6, 1e3]})
+    index.rmdir()
+    old_index.rename(index)
+    assert tars() != before
+    assert build()
+    assert tars() == before
+    assert verify(Dataset(tmp_path / "data")) == []

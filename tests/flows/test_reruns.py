@@ -120,6 +120,14 @@ def test_a_deleted_or_damaged_clip_is_made_again_and_nothing_after_it(tmp_path: 
     assert (first.read_bytes(), second.read_bytes()) == whole
 
 
+def test_a_folder_that_was_removed_is_made_again(tmp_path: Path, film: Path) -> None:
+    out = tmp_path / "data"
+    (film_id,) = redone(request_for(film, out=out))
+    shutil.rmtree(out / "films" / film_id)
+    assert set(states(request_for(out=out), out).values()) == {State.missing}
+    assert redone(request_for(film, out=out)) == {film_id: list(STAGE_NAMES)}
+
+
 def test_status_names_the_ingredient_and_what_comes_after(tmp_path: Path, film: Path) -> None:
     out = tmp_path / "data"
     redone(request_for(film, out=out).model_copy(update={"until": Until.cut}))
