@@ -181,9 +181,11 @@ class TestOnAServer:
         assert differences(contents(tmp_path / "data" / "shards"), plain) == []
 
 
-def test_without_a_server_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    said = CliRunner().invoke(app, ["deploy"])
+def test_without_a_server_it_says_what_to_do() -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):  # other tests of this process may have a server
+        said = CliRunner().invoke(app, ["deploy"])
     assert said.exit_code == 1
     assert "prefect server start" in said.stderr
 

@@ -76,7 +76,7 @@ def test_without_a_cluster_or_a_server_it_says_what_to_do(monkeypatch: pytest.Mo
 
     settings = RunSettings(runner="ray", ray_address="127.0.0.1:1")
     with (
-        temporary_settings({PREFECT_API_URL: None}),
+        temporary_settings(restore_defaults={PREFECT_API_URL}),
         pytest.raises(ConfigError, match="prefect server start"),
         connected(settings),
     ):

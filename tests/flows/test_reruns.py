@@ -66,6 +66,7 @@ def test_moving_renaming_and_touching_a_film_redo_nothing(tmp_path: Path, film: 
     assert folder.film.name == "film.mp4"
 
 
+@pytest.mark.slow
 def test_new_content_is_redone_and_takes_the_place_of_the_old_until_that_comes_back(tmp_path: Path, film: Path) -> None:
     out, old = tmp_path / "data", film.read_bytes()
     before = list(redone(request_for(film, out=out)))
@@ -79,6 +80,7 @@ def test_new_content_is_redone_and_takes_the_place_of_the_old_until_that_comes_b
     assert [entry.film_id for entry in Dataset(out).record.films] == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "ran"),
     [
