@@ -21,20 +21,8 @@ help:  ## show this list
 	$(INSTALL) .
 	touch $@
 
-.venv/installed-flow: .venv/bin/uv pyproject.toml constraints.txt
-	$(INSTALL) '.[flow]'
-	touch $@
-
-.venv/installed-train: .venv/bin/uv pyproject.toml constraints.txt
-	$(INSTALL) '.[train]'
-	touch $@
-
-.venv/installed-cloud: .venv/bin/uv pyproject.toml constraints.txt
-	$(INSTALL) '.[cloud]'
-	touch $@
-
-.venv/installed-ray: .venv/bin/uv pyproject.toml constraints.txt
-	$(INSTALL) '.[ray]'
+.venv/installed-%: .venv/bin/uv pyproject.toml constraints.txt
+	$(INSTALL) '.[$*]'
 	touch $@
 
 .venv/installed-dev: .venv/bin/uv pyproject.toml constraints.txt
