@@ -89,7 +89,7 @@ def status(
         Path | None, typer.Option(help="Judge by these settings: tells beforehand what a build with them would redo.")
     ] = None,
 ) -> None:
-    """Tell per film and stage what is done, stale, failed or missing, with counts and sizes. Changes nothing.
+    """Tell per film and stage what is done, stale, failed or missing, with counts and sizes. Changes nothing in it.
 
     For instance, what stricter settings would redo, and why:
 
