@@ -1,4 +1,4 @@
-"""What a data set has and what it lacks: per film and stage done, stale, failed or missing, and why. Changes nothing in it.
+"""What a data set has and lacks: per film and stage done, stale, failed or missing, and why. Changes nothing in it.
 
     for row in film_rows(dataset, request):
         row.cells["cut"].state, row.cells["cut"].why
