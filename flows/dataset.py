@@ -63,8 +63,8 @@ def _failure_noted(out: str, film_id: str) -> Iterator[None]:
         folder.clear_failure()
     try:
         yield
-    except Exception as error:
-        with suppress(NoRoomError), film_at(out, film_id) as folder:
+    except Exception as error:  # a bug too is why the film failed; it is noted and goes on up
+        with suppress(NoRoomError, RemoteError), film_at(out, film_id) as folder:
             folder.save_failure(_failure(film_id, error))
         raise
 

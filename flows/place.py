@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 
 from pipeline.fetch import fetch_folder
 from pipeline.mirror import Mirror
-from pipeline.remote import checked_remote, is_address
+from pipeline.remote import RemoteError, checked_remote, is_address
 from pipeline.stage import Progress, silent
 from pipeline.store import Dataset, FilmFolder
 
@@ -64,7 +64,7 @@ class Place:
 
 @contextmanager
 def film_at(out: str, film_id: str) -> Iterator[FilmFolder]:
-    """A film's folder, brought up to date before the block and sent after it, even if the block fails.
+    """A film's folder, brought up to date before the block and sent after it, even if the block fails: with its error.
 
     Raises:
         RemoteError: the store cannot be reached.
@@ -73,8 +73,11 @@ def film_at(out: str, film_id: str) -> Iterator[FilmFolder]:
     place.fetch(under)
     try:
         yield place.dataset.folder(film_id)
-    finally:
-        place.send(under)
+    except BaseException:
+        with suppress(RemoteError):  # what was not sent goes with the next send
+            place.send(under)
+        raise
+    place.send(under)
 
 
 def cast_folder(cast: str) -> Path:
@@ -95,6 +98,5 @@ def _copy_of(address: str) -> Path:
     """The folder for the copy of what lies at an address: a readable name, and a hash that tells it from others."""
     home = os.environ.get("ANIMEGAMER_WORK")
     slug = re.sub(r"[^a-z0-9]+", "-", address.lower()).strip("-")[:60]
-    return (
-        Path(home) if home else user_cache_path("animegamer")
-    ) / f"{slug}-{sha256(address.encode()).hexdigest()[:8]}"
+    folder = Path(home) if home else user_cache_path("animegamer")
+    return folder / f"{slug}-{sha256(address.encode()).hexdigest()[:8]}"
