@@ -12,16 +12,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from inspect import isawaitable
+from shutil import rmtree
 from typing import Any
 
 from prefect import State, flow
-from prefect.deployments import run_deployment
-from prefect.exceptions import ObjectNotFound
 from prefect.states import Completed, Failed
 
 from flows.artifacts import show_results
 from flows.deploy import from_anywhere, patiently
+from flows.film_runs import run_at_a_worker
 from flows.place import Place, film_at
 from flows.publish import publish_steps
 from flows.request import BuildRequest
@@ -30,14 +29,10 @@ from flows.stages import Plan, alone, choose_edges, make_plan, planned_stages
 from flows.tasks import ask_captions, run_stage, run_step
 from pipeline.atomic import NoRoomError, held
 from pipeline.captions import WriteCaptions
-from pipeline.config import ConfigError
-from pipeline.fetch import drop_film
+from pipeline.fetch import FETCHED_FILMS, drop_film
 from pipeline.records import RecordError
 from pipeline.remote import RemoteError
 from pipeline.stage import Stage, why_stale
-
-FILM_DEPLOYMENT = "onboard-film/animegamer"
-"""What the runner `workers` starts for each film; see `prefect.yaml`."""
 
 
 @flow(name="onboard-film", flow_run_name="{film_id}", persist_result=False)
@@ -49,11 +44,13 @@ def onboard_film(film_id: str, request: BuildRequest) -> None:
     folder = place.dataset.folder(film_id)
     with patiently(lambda: held(folder.path, f"onboard-film {film_id}")), _failure_noted(request.out, film_id):
         folder.sweep()
-        for stage in planned_stages(request, edges):
-            if isinstance(stage, WriteCaptions):
-                ask_in_batches(stage, film_id, request)
-            bring_up_to_date(stage, film_id, request)
-        drop_film(folder)
+        try:
+            for stage in planned_stages(request, edges):
+                if isinstance(stage, WriteCaptions):
+                    ask_in_batches(stage, film_id, request)
+                bring_up_to_date(stage, film_id, request)
+        finally:
+            drop_film(folder)
 
 
 @contextmanager
@@ -106,7 +103,10 @@ def build_dataset(request: BuildRequest) -> State[Any]:
     """
     with patiently(lambda: alone(request)), connected(request.config.run):
         plan = make_plan(request)
-        failed = _onboard_all(plan, request)
+        try:
+            failed = _onboard_all(plan, request)
+        finally:  # the films fetched to know them that others have worked on
+            rmtree(plan.dataset.root / FETCHED_FILMS, ignore_errors=True)
         plan.place.fetch()  # what other machines did
         failed += [f"{refusal.record_id}: {refusal.reason}" for refusal in plan.refused]
         if plan.publish:
@@ -143,13 +143,7 @@ def _run_film(film_id: str, request: BuildRequest) -> State[Any]:
     settings = request.config.run
     request = request if settings.runner == "threads" else from_anywhere(request)
     if settings.runner == "workers":
-        parameters = {"film_id": film_id, "request": request.model_dump(mode="json")}
-        try:
-            run = run_deployment(FILM_DEPLOYMENT, parameters=parameters, flow_run_name=film_id)
-        except ObjectNotFound:
-            raise ConfigError(f"the server has no {FILM_DEPLOYMENT}: `animegamer deploy` makes it") from None
-        assert not isawaitable(run), "it is one only where an event loop is running"
-        return run.state or Failed(message="Prefect tells no state of its run")
+        return run_at_a_worker(film_id, request)
     flow = onboard_film.with_options(task_runner=ray_runner(settings)) if settings.runner == "ray" else onboard_film
     state: State[Any] = flow(film_id, request, return_state=True)
     return state

@@ -13,8 +13,8 @@ from pathlib import Path, PurePath
 from flows.place import absolute
 from flows.progress import watched
 from flows.terminal import is_text, printable
-from pipeline.fetch import FETCHED_FILMS, fetch_film, film_identity
-from pipeline.hashes import Hashes, film_hash
+from pipeline.fetch import FETCHED_FILMS, film_file, film_identity, trim_films
+from pipeline.hashes import FILM_HASHES, Hashes, film_hash
 from pipeline.probe import probe_in_child
 from pipeline.records import Failure, Film, RecordError, make_film_id
 from pipeline.remote import RemoteError, is_address
@@ -43,7 +43,7 @@ class Found:
 def identify(paths: Sequence[str], dataset: Dataset) -> Found:
     """The films by their content; a content seen twice is used once, under its first name."""
     found, seen = Found(), dict[str, Film]()
-    hashes = Hashes(dataset.root / ".cache" / "content-hashes.json")
+    hashes = Hashes(dataset.root / FILM_HASHES)
     lying = {film.source: film.film_id for folder in dataset.folders() if (film := known_film(folder))}
     for path in paths:
         try:
@@ -55,6 +55,7 @@ def identify(paths: Sequence[str], dataset: Dataset) -> Found:
                     found.notices.append(f"{path}: the same content as {seen[sha256].name}, used once")
                 else:
                     seen[sha256] = _probe(path, sha256, dataset, watch)
+                trim_films(dataset.root / FETCHED_FILMS)
         except RecordError as error:
             found.refused.append(Failure(record_id=printable(path), reason=error.reason))
         except RemoteError as error:
@@ -81,13 +82,9 @@ def _content(path: str, dataset: Dataset, hashes: Hashes, progress: Progress) ->
         return film_hash(Path(path), hashes, progress)
     identity = film_identity(path)
     if (known := hashes.get(identity)) is None:
-        known = film_hash(_here(path, dataset, progress), hashes)
+        known = film_hash(film_file(path, dataset.root, progress), hashes)
         hashes.remember(identity, known)
     return known
-
-
-def _here(path: str, dataset: Dataset, progress: Progress) -> Path:
-    return fetch_film(path, dataset.root / FETCHED_FILMS, progress) if is_address(path) else Path(path).absolute()
 
 
 def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film:
@@ -98,7 +95,7 @@ def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film
     entry = next((entry for entry in dataset.record.films if entry.sha256 == sha256), None)
     film_id = entry.film_id if entry else make_film_id(name, sha256)
     folder = dataset.folder(film_id)
-    film = known_film(folder) or probe_in_child(_here(path, dataset, progress), film_id, sha256)
+    film = known_film(folder) or probe_in_child(film_file(path, dataset.root, progress), film_id, sha256)
     if film.source != source or known_film(folder) is None:
         folder.save_film(film.model_copy(update={"source": source}))
     return folder.film

@@ -40,11 +40,15 @@ def _without_secrets(place: str) -> str:
     return place
 
 
-_PLACE_SCHEMA = {"type": "string", "pattern": r"^(/|[A-Za-z][A-Za-z0-9+.-]+://)"}
+_PLACE_SCHEMA = {
+    "type": "string",
+    "pattern": r"^(/|(?![Hh][Tt][Tt][Pp][Ss]?://.*@)[A-Za-z][A-Za-z0-9+.-]+://(?!.*:.*@)[^?]+$)",
+}
 Place = Annotated[str, BeforeValidator(_as_text), AfterValidator(_without_secrets), WithJsonSchema(_PLACE_SCHEMA)]
 """A path, or an address such as `s3://bucket/film.mkv`.
 
-The schema, by which a Prefect server checks parameters, wants paths absolute: a worker's folder is not the user's.
+By the schema a Prefect server checks parameters before it stores them. It wants paths absolute, as a worker's folder is
+not the user's, and refuses the same secrets as `checked_remote`.
 """
 
 

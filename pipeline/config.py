@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
 from pipeline.records import Rate, faults_of
 
@@ -53,6 +53,11 @@ def _without_secrets(address: str) -> str:
     return address
 
 
+Endpoint = Annotated[
+    str,
+    AfterValidator(_without_secrets),
+    WithJsonSchema({"type": "string", "pattern": "^https?://[^@?#]+$"}),  # for who checks before anything is stored
+]
 Even = Annotated[int, Field(ge=64, le=2160), AfterValidator(_even)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -148,7 +153,7 @@ class CaptionSettings(Section):
     captioner: Literal["rules", "server"] = Field(
         "rules", description="rules: measured facts only, offline; server: an OpenAI-compatible endpoint"
     )
-    endpoint: Annotated[str, AfterValidator(_without_secrets)] = Field(
+    endpoint: Endpoint = Field(
         "http://127.0.0.1:23333/v1", description="base address of the server (lmdeploy's default)"
     )
     model: str = Field("OpenGVLab/InternVL2-26B", description="model name the server knows")
@@ -220,7 +225,11 @@ class RunSettings(Section):
     threads: int = Field(
         0, ge=0, le=256, description="threads per film for decoding and measuring; 0: all cores, on Ray one"
     )
-    ray_address: str = Field("auto", description="auto: the cluster this machine is in; or ray://HOST:10001")
+    ray_address: str = Field(
+        "auto",
+        pattern=r"^(auto|(ray://)?[^@?/\s]+:[0-9]+)$",
+        description="auto: the cluster this machine is in; or ray://HOST:10001",
+    )
     ray_gpus: float = Field(1, ge=0, le=8, description="share of a GPU that optical flow by a network asks Ray for")
     failed_limit: Share = Field(0.1, description="share of a film's clips that may fail in a stage before it fails")
 

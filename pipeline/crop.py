@@ -85,8 +85,8 @@ class FindCrop:
         """
         if not self.settings.enabled:
             return Outcome(tables={"crop": [whole_picture(folder.film)]})
-        film = film_here(folder, progress)
-        crop = call_in_child(find_crop, CropJob(film, self.settings), film.film_id, progress)
+        with film_here(folder, progress) as film:
+            crop = call_in_child(find_crop, CropJob(film, self.settings), film.film_id, progress)
         return Outcome(tables={"crop": [crop]})
 
 

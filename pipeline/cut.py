@@ -85,9 +85,10 @@ class Cut:
         Raises:
             RecordError: the film cannot be decoded at all, or crashes the decoder.
         """
-        film, [crop] = film_here(folder, progress), folder.read("crop", Crop)
-        job = CutJob(film, crop, folder.path, self.film.end_seconds, self.scenes, self.clips, self.threads)
-        result = call_in_child(cut_film, job, film.film_id, progress)
+        [crop] = folder.read("crop", Crop)
+        with film_here(folder, progress) as film:
+            job = CutJob(film, crop, folder.path, self.film.end_seconds, self.scenes, self.clips, self.threads)
+            result = call_in_child(cut_film, job, film.film_id, progress)
         files = [folder.clip_path(clip.clip_id) for clip in result.clips]
         _remove_others(folder.path / "clips", {file.name for file in files})
         return Outcome(

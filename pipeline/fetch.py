@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
 from pydantic import ValidationError
 
-from pipeline.atomic import write_json
+from pipeline.atomic import sweep, write_json
+from pipeline.hashes import FILM_HASHES, Hashes, film_hash
 from pipeline.mirror import Mirror, Note, noted
 from pipeline.records import Film, RecordError
 from pipeline.remote import Remote, RemoteError, Transfers, is_address, is_file_name, is_hidden
@@ -24,29 +27,62 @@ from pipeline.store import FilmFolder
 
 FETCHED_FILMS = Path(".cache", "films")
 """Where films from addresses lie while they are worked on, in the data set's folder."""
+_NOTE = ".fetched.json"
+KEPT_BYTES = 64 << 30
+"""What a plan keeps of the films it fetched to know them; those beyond it are fetched again when their turn comes."""
 
 
-def film_here(folder: FilmFolder, progress: Progress) -> Film:
-    """A film of the data set with its file on this machine as source; one at an address is fetched if it is not here.
+@contextmanager
+def film_here(folder: FilmFolder, progress: Progress) -> Iterator[Film]:
+    """A film of the data set to be read in the block, its source a file here; one at an address is fetched before.
 
     Raises:
-        RecordError: it cannot be fetched.
+        RecordError: it cannot be fetched, or is another film than was planned, before the block or after it.
     """
-    film = folder.film
-    if not is_address(film.source):
-        return film
+    film, root = folder.film, folder.path.parents[1]
+    hashes = Hashes(root / FILM_HASHES)
     try:
-        file = fetch_film(film.source, folder.path.parents[1] / FETCHED_FILMS, progress)
+        source = film_file(film.source, root, progress)
     except RemoteError as error:
         raise RecordError(folder.film_id, str(error)) from error
-    return film.model_copy(update={"source": str(file)})
+    _refuse_another(source, film, hashes)
+    yield film.model_copy(update={"source": str(source)})
+    _refuse_another(source, film, hashes)
+    hashes.save()
+
+
+def _refuse_another(source: Path, film: Film, hashes: Hashes) -> None:
+    try:
+        sha256 = film_hash(source, hashes)
+    except RecordError as error:
+        raise RecordError(film.film_id, error.reason) from error
+    if sha256 != film.sha256:
+        raise RecordError(film.film_id, "has changed since the build was planned; run the same command again")
 
 
 def drop_film(folder: FilmFolder) -> None:
-    """Remove the local copy of a film from an address: all its clips are cut."""
+    """Remove the copy of a film from an address: the work on it is over."""
     source = folder.film.source
     if is_address(source):
         shutil.rmtree(folder.path.parents[1] / FETCHED_FILMS / _short_hash(source), ignore_errors=True)
+
+
+def trim_films(cache: Path, kept_bytes: int = KEPT_BYTES) -> None:
+    """Remove the films fetched last, so that no more than this is kept; those fetched first are worked on first."""
+    homes = sorted((note.stat().st_mtime_ns, note.parent) for note in cache.glob(f"*/{_NOTE}"))
+    for _, home in homes:
+        kept_bytes -= sum(file.stat().st_size for file in home.iterdir())
+        if kept_bytes < 0:
+            shutil.rmtree(home)
+
+
+def film_file(source: str, root: Path, progress: Progress) -> Path:
+    """The file of a film: a path is that already, what lies at an address is fetched into the data set's cache.
+
+    Raises:
+        RemoteError: there is no such object, or it cannot be fetched.
+    """
+    return fetch_film(source, root / FETCHED_FILMS, progress) if is_address(source) else Path(source).absolute()
 
 
 def fetch_film(address: str, cache: Path, progress: Progress = silent) -> Path:
@@ -58,9 +94,10 @@ def fetch_film(address: str, cache: Path, progress: Progress = silent) -> Path:
     remote = Remote(address)
     found = remote.look()
     home = cache / _short_hash(remote.address)
-    path, note = home / _file_name(remote.address), home / ".fetched.json"
+    path, note = home / _file_name(remote.address), home / _NOTE
     if path.is_file() and _read_note(note) == noted(found, path):
         return path
+    sweep(home)
     Transfers(found.bytes, progress).run(lambda _, meter: remote.get("", path, found, meter), {"": found.bytes})
     write_json(note, noted(found, path).model_dump(mode="json"))
     return path

@@ -22,6 +22,8 @@ from pipeline.atomic import write_json
 from pipeline.records import RecordError
 
 BLOCK_BYTES = 1 << 22
+FILM_HASHES = Path(".cache", "content-hashes.json")
+"""What is remembered of films, in the data set's folder."""
 
 
 class Hashes:

@@ -48,6 +48,10 @@ class RemoteError(Exception):
     """An address that cannot be used; the message names it and the remedy, and repeats no secret."""
 
 
+class NotThereError(RemoteError):
+    """The store answers, and has nothing at the address."""
+
+
 def is_address(text: str) -> bool:
     """Whether this is an address such as `s3://bucket/data`, and no path on this machine."""
     return _ADDRESS.fullmatch(text) is not None
@@ -129,14 +133,16 @@ class Remote:
             raise RemoteError(f"{self.address} is a folder; name a file in it")
         return _found(info)
 
-    def get(self, name: str, path: Path, found: Found, meter: Any) -> None:
-        """Fetch an object to `path`, which it takes only when it is whole.
+    def get(self, name: str, path: Path, found: Found, meter: Any = None) -> None:
+        """Fetch an object to `path`, which it takes only when it is whole; `meter` is an fsspec callback or nothing.
 
         Raises:
             RemoteError: it cannot be fetched, or is no longer the one that was found.
         """
+        from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped]
+
         with _told(self._address_of(name)), replacing(path) as temporary:
-            self._files.get_file(self._place_of(name), str(temporary), callback=meter)
+            self._files.get_file(self._place_of(name), str(temporary), callback=meter or DEFAULT_CALLBACK)
             if found.bytes and temporary.stat().st_size != found.bytes:
                 raise RemoteError(f"{self._address_of(name)} changed while it was fetched; run the same command again")
 
@@ -197,7 +203,7 @@ class Transfers:
             self._done += sum(batch.values())
 
     def _together(self, work: Callable[[str, Any], None], sizes: Mapping[str, int]) -> None:
-        from fsspec.callbacks import Callback  # type: ignore[import-untyped]
+        from fsspec.callbacks import Callback
 
         meters = {name: Callback() for name in sizes}
 
@@ -252,11 +258,12 @@ def _told(address: str) -> Iterator[None]:
     """
     try:
         yield
-    except store_errors() as error:
-        raise RemoteError(f"{address}: {_reason(error)}") from None
+    except _store_errors() as error:
+        kind = NotThereError if isinstance(error, FileNotFoundError) else RemoteError
+        raise kind(f"{address}: {_reason(error)}") from None
 
 
-def store_errors() -> tuple[type[Exception], ...]:
+def _store_errors() -> tuple[type[Exception], ...]:
     """What a store's package raises where the store does not do what it should; known once the package is loaded."""
     loaded = [(sys.modules[module], names) for module, names in _RAISED_BY_STORES.items() if module in sys.modules]
     return (OSError, ImportError, ValueError, *(getattr(module, name) for module, names in loaded for name in names))

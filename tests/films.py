@@ -10,6 +10,7 @@ differ in one cell and a parity cell and scene detectors are not misled; every s
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -19,6 +20,10 @@ import av
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+
+from pipeline.probe import probe
+from pipeline.records import make_film_id
+from pipeline.store import FilmFolder
 
 Picture = NDArray[np.uint8]
 Paint = Callable[[int, Picture], None]
@@ -143,6 +148,15 @@ def read_barcode(picture_HWC: Picture) -> int:
     while code := code >> 1:
         number ^= code
     return number
+
+
+def planned(root: Path, path: Path) -> FilmFolder:
+    """The film's folder in the data set at `root`, as the plan of a build leaves it."""
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    film = probe(path, make_film_id(path.name, sha256), sha256)
+    folder = FilmFolder(root / "films" / film.film_id)
+    folder.save_film(film)
+    return folder
 
 
 def truncate(path: Path, share: float) -> Path:

@@ -98,12 +98,20 @@ class PrefectServer:
             raise CommandFailedError(done.stdout)
         return done.stdout
 
-    def start(self, deployment: str, parameters: Mapping[str, Any]) -> str:
+    def start(self, deployment: str, parameters: Mapping[str, Any], *options: str) -> str:
         """`prefect deployment run` with these parameters; the id of the flow run."""
-        said = self.run("prefect", "deployment", "run", deployment, "--params", json.dumps(parameters))
+        said = self.run("prefect", "deployment", "run", deployment, "--params", json.dumps(parameters), *options)
         found = re.search(r"UUID: ([0-9a-f-]{36})", said)
         assert found, said
         return found[1]
+
+    def refusal(self, deployment: str, parameters: Mapping[str, Any]) -> str:
+        """What the server answers to who fills in the form of its pages with something that it does not take."""
+        known = httpx.get(f"{self.address}/api/deployments/name/{deployment}").raise_for_status().json()
+        path = f"deployments/{known['id']}/create_flow_run"
+        answer = httpx.post(f"{self.address}/api/{path}", json={"parameters": parameters})
+        assert answer.is_client_error, answer.text
+        return answer.text
 
     def post(self, path: str, **body: Any) -> Any:
         """The server's answer to a question about runs, artifacts, limits."""

@@ -15,20 +15,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
-from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 from pydantic import ValidationError
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from pipeline.records import faults_of
-from pipeline.remote import store_errors
+from pipeline.remote import NotThereError, Remote, RemoteError
 from pipeline.samples import Split
 from pipeline.shards import Index, Shard, file_sha256
 from pipeline.unpack import is_hollow
 
 _WAITS_SECONDS = (0.5, 2.0, 8.0)
-_SILENCE = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)
-"""A large shard over a slow line may take long as a whole, silence may not; aiohttp's own limit is 5 minutes in all."""
 
 
 class DataError(ValueError):
@@ -128,20 +124,19 @@ def _root(source: str | Path) -> str:
 
 
 def _fetch(address: str, path: Path) -> None:
-    options = {"client_kwargs": {"timeout": _SILENCE}} if address.startswith(("http://", "https://")) else {}
     try:
-        files, place = url_to_fs(address, **options)
-    except (ImportError, ValueError) as error:
-        raise DataError(f"{address} cannot be read: {error}") from error
+        remote = Remote(address)
+    except RemoteError as error:
+        raise DataError(str(error)) from error
     for wait in (*_WAITS_SECONDS, None):
         try:
-            files.get_file(place, str(path))
+            remote.get("", path, remote.look())
             return
-        except FileNotFoundError as error:
+        except NotThereError as error:
             raise DataError(f"{address}: no such file; name the address of a whole data set") from error
-        except store_errors() as error:
+        except RemoteError as error:
             if wait is None:
-                raise DataError(f"{address} cannot be fetched: {error or type(error).__name__}") from error
+                raise DataError(str(error)) from error
             time.sleep(wait)
 
 

@@ -6,12 +6,13 @@ All films have captions from one caption server, so that a build can be caught a
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from typer.testing import CliRunner
@@ -23,11 +24,14 @@ from pipeline.atomic import HeldError, held
 from pipeline.store import Dataset
 from pipeline.verify import verify
 from tests.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.prefect_server import CommandFailedError, PrefectServer, until
+from tests.prefect_server import PrefectServer, until
 from tests.real_builds import contents, differences, numbered_films, write_config
 
 BUILD, ONBOARD = "build-dataset/animegamer", "onboard-film/animegamer"
 CAST = ("Ponyo", "Sosuke")
+SECRET = "open-sesame-of-ponyo"
+Asked: TypeAlias = dict[str, Any]
+Contents: TypeAlias = dict[str, bytes]
 slow = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -48,7 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory, captions: CaptionServer) -> dict[str, Any]:
+def asked(tmp_path_factory: pytest.TempPathFactory, captions: CaptionServer) -> Asked:
     """The request that every build here gets; `out` is for each to add."""
     from tests.painted_clips import make_cast
 
@@ -66,20 +70,18 @@ def asked(tmp_path_factory: pytest.TempPathFactory, captions: CaptionServer) -> 
 
 @pytest.fixture(scope="module")
 def plain(
-    server: PrefectServer, asked: dict[str, Any], captions: CaptionServer, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, bytes]:
+    server: PrefectServer, asked: Asked, captions: CaptionServer, tmp_path_factory: pytest.TempPathFactory
+) -> Contents:
     """The shards of the plain command; in it the films' captions are asked for at the same time."""
     folder = tmp_path_factory.mktemp("plain")
-    config = write_config(folder / "config.toml", **asked["config"])
-    options = ("--out", str(folder / "data"), "--cast", asked["cast"], "--config", str(config))
-    server.run("animegamer", "build", *asked["films"], *options)
+    server.run(*command(asked, folder))
     assert verify(Dataset(folder / "data")) == []
     assert captions.most_open > 1
     return contents(folder / "data" / "shards")
 
 
 @pytest.fixture(scope="module")
-def deployed(server: PrefectServer, plain: dict[str, bytes]) -> PrefectServer:
+def deployed(server: PrefectServer, plain: Contents) -> PrefectServer:
     """The server with everything on it, put there twice; the limit that was changed in between has stayed."""
     server.run("animegamer", "deploy")
     server.run("prefect", "gcl", "update", "tag:captions", "--limit", "1")
@@ -95,12 +97,7 @@ class TestOnAServer:
     pytestmark = slow
 
     def test_a_worker_builds_what_the_command_builds_within_the_limit(
-        self,
-        deployed: PrefectServer,
-        asked: dict[str, Any],
-        plain: dict[str, bytes],
-        captions: CaptionServer,
-        tmp_path: Path,
+        self, deployed: PrefectServer, asked: Asked, plain: Contents, captions: CaptionServer, tmp_path: Path
     ) -> None:
         captions.most_open = 0
         with deployed.worker("lone"):
@@ -121,22 +118,23 @@ class TestOnAServer:
             ({"until": "lunch"}, "request.until"),
             ({"config": {"clips": {"crf": 99}}}, "request.config.clips.crf"),
             ({"config": {"clips": {"colour": 1}}}, "colour"),
+            ({"films": [f"s3://key:{SECRET}@bucket/film.mkv"]}, "request.films"),
+            ({"films": [f"https://{SECRET}@host/film.mkv"]}, "request.films"),
+            ({"out": f"https://host/data?token={SECRET}"}, "request.out"),
+            ({"cast": f"s3://key:a/{SECRET}@bucket/cast"}, "request.cast"),
+            ({"config": {"captions": {"endpoint": f"http://key:{SECRET}@host/v1"}}}, "endpoint"),
+            ({"config": {"run": {"ray_address": f"ray://key:{SECRET}@host:1"}}}, "ray_address"),
         ],
     )
-    def test_wrong_parameters_are_refused_before_anything_is_scheduled(
-        self, deployed: PrefectServer, asked: dict[str, Any], wrong: dict[str, Any], field: str
+    def test_wrong_parameters_are_refused_before_anything_is_stored(
+        self, deployed: PrefectServer, asked: Asked, wrong: dict[str, Any], field: str
     ) -> None:
-        request = {**asked, "out": "/data", **wrong}
-        with pytest.raises(CommandFailedError, match=field):
-            deployed.start(BUILD, {"request": request})
+        refusal = deployed.refusal(BUILD, {"request": {**asked, "out": "/data", **wrong}})
+        assert field in refusal
+        assert not [file for file in deployed.home.glob("*.db*") if SECRET.encode() in file.read_bytes()]
 
     def test_a_killed_worker_costs_only_what_was_under_way(
-        self,
-        deployed: PrefectServer,
-        asked: dict[str, Any],
-        plain: dict[str, bytes],
-        captions: CaptionServer,
-        tmp_path: Path,
+        self, deployed: PrefectServer, asked: Asked, plain: Contents, captions: CaptionServer, tmp_path: Path
     ) -> None:
         """It dies with its flow process, which holds the only slot for captions: run and slot are found abandoned."""
         data = tmp_path / "data"
@@ -159,14 +157,14 @@ class TestOnAServer:
         assert {path: path.stat().st_mtime_ns for path in done} == done
 
     def test_films_are_spread_over_two_workers(
-        self, deployed: PrefectServer, asked: dict[str, Any], plain: dict[str, bytes], tmp_path: Path
+        self, deployed: PrefectServer, asked: Asked, plain: Contents, tmp_path: Path
     ) -> None:
         """The run that plans keeps a place of its worker, so each has two."""
-        config = {**asked["config"], "run": {**asked["config"]["run"], "runner": "workers"}}
+        request = {**with_runner("workers", asked), "out": str(tmp_path / "data")}
         with ExitStack() as stack:
             for name in ("one", "two"):
                 stack.enter_context(deployed.worker(name, "--limit", "2"))
-            run = deployed.start(BUILD, {"request": {**asked, "config": config, "out": str(tmp_path / "data")}})
+            run = deployed.start(BUILD, {"request": request})
             deployed.wait_for(run)
             children = deployed.post(
                 "flow_runs/filter",
@@ -179,6 +177,66 @@ class TestOnAServer:
         ran = {name for name, log in logs.items() for child in children if child["id"] in log}
         assert ran == {"one", "two"}
         assert differences(contents(tmp_path / "data" / "shards"), plain) == []
+
+    def test_a_film_that_a_worker_has_under_way_is_waited_for(
+        self, deployed: PrefectServer, asked: Asked, plain: Contents, captions: CaptionServer, tmp_path: Path
+    ) -> None:
+        """As if a build had been cut off and retried: its runs go on, and no film is worked on by two of them."""
+        request = {**with_runner("workers", asked), "out": str(tmp_path / "data")}
+        captions.requests.clear()
+        captions.answer = partial(answer_slowly, seconds=1)
+        with deployed.worker("both"):
+            deployed.run(*command(asked, tmp_path), "--until", "cut")
+            [film_id, *_] = sorted(path.name for path in (tmp_path / "data" / "films").iterdir())
+            first = deployed.start(ONBOARD, {"film_id": film_id, "request": request}, "--flow-run-name", film_id)
+            until("captions are asked for", lambda: captions.requests)
+            deployed.wait_for(deployed.start(BUILD, {"request": request}))
+            captions.answer = answer_slowly
+        runs = runs_of_films(deployed, tmp_path)[film_id]
+        assert [run["state_type"] for run in runs] == ["COMPLETED"] * 2
+        assert runs[0]["id"] == first
+        assert runs[0]["end_time"] <= runs[1]["start_time"]
+        assert differences(contents(tmp_path / "data" / "shards"), plain) == []
+
+    def test_a_build_says_that_no_worker_is_there_and_calls_off_what_it_started(
+        self, deployed: PrefectServer, asked: Asked, captions: CaptionServer, tmp_path: Path
+    ) -> None:
+        captions.requests.clear()
+        captions.answer = partial(answer_slowly, seconds=2)
+        one = {**with_runner("workers", asked), "films": asked["films"][:1]}
+        build = deployed.popen("build", *command(one, tmp_path))
+        log = deployed.folder / "build.log"
+        until("it is told", lambda: "prefect worker start --pool animegamer" in log.read_text(), seconds=90)
+        with deployed.worker("late"):
+            until("captions are asked for", lambda: captions.requests)
+            build.send_signal(signal.SIGINT)
+            assert build.wait(30) == 130, log.read_text()
+            [[run]] = runs_of_films(deployed, tmp_path).values()
+            deployed.wait_for(run["id"], "CANCELLED")
+        captions.answer = answer_slowly
+
+
+def runs_of_films(server: PrefectServer, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """By film, what workers ran for the data set in `data` of a folder, in the order it started."""
+    found = server.post("flow_runs/filter", flows={"name": {"any_": ["onboard-film"]}}, sort="START_TIME_ASC")
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for run in found:
+        if run["deployment_id"] and run["parameters"]["request"]["out"] == str(folder / "data"):
+            runs.setdefault(run["parameters"]["film_id"], []).append(run)
+    return runs
+
+
+def command(asked: Asked, folder: Path) -> list[str]:
+    """The plain command for a request; the data set is made in `data` of this folder."""
+    config = write_config(folder / "config.toml", **asked["config"])
+    options = ["--out", str(folder / "data"), "--cast", asked["cast"], "--config", str(config)]
+    return ["animegamer", "build", *asked["films"], *options]
+
+
+def with_runner(runner: str, asked: Asked) -> Asked:
+    """The same request, its films spread in another way."""
+    config = asked["config"]
+    return {**asked, "config": {**config, "run": {**config["run"], "runner": runner}}}
 
 
 def test_without_a_server_it_says_what_to_do() -> None:

@@ -1,3 +1,5 @@
+"""Settings files: what is taken, what is refused and how it is named, and the printed default read back."""
+
 import tomllib
 import traceback
 from fractions import Fraction

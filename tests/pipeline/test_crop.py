@@ -1,3 +1,5 @@
+"""Which part of the picture is film: borders of every colour and shade, real letterboxes, and what is none."""
+
 import signal
 from pathlib import Path
 
@@ -9,8 +11,7 @@ from pipeline.crop import CropJob, FindCrop, find_crop
 from pipeline.probe import probe
 from pipeline.records import Crop, RecordError
 from pipeline.stage import perform, silent
-from pipeline.store import FilmFolder
-from tests.films import Picture, make_film
+from tests.films import Picture, make_film, planned
 from tests.shot_children import next_child_is_shot
 
 EVERY_SECOND_FRAME = {"g": "2", "crf": "14", "preset": "ultrafast"}
@@ -20,12 +21,6 @@ EVERY_SECOND_FRAME = {"g": "2", "crf": "14", "preset": "ultrafast"}
 def crop_of(path: Path, settings: CropSettings | None = None) -> Crop:
     film = probe(path, "film-01234567", "01234567" * 8)
     return find_crop(CropJob(film, settings or CropSettings()), silent)
-
-
-def folder_of(path: Path) -> FilmFolder:
-    folder = FilmFolder(path.parent / "film-01234567")
-    folder.save_film(probe(path, "film-01234567", "01234567" * 8))
-    return folder
 
 
 def rectangle(crop: Crop) -> tuple[int, int, int, int]:
@@ -195,7 +190,7 @@ def test_borders_are_those_of_the_upright_picture(tmp_path: Path, rotation: int)
 
 def test_switched_off(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8, borders=(0, 22, 0, 22))
-    [crop] = FindCrop(CropSettings(enabled=False)).run(folder_of(path), silent).tables["crop"]
+    [crop] = FindCrop(CropSettings(enabled=False)).run(planned(tmp_path, path), silent).tables["crop"]
     assert isinstance(crop, Crop)
     assert (rectangle(crop), crop.frames_used, crop.warnings) == ((0, 0, 320, 180), 0, ())
 
@@ -207,17 +202,16 @@ def test_tiny_picture(tmp_path: Path) -> None:
 
 def test_a_result_is_kept_until_a_setting_changes(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8)
-    folder = folder_of(path)
+    folder = planned(tmp_path, path)
     assert perform(FindCrop(CropSettings()), folder, silent)
-    assert folder.read("crop", Crop) == [crop_of(path)]
+    assert folder.read("crop", Crop) == [find_crop(CropJob(folder.film, CropSettings()), silent)]
     assert not perform(FindCrop(CropSettings()), folder, silent)
     assert perform(FindCrop(CropSettings(black_luma=30)), folder, silent)
 
 
 @pytest.mark.film
 def test_big_buck_bunny_loses_no_pixel(tmp_path: Path, bunny: Path) -> None:
-    folder = FilmFolder(tmp_path / "bunny-475fbbf3")
-    folder.save_film(probe(bunny, "bunny-475fbbf3", "475fbbf3" * 8))
+    folder = planned(tmp_path, bunny)
     perform(FindCrop(CropSettings()), folder, silent)
     (crop,) = folder.read("crop", Crop)
     assert rectangle(crop) == (0, 0, 1280, 720)
@@ -226,10 +220,10 @@ def test_big_buck_bunny_loses_no_pixel(tmp_path: Path, bunny: Path) -> None:
 
 
 def test_a_crash_of_the_decoder_costs_the_film_alone(tmp_path: Path) -> None:
-    folder = folder_of(make_film(tmp_path / "film.mp4", frames=16, options=EVERY_SECOND_FRAME))
+    folder = planned(tmp_path, make_film(tmp_path / "film.mp4", frames=16, options=EVERY_SECOND_FRAME))
     with (
         next_child_is_shot(signal.SIGSEGV),
-        pytest.raises(RecordError, match="film-01234567: the decoder died by signal SIGSEGV"),
+        pytest.raises(RecordError, match="the decoder died by signal SIGSEGV"),
     ):
         FindCrop(CropSettings()).run(folder, silent)
     assert perform(FindCrop(CropSettings()), folder)
@@ -237,7 +231,7 @@ def test_a_crash_of_the_decoder_costs_the_film_alone(tmp_path: Path) -> None:
 
 def test_a_film_that_is_gone_is_refused_with_its_reason(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8)
-    folder = folder_of(path)
+    folder = planned(tmp_path, path)
     path.unlink()
-    with pytest.raises(RecordError, match=r"film-01234567: cannot be read: .*No such file"):
+    with pytest.raises(RecordError, match=r"cannot be read: .*No such file"):
         FindCrop(CropSettings()).run(folder, silent)

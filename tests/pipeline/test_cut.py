@@ -25,10 +25,10 @@ from pipeline.containers import Picture
 from pipeline.crop import CropJob, find_crop
 from pipeline.cut import Cut, CutJob, CutResult, cut_film
 from pipeline.probe import probe
-from pipeline.records import Clip, Crop, Damage, Film, RecordError, Scene, make_film_id
+from pipeline.records import Clip, Crop, Damage, Film, RecordError, Scene
 from pipeline.stage import perform, silent
 from pipeline.store import FilmFolder, StageRecord
-from tests.films import corrupt, make_film, paint_pictures, read_barcode, truncate
+from tests.films import corrupt, make_film, paint_pictures, planned, read_barcode, truncate
 
 OPEN_GOP = "keyint=48:min-keyint=48:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
 
@@ -37,10 +37,8 @@ TOLERANCE = Fraction(43, 10_000)
 
 def folder_of(tmp_path: Path, path: Path) -> FilmFolder:
     """The film's folder as probe and crop leave it, nothing cropped."""
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    film = probe(path, make_film_id(path.name, sha256), sha256)
-    folder = FilmFolder(tmp_path / "films" / film.film_id)
-    folder.save_film(film)
+    folder = planned(tmp_path, path)
+    film = folder.film
     turned = film.rotation_degrees in (90, 270)
     width, height = (film.height, film.width) if turned else (film.width, film.height)
     crop = Crop(film_id=film.film_id, left=0, top=0, width=width, height=height, frames_used=1)
@@ -352,7 +350,8 @@ def test_a_crash_of_the_decoder_costs_the_film_alone(tmp_path: Path) -> None:
 def test_a_film_without_one_sound_frame_is_refused(tmp_path: Path) -> None:
     film = make_film(tmp_path / "film.mp4", frames=48, options={"g": "1"})
     folder = folder_of(tmp_path, film)
-    corrupt(film, 0.02, 0.97)
+    damaged = hashlib.sha256(corrupt(film, 0.02, 0.97).read_bytes()).hexdigest()
+    folder.save_film(folder.film.model_copy(update={"sha256": damaged}))
     with pytest.raises(RecordError, match="not one frame of it can be decoded") as caught:
         stage().run(folder, silent)
     assert caught.value.record_id == folder.film_id

@@ -1,3 +1,5 @@
+"""What is found out about films of every kind before the work starts, and those that cannot be used."""
+
 import os
 import shutil
 import signal

@@ -1,3 +1,5 @@
+"""Rows and ids: what they take and refuse, and that tables survive the disk."""
+
 import pickle
 import re
 from fractions import Fraction

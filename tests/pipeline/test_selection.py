@@ -16,11 +16,11 @@ from pipeline.config import ClipSettings, CropSettings, FilmSettings, LooksSetti
 from pipeline.crop import FindCrop
 from pipeline.cut import Cut
 from pipeline.looks import MeasureLooks
-from pipeline.probe import probe
 from pipeline.records import Caption, Clip, Failure, Looks, Motion, Verdict
 from pipeline.selection import FilmFacts, Screen, film_facts, judge
 from pipeline.stage import perform
 from pipeline.store import FilmFolder, StoreError
+from tests.films import planned
 from tests.made_dataset import EDGES, make_dataset
 
 DEFAULT = SelectionSettings()
@@ -216,9 +216,8 @@ def test_film_facts_take_levels_from_the_screening_and_need_captions(tmp_path: P
         film_facts(folder)
 
 
-def cut_and_looked_at(root: Path, source: Path, film_id: str) -> FilmFacts:
-    folder = FilmFolder(root / film_id)
-    folder.save_film(probe(source, film_id, "0" * 64))
+def cut_and_looked_at(root: Path, source: Path) -> FilmFacts:
+    folder = planned(root, source)
     for stage in (
         FindCrop(CropSettings()),
         Cut(FilmSettings(end_seconds=None), SceneSettings(), ClipSettings()),
@@ -227,7 +226,7 @@ def cut_and_looked_at(root: Path, source: Path, film_id: str) -> FilmFacts:
         perform(stage, folder)
     clips = tuple(folder.read("clips", Clip))
     looks = {row.clip_id: row for row in folder.read("looks", Looks)}
-    return FilmFacts(film_id, clips, looks, {clip.clip_id: 3 for clip in clips}, None, {})
+    return FilmFacts(folder.film_id, clips, looks, {clip.clip_id: 3 for clip in clips}, None, {})
 
 
 CREDITS_SECONDS = (490.7, 579.2)
@@ -242,18 +241,20 @@ LOGO_SECONDS = 50.0
 def test_the_films_credits_are_dropped_and_its_trailer_is_recognised(
     bunny: Path, bunny_trailer: Path, tmp_path: Path
 ) -> None:
-    film = cut_and_looked_at(tmp_path, bunny, "film")
-    trailer = cut_and_looked_at(tmp_path, bunny_trailer, "trailer")
+    film = cut_and_looked_at(tmp_path, bunny)
+    trailer = cut_and_looked_at(tmp_path, bunny_trailer)
     verdicts = judge([film, trailer], DEFAULT)
     begin, end = CREDITS_SECONDS
-    pairs = list(zip(film.clips, verdicts["film"], strict=True))
+    pairs = list(zip(film.clips, verdicts[film.film_id], strict=True))
     rolling = [verdict for clip, verdict in pairs if clip.start_seconds >= begin and clip.end_seconds <= end]
     story = [verdict for clip, verdict in pairs if clip.start_seconds < begin - 2 or clip.start_seconds > end]
     assert len(rolling) > 40
     assert sum("credits" in v.reasons or "text" in v.reasons for v in rolling) >= 0.95 * len(rolling)
     assert sum("text" in v.reasons for v in story) <= 0.03 * len(story)  # the title and the card before it
     assert sum("near-duplicate" in v.reasons for v in story) <= 0.01 * len(story)
-    repeats = [v for clip, v in zip(trailer.clips, verdicts["trailer"], strict=True) if clip.end_seconds < LOGO_SECONDS]
+    repeats = [
+        v for clip, v in zip(trailer.clips, verdicts[trailer.film_id], strict=True) if clip.end_seconds < LOGO_SECONDS
+    ]
     assert len(repeats) >= 15
     recognised = sum("near-duplicate" in verdict.reasons for verdict in repeats)
     assert recognised >= 0.8 * len(repeats)

@@ -1,3 +1,5 @@
+"""When a stage runs again and why, what it leaves behind, and clips that fail alone."""
+
 import os
 import threading
 import time

@@ -1,3 +1,5 @@
+"""The folders of a data set: what is written is read back, and what is damaged says what to do."""
+
 from pathlib import Path
 
 import pytest

@@ -1,0 +1,106 @@
+"""Films as flow runs of the deployment `onboard-film`: started for the workers of a pool, waited for, called off.
+
+    state = run_at_a_worker("ponyo-01234567", request)
+
+A film has one run at a time. Where a build was cut off, workers may go on with its films, and the next build waits for
+those before it starts its own: over a shared disk the film's lock would keep the two apart, at an address nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from prefect import State
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterName,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Cancelled, Cancelling
+
+from flows.progress import Watch, watched
+from flows.request import BuildRequest
+from flows.terminal import say
+from pipeline.config import ConfigError
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+
+FLOW, DEPLOYMENT = "onboard-film", "animegamer"
+"""What is started for each film; see `prefect.yaml`."""
+ASK_SECONDS = 5
+"""Between two questions to the server, for each film under way."""
+TAKEN_UP_SECONDS = 30
+"""A worker looks for runs every 15 seconds; who waits longer is told what may be missing."""
+_UNDER_WAY = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+
+
+def run_at_a_worker(film_id: str, request: BuildRequest) -> State[Any]:
+    """Have a worker bring the film up to date; the final state of its run.
+
+    Raises:
+        ConfigError: the server does not know the deployment.
+        KeyboardInterrupt: the build is to stop; the run is called off.
+    """
+    with get_client(sync_client=True) as client, watched(film_id, "at a worker") as watch:
+        for run in _under_way(client, film_id, request.out):
+            say(f"{film_id}: a run of an earlier build is under way, {run.id}; waiting for its end")
+            _final_state(client, run, watch)
+        run = _started(film_id, request)
+        try:
+            return _final_state(client, run, watch)
+        except KeyboardInterrupt:
+            client.set_flow_run_state(run.id, Cancelling(message="the build was stopped"))
+            raise
+
+
+def _under_way(client: SyncPrefectClient, film_id: str, out: str) -> list[FlowRun]:
+    """Runs of the deployment, started by whomever, that work on the same film of the same data set or are about to."""
+    runs = client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
+        flow_run_filter=FlowRunFilter(
+            name=FlowRunFilterName(any_=[film_id]),
+            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_UNDER_WAY)),
+        ),
+    )
+    return [run for run in runs if run.deployment_id and run.parameters["request"]["out"] == out]
+
+
+def _started(film_id: str, request: BuildRequest) -> FlowRun:
+    parameters = {"film_id": film_id, "request": request.model_dump(mode="json")}
+    name = f"{FLOW}/{DEPLOYMENT}"
+    try:
+        run = run_deployment(name, parameters=parameters, flow_run_name=film_id, timeout=0)
+    except ObjectNotFound:
+        raise ConfigError(f"the server has no {name}: `animegamer deploy` makes it") from None
+    assert not isawaitable(run), "it is one only where an event loop is running"
+    return run
+
+
+def _final_state(client: SyncPrefectClient, run: FlowRun, watch: Watch) -> State[Any]:
+    """How the run ended, waited for as long as it takes."""
+    patience = time.monotonic() + TAKEN_UP_SECONDS
+    while True:
+        try:
+            run = client.read_flow_run(run.id)
+        except ObjectNotFound:
+            return Cancelled(message="its run was deleted from the server")
+        if run.state and run.state.is_final():
+            return run.state
+        if time.monotonic() > patience and run.state and run.state.is_scheduled():
+            patience = float("inf")
+            start = f"prefect worker start --pool {run.work_pool_name}"
+            say(f"{run.name}: no worker has taken it up yet; is one running (`{start}`), and has it a free place?")
+        for _ in range(ASK_SECONDS):
+            watch(0, 0)
+            time.sleep(1)
