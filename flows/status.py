@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from rich.filesize import decimal
 from rich.table import Table
 
 from flows.films import known_film
@@ -132,21 +133,11 @@ def published_line(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) ->
     except StoreError:
         return "missing"
     samples = sum(index.counts.split.values())
-    held = f"{len(index.shards)} shards, {samples} samples, {sizes(sum(shard.bytes for shard in index.shards))}"
+    held = f"{len(index.shards)} shards, {samples} samples, {decimal(sum(shard.bytes for shard in index.shards))}"
     waiting = len(rows) - len(finished(dataset))
     if is_published(dataset, config) and not any(row.open_parts for row in rows):
         return f"done: {held}"
     return f"stale: {held}" + (f"; {waiting} films are not in them" if waiting else "")
-
-
-def sizes(count: int) -> str:
-    """Bytes for people."""
-    amount, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if amount < 1000 or unit == "TB":
-            break
-        amount /= 1000
-    return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
 
 
 def as_table(rows: Sequence[FilmRow]) -> Table:
@@ -156,7 +147,7 @@ def as_table(rows: Sequence[FilmRow]) -> Table:
     for row in rows:
         states = (f"[{COLOURS[cell.state]}]{cell.state}[/]" for cell in row.cells.values())
         counts = ("-" if count is None else str(count) for count in (row.clips, row.kept))
-        table.add_row(printable(row.film_id), *states, *counts, sizes(row.bytes))
+        table.add_row(printable(row.film_id), *states, *counts, decimal(row.bytes))
     return table
 
 

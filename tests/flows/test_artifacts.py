@@ -18,7 +18,7 @@ from flows import artifacts
 from flows.request import BuildRequest
 from pipeline.config import checked
 
-pytestmark = pytest.mark.usefixtures("prefect")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 
 FAST = checked({"looks": {"text": False}, "clips": {"width": 180, "height": 120}}, "test")
 
@@ -162,7 +162,6 @@ def test_without_a_server_of_ones_own_nothing_is_started() -> None:
             assert threading.active_count() == before
 
 
-@pytest.mark.slow
 def test_the_end_of_a_build_tells_every_film_and_where_things_lie(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
     from tests.films import corrupt, make_film

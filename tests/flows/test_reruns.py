@@ -25,6 +25,8 @@ from tests.caption_server import CaptionServer, good_answer
 from tests.films import corrupt, make_film
 from tests.real_builds import numbered_film
 
+pytestmark = pytest.mark.slow
+
 SMALL: dict[str, Any] = {"looks": {"text": False}, "clips": {"width": 180, "height": 120}}
 
 
@@ -66,7 +68,6 @@ def test_moving_renaming_and_touching_a_film_redo_nothing(tmp_path: Path, film: 
     assert folder.film.name == "film.mp4"
 
 
-@pytest.mark.slow
 def test_new_content_is_redone_and_takes_the_place_of_the_old_until_that_comes_back(tmp_path: Path, film: Path) -> None:
     out, old = tmp_path / "data", film.read_bytes()
     before = list(redone(request_for(film, out=out)))
@@ -80,7 +81,6 @@ def test_new_content_is_redone_and_takes_the_place_of_the_old_until_that_comes_b
     assert [entry.film_id for entry in Dataset(out).record.films] == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "ran"),
     [
@@ -144,7 +144,6 @@ def test_status_names_the_ingredient_and_what_comes_after(tmp_path: Path, film: 
     assert published_line(Dataset(out), other.config, [row]) == "missing"
 
 
-@pytest.mark.slow
 def test_status_shows_why_a_film_failed(tmp_path: Path) -> None:
     noise = make_film(tmp_path / "noise.mp4", frames=120)
     corrupt(noise, 0.01, 0.9)
@@ -168,7 +167,6 @@ def test_a_second_build_is_told_who_holds_the_data_set(tmp_path: Path, film: Pat
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("prefect")
 def test_edges_ask_only_about_clips_whose_level_changed_and_going_back_asks_nothing(tmp_path: Path) -> None:
     """What was answered once is never asked again, whatever the settings were in between."""
@@ -207,7 +205,6 @@ def rows_of(folder: FilmFolder, table: str) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.slow
 def test_a_finished_set_of_ten_films_says_so_without_starting_prefect(tmp_path: Path) -> None:
     """The aim is 5 seconds; on a machine that does other work too, its own CPU time is what counts."""
     films = [make_film(tmp_path / f"film {number}.mp4", frames=50 + number) for number in range(10)]
@@ -227,7 +224,6 @@ def test_a_finished_set_of_ten_films_says_so_without_starting_prefect(tmp_path: 
     assert cpu < 5, f"{cpu:.1f} s of CPU, {time.monotonic() - began:.1f} s in all"
 
 
-@pytest.mark.slow
 def test_a_data_set_that_was_copied_is_as_finished_as_the_first(tmp_path: Path, film: Path) -> None:
     """Other inodes and times: everything is read once more and found to be the same."""
     redone(request_for(film, out=tmp_path / "data"))
