@@ -120,6 +120,7 @@ def _plan_and_run(request: BuildRequest) -> int:
     from flows.stages import alone, is_settled, make_plan
     from flows.summary import print_summary
     from pipeline.atomic import HeldError
+    from pipeline.fetch import drop_film
 
     with alone(request):
         plan = make_plan(request)
@@ -130,6 +131,8 @@ def _plan_and_run(request: BuildRequest) -> int:
         return print_summary(plan, refused)
     if is_settled(plan) and (not plan.publish or is_published(plan.dataset, plan.config)):
         say("nothing to do: every stage is up to date")
+        for film_id in plan.films:
+            drop_film(plan.dataset.folder(film_id))
         return print_summary(plan, refused)
     from flows.dataset import build_dataset  # Prefect takes seconds to import: only when there is work
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from shutil import rmtree
 from typing import Any
 
 from prefect import State, flow
@@ -29,7 +28,7 @@ from flows.stages import Plan, alone, choose_edges, make_plan, planned_stages
 from flows.tasks import ask_captions, run_stage, run_step
 from pipeline.atomic import NoRoomError, held
 from pipeline.captions import WriteCaptions
-from pipeline.fetch import FETCHED_FILMS, drop_film
+from pipeline.fetch import drop_film
 from pipeline.records import RecordError
 from pipeline.remote import RemoteError
 from pipeline.stage import Stage, why_stale
@@ -92,7 +91,8 @@ def bring_up_to_date(stage: Stage, film_id: str, request: BuildRequest) -> None:
         again = folder.stage_record(stage.name) is not None and why_stale(stage, folder)
     name = f"{stage.name} again ({again})" if again else stage.name
     task = run_stage.with_options(tags=[GPU]) if needs_gpu(stage) else run_stage
-    run_task(task, stage, request.config.run, request.out, film_id, name)
+    keeps_film = request.config.run.runner != "ray"  # there the next stage may run on another machine
+    run_task(task, stage, request.config.run, request.out, film_id, name, keeps_film)
 
 
 @flow(name="build-dataset", persist_result=False)
@@ -103,10 +103,7 @@ def build_dataset(request: BuildRequest) -> State[Any]:
     """
     with patiently(lambda: alone(request)), connected(request.config.run):
         plan = make_plan(request)
-        try:
-            failed = _onboard_all(plan, request)
-        finally:  # the films fetched to know them that others have worked on
-            rmtree(plan.dataset.root / FETCHED_FILMS, ignore_errors=True)
+        failed = _onboard_all(plan, request)
         plan.place.fetch()  # what other machines did
         failed += [f"{refusal.record_id}: {refusal.reason}" for refusal in plan.refused]
         if plan.publish:
@@ -117,14 +114,18 @@ def build_dataset(request: BuildRequest) -> State[Any]:
 
 
 def _onboard_all(plan: Plan, request: BuildRequest) -> list[str | None]:
-    with ThreadPoolExecutor(max_workers=request.config.run.films_at_once) as pool:
-        runs = [pool.submit(copy_context().run, _onboard, film, request) for film in plan.films]
+    pool = ThreadPoolExecutor(max_workers=request.config.run.films_at_once)
+    try:
+        runs = [pool.submit(copy_context().run, _onboard, film, plan, request) for film in plan.films]
         return [run.result() for run in runs]
+    finally:  # where the build is stopped, no film more is begun
+        pool.shutdown(cancel_futures=True)
 
 
-def _onboard(film_id: str, request: BuildRequest) -> str | None:
+def _onboard(film_id: str, plan: Plan, request: BuildRequest) -> str | None:
     """Onboard one film; why it failed, or None."""
     state = _run_film(film_id, request)
+    drop_film(plan.dataset.folder(film_id))  # the plan's own copy, where another machine did the work
     if state.is_completed():
         return None
     told = (state.message or "it ended without a word").removeprefix("Flow run encountered an exception: ")

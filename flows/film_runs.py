@@ -9,24 +9,28 @@ those before it starts its own: over a shared disk the film's lock would keep th
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from inspect import isawaitable
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import httpx
 from prefect import State
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
     FlowFilter,
     FlowFilterName,
     FlowRunFilter,
-    FlowRunFilterName,
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import StateType
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Cancelled, Cancelling
+from prefect.states import Cancelled, Cancelling, Failed
 
+from flows.place import absolute
 from flows.progress import Watch, watched
 from flows.request import BuildRequest
 from flows.terminal import say
@@ -41,39 +45,66 @@ FLOW, DEPLOYMENT = "onboard-film", "animegamer"
 ASK_SECONDS = 5
 """Between two questions to the server, for each film under way."""
 TAKEN_UP_SECONDS = 30
-"""A worker looks for runs every 15 seconds; who waits longer is told what may be missing."""
-_UNDER_WAY = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+"""A worker looks for runs every 10 seconds or so; who waits longer is told what may be missing."""
+_UNDER_WAY = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING]
+_PAGE = 200
+"""The most runs that a server lists at once."""
 
 
 def run_at_a_worker(film_id: str, request: BuildRequest) -> State[Any]:
-    """Have a worker bring the film up to date; the final state of its run.
+    """Have a worker bring the film up to date; the final state of its run, Failed if the server does not do it.
 
     Raises:
         ConfigError: the server does not know the deployment.
         KeyboardInterrupt: the build is to stop; the run is called off.
     """
     with get_client(sync_client=True) as client, watched(film_id, "at a worker") as watch:
-        for run in _under_way(client, film_id, request.out):
-            say(f"{film_id}: a run of an earlier build is under way, {run.id}; waiting for its end")
-            _final_state(client, run, watch)
-        run = _started(film_id, request)
+        watch.changed = False
         try:
-            return _final_state(client, run, watch)
-        except KeyboardInterrupt:
-            client.set_flow_run_state(run.id, Cancelling(message="the build was stopped"))
-            raise
+            for run in _under_way(client, film_id, request.out):
+                say(f"{film_id}: run {run.id} of an earlier build is under way; waiting for its end")
+                _final_state(client, run, watch)
+            watch(0, 0)  # a film that still stood in line when the build was stopped
+            state = _state_of_a_new_run(client, film_id, request, watch)
+        except httpx.HTTPError as error:
+            return Failed(message=f"the Prefect server refuses: {error}")
+        watch.changed = state.is_completed()
+        return state
 
 
-def _under_way(client: SyncPrefectClient, film_id: str, out: str) -> list[FlowRun]:
+def _under_way(client: SyncPrefectClient, film_id: str, out: str) -> Iterator[FlowRun]:
     """Runs of the deployment, started by whomever, that work on the same film of the same data set or are about to."""
-    runs = client.read_flow_runs(
-        flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
-        flow_run_filter=FlowRunFilter(
-            name=FlowRunFilterName(any_=[film_id]),
-            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_UNDER_WAY)),
-        ),
-    )
-    return [run for run in runs if run.deployment_id and run.parameters["request"]["out"] == out]
+    state = FlowRunFilterState(type=FlowRunFilterStateType(any_=_UNDER_WAY))
+    for offset in count(0, _PAGE):
+        page = client.read_flow_runs(
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
+            flow_run_filter=FlowRunFilter(state=state),
+            limit=_PAGE,
+            offset=offset,
+        )
+        yield from (run for run in page if run.deployment_id and _subject(run) == (film_id, _same(out)))
+        if len(page) < _PAGE:
+            return
+
+
+def _subject(run: FlowRun) -> tuple[str, str]:
+    """Film and data set of a run."""
+    return run.parameters["film_id"], _same(run.parameters["request"]["out"])
+
+
+def _same(out: str) -> str:
+    """One spelling of a place."""
+    return absolute(out).rstrip("/")
+
+
+def _state_of_a_new_run(client: SyncPrefectClient, film_id: str, request: BuildRequest, watch: Watch) -> State[Any]:
+    run = _started(film_id, request)
+    try:
+        return _final_state(client, run, watch)
+    except KeyboardInterrupt:
+        with suppress(httpx.HTTPError):
+            client.set_flow_run_state(run.id, Cancelling(message="the build was stopped"))
+        raise
 
 
 def _started(film_id: str, request: BuildRequest) -> FlowRun:
@@ -88,19 +119,24 @@ def _started(film_id: str, request: BuildRequest) -> FlowRun:
 
 
 def _final_state(client: SyncPrefectClient, run: FlowRun, watch: Watch) -> State[Any]:
-    """How the run ended, waited for as long as it takes."""
+    """How the run ended, waited for as long as it takes, also while the server is away."""
     patience = time.monotonic() + TAKEN_UP_SECONDS
     while True:
         try:
             run = client.read_flow_run(run.id)
         except ObjectNotFound:
             return Cancelled(message="its run was deleted from the server")
+        except httpx.TransportError as error:  # after Prefect itself has tried for a while
+            say(f"{run.name}: the Prefect server does not answer ({error}); asking again")
         if run.state and run.state.is_final():
             return run.state
-        if time.monotonic() > patience and run.state and run.state.is_scheduled():
+        if time.monotonic() > patience and run.state and not run.state.is_running():
             patience = float("inf")
-            start = f"prefect worker start --pool {run.work_pool_name}"
-            say(f"{run.name}: no worker has taken it up yet; is one running (`{start}`), and has it a free place?")
+            state, start = run.state.type.value.lower(), f"prefect worker start --pool {run.work_pool_name}"
+            say(
+                f"{run.name}: its run is still {state}; has a worker (`{start}`) a free place for it? "
+                f"`prefect flow-run cancel {run.id}` gives it up"
+            )
         for _ in range(ASK_SECONDS):
             watch(0, 0)
             time.sleep(1)

@@ -13,13 +13,16 @@ from pathlib import Path, PurePath
 from flows.place import absolute
 from flows.progress import watched
 from flows.terminal import is_text, printable
-from pipeline.fetch import FETCHED_FILMS, film_file, film_identity, trim_films
+from pipeline.fetch import copied_bytes, drop_copy, film_file, film_identity
 from pipeline.hashes import FILM_HASHES, Hashes, film_hash
 from pipeline.probe import probe_in_child
 from pipeline.records import Failure, Film, RecordError, make_film_id
 from pipeline.remote import RemoteError, is_address
 from pipeline.stage import Progress
 from pipeline.store import Dataset, FilmEntry, FilmFolder, StoreError
+
+KEPT_BYTES = 64 << 30
+"""What a plan keeps of the films it fetches to know them; those beyond it are fetched again when their turn comes."""
 
 
 @dataclass
@@ -45,7 +48,9 @@ def identify(paths: Sequence[str], dataset: Dataset) -> Found:
     found, seen = Found(), dict[str, Film]()
     hashes = Hashes(dataset.root / FILM_HASHES)
     lying = {film.source: film.film_id for folder in dataset.folders() if (film := known_film(folder))}
+    room = KEPT_BYTES
     for path in paths:
+        before = len(seen)
         try:
             with watched(PurePath(path).name, "identify") as watch:
                 watch.changed = False
@@ -55,11 +60,13 @@ def identify(paths: Sequence[str], dataset: Dataset) -> Found:
                     found.notices.append(f"{path}: the same content as {seen[sha256].name}, used once")
                 else:
                     seen[sha256] = _probe(path, sha256, dataset, watch)
-                trim_films(dataset.root / FETCHED_FILMS)
         except RecordError as error:
             found.refused.append(Failure(record_id=printable(path), reason=error.reason))
         except RemoteError as error:
             found.refused.append(Failure(record_id=printable(path), reason=str(error)))
+        room -= copied_bytes(path, dataset.root)
+        if room < 0 or len(seen) == before:
+            drop_copy(path, dataset.root)
     found.films = list(seen.values())
     _find_replaced(found, lying)
     return found
@@ -81,10 +88,12 @@ def _content(path: str, dataset: Dataset, hashes: Hashes, progress: Progress) ->
     if not is_address(path):
         return film_hash(Path(path), hashes, progress)
     identity = film_identity(path)
-    if (known := hashes.get(identity)) is None:
-        known = film_hash(film_file(path, dataset.root, progress), hashes)
-        hashes.remember(identity, known)
-    return known
+    if identity and (known := hashes.get(identity)):
+        return known
+    sha256 = film_hash(film_file(path, dataset.root, progress), hashes, progress)
+    if identity:
+        hashes.remember(identity, sha256)
+    return sha256
 
 
 def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film:

@@ -42,7 +42,7 @@ def _without_secrets(place: str) -> str:
 
 _PLACE_SCHEMA = {
     "type": "string",
-    "pattern": r"^(/|(?![Hh][Tt][Tt][Pp][Ss]?://.*@)[A-Za-z][A-Za-z0-9+.-]+://(?!.*:.*@)[^?]+$)",
+    "pattern": r"^(/|(?![Hh][Tt][Tt][Pp][Ss]?://[\s\S]*@)[A-Za-z][A-Za-z0-9+.-]+://(?![\s\S]*:[\s\S]*@)[^?\x00-\x1f\x7f]+$)",
 }
 Place = Annotated[str, BeforeValidator(_as_text), AfterValidator(_without_secrets), WithJsonSchema(_PLACE_SCHEMA)]
 """A path, or an address such as `s3://bucket/film.mkv`.

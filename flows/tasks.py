@@ -19,6 +19,7 @@ from flows.place import film_at
 from flows.runners import CAPTIONS
 from pipeline.captions import WriteCaptions
 from pipeline.endpoint import EndpointDownError
+from pipeline.fetch import drop_film
 from pipeline.stage import Progress, Stage, perform
 
 
@@ -31,10 +32,17 @@ def run_step(subject: str, name: str, work: Callable[[Progress], bool]) -> bool:
 
 
 @task(task_run_name="{film_id}-{name}", cache_policy=NO_CACHE, persist_result=False)
-def run_stage(stage: Stage, out: str, film_id: str, name: str) -> bool:
-    """Run one stage on a film of the data set at `out`, shown; False if it was already up to date."""
+def run_stage(stage: Stage, out: str, film_id: str, name: str, keeps_film: bool) -> bool:
+    """Run one stage on a film of the data set at `out`, shown; False if it was already up to date.
+
+    Without `keeps_film` the copy of a film from an address is removed from this machine.
+    """
     with film_at(out, film_id) as folder, shown(film_id, name) as watch:
-        watch.changed = perform(stage, folder, watch)
+        try:
+            watch.changed = perform(stage, folder, watch)
+        finally:
+            if not keeps_film:
+                drop_film(folder)
     return watch.changed
 
 

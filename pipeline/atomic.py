@@ -21,7 +21,7 @@ from typing import Any
 
 LOCK = ".lock"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.[a-z0-9]+)?")
+_TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.[^.]+)?")
 
 
 class NoRoomError(Exception):

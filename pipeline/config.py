@@ -56,7 +56,9 @@ def _without_secrets(address: str) -> str:
 Endpoint = Annotated[
     str,
     AfterValidator(_without_secrets),
-    WithJsonSchema({"type": "string", "pattern": "^https?://[^@?#]+$"}),  # for who checks before anything is stored
+    WithJsonSchema(
+        {"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^@?#]+$"}
+    ),  # for who checks before anything is stored
 ]
 Even = Annotated[int, Field(ge=64, le=2160), AfterValidator(_even)]
 Share = Annotated[float, Field(ge=0, le=1)]

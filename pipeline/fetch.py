@@ -28,8 +28,6 @@ from pipeline.store import FilmFolder
 FETCHED_FILMS = Path(".cache", "films")
 """Where films from addresses lie while they are worked on, in the data set's folder."""
 _NOTE = ".fetched.json"
-KEPT_BYTES = 64 << 30
-"""What a plan keeps of the films it fetched to know them; those beyond it are fetched again when their turn comes."""
 
 
 @contextmanager
@@ -45,15 +43,15 @@ def film_here(folder: FilmFolder, progress: Progress) -> Iterator[Film]:
         source = film_file(film.source, root, progress)
     except RemoteError as error:
         raise RecordError(folder.film_id, str(error)) from error
-    _refuse_another(source, film, hashes)
-    yield film.model_copy(update={"source": str(source)})
-    _refuse_another(source, film, hashes)
+    _refuse_another(source, film, hashes, progress)
     hashes.save()
+    yield film.model_copy(update={"source": str(source)})
+    _refuse_another(source, film, hashes, progress)
 
 
-def _refuse_another(source: Path, film: Film, hashes: Hashes) -> None:
+def _refuse_another(source: Path, film: Film, hashes: Hashes, progress: Progress) -> None:
     try:
-        sha256 = film_hash(source, hashes)
+        sha256 = film_hash(source, hashes, progress)
     except RecordError as error:
         raise RecordError(film.film_id, error.reason) from error
     if sha256 != film.sha256:
@@ -61,19 +59,21 @@ def _refuse_another(source: Path, film: Film, hashes: Hashes) -> None:
 
 
 def drop_film(folder: FilmFolder) -> None:
-    """Remove the copy of a film from an address: the work on it is over."""
-    source = folder.film.source
+    """Remove this machine's copy of a film from an address: the work on it is over."""
+    drop_copy(folder.film.source, folder.path.parents[1])
+
+
+def drop_copy(source: str, root: Path) -> None:
+    """Remove the copy of what lies at an address, if there is one; a path has none."""
     if is_address(source):
-        shutil.rmtree(folder.path.parents[1] / FETCHED_FILMS / _short_hash(source), ignore_errors=True)
+        shutil.rmtree(_home(source, root / FETCHED_FILMS), ignore_errors=True)
 
 
-def trim_films(cache: Path, kept_bytes: int = KEPT_BYTES) -> None:
-    """Remove the films fetched last, so that no more than this is kept; those fetched first are worked on first."""
-    homes = sorted((note.stat().st_mtime_ns, note.parent) for note in cache.glob(f"*/{_NOTE}"))
-    for _, home in homes:
-        kept_bytes -= sum(file.stat().st_size for file in home.iterdir())
-        if kept_bytes < 0:
-            shutil.rmtree(home)
+def copied_bytes(source: str, root: Path) -> int:
+    """What the copy of a film from an address takes here; 0 for a path."""
+    if not is_address(source):
+        return 0
+    return sum(file.stat().st_size for file in _home(source, root / FETCHED_FILMS).glob("*"))
 
 
 def film_file(source: str, root: Path, progress: Progress) -> Path:
@@ -93,7 +93,7 @@ def fetch_film(address: str, cache: Path, progress: Progress = silent) -> Path:
     """
     remote = Remote(address)
     found = remote.look()
-    home = cache / _short_hash(remote.address)
+    home = _home(remote.address, cache)
     path, note = home / _file_name(remote.address), home / _NOTE
     if path.is_file() and _read_note(note) == noted(found, path):
         return path
@@ -103,14 +103,17 @@ def fetch_film(address: str, cache: Path, progress: Progress = silent) -> Path:
     return path
 
 
-def film_identity(address: str) -> str:
+def film_identity(address: str) -> str | None:
     """The film's address, size and the store's mark of its content: equal as long as it is the same film.
+
+    None from a store that gives no mark: whether it is the same, only its content tells.
 
     Raises:
         RemoteError: there is no such object, or it cannot be asked about.
     """
     remote = Remote(address)
-    return f"{remote.address} {remote.look().identity}"
+    found = remote.look()
+    return f"{remote.address} {found.identity}" if found.mark else None
 
 
 def fetch_folder(address: str, cache: Path) -> Path:
@@ -125,6 +128,10 @@ def fetch_folder(address: str, cache: Path) -> Path:
     if not any(not is_hidden(path.name) for path in mirror.local.iterdir()):
         raise RemoteError(f"{mirror.remote.address}: nothing there; check the spelling")
     return mirror.local
+
+
+def _home(address: str, cache: Path) -> Path:
+    return cache / _short_hash(address.rstrip("/"))
 
 
 def _short_hash(address: str) -> str:

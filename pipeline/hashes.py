@@ -36,7 +36,7 @@ class Hashes:
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         self._known = _load(cache)
-        self._news = False
+        self._news: dict[str, str] = {}
 
     def get(self, identity: str) -> str | None:
         """The hash remembered for an identity, whatever gave it: `of` for a file, a store's own for an object."""
@@ -44,8 +44,7 @@ class Hashes:
 
     def remember(self, identity: str, sha256: str) -> None:
         """Keep a hash; `save` writes it down."""
-        self._known[identity] = sha256
-        self._news = True
+        self._known[identity] = self._news[identity] = sha256
 
     def of(self, path: Path, progress: Callable[[float, float], None] | None = None) -> str:
         """The hash of a file's content, read only if it is not remembered.
@@ -64,10 +63,10 @@ class Hashes:
         return known
 
     def save(self) -> None:
-        """Write down what is new."""
+        """Write down what is new, beside what others have written down since."""
         if self._news:
-            write_json(self._cache, self._known)
-            self._news = False
+            write_json(self._cache, _load(self._cache) | self._news)
+            self._news = {}
 
 
 def film_hash(path: Path, hashes: Hashes, progress: Callable[[float, float], None] | None = None) -> str:

@@ -79,9 +79,14 @@ def checked_remote(address: str) -> str:
 class Found:
     """An object as its store lists it."""
 
-    identity: str
-    """Another one whenever the content is."""
+    mark: str
+    """What the store says of the content, another whenever that is; "" if it says nothing."""
     bytes: int
+
+    @property
+    def identity(self) -> str:
+        """Size and mark together."""
+        return f"{self.bytes} {self.mark}"
 
 
 class Remote:
@@ -133,8 +138,14 @@ class Remote:
             raise RemoteError(f"{self.address} is a folder; name a file in it")
         return _found(info)
 
-    def get(self, name: str, path: Path, found: Found, meter: Any = None) -> None:
-        """Fetch an object to `path`, which it takes only when it is whole; `meter` is an fsspec callback or nothing.
+    def get(self, name: str, path: Path, found: Found | None = None, meter: Any = None) -> None:
+        """Fetch an object to `path`, which it takes only when it is whole.
+
+        Args:
+            name: of the object, "" for the one at the address itself.
+            path: replaced.
+            found: what is expected; without it any object of the name is taken.
+            meter: a callback of fsspec that counts the bytes.
 
         Raises:
             RemoteError: it cannot be fetched, or is no longer the one that was found.
@@ -143,7 +154,7 @@ class Remote:
 
         with _told(self._address_of(name)), replacing(path) as temporary:
             self._files.get_file(self._place_of(name), str(temporary), callback=meter or DEFAULT_CALLBACK)
-            if found.bytes and temporary.stat().st_size != found.bytes:
+            if found and found.bytes and temporary.stat().st_size != found.bytes:
                 raise RemoteError(f"{self._address_of(name)} changed while it was fetched; run the same command again")
 
     def put(self, path: Path, name: str, meter: Any) -> None:
@@ -247,7 +258,7 @@ def _http_options() -> dict[str, Any]:
 def _found(info: Mapping[str, Any]) -> Found:
     size = int(info.get("size") or 0)  # some web servers do not tell
     mark = next((str(info[key]).strip('"') for key in _MARKS if info.get(key)), "")
-    return Found(f"{size} {mark}", size)
+    return Found(mark, size)
 
 
 @contextmanager
@@ -259,8 +270,15 @@ def _told(address: str) -> Iterator[None]:
     try:
         yield
     except _store_errors() as error:
-        kind = NotThereError if isinstance(error, FileNotFoundError) else RemoteError
-        raise kind(f"{address}: {_reason(error)}") from None
+        raise _as_remote(address, error) from None
+
+
+def _as_remote(address: str, error: Exception) -> RemoteError:
+    # whatever a web server answers to a question about a file, fsspec says that there is none
+    if address.startswith("http") and isinstance(error.__cause__, _store_errors()):
+        error = error.__cause__
+    kind = NotThereError if isinstance(error, FileNotFoundError) else RemoteError
+    return kind(f"{address}: {_reason(error)}")
 
 
 def _store_errors() -> tuple[type[Exception], ...]:

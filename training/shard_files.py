@@ -18,6 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
+from pipeline.atomic import NoRoomError
 from pipeline.records import faults_of
 from pipeline.remote import NotThereError, Remote, RemoteError
 from pipeline.samples import Split
@@ -130,8 +131,10 @@ def _fetch(address: str, path: Path) -> None:
         raise DataError(str(error)) from error
     for wait in (*_WAITS_SECONDS, None):
         try:
-            remote.get("", path, remote.look())
+            remote.get("", path)
             return
+        except NoRoomError as error:
+            raise DataError(str(error)) from error
         except NotThereError as error:
             raise DataError(f"{address}: no such file; name the address of a whole data set") from error
         except RemoteError as error:

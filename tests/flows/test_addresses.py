@@ -12,6 +12,8 @@ import cv2
 import numpy as np
 import pytest
 
+from flows.request import BuildRequest
+from flows.stages import make_plan
 from pipeline.samples import SPLITS
 from tests.films import make_film
 from tests.object_store import SECRET, ObjectStore
@@ -116,7 +118,20 @@ def test_another_machine_goes_on_from_there(
     store.requests.clear()
     assert "nothing to do" in other.build(*films)
     assert {method for method, _ in store.requests} <= {"GET", "HEAD"}
+    assert not list(other.folder.rglob("film 0.mp4")), "it was fetched to know it by its content"
     assert "no fault" in other.run("verify", store.address("data"))
+
+
+def test_a_plan_keeps_no_more_films_than_it_may(
+    store: ObjectStore, films: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that come first, as their turn comes first; what cannot be used is not kept at all."""
+    store.put("films/broken.mp4", b"no film")
+    monkeypatch.setattr("flows.films.KEPT_BYTES", len(store.contents("films/")["film 0.mp4"]) + 1000)
+    plan = make_plan(BuildRequest(films=(store.address("films/broken.mp4"), *films), out=str(tmp_path / "data")))
+    store.remove("films/broken.mp4")
+    assert len(plan.films) == 2
+    assert [path.name for path in (tmp_path / "data").rglob("*.mp4")] == ["film 0.mp4"]
 
 
 def test_what_is_not_there_is_named_and_the_rest_is_built(built: Machine, store: ObjectStore, films: list[str]) -> None:

@@ -24,7 +24,7 @@ from pipeline.atomic import HeldError, held
 from pipeline.store import Dataset
 from pipeline.verify import verify
 from tests.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.prefect_server import PrefectServer, until
+from tests.prefect_server import PATIENCE_SECONDS, PrefectServer, until
 from tests.real_builds import contents, differences, numbered_films, write_config
 
 BUILD, ONBOARD = "build-dataset/animegamer", "onboard-film/animegamer"
@@ -37,6 +37,11 @@ slow = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 def answer_slowly(request: Request, seconds: float = 0.3) -> Answer:
     return Answer(good_answer(request).text, delay_seconds=seconds)
+
+
+def answer_after(event: threading.Event, request: Request) -> Answer:
+    assert event.wait(PATIENCE_SECONDS)
+    return good_answer(request)
 
 
 @pytest.fixture(scope="module")
@@ -184,14 +189,19 @@ class TestOnAServer:
         """As if a build had been cut off and retried: its runs go on, and no film is worked on by two of them."""
         request = {**with_runner("workers", asked), "out": str(tmp_path / "data")}
         captions.requests.clear()
-        captions.answer = partial(answer_slowly, seconds=1)
+        go_on = threading.Event()
+        captions.answer = partial(answer_after, go_on)
         with deployed.worker("both"):
             deployed.run(*command(asked, tmp_path), "--until", "cut")
             [film_id, *_] = sorted(path.name for path in (tmp_path / "data" / "films").iterdir())
             first = deployed.start(ONBOARD, {"film_id": film_id, "request": request}, "--flow-run-name", film_id)
             until("captions are asked for", lambda: captions.requests)
-            deployed.wait_for(deployed.start(BUILD, {"request": request}))
-            captions.answer = answer_slowly
+            build = deployed.start(BUILD, {"request": request})
+            log = deployed.folder / "both.log"
+            until("it is told", lambda: f"run {first} of an earlier build is under way" in log.read_text())
+            go_on.set()
+            deployed.wait_for(build)
+        captions.answer = answer_slowly
         runs = runs_of_films(deployed, tmp_path)[film_id]
         assert [run["state_type"] for run in runs] == ["COMPLETED"] * 2
         assert runs[0]["id"] == first
@@ -203,8 +213,7 @@ class TestOnAServer:
     ) -> None:
         captions.requests.clear()
         captions.answer = partial(answer_slowly, seconds=2)
-        one = {**with_runner("workers", asked), "films": asked["films"][:1]}
-        build = deployed.popen("build", *command(one, tmp_path))
+        build = deployed.popen("build", *command(with_runner("workers", asked, films_at_once=1), tmp_path))
         log = deployed.folder / "build.log"
         until("it is told", lambda: "prefect worker start --pool animegamer" in log.read_text(), seconds=90)
         with deployed.worker("late"):
@@ -233,10 +242,10 @@ def command(asked: Asked, folder: Path) -> list[str]:
     return ["animegamer", "build", *asked["films"], *options]
 
 
-def with_runner(runner: str, asked: Asked) -> Asked:
+def with_runner(runner: str, asked: Asked, **settings: int) -> Asked:
     """The same request, its films spread in another way."""
     config = asked["config"]
-    return {**asked, "config": {**config, "run": {**config["run"], "runner": runner}}}
+    return {**asked, "config": {**config, "run": {**config["run"], "runner": runner, **settings}}}
 
 
 def test_without_a_server_it_says_what_to_do() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.fetch import drop_film, fetch_film, fetch_folder, film_here, film_identity, trim_films
+from pipeline.fetch import drop_film, fetch_film, fetch_folder, film_here, film_identity
 from pipeline.records import Film, RecordError
 from pipeline.remote import RemoteError
 from pipeline.stage import silent
@@ -74,23 +74,13 @@ def test_a_copy_is_fetched_for_the_reading_and_dropped(store: ObjectStore, tmp_p
             assert Path(film.source).read_bytes() == path.read_bytes()
     assert [method for method, _ in store.requests].count("GET") == 1
     copy = Path(film.source)
-    left = copy.with_name(".film.mp4.abcd_123.mp4")
+    left = copy.with_name(".film.MP4.abcd_123.MP4")
     left.write_bytes(b"by who was killed")
     copy.unlink()
     with film_here(folder, silent):
         assert not left.exists()
     drop_film(folder)
     assert not copy.parent.exists()
-
-
-def test_a_plan_keeps_no_more_films_than_it_may(store: ObjectStore, tmp_path: Path) -> None:
-    """Those that come first, as their turn comes first."""
-    names = ["z", "b", "a", "c"]
-    for name in names:
-        store.put(f"films/{name}.mkv", 1000 * name.encode())
-        fetch_film(store.address(f"films/{name}.mkv"), tmp_path)
-    trim_films(tmp_path, kept_bytes=3000)
-    assert sorted(path.stem for path in tmp_path.rglob("*.mkv")) == ["b", "z"]
 
 
 def test_a_cast_is_as_it_is_at_its_address(store: ObjectStore, tmp_path: Path) -> None:
