@@ -10,7 +10,6 @@ differ in one cell and a parity cell and scene detectors are not misled; every s
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -21,6 +20,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.hashes import FILM_HASHES, Hashes, film_hash
 from pipeline.probe import probe
 from pipeline.records import make_film_id
 from pipeline.store import FilmFolder
@@ -152,7 +152,9 @@ def read_barcode(picture_HWC: Picture) -> int:
 
 def planned(root: Path, path: Path) -> FilmFolder:
     """The film's folder in the data set at `root`, as the plan of a build leaves it."""
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    hashes = Hashes(root / FILM_HASHES)
+    sha256 = film_hash(path, hashes)
+    hashes.save()
     film = probe(path, make_film_id(path.name, sha256), sha256)
     folder = FilmFolder(root / "films" / film.film_id)
     folder.save_film(film)

@@ -202,6 +202,7 @@ def test_at_every_moment_of_a_push_readers_find_whole_results(store: ObjectStore
     assert onlooker.moments == len(data_set("first", clips=6)) + len(data_set("second", clips=4)) + 2 * 4 + 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", [3, 12])
 def test_a_push_that_is_killed_leaves_whole_results_and_goes_on(
     store: ObjectStore, tmp_path: Path, writes: int

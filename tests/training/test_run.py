@@ -137,6 +137,7 @@ def test_two_processes_train_as_one(whole: tuple[Path, list[StepReport]], tmp_pa
     assert worst < 2e-4  # a few steps of 1e-3: sums in another order, which Adam's division enlarges
 
 
+@pytest.mark.slow
 def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run = small_run(folder, small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 1}}))
