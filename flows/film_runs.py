@@ -61,7 +61,7 @@ def run_at_a_worker(film_id: str, request: BuildRequest) -> State[Any]:
     with get_client(sync_client=True) as client, watched(film_id, "at a worker") as watch:
         watch.changed = False
         try:
-            for run in _under_way(client, film_id, request.out):
+            for run in list(_under_way(client, film_id, request.out)):
                 say(f"{film_id}: run {run.id} of an earlier build is under way; waiting for its end")
                 _final_state(client, run, watch)
             watch(0, 0)  # a film that still stood in line when the build was stopped
@@ -88,8 +88,8 @@ def _under_way(client: SyncPrefectClient, film_id: str, out: str) -> Iterator[Fl
 
 
 def _subject(run: FlowRun) -> tuple[str, str]:
-    """Film and data set of a run."""
-    return run.parameters["film_id"], _same(run.parameters["request"]["out"])
+    """Film and data set of a run; whoever started it may have left them out."""
+    return run.parameters.get("film_id", ""), _same(run.parameters.get("request", {}).get("out", ""))
 
 
 def _same(out: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,7 +23,7 @@ from pipeline.mirror import Mirror, Note, noted
 from pipeline.records import Film, RecordError
 from pipeline.remote import Remote, RemoteError, Transfers, is_address, is_file_name, is_hidden
 from pipeline.stage import Progress, silent
-from pipeline.store import FilmFolder
+from pipeline.store import FilmFolder, StoreError
 
 FETCHED_FILMS = Path(".cache", "films")
 """Where films from addresses lie while they are worked on, in the data set's folder."""
@@ -60,7 +60,8 @@ def _refuse_another(source: Path, film: Film, hashes: Hashes, progress: Progress
 
 def drop_film(folder: FilmFolder) -> None:
     """Remove this machine's copy of a film from an address: the work on it is over."""
-    drop_copy(folder.film.source, folder.path.parents[1])
+    with suppress(StoreError):  # someone has removed the folder, which tells where the film comes from
+        drop_copy(folder.film.source, folder.path.parents[1])
 
 
 def drop_copy(source: str, root: Path) -> None:
