@@ -110,10 +110,12 @@ class TestOnAServer:
             deployed.wait_for(run)
         assert differences(contents(tmp_path / "data" / "shards"), plain) == []
         assert captions.most_open == 1
-        made = {artifact["key"]: artifact for artifact in deployed.post("artifacts/filter")}
-        assert '"kept": "4"' in made["films-data"]["data"]
-        assert str(tmp_path / "data" / "report.html") in made["results-data"]["data"]
-        assert any(artifact["type"] == "progress" for artifact in made.values())
+        of_this_run = deployed.post("artifacts/filter", artifacts={"flow_run_id": {"any_": [run]}})
+        made = {artifact["key"]: artifact["data"] for artifact in of_this_run}
+        assert '"kept": "4"' in made["films-data"]
+        assert str(tmp_path / "data" / "report.html") in made["results-data"]
+        of_its_films = deployed.post("artifacts/filter", flow_runs={"parent_flow_run_id": {"any_": [run]}})
+        assert any(artifact["type"] == "progress" for artifact in of_its_films)
 
     @pytest.mark.parametrize(
         ("wrong", "field"),
