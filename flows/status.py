@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rich.filesize import decimal
-from rich.table import Table
+from rich.table import Column, Table
 
 from flows.films import known_film
 from flows.publish import finished, is_published
@@ -143,7 +143,8 @@ def published_line(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) ->
 def as_table(rows: Sequence[FilmRow]) -> Table:
     """A line per film: the state of each stage, counts and size."""
     stages = list(rows[0].cells) if rows else []
-    table = Table("film", *stages, "clips", "kept", "size", box=None, pad_edge=False, header_style="bold")
+    film = Column("film", overflow="fold")  # a short id names no folder
+    table = Table(film, *stages, "clips", "kept", "size", box=None, pad_edge=False, header_style="bold")
     for row in rows:
         states = (f"[{COLOURS[cell.state]}]{cell.state}[/]" for cell in row.cells.values())
         counts = ("-" if count is None else str(count) for count in (row.clips, row.kept))
