@@ -53,13 +53,9 @@ def _without_secrets(address: str) -> str:
     return address
 
 
-Endpoint = Annotated[
-    str,
-    AfterValidator(_without_secrets),
-    WithJsonSchema(
-        {"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^@?#]+$"}
-    ),  # for who checks before anything is stored
-]
+_ENDPOINT_SCHEMA = {"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^@?#]+$"}
+"""The same for a server that checks parameters before it stores them."""
+Endpoint = Annotated[str, AfterValidator(_without_secrets), WithJsonSchema(_ENDPOINT_SCHEMA)]
 Even = Annotated[int, Field(ge=64, le=2160), AfterValidator(_even)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
