@@ -334,12 +334,16 @@ def _number_after(turns: dict[str, TurnRecord], parent: str | None) -> int | Non
 
 
 def _is_free(path: Path) -> bool:
-    """Whether a game may begin here: nothing is there but what a start that came to nothing has left."""
+    """Whether a game may begin here: nothing is there but what a start that came to nothing has left.
+
+    That may be the files of a first turn, whose line a kill kept out of the log or tore.
+    """
     if not path.is_dir():
         return False
-    left = {entry.name: entry.stat().st_size for entry in path.iterdir() if not entry.name.startswith(".")}
-    left.pop("game.json", None)
-    return not any(name != "turns.jsonl" or size for name, size in left.items())
+    names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".")}
+    if "game.json" not in names:
+        return not names
+    return names <= {"game.json", "turns.jsonl", "0001.mp4", "0001.safetensors"} and not GameFolder.open(path).turns
 
 
 def _sync_folder(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -234,11 +235,37 @@ def test_settings_of_another_version_are_refused(tmp_path: Path, change: dict[st
         GameFolder.open(folder.path)
 
 
-def test_a_start_that_came_to_nothing_does_not_hold_the_place(tmp_path: Path) -> None:
-    GameFolder.create(tmp_path / "game", SETTINGS)
-    (tmp_path / "game/turns.jsonl").touch()
+@pytest.mark.parametrize("log", [None, b"", b'{"id":"0001","par'])
+def test_a_start_that_came_to_nothing_does_not_hold_the_place(tmp_path: Path, log: bytes | None) -> None:
+    """However far the first turn was: its files are written before its line."""
+    whole = begun(tmp_path, turns=1)
+    expected = contents(whole)
     other = SETTINGS.model_copy(update={"seed": 9})
-    assert GameFolder.create(tmp_path / "game", other).settings == other
+    for left in (
+        [],
+        ["0001.mp4"],
+        ["0001.mp4", "0001.safetensors"],
+        ["0001.mp4", "0001.safetensors", ".0001.mp4.k.mp4"],
+    ):
+        started = GameFolder.create(tmp_path / "started", other)
+        for name in left:
+            (started.path / name).write_bytes(b"of another seed")
+        if log is not None:
+            (started.path / "turns.jsonl").write_bytes(log)
+        again = GameFolder.create(started.path, SETTINGS)
+        assert again.settings == SETTINGS
+        again.play(PaintedEngine(), STORY[0], None)
+        assert contents(again) == expected
+        shutil.rmtree(started.path)
+
+
+@pytest.mark.parametrize("theirs", ["0001.mp4", "0002.mp4", "film.mp4", "turns.jsonl"])
+def test_what_no_start_has_left_is_not_written_over(tmp_path: Path, theirs: str) -> None:
+    (tmp_path / theirs).write_bytes(b"")
+    if theirs != "0001.mp4":
+        (tmp_path / "0001.mp4").write_bytes(b"")
+    with pytest.raises(GameError, match="not empty"):
+        GameFolder.create(tmp_path, SETTINGS)
 
 
 def test_one_process_at_a_time_plays_a_game(tmp_path: Path) -> None:
