@@ -6,7 +6,8 @@ SIZE ?= tiny
 RECIPE ?= full
 KILLS ?= 200
 BIN := .venv/bin
-INSTALL := $(BIN)/uv pip install --quiet --constraint constraints.txt --editable
+# bytecode now, or every start compiles torch and Prefect anew where PYTHONDONTWRITEBYTECODE is set, as in many images
+INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
 .PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-all bench bench-model bench-learning bench-training soak constraints clean
 
