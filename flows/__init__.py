@@ -4,7 +4,9 @@ import os
 
 # Read by Prefect when it is first imported. Telemetry is off whatever the user's profile says; the rest are defaults
 # that a user's own environment overrules: a loaded machine needs longer than 20 s to start the temporary server, and
-# our progress bars and summary replace Prefect's log lines.
+# our progress bars and summary replace Prefect's log lines, and a run must beat three times before the automation of
+# `deploy.py` calls it dead (also the run of a build at a terminal).
 os.environ.update(PREFECT_SERVER_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1")
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "90")
 os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")

@@ -124,12 +124,15 @@ def _plan_and_run(request: BuildRequest) -> int:
 
     with alone(request):
         plan = make_plan(request)
+        settled = is_settled(plan) and (not plan.publish or is_published(plan.dataset, plan.config))
+        if settled and plan.publish:
+            plan.place.send()  # what a build that was killed at the very end has not sent
     for notice in plan.notices:
         say(notice)
     refused = [f"{refusal.record_id}: {refusal.reason}" for refusal in plan.refused]
     if not plan.films:
         return print_summary(plan, refused)
-    if is_settled(plan) and (not plan.publish or is_published(plan.dataset, plan.config)):
+    if settled:
         say("nothing to do: every stage is up to date")
         for film_id in plan.films:
             drop_film(plan.dataset.folder(film_id))

@@ -77,11 +77,11 @@ def ask_in_batches(stage: WriteCaptions, film_id: str, request: BuildRequest) ->
     """Ask the caption service what is missing, in tasks that can be retried; the replies are then to be collected."""
     settings, size = request.config.run, request.config.captions.batch
     with film_at(request.out, film_id) as folder:
-        waiting = stage.waiting(folder)
+        waiting = stage.open_ends(folder).waiting
     for number, start in enumerate(range(0, len(waiting), size)):
-        run_task(ask_captions, stage, settings, request.out, film_id, number, waiting[start : start + size])
+        run_task(ask_captions, stage, settings, request.out, film_id, number, list(waiting[start : start + size]))
     with film_at(request.out, film_id) as folder:
-        if stage.has_news(folder):
+        if stage.open_ends(folder).news:
             folder.forget_stage(stage.name)
 
 
@@ -107,7 +107,7 @@ def build_dataset(request: BuildRequest) -> State[Any]:
         plan.place.fetch()  # what other machines did
         failed += [f"{refusal.record_id}: {refusal.reason}" for refusal in plan.refused]
         if plan.publish:
-            failed.append(_publish(plan.place, request))
+            failed.append(_publish(plan))
         failures = [failure for failure in failed if failure]
         show_results(plan, request, failures)
     return Failed(message="\n".join(failures)) if failures else Completed(message="every film is up to date")
@@ -150,12 +150,11 @@ def _run_film(film_id: str, request: BuildRequest) -> State[Any]:
     return state
 
 
-def _publish(place: Place, request: BuildRequest) -> str | None:
+def _publish(plan: Plan) -> str | None:
     """Run the steps of publishing; why one failed, or None. What was published before stays until the step is done."""
-    dataset = place.dataset
-    for name, work in publish_steps(dataset, request.config):
-        state: State[Any] = run_step(dataset.root.name, name, work, return_state=True)
-        place.send()
+    for name, work in publish_steps(plan.dataset, plan.config):
+        state: State[Any] = run_step(plan.dataset.root.name, name, work, return_state=True)
+        plan.place.send()
         if not state.is_completed():
             return f"{name}: {state.result(raise_on_failure=False)}"
     return None

@@ -107,8 +107,13 @@ def status(
         shown.print("shards", published_line(place.dataset, settings, rows), highlight=False)
     for line in explanations(rows) if explain else ():
         shown.print(printable(line), markup=False, highlight=False)
-    left = sum(row.open_parts for row in rows)
-    shown.print(f"{left} parts to do: `animegamer build` does them" if left else "every stage of every film is done")
+    left, unknown = sum(row.open_parts for row in rows), sum(row.unknown_parts for row in rows)
+    if left:
+        shown.print(f"{left} parts to do: `animegamer build` does them")
+    if unknown:
+        shown.print(f"{unknown} parts cannot be judged on this machine; --explain says why")
+    if not left and not unknown:
+        shown.print("every stage of every film is done")
 
 
 def verify(dataset: DatasetPlace) -> None:

@@ -126,7 +126,9 @@ def _final_state(client: SyncPrefectClient, run: FlowRun, watch: Watch) -> State
             run = client.read_flow_run(run.id)
         except ObjectNotFound:
             return Cancelled(message="its run was deleted from the server")
-        except httpx.TransportError as error:  # after Prefect itself has tried for a while
+        except httpx.HTTPError as error:  # after Prefect itself has tried for a while
+            if isinstance(error, httpx.HTTPStatusError) and not error.response.is_server_error:
+                raise
             say(f"{run.name}: the Prefect server does not answer ({error}); asking again")
         if run.state and run.state.is_final():
             return run.state

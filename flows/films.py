@@ -101,13 +101,21 @@ def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film
     name, source = PurePath(path).name, absolute(path)
     if not is_text(source):
         raise RecordError(name, "its name is not valid UTF-8, which no table can hold; rename the file")
-    entry = next((entry for entry in dataset.record.films if entry.sha256 == sha256), None)
-    film_id = entry.film_id if entry else make_film_id(name, sha256)
+    film_id = _id_before(sha256, dataset) or make_film_id(name, sha256)
     folder = dataset.folder(film_id)
     film = known_film(folder) or probe_in_child(film_file(path, dataset.root, progress), film_id, sha256)
     if film.source != source or known_film(folder) is None:
         folder.save_film(film.model_copy(update={"source": source}))
     return folder.film
+
+
+def _id_before(sha256: str, dataset: Dataset) -> str | None:
+    """The id under which this content is listed, or once was: another may have taken its place for a while."""
+    entry = next((entry for entry in dataset.record.films if entry.sha256 == sha256), None)
+    if entry:
+        return entry.film_id
+    left = (dataset.folder(path.name) for path in sorted((dataset.root / "films").glob(f"*-{sha256[:8]}")))
+    return next((folder.film_id for folder in left if (film := known_film(folder)) and film.sha256 == sha256), None)
 
 
 def known_film(folder: FilmFolder) -> Film | None:

@@ -1,8 +1,8 @@
-"""What a data set has only one of, and the refusal of a build that would mix two.
+"""What a data set has only one of, and the refusal to mix two.
 
-A build may name some of a data set's films and leave the others as they are. Then both must agree in the size and rate
-of clips, the optical-flow model, the level edges and the captioner; else levels and captions of different kinds would
-stand side by side, and no reader could tell.
+A build may name some of a data set's films and leave the others as they are; or it may be cut off before it came to
+all it names. The films must agree in the size and rate of clips, the optical-flow model, the level edges and the
+captioner; else levels and captions of different kinds would stand side by side, and no reader could tell.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pipeline.config import ConfigError
+from pipeline.levels import Edges
 from pipeline.stage import Stage
 from pipeline.store import FilmFolder
 
@@ -60,3 +61,24 @@ def refuse_mixtures(others: Iterable[FilmFolder], stages: Sequence[Stage]) -> No
                     f"the {what} of {folder.film.name}, which this build leaves as it is: {there}; of this build: "
                     f"{here}. One data set never mixes two: name all its films in one build, or choose another --out"
                 )
+
+
+def refuse_mixed(folders: Iterable[FilmFolder], edges: Edges) -> None:
+    """Compare films that are to be published with each other, and their levels with the edges in `dataset.json`.
+
+    Raises:
+        ConfigError: they differ in something that a data set has only one of.
+    """
+    kinds: dict[str, dict[str, str]] = {name: {} for name in SHARED}
+    kinds["screened"][_edges({"edges": edges})] = "dataset.json"
+    for folder in folders:
+        for name, (_, describe) in SHARED.items():
+            if record := folder.stage_record(name):
+                kinds[name].setdefault(describe(record.ingredients), folder.film.name)
+    for name, found in kinds.items():
+        if len(found) > 1:
+            told = "; ".join(f"{kind} ({where})" for kind, where in found.items())
+            raise ConfigError(
+                f"{SHARED[name][0]} of several kinds: {told}. One data set never mixes two: build all its films again "
+                "together, with the settings you want; what is published stays as it was"
+            )

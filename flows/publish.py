@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from flows.mixtures import refuse_mixed
 from flows.stages import STAGE_NAMES
 from pipeline import selection, shards
 from pipeline.atomic import write_json
@@ -42,25 +43,27 @@ def finished(dataset: Dataset) -> list[FilmFolder]:
 
 
 def select(dataset: Dataset, config: Config) -> bool:
-    """Write the final verdicts of every finished film, and what follows from them for the whole data set."""
-    folders = finished(dataset)
+    """Write the final verdicts of every finished film, and what follows from them for the whole data set.
+
+    Raises:
+        ConfigError: some films were left as other settings made them.
+    """
+    folders, record = finished(dataset), dataset.record
+    refuse_mixed(folders, _edges(record))
     for folder in dataset.folders():
         if folder.film_id not in {done.film_id for done in folders}:
             folder.table_path("verdicts").unlink(missing_ok=True)  # of an earlier run: it would put old clips in shards
     verdicts = selection.judge([selection.film_facts(folder) for folder in folders], config.selection)
     changed = False
     for folder in folders:
-        if not folder.table_path("verdicts").exists() or folder.read("verdicts", Verdict) != verdicts[folder.film_id]:
+        if verdicts_of(folder) != verdicts[folder.film_id]:
             folder.write("verdicts", verdicts[folder.film_id])
             changed = True
-    record = dataset.record
     kept = {verdict.clip_id for rows in verdicts.values() for verdict in rows if verdict.keep}
     motion = [row for folder in folders for row in folder.read("motion", Motion)]
     news = {
-        "flow_model": _only("optical-flow models", {row.flow_model for row in motion}),
-        "captioner": _only(
-            "captioners", {row.source for folder in folders for row in folder.read("captions", Caption)}
-        ),
+        "flow_model": next((row.flow_model for row in motion), None),
+        "captioner": next((row.source for folder in folders for row in folder.read("captions", Caption)), None),
         "level_values": level_values([row.scope_px for row in motion if row.clip_id in kept], _edges(record)),
     }
     if record != (selected := record.model_copy(update=news)):
@@ -71,7 +74,7 @@ def select(dataset: Dataset, config: Config) -> bool:
 
 def write_shards(dataset: Dataset, config: Config, progress: Progress) -> bool:
     """Write the shards and their index unless what is there was made from the same."""
-    made_from = _shards_from(dataset, config)
+    made_from = _made_from(dataset, config)["shards"]
     if _is_current(dataset, "shards", made_from):
         return False
     _forget(dataset, "shards")  # a kill in the middle must not leave new shards under the old note
@@ -83,7 +86,7 @@ def write_shards(dataset: Dataset, config: Config, progress: Progress) -> bool:
 
 def write_pages(dataset: Dataset, config: Config, progress: Progress) -> bool:
     """Write the data card and the report unless what is there was made from the same."""
-    made_from = _pages_from(dataset, config)
+    made_from = _made_from(dataset, config)["report"]
     if _is_current(dataset, "report", made_from):
         return False
     _forget(dataset, "report")
@@ -94,23 +97,22 @@ def write_pages(dataset: Dataset, config: Config, progress: Progress) -> bool:
 
 def is_published(dataset: Dataset, config: Config) -> bool:
     """Whether shards and pages are what publishing now would write."""
-    shards_current = _is_current(dataset, "shards", _shards_from(dataset, config))
-    return shards_current and _is_current(dataset, "report", _pages_from(dataset, config))
+    return all(_is_current(dataset, name, made_from) for name, made_from in _made_from(dataset, config).items())
 
 
-def _shards_from(dataset: Dataset, config: Config) -> str:
+def _made_from(dataset: Dataset, config: Config) -> dict[str, str]:
+    """What shards and report would be made from now, as fingerprints."""
+    contents = {
+        "films": {folder.film_id: _made_of(folder) for folder in dataset.folders()},
+        "record": dataset.record.model_dump(mode="json", exclude={"config", "cast_source"}),
+    }
     settings = [config.selection.model_dump(mode="json"), config.shards.model_dump(mode="json")]
-    return fingerprint({"version": shards.VERSION, "settings": settings, **_contents(dataset)})
-
-
-def _pages_from(dataset: Dataset, config: Config) -> str:
-    versions = [card.VERSION, report.VERSION, _shards_from(dataset, config)]
-    return fingerprint({"versions": versions, "card": config.card.model_dump(mode="json"), **_contents(dataset)})
-
-
-def _contents(dataset: Dataset) -> dict[str, Any]:
-    record = dataset.record.model_dump(mode="json", exclude={"config", "cast_source"})
-    return {"films": _films(dataset), "record": record}
+    made = fingerprint({"version": shards.VERSION, "settings": settings, **contents})
+    versions = [card.VERSION, report.VERSION, made]
+    return {
+        "shards": made,
+        "report": fingerprint({"versions": versions, "card": config.card.model_dump(mode="json")}),
+    }
 
 
 def _is_current(dataset: Dataset, name: str, made_from: str) -> bool:
@@ -140,24 +142,23 @@ def _published(dataset: Dataset) -> dict[str, Any]:
     return content
 
 
-def _films(dataset: Dataset) -> dict[str, Any]:
-    """What the published data depends on, film by film: every stage's fingerprint, the verdicts, a failure."""
-    films = {}
-    for folder in dataset.folders():
-        stages = {stage: record.fingerprint for stage in STAGE_NAMES if (record := folder.stage_record(stage))}
-        verdicts = folder.read("verdicts", Verdict) if folder.table_path("verdicts").exists() else []
-        failure = folder.failure.reason if folder.failure else None
-        films[folder.film_id] = [stages, [verdict.model_dump(mode="json") for verdict in verdicts], failure]
-    return films
+def _made_of(folder: FilmFolder) -> list[Any]:
+    """What the published data depends on in a film: what every stage made, the verdicts, a failure.
+
+    Not only what the stages are made from: a question that is asked again may be answered in other words.
+    """
+    records = {stage: record for stage in STAGE_NAMES if (record := folder.stage_record(stage))}
+    stages = {stage: [record.fingerprint, record.result] for stage, record in records.items()}
+    verdicts = [mark.sha256 for mark in folder.marks([folder.table_path("verdicts").name]).values()]
+    return [stages, verdicts, folder.failure.reason if folder.failure else None]
 
 
-def _only(what: str, names: set[str]) -> str | None:
-    if len(names) > 1:
-        raise StoreError(
-            f"the data set holds {what} {', '.join(sorted(names))}, and one data set never mixes two; "
-            "build all its films together, or give each its own --out"
-        )
-    return next(iter(names), None)
+def verdicts_of(folder: FilmFolder) -> list[Verdict] | None:
+    """A film's verdicts, if publishing has left a table of them that can be read."""
+    try:
+        return folder.read("verdicts", Verdict)
+    except StoreError:
+        return None
 
 
 def _edges(record: DatasetRecord) -> tuple[float, float, float, float]:

@@ -30,14 +30,16 @@ def _as_text(place: object) -> object:
 
 def _without_secrets(place: str) -> str:
     """Requests are shown, and stored in a scheduler's database."""
-    if "://" in place:
-        from pipeline.remote import RemoteError, checked_remote, is_address  # only who names an address waits for it
+    if "://" not in place or place.startswith(("/", ".")):
+        return place
+    from pipeline.remote import RemoteError, checked_remote, is_address  # only who names an address waits for it
 
-        try:
-            return checked_remote(place) if is_address(place) else place
-        except RemoteError as error:
-            raise ValueError(str(error)) from None
-    return place
+    if not is_address(place):  # perhaps one of fsspec's chains, with a key in its middle
+        raise ValueError("is no address such as s3://bucket/folder; a file of such a name is given as ./NAME")
+    try:
+        return checked_remote(place)
+    except RemoteError as error:
+        raise ValueError(str(error)) from None
 
 
 _PLACE_SCHEMA = {
@@ -101,9 +103,9 @@ class TrainPart(StrEnum):
 class TrainRequest(BaseModel):
     """What `animegamer train` was asked to do."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    data: str
+    data: Annotated[str, AfterValidator(_without_secrets)]
     out: Path
     start: Path | None = None
     recipe: RecipeName = RecipeName.tiny

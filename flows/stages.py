@@ -27,6 +27,7 @@ from pipeline.cast import Cast, load_cast
 from pipeline.config import Config
 from pipeline.crop import FindCrop
 from pipeline.cut import Cut
+from pipeline.interview import OpenEnds
 from pipeline.levels import PUBLISHED_EDGES, Edges
 from pipeline.looks import MeasureLooks
 from pipeline.motion import MeasureMotion
@@ -125,9 +126,10 @@ def is_settled(plan: Plan) -> bool:
 
 
 def _is_done(stage: Stage, folder: FilmFolder) -> bool:
+    if not is_current(stage, folder):
+        return False
     # clips whose requests failed last time have no reply yet: the captions are current, and still something waits
-    open_ends = isinstance(stage, WriteCaptions) and (stage.waiting(folder) or stage.has_news(folder))
-    return is_current(stage, folder) and not open_ends
+    return not isinstance(stage, WriteCaptions) or stage.open_ends(folder) == OpenEnds()
 
 
 def planned_stages(request: BuildRequest, edges: Edges) -> tuple[Stage, ...]:
@@ -137,6 +139,7 @@ def planned_stages(request: BuildRequest, edges: Edges) -> tuple[Stage, ...]:
         CastError: the cast folder cannot be used.
     """
     config, run = request.config, request.config.run
+    cast = cast_of(request) if config.captions.captioner == "server" else Cast()  # the rules know nobody
     threads = run.threads or (1 if run.runner == "ray" else os.cpu_count() or 1)
     stages: tuple[Stage, ...] = (
         FindCrop(config.crop),
@@ -144,7 +147,7 @@ def planned_stages(request: BuildRequest, edges: Edges) -> tuple[Stage, ...]:
         MeasureLooks(config.looks, threads, config.run.failed_limit),
         MeasureMotion(config.motion, threads, config.run.failed_limit),
         Screen(config.selection, edges),
-        WriteCaptions(config.captions, cast_of(request)),
+        WriteCaptions(config.captions, cast),
     )
     if request.until is Until.publish:
         return stages

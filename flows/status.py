@@ -9,7 +9,7 @@ configuration tells beforehand what a build with it would redo.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,13 +18,15 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 
 from flows.films import known_film
-from flows.publish import finished, is_published
+from flows.publish import finished, is_published, verdicts_of
 from flows.request import BuildRequest
 from flows.stages import choose_edges, planned_stages
 from flows.terminal import printable
 from pipeline.captions import WriteCaptions
-from pipeline.config import Config
-from pipeline.records import Clip, Verdict
+from pipeline.cast import CastError
+from pipeline.config import Config, ConfigError
+from pipeline.records import Clip
+from pipeline.remote import RemoteError
 from pipeline.shards import read_index
 from pipeline.stage import Stage, why_stale
 from pipeline.store import Dataset, FilmFolder, StoreError
@@ -37,9 +39,17 @@ class State(StrEnum):
     stale = "stale"
     failed = "failed"
     missing = "missing"
+    unknown = "unknown"
+    """What it is made from is not all on this machine: the cast folder, or the weights of an optical-flow network."""
 
 
-COLOURS = {State.done: "green", State.stale: "yellow", State.failed: "red", State.missing: "dim"}
+COLOURS = {
+    State.done: "green",
+    State.stale: "yellow",
+    State.failed: "red",
+    State.missing: "dim",
+    State.unknown: "magenta",
+}
 
 
 @dataclass(frozen=True)
@@ -63,18 +73,32 @@ class FilmRow:
     @property
     def open_parts(self) -> int:
         """How many stages a build would have to run."""
-        return sum(cell.state is not State.done for cell in self.cells.values())
+        return sum(cell.state not in (State.done, State.unknown) for cell in self.cells.values())
+
+    @property
+    def unknown_parts(self) -> int:
+        """How many stages can only be judged on another machine."""
+        return sum(cell.state is State.unknown for cell in self.cells.values())
 
 
 def film_rows(dataset: Dataset, request: BuildRequest) -> list[FilmRow]:
-    """Every film of the data set, in the order they were added.
-
-    Raises:
-        CastError: the cast folder cannot be used.
-    """
+    """Every film of the data set, in the order they were added."""
     edges, _ = choose_edges(request.config, dataset.record)
-    stages = planned_stages(request, edges)
-    return [_row(folder, stages) if known_film(folder) else _lost_row(folder, stages) for folder in dataset.folders()]
+    unknown: dict[str, str] = {}
+    try:
+        stages = planned_stages(request, edges)
+    except (CastError, RemoteError) as error:
+        stages = planned_stages(request.model_copy(update={"cast": None}), edges)
+        unknown[WriteCaptions.name] = f"{error}; --cast names another"
+    for stage in stages:
+        try:
+            stage.ingredients()
+        except ConfigError as error:
+            unknown[stage.name] = str(error)
+    return [
+        _row(folder, stages, unknown) if known_film(folder) else _lost_row(folder, stages)
+        for folder in dataset.folders()
+    ]
 
 
 def _lost_row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
@@ -83,11 +107,13 @@ def _lost_row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
     return FilmRow(folder.film_id, {stage.name: cell for stage in stages}, None, None, size_of(folder.path))
 
 
-def _row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
+def _row(folder: FilmFolder, stages: Sequence[Stage], unknown: Mapping[str, str]) -> FilmRow:
     cells: dict[str, Cell] = {}
     for stage in stages:
-        cells[stage.name] = _cell(folder, stage, cells)
-    verdicts = folder.read("verdicts", Verdict) if folder.table_path("verdicts").exists() else None
+        cells[stage.name] = _cell(folder, stage, cells, unknown)
+    if (failure := folder.failure) and all(cell.state is State.done for cell in cells.values()):
+        cells[stages[-1].name] = Cell(State.failed, failure.reason)  # it died after its last stage
+    verdicts = verdicts_of(folder)
     return FilmRow(
         film_id=folder.film_id,
         cells=cells,
@@ -97,8 +123,12 @@ def _row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
     )
 
 
-def _cell(folder: FilmFolder, stage: Stage, before: dict[str, Cell]) -> Cell:
+def _cell(folder: FilmFolder, stage: Stage, before: Mapping[str, Cell], unknown: Mapping[str, str]) -> Cell:
     made = folder.stage_record(stage.name) is not None
+    if made and (why := unknown.get(stage.name)):
+        return Cell(State.unknown, why)
+    if made and (unjudged := [name for name in stage.needs if before[name].state is State.unknown]):
+        return Cell(State.unknown, f"after {', '.join(unjudged)}")
     undone = [name for name in stage.needs if before[name].state is not State.done]
     why = f"after {', '.join(undone)}" if undone else why_stale(stage, folder) or _waiting(stage, folder)
     if why is None:
@@ -113,9 +143,10 @@ def _waiting(stage: Stage, folder: FilmFolder) -> str | None:
     """Captions are made, and still clips may be waiting for an answer that did not come the last time."""
     if not isinstance(stage, WriteCaptions):
         return None
-    if waiting := len(stage.waiting(folder)):
-        return f"{waiting} clips still to be asked about"
-    return "answers came that are not in the table yet" if stage.has_news(folder) else None
+    open_ends = stage.open_ends(folder)
+    if open_ends.waiting:
+        return f"{len(open_ends.waiting)} clips still to be asked about"
+    return "answers came that are not in the table yet" if open_ends.news else None
 
 
 def size_of(folder: Path) -> int:

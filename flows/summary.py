@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from rich.markup import escape
 from rich.table import Table
 
+from flows.publish import verdicts_of
 from flows.stages import Plan
 from flows.terminal import console, printable, say
-from pipeline.records import Clip, Scene, Verdict
+from pipeline.records import Clip, Scene
+from pipeline.stage import is_whole
 from pipeline.store import FilmFolder
 
 COLUMNS = "film", "length", "scenes", "clips", "kept", "dropped"
@@ -34,7 +36,8 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
     if plan.publish and (plan.dataset.root / "shards" / "index.json").exists():
         for what, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
             say(f"{what:<7} {plan.place.name.rstrip('/')}/{name}")
-    built = any(folder.failure is None for folder in folders)
+    stages = [stage.name for stage in plan.stages]
+    built = any(folder.failure is None and is_whole(folder, stages) for folder in folders)
     return 1 if not built else 2 if failures else 0
 
 
@@ -45,9 +48,8 @@ def film_row(folder: FilmFolder) -> tuple[str, ...]:
     if not folder.stage_record("cut"):
         return *head, "-", "-", "-", ""
     cut = str(len(folder.read("scenes", Scene))), str(len(folder.read("clips", Clip)))
-    if not folder.table_path("verdicts").exists():
+    if (verdicts := verdicts_of(folder)) is None:
         return *head, *cut, "-", ""
-    verdicts = folder.read("verdicts", Verdict)
     reasons = Counter(verdict.reasons[0] for verdict in verdicts if verdict.reasons)
     dropped = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
     return *head, *cut, str(sum(verdict.keep for verdict in verdicts)), dropped

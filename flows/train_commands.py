@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import ValidationError
 
 from flows.model_commands import fail, need_networks
 from flows.request import Ablation, RecipeName, TrainPart, TrainRequest
 from flows.terminal import say
+from pipeline.records import faults_of
 
 if TYPE_CHECKING:
     from training.config import Recipe as TrainRecipe
@@ -65,16 +67,19 @@ def train(
     if accelerate and part is not TrainPart.all:
         raise typer.BadParameter(f"it goes with `all`; for one phase: accelerate launch --config_file {accelerate} ...")
     need_networks()
-    request = TrainRequest(
-        data=data,
-        out=out,
-        start=start,
-        recipe=recipe,
-        ablation=ablation,
-        config=config,
-        trackers=tuple(tracker),
-        accelerate=accelerate,
-    )
+    try:
+        request = TrainRequest(
+            data=data,
+            out=out,
+            start=start,
+            recipe=recipe,
+            ablation=ablation,
+            config=config,
+            trackers=tuple(tracker),
+            accelerate=accelerate,
+        )
+    except ValidationError as error:
+        raise fail(faults_of(error)) from None
     typer.echo(_train_all(request) if part is TrainPart.all else _train_part(part, request))
 
 

@@ -11,8 +11,8 @@ up to `--vision-max-batch-size` (1 by default, which is slow); raise it and `con
 the server stalls. `--api-keys KEY` closes the server; give the key to us in the variable that `api_key_env` names.
 
 `WriteCaptions` run as a stage asks whatever is missing and collects. For long films a scheduler first works through
-`waiting` in batches with `ask_batch`, each a small task that can be retried alone; the stage then finds all replies
-kept and asks nothing.
+the clips that wait in batches with `ask_batch`, each a small task that can be retried alone; the stage then finds all
+replies kept and asks nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any, ClassVar, Protocol
 
 from pipeline.cast import Cast
 from pipeline.config import CaptionSettings
-from pipeline.interview import Interview
+from pipeline.interview import Interview, OpenEnds
 from pipeline.records import Caption, Clip, Failure, RecordError, Verdict
 from pipeline.rules import RulesCaptioner
-from pipeline.stage import Outcome, Progress, silent
+from pipeline.stage import Outcome, Progress, is_current, silent
 from pipeline.store import FilmFolder
 
 
@@ -35,10 +35,6 @@ class Captioner(Protocol):
 
     def ingredients(self) -> dict[str, Any]:
         """What its captions depend on besides the clips; JSON values."""
-        ...
-
-    def waiting(self, folder: FilmFolder, clips: Sequence[Clip], levels: Mapping[str, int | None]) -> list[Clip]:
-        """The clips about which something must still be asked, at a price."""
         ...
 
     def captions(
@@ -62,16 +58,13 @@ class WriteCaptions:
         """What the captioner depends on."""
         return self._captioner().ingredients()
 
-    def waiting(self, folder: FilmFolder) -> list[str]:
-        """Ids of the clips about which a server must still be asked, in the film's order; none for rules."""
+    def open_ends(self, folder: FilmFolder) -> OpenEnds:
+        """What there is still to ask and to collect; nothing for rules."""
+        if self.settings.captioner == "rules":
+            return OpenEnds()  # without reading a table
         clips, levels = _candidates(folder)
-        return [clip.clip_id for clip in self._captioner().waiting(folder, clips, levels)]
-
-    def has_news(self, folder: FilmFolder) -> bool:
-        """Whether replies came after the table was made: a build may have been killed before it collected them."""
-        table = folder.path / f"{self.name}.json"
-        replies = (folder.path / "replies").glob("*.json")
-        return table.exists() and any(reply.stat().st_mtime_ns > table.stat().st_mtime_ns for reply in replies)
+        made = folder.read("captions", Caption) if is_current(self, folder) else ()
+        return Interview(self.settings, self.cast).open_ends(folder, clips, levels, {row.clip_id: row for row in made})
 
     def ask_batch(self, folder: FilmFolder, clip_ids: Sequence[str], progress: Progress = silent) -> None:
         """Ask what is missing about some clips and keep the replies in the film's folder.

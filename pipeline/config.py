@@ -156,7 +156,11 @@ class CaptionSettings(Section):
     )
     model: str = Field("OpenGVLab/InternVL2-26B", description="model name the server knows")
     revision: str = Field("", description="weights revision, for the records; part of the fingerprint")
-    api_key_env: str = Field("ANIMEGAMER_API_KEY", description="environment variable holding the key, if any")
+    api_key_env: str = Field(
+        "ANIMEGAMER_API_KEY",
+        pattern=r"^([A-Z_][A-Z0-9_]*)?$",  # capitals only: the key itself, put here by mistake, would be stored
+        description="name of the environment variable holding the key, in capitals",
+    )
     concurrency: int = Field(16, ge=1, le=256, description="requests in flight")
     batch: int = Field(128, ge=1, le=1024, description="clips per task")
     timeout_seconds: float = Field(120, gt=0, le=3600, description="patience with one request")

@@ -33,6 +33,16 @@ Levels = Mapping[str, int | None]
 
 
 @dataclass(frozen=True)
+class OpenEnds:
+    """What is left to do about the captions of a film, current though they may be."""
+
+    waiting: tuple[str, ...] = ()
+    """Ids of the clips about which something must still be asked, at a price, in the film's order."""
+    news: bool = False
+    """Whether there are answers that are not in the table: a build may have been killed before it collected them."""
+
+
+@dataclass(frozen=True)
 class Interview:
     """Both questions about each clip, for one configuration and cast."""
 
@@ -49,9 +59,19 @@ class Interview:
             **asked_of(self.settings),
         }
 
-    def waiting(self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels) -> list[Clip]:
-        """The clips about which something is still to be asked."""
-        return [clip for clip in clips if self._open_question(load_replies(folder, clip.clip_id), clip, levels)]
+    def open_ends(
+        self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels, made: Mapping[str, Caption]
+    ) -> OpenEnds:
+        """What is left to ask about these clips, and whether `made`, their captions by id, lack an answer."""
+        waiting, news = [], False
+        for clip in clips:
+            kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
+            if self._open_question(kept, questions):
+                waiting.append(clip.clip_id)
+            elif row := made.get(clip.clip_id):
+                said = _said(kept, questions)
+                news = news or (row.raw_who, row.raw_what) != (said.get("who"), said.get("what"))
+        return OpenEnds(tuple(waiting), news)
 
     def captions(self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels, progress: Progress) -> list[Caption]:
         """Ask what is missing, then make a caption of what is kept about each clip, in the order of `clips`.
@@ -71,7 +91,7 @@ class Interview:
         Raises:
             EndpointError: the service as a whole cannot be used; what it answered before is kept.
         """
-        waiting = self.waiting(folder, clips, levels)
+        waiting = [clip for clip in clips if self._is_waiting(folder, clip, levels)]
         progress(len(clips) - len(waiting), len(clips))
         if not waiting:
             return {}
@@ -111,9 +131,9 @@ class Interview:
     async def _ask_about(self, client: ChatClient, folder: FilmFolder, clip: Clip, levels: Levels) -> None:
         """Put the open questions about one clip, each until it is answered well or given up."""
         tiles = self.settings.tiles
-        kept = load_replies(folder, clip.clip_id)
+        kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
         views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id), tiles=tiles)
-        while question := self._open_question(kept, clip, levels):
+        while question := self._open_question(kept, questions):
             before = kept.to(question.fingerprint)
             pictures = pictures_for(question, views, self.cast, tiles=tiles)
             reply = await client.chat(conversation(question, pictures, before))
@@ -125,9 +145,12 @@ class Interview:
         level = levels[clip.clip_id]
         return questions_about(clip, level, self.settings, self.cast) if level is not None else []
 
-    def _open_question(self, kept: Replies, clip: Clip, levels: Levels) -> Question | None:
+    def _is_waiting(self, folder: FilmFolder, clip: Clip, levels: Levels) -> bool:
+        return self._open_question(load_replies(folder, clip.clip_id), self._questions(clip, levels)) is not None
+
+    def _open_question(self, kept: Replies, questions: Sequence[Question]) -> Question | None:
         """The next thing to ask about a clip; a question that was given up ends the interview."""
-        for question in self._questions(clip, levels):
+        for question in questions:
             replies = kept.to(question.fingerprint)
             if replies and question.fault_in(replies[-1]) is None:
                 continue
@@ -135,15 +158,14 @@ class Interview:
         return None
 
     def _caption(self, folder: FilmFolder, clip: Clip, levels: Levels, failure: str | None) -> Caption:
-        kept = load_replies(folder, clip.clip_id)
-        said: dict[str, str] = {}
+        kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
+        said = _said(kept, questions)
         fault = failure
         if levels[clip.clip_id] is None:
             fault = "its motion was not measured, and the captioner must be told the motion level"
-        for question in self._questions(clip, levels):
+        for question in questions:
             replies = kept.to(question.fingerprint)
             if replies:
-                said[question.request] = replies[-1]
                 wrong = question.fault_in(replies[-1])
                 if wrong and not fault:
                     fault = f"no usable reply to `{question.request}` in {len(replies)} tries; the last: {wrong}"
@@ -162,6 +184,11 @@ class Interview:
         if "who" in said:
             tags["characters"] = self.cast.named(parse_who(said["who"], len(self.cast.names)).indices)
         return tags
+
+
+def _said(kept: Replies, questions: Sequence[Question]) -> dict[str, str]:
+    """The last reply to each question that had one, by the kind of question."""
+    return {question.request: replies[-1] for question in questions if (replies := kept.to(question.fingerprint))}
 
 
 def _endpoint(settings: CaptionSettings) -> Endpoint:

@@ -32,10 +32,6 @@ class RulesCaptioner:
         """The version of the rules."""
         return {"captioner": "rules", "rules": RULES_VERSION}
 
-    def waiting(self, folder: FilmFolder, clips: Sequence[Clip], levels: Mapping[str, int | None]) -> list[Clip]:  # noqa: ARG002
-        """Nothing: there is nobody to ask."""
-        return []
-
     def captions(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: Mapping[str, int | None], progress: Progress
     ) -> list[Caption]:

@@ -237,6 +237,7 @@ class Dataset:
         """Remove what killed builds left half-written outside the films' folders."""
         sweep(self.root, deep=False)
         sweep(self.root / "shards")
+        sweep(self.root / ".cache", deep=False)  # below it films may be on their way
 
     def folder(self, film_id: str) -> FilmFolder:
         """The film's folder, whether or not it exists yet."""

@@ -20,6 +20,7 @@ from accelerate import Accelerator, PartialState
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
 from models.untrained import new_checkpoint
+from pipeline.atomic import write_json
 from training.autoencoder import fit_autoencoder
 from training.config import LoopSettings, Recipe
 from training.data import Catalog
@@ -119,8 +120,7 @@ class TrainingRun:
         """The start; and the record of the recipe, written by the main process alone."""
         folder, checkpoint = self.place.folder, self.start()
         if accelerator.is_main_process:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "recipe.json").write_text(self.recipe.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            write_json(folder / "recipe.json", self.recipe.model_dump(mode="json"))
         return checkpoint
 
     def _fitting(self, folder: Path) -> Checkpoint:

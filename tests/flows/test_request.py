@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from flows.request import BuildRequest
-from pipeline.config import CaptionSettings
+from flows.request import BuildRequest, TrainRequest
+from pipeline.config import CaptionSettings, ConfigError, checked
 
 PLACE = BuildRequest.model_json_schema()["properties"]["out"]["pattern"]
 ENDPOINT = CaptionSettings.model_json_schema()["properties"]["endpoint"]["pattern"]
@@ -37,11 +38,26 @@ def is_taken(make: Callable[[], object]) -> bool:
         ("https://hunter2@host/film.mkv", False),
         ("HTTPS://\nhunter2@host/film.mkv", False),
         ("https://host/film.mkv?token=hunter2", False),
+        ("simplecache::s3://key:hunter2@bucket/data", False),
     ],
 )
 def test_places(place: str, taken: bool) -> None:
     assert bool(re.search(PLACE, place)) is taken
     assert is_taken(lambda: BuildRequest(films=(place,), out="/data")) is taken
+
+
+@pytest.mark.parametrize("place", ["s3://key:hunter2@bucket/data", "https://host/data?token=hunter2"])
+def test_training_data(place: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        TrainRequest(data=place, out=Path("run"))
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["sk-proj-hunter2", "hf_hunter2", "HUNTER 2"])
+def test_a_key_in_the_place_of_the_name_of_its_variable(key: str) -> None:
+    with pytest.raises(ConfigError, match=r"captions\.api_key_env") as caught:
+        checked({"captions": {"api_key_env": key}}, "small.toml")
+    assert key not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,16 +15,19 @@ from typing import Any
 
 import pytest
 
+from flows.publish import is_published, select, write_pages, write_shards
 from flows.request import BuildRequest, Until
-from flows.stages import STAGE_NAMES, make_plan
-from flows.status import State, explanations, film_rows, published_line
+from flows.stages import STAGE_NAMES, is_settled, make_plan
+from flows.status import Cell, State, explanations, film_rows, published_line
 from pipeline.atomic import held
-from pipeline.config import checked
-from pipeline.records import Clip
-from pipeline.stage import perform
+from pipeline.config import ConfigError, checked
+from pipeline.records import Clip, RecordError
+from pipeline.stage import perform, silent
 from pipeline.store import Dataset, FilmFolder
-from tests.caption_server import CaptionServer, good_answer
+from pipeline.verify import verify
+from tests.caption_server import Answer, CaptionServer, Request, good_answer
 from tests.films import corrupt, make_film
+from tests.painted_clips import WORDS
 from tests.real_builds import numbered_film
 
 pytestmark = pytest.mark.slow
@@ -195,6 +200,122 @@ def test_edges_ask_only_about_clips_whose_level_changed_and_going_back_asks_noth
         assert 0 < one_moved < everything, "only those above the edge have another level"
         assert build(motion={"edges": [1e-6, 2e-6, 3e-6, scopes[-1] + 1]}) == 0
         assert build(selection={"min_light": 200.0}) == 0
+
+
+@pytest.mark.usefixtures("prefect")
+def test_an_answer_that_comes_later_is_published_and_then_nothing_is_left(tmp_path: Path) -> None:
+    """Verdicts and ingredients are as before: only what the table holds tells that the shards are old."""
+    from flows.dataset import build_dataset
+
+    film, data = numbered_film(tmp_path / "film.mp4", 0), Dataset(tmp_path / "data")
+
+    def refuse_one(request: Request) -> Answer:
+        return Answer(status=400) if request.number == 1 else good_answer(request)
+
+    with CaptionServer(refuse_one) as server:
+        captions = {"captioner": "server", "endpoint": server.address, "model": "test-model", "failed_limit": 1.0}
+        request = request_for(film, out=data.root, captions=captions, selection={"uncaptioned": "keep"})
+        request = request.model_copy(update={"until": Until.publish})
+
+        def build() -> set[str]:
+            """Which words the published clips have afterwards."""
+            assert build_dataset(request, return_state=True).is_completed()
+            assert verify(data) == []
+            return {json.loads(text)["caption"]["S"] for text in members(data.root / "shards", ".json")}
+
+        assert None in build()
+        server.answer = good_answer
+        assert build() == set(WORDS[:4])
+        (folder,) = data.folders()
+        reply = sorted((folder.path / "replies").iterdir())[0]
+        reply.write_text("damaged")  # by whoever; the error then says to delete it
+        reply.unlink()
+        server.answer = lambda request: Answer(good_answer(request).text.replace("apple", "pear"))
+        assert build() == {"pear", *WORDS[1:4]}
+    plan = make_plan(request)  # nobody need be asked any more
+    assert is_settled(plan)
+    assert is_published(data, plan.config)
+    for path in sorted(folder.path.rglob("*.json"), reverse=True):
+        os.utime(path)  # as on another machine, where they came in any order
+    assert is_settled(plan)
+
+
+def members(shards: Path, kind: str) -> list[bytes]:
+    """The samples' files of one kind in all shards."""
+    found = []
+    for path in shards.rglob("*.tar"):
+        with tarfile.open(path) as tar:
+            found += [file.read() for entry in tar if entry.name.endswith(kind) and (file := tar.extractfile(entry))]
+    return found
+
+
+def test_films_of_two_kinds_are_not_published_together(tmp_path: Path) -> None:
+    """The run of the second film was called off before it began: it is whole, by the edges of before."""
+    films = [make_film(tmp_path / f"{number}.mp4", frames=144 + number, scenes=[0, 70]) for number in range(2)]
+    request = request_for(*films, out=tmp_path / "data")
+    redone(request)
+    data = Dataset(tmp_path / "data")
+    assert select(data, request.config)
+    before = {path: path.read_bytes() for path in data.root.rglob("verdicts.parquet")}
+    other = request_for(*films, out=tmp_path / "data", motion={"edges": [1e-6, 2e-6, 3e-6, 1e3]})
+    plan = make_plan(other)
+    with pytest.raises(ConfigError, match=r"level edges of several kinds: .*dataset\.json.*again together"):
+        select(data, plan.config)
+    for stage in plan.stages:
+        perform(stage, data.folders()[0])
+    with pytest.raises(ConfigError, match=r"level edges"):
+        select(data, plan.config)
+    assert {path: path.read_bytes() for path in before} == before
+    redone(other)
+    assert select(data, plan.config)
+
+
+def test_damaged_verdicts_are_made_again(tmp_path: Path, film: Path) -> None:
+    request = request_for(film, out=tmp_path / "data")
+    redone(request)
+    data = Dataset(tmp_path / "data")
+    select(data, request.config)
+    write_shards(data, request.config, silent)
+    write_pages(data, request.config, silent)
+    assert is_published(data, request.config)
+    (path,) = data.root.rglob("verdicts.parquet")
+    whole = path.read_bytes()
+    path.write_bytes(b"damaged")
+    assert not is_published(data, request.config)
+    assert film_rows(data, request)[0].kept is None
+    assert select(data, request.config)
+    assert path.read_bytes() == whole
+    assert is_published(data, request.config)
+
+
+def test_status_tells_what_only_another_machine_can_judge(tmp_path: Path, film: Path) -> None:
+    """A data set that was copied without its cast folder, measured with weights that are not here."""
+    out = tmp_path / "data"
+    redone(request_for(film, out=out))
+    gone = str(tmp_path / "gone")
+    by_rules = request_for(out=out).model_copy(update={"cast": gone})
+    assert set(states(by_rules, out).values()) == {State.done}, "the rules look at no cast"
+    by_server = request_for(out=out, captions={"captioner": "server"}).model_copy(update={"cast": gone})
+    (row,) = film_rows(Dataset(out), by_server)
+    assert row.cells["captions"].state is State.unknown
+    assert (row.open_parts, row.unknown_parts) == (0, 1)
+    assert f"{gone}: no such folder" in explanations([row])[0]
+    weights = request_for(out=out, motion={"model": "raft", "checkpoint": str(tmp_path / "raft.ckpt")})
+    (row,) = film_rows(Dataset(out), weights)
+    assert [name for name, cell in row.cells.items() if cell.state is State.unknown] == [
+        "motion",
+        "screened",
+        "captions",
+    ]
+    assert "raft.ckpt" in row.cells["motion"].why
+
+
+def test_a_film_that_died_after_its_last_stage_is_shown_as_failed(tmp_path: Path, film: Path) -> None:
+    out = tmp_path / "data"
+    redone(request_for(film, out=out))
+    Dataset(out).folders()[0].save_failure(RecordError("film", "its process gives no sign of life"))
+    (row,) = film_rows(Dataset(out), request_for(out=out))
+    assert row.cells["captions"] == Cell(State.failed, "its process gives no sign of life")
 
 
 def rows_of(folder: FilmFolder, table: str) -> list[dict[str, Any]]:

@@ -40,12 +40,12 @@ def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tm
 
         @flow(persist_result=False)
         def asking() -> None:
-            patient(stage, str(tmp_path), folder.film_id, 0, stage.waiting(folder))
+            patient(stage, str(tmp_path), folder.film_id, 0, stage.open_ends(folder).waiting)
 
         assert asking(return_state=True).is_completed()
         answered = [request for request in server.requests if request.kind in ("who", "what")]
         assert len(answered) - 12 in (1, 2), "only what went unanswered is asked twice"
-    assert stage.waiting(folder) == []
+    assert stage.open_ends(folder).waiting == ()
 
 
 def test_any_other_failure_is_tried_once(tmp_path: Path) -> None:
@@ -91,6 +91,6 @@ def test_new_replies_are_collected_though_the_table_was_made(tmp_path: Path) -> 
         captioning()
         assert [row.fault is not None for row in folder.read("captions", Caption)].count(True) == 1
         server.answer = good_answer
-        stage.ask_batch(folder, stage.waiting(folder))  # and a kill before the answer is collected
+        stage.ask_batch(folder, stage.open_ends(folder).waiting)  # and a kill before the answer is collected
         captioning()
         assert all(row.fault is None for row in folder.read("captions", Caption))

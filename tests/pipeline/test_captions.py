@@ -187,7 +187,7 @@ def test_one_clip_the_server_chokes_on_is_quarantined_and_not_kept(tmp_path: Pat
         captions = captions_of(stage, folder)
         assert "CUDA out of memory" in str(captions[3].fault)
         expect_good(captions[4], 4)
-        assert stage.waiting(folder) == [clip_ids(folder)[3]]
+        assert stage.open_ends(folder).waiting == (clip_ids(folder)[3],)
         server.answer = good_answer
         (folder.path / "captions.json").unlink()
         expect_good(captions_of(stage, folder)[3], 3)

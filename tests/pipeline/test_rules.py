@@ -9,6 +9,7 @@ import pytest
 from pipeline.captions import WriteCaptions
 from pipeline.cast import Cast
 from pipeline.config import CaptionSettings
+from pipeline.interview import OpenEnds
 from pipeline.records import Looks, Motion
 from pipeline.rules import ADVERBS, rule_caption
 from pipeline.stage import perform
@@ -24,7 +25,7 @@ def rules_stage() -> WriteCaptions:
 
 def test_rules_state_what_was_measured_and_nothing_else(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 6, levels=[1, 2, 3, 4, 5, None])
-    assert rules_stage().waiting(folder) == []
+    assert rules_stage().open_ends(folder) == OpenEnds()
     captions = captions_of(rules_stage(), folder)
     assert [caption.MA for caption in captions] == [*ADVERBS.values(), None]
     for caption in captions:
