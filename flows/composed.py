@@ -11,9 +11,11 @@ from __future__ import annotations
 import random
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import av
@@ -155,15 +157,18 @@ def compose_film(path: Path, shots: tuple[Shot, ...] | None = None) -> Truth:
 
 def art_folder() -> Path:
     """The folder with the pictures of both packages, fetched with apt if they are not in the cache yet."""
-    folder = user_cache_path("animegamer") / "renpy-art"
-    if not (folder / "complete").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        _download(folder)
-        for package in PACKAGES:
-            (archive,) = sorted(folder.glob(f"{package}_*.deb"))[-1:]
-            subprocess.run(["dpkg-deb", "-x", archive.name, "."], cwd=folder, check=True)
-            archive.unlink()
-        (folder / "complete").touch()
+    folder = user_cache_path("animegamer", ensure_exists=True) / "renpy"
+    if not folder.exists():
+        with TemporaryDirectory(dir=folder.parent) as scratch:  # two processes may come here at once
+            unpacked = Path(scratch) / folder.name
+            unpacked.mkdir()
+            _download(unpacked)
+            for package in PACKAGES:
+                (archive,) = unpacked.glob(f"{package}_*.deb")
+                subprocess.run(["dpkg-deb", "-x", archive.name, "."], cwd=unpacked, check=True)
+                archive.unlink()
+            with suppress(OSError):  # the other one was quicker
+                unpacked.rename(folder)
     return folder / "usr" / "share" / "games" / "renpy"
 
 

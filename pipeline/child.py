@@ -45,7 +45,7 @@ def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str,
         sender.close()  # so that the child's death is the end of the stream
         result: R = _follow(receiver, record_id, progress)
         return result
-    except EOFError:
+    except _DiedError:
         child.join()
         raise _death(record_id, child.exitcode or 0) from None
     finally:
@@ -55,9 +55,16 @@ def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str,
             child.join()
 
 
+class _DiedError(Exception):
+    """The child is gone without a result."""
+
+
 def _follow(receiver: Connection, record_id: str, progress: Progress) -> Any:
     while True:
-        kind, content = receiver.recv()
+        try:
+            kind, content = receiver.recv()
+        except (EOFError, OSError) as error:  # between two messages, or in the middle of a long one
+            raise _DiedError from error
         if kind == "progress":
             progress(*content)
         elif kind == "error":

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -16,6 +16,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from flows.bunny import FetchError, fetch_bunny, fetch_trailer
 from flows.composed import ArtUnobtainableError, Truth, compose_film
+from tests.chromium import launched
+from tests.shared_folders import remove_shared_folders
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="session")
@@ -40,12 +45,25 @@ def composed_film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth
         _unobtainable(error)
 
 
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A real browser for the pages."""
+    with launched() as browser:
+        yield browser
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Programs that the test starts heed SIGINT, even if the test run was started with it ignored (`&` in a script)."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.hookimpl(trylast=True)  # after the last fixture is taken down
+def pytest_sessionfinish() -> None:
+    """Of each process of the test run."""
+    remove_shared_folders()
 
 
 def _fetched(fetch: Callable[[], Path]) -> Path:

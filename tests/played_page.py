@@ -141,7 +141,7 @@ class Player:
     """One player's side of the API."""
 
     def __init__(self, page: Served) -> None:
-        self.http = httpx.Client(base_url=page.address, timeout=10, verify=False)
+        self.http = httpx.Client(base_url=page.address, timeout=60, verify=False)
         self.game = self.http.post("/api/games", json={}).json()["id"]
 
     def ask(self, instruction: str, after: str | None = None) -> httpx.Response:
@@ -163,7 +163,7 @@ class Player:
         return dict(self.http.get(f"/api/games/{self.game}").json())
 
     def wait_for(self, status: str) -> dict[str, Any]:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while (drawing := self.read()["drawing"] or {"status": "ended"})["status"] != status:
             assert time.monotonic() < deadline, drawing
             time.sleep(0.01)
@@ -180,7 +180,7 @@ def opened(
 ) -> Iterator[Page]:
     """The page in a fresh browser; afterwards: no fault was logged, and only our server was asked for anything."""
     context = browser.new_context(viewport={"width": size[0], "height": size[1]}, reduced_motion=motion)  # type: ignore[arg-type]
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(20_000)
     page = context.new_page()
     faults: list[str] = []
     page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)

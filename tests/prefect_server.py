@@ -30,6 +30,8 @@ import psutil
 
 from tests.real_builds import users_of, wait_until_gone
 
+_CLIENT = httpx.Client(timeout=60)  # a server whose workers are just starting may take its time
+
 BIN = Path(sys.executable).parent
 PATIENCE_SECONDS = 300
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
@@ -74,7 +76,7 @@ class PrefectServer:
 
     def _is_up(self) -> bool:
         with suppress(httpx.TransportError):
-            return httpx.get(f"{self.address}/api/health").is_success
+            return _CLIENT.get(f"{self.address}/api/health").is_success
         return False
 
     def popen(self, name: str, *command: str) -> subprocess.Popen[bytes]:
@@ -107,21 +109,21 @@ class PrefectServer:
 
     def refusal(self, deployment: str, parameters: Mapping[str, Any]) -> str:
         """What the server answers to who fills in the form of its pages with something that it does not take."""
-        known = httpx.get(f"{self.address}/api/deployments/name/{deployment}").raise_for_status().json()
+        known = _CLIENT.get(f"{self.address}/api/deployments/name/{deployment}").raise_for_status().json()
         path = f"deployments/{known['id']}/create_flow_run"
-        answer = httpx.post(f"{self.address}/api/{path}", json={"parameters": parameters})
+        answer = _CLIENT.post(f"{self.address}/api/{path}", json={"parameters": parameters})
         assert answer.is_client_error, answer.text
         return answer.text
 
     def post(self, path: str, **body: Any) -> Any:
         """The server's answer to a question about runs, artifacts, limits."""
-        answer = httpx.post(f"{self.address}/api/{path}", json=body)
+        answer = _CLIENT.post(f"{self.address}/api/{path}", json=body)
         answer.raise_for_status()
         return answer.json()
 
     def flow_run(self, run: str) -> dict[str, Any]:
         """All the server knows of a run."""
-        answer: dict[str, Any] = httpx.get(f"{self.address}/api/flow_runs/{run}").raise_for_status().json()
+        answer: dict[str, Any] = _CLIENT.get(f"{self.address}/api/flow_runs/{run}").raise_for_status().json()
         return answer
 
     def wait_for(self, run: str, state: str = "COMPLETED") -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from pipeline.config import ShardSettings
 from pipeline.shards import write_shards
 from tests.made_dataset import MODEL, make_dataset
+from tests.shared_folders import shared_folder
 from training.config import Recipe
 from training.recipes import merged, tiny
 from training.run import TrainingRun
@@ -21,7 +21,7 @@ STEPS = 6
 @cache
 def small_dataset() -> Path:
     """Two films of eight clips, captioned, in shards of three; some are held out."""
-    folder = Path(tempfile.mkdtemp(prefix="small-dataset-"))
+    folder = shared_folder("small-dataset")
     write_shards(make_dataset(folder, scenes=4, clips=2, captioner=MODEL), ShardSettings(samples=3, val_share=0.3))
     return folder
 

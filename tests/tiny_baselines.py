@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from functools import cache
 from pathlib import Path
 
+from tests.shared_folders import shared_folder
 from training.baselines.config import BaselineConfig, Kind, tiny
 from training.baselines.folder import new_baseline
 
@@ -23,6 +23,6 @@ def brief_config(kind: Kind) -> BaselineConfig:
 @cache
 def brief_baseline(kind: Kind) -> Path:
     """An untrained baseline, shared: copy it before changing it."""
-    folder = Path(tempfile.mkdtemp(prefix=f"brief-{kind}-"))
+    folder = shared_folder(f"brief-{kind}")
     new_baseline(folder, brief_config(kind), seed=1)
     return folder

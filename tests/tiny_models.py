@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -12,12 +11,13 @@ from torch import nn
 
 from models.config import tiny_config
 from models.untrained import new_checkpoint
+from tests.shared_folders import shared_folder
 
 
 @cache
 def tiny_checkpoint() -> Path:
     """An untrained tiny checkpoint, shared: copy it before changing it (`shutil.copytree`)."""
-    folder = Path(tempfile.mkdtemp(prefix="tiny-checkpoint-"))
+    folder = shared_folder("tiny-checkpoint")
     new_checkpoint(folder, tiny_config(), seed=1)
     return folder
 
@@ -27,7 +27,7 @@ def brief_checkpoint() -> Path:
     """The tiny checkpoint with smaller shots, 9 frames of 32x48: a turn takes a quarter of a second, not two."""
     tiny = tiny_config()
     shot = tiny.shot_decoder.model_copy(update={"frames": 9, "height": 32, "width": 48})
-    folder = Path(tempfile.mkdtemp(prefix="brief-checkpoint-"))
+    folder = shared_folder("brief-checkpoint")
     new_checkpoint(folder, tiny.replaced(shot_decoder=shot), seed=1)
     return folder
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.shared_folders import shared_folder
+
 # Read when Prefect is first imported, so they are set before any test module does.
-os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="prefect-test-")
+os.environ["PREFECT_HOME"] = str(shared_folder("prefect-test"))
 os.environ["PREFECT_LOGGING_TO_API_ENABLED"] = "false"
 os.environ.pop("PREFECT_API_URL", None)
 os.environ.pop("PREFECT_PROFILE", None)

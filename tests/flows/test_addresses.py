@@ -7,10 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import cv2
+import fsspec  # type: ignore[import-untyped]
 import numpy as np
 import pytest
+import webdataset as wds
+from webdataset.gopen import gopen_schemes
 
 from flows.request import BuildRequest
 from flows.stages import make_plan
@@ -99,6 +103,39 @@ def test_training_reads_the_shards_from_there(built: Machine, store: ObjectStore
     splits = [split for split in SPLITS if index.counts.split[split]]
     shards = [shard for split in splits for shard in open_shards(source, split)]
     assert sum(1 for shard in shards for _ in unpack(shard, ["json"])) == sum(index.counts.split.values()) > 0
+
+
+def test_plain_webdataset_reads_the_shards_from_there(built: Machine, store: ObjectStore) -> None:
+    """As the README shows it."""
+    names = [name for name in store.contents("data/") if name.endswith(".tar")]
+    assert names
+    with mock.patch.dict(gopen_schemes, s3=lambda url, mode, _: fsspec.open(url, mode).open()):
+        source = wds.WebDataset([store.address(f"data/{name}") for name in names], shardshuffle=False)
+        keys = [sample["__key__"] for sample in source.decode()]
+    assert len(set(keys)) == len(keys) == sum(open_index(store.address("data")).counts.split.values())
+
+
+def test_a_send_that_was_cut_short_at_the_very_end_is_finished_by_a_rerun(
+    built: Machine, store: ObjectStore, films: list[str]
+) -> None:
+    """Everything is made, and one page did not arrive."""
+
+    def break_off(request: tuple[str, str]) -> None:
+        if request == ("PUT", "data/report.html"):
+            raise ConnectionAbortedError
+
+    settings = built.folder / "small.toml"
+    settings.write_text(SMALL + '[card]\ntitle = "Another title"\n')
+    store.seen = break_off
+    said = built.build(*films, code=2)
+    assert "report.html" in said
+    assert "Traceback" not in said
+    store.seen = lambda _: None
+    store.requests.clear()
+    assert "nothing to do" in built.build(*films)
+    assert ("PUT", "data/report.html") in store.written()
+    settings.write_text(SMALL)
+    built.build(*films)
 
 
 def test_a_rerun_fetches_and_puts_nothing(built: Machine, store: ObjectStore, films: list[str]) -> None:

@@ -114,12 +114,17 @@ def test_a_folder_that_is_no_data_set_is_left_alone(tmp_path: Path, command: str
     assert not (tmp_path / "typo").exists()
 
 
-def test_prefect_sends_nothing_home() -> None:
+def test_prefect_sends_nothing_home_and_runs_beat_often_enough() -> None:
+    """A deployed server calls every build dead that does not, one started at a terminal too."""
+    from flows.deploy import DEAD_SECONDS
+
     script = "import flows; from prefect.settings import get_current_settings as s; import os; "
-    script += "print(s().server.analytics_enabled, os.environ['DO_NOT_TRACK'])"
+    script += "print(s().server.analytics_enabled, os.environ['DO_NOT_TRACK'], s().flows.heartbeat_frequency)"
     environment = {**os.environ, "PREFECT_SERVER_ANALYTICS_ENABLED": "true", "DO_NOT_TRACK": "0"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.split() == ["False", "1"]
+    analytics, do_not_track, heartbeat_seconds = done.stdout.split()
+    assert (analytics, do_not_track) == ("False", "1")
+    assert 3 * int(heartbeat_seconds) <= DEAD_SECONDS
 
 
 @pytest.mark.slow

@@ -105,9 +105,11 @@ class TestOnAServer:
         self, deployed: PrefectServer, asked: Asked, plain: Contents, captions: CaptionServer, tmp_path: Path
     ) -> None:
         captions.most_open = 0
+        captions.answer = partial(answer_slowly, seconds=0.6)  # long enough for a bar, see `flows.artifacts.SECONDS`
         with deployed.worker("lone"):
             run = deployed.start(BUILD, {"request": {**asked, "out": str(tmp_path / "data")}})
             deployed.wait_for(run)
+        captions.answer = answer_slowly
         assert differences(contents(tmp_path / "data" / "shards"), plain) == []
         assert captions.most_open == 1
         of_this_run = deployed.post("artifacts/filter", artifacts={"flow_run_id": {"any_": [run]}})
@@ -217,7 +219,7 @@ class TestOnAServer:
         captions.answer = partial(answer_slowly, seconds=2)
         build = deployed.popen("build", *command(with_runner("workers", asked, films_at_once=1), tmp_path))
         log = deployed.folder / "build.log"
-        until("it is told", lambda: "prefect worker start --pool animegamer" in log.read_text(), seconds=90)
+        until("it is told", lambda: "prefect worker start --pool animegamer" in log.read_text())
         with deployed.worker("late"):
             until("captions are asked for", lambda: captions.requests)
             build.send_signal(signal.SIGINT)

@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -175,22 +175,46 @@ def test_what_cannot_be_played_is_told_before_anything_is_written(tmp_path: Path
     assert not out.exists()
 
 
-PLAYING = "import sys; from pathlib import Path; from flows.play import play_file; "
-PLAYING += "play_file(*map(Path, sys.argv[1:]), seed=3, steps=2, device='cpu')"
+PLAYING = """
+    import os, signal, sys
+    from pathlib import Path
+
+    from flows import game_folder
+    from flows.play import play_file
+
+    def die(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_in_the_second_shot(path, *arguments):
+        if path.name.startswith(".0002."):
+            path.write_bytes(b"half a shot")
+            die()
+        write_clip(path, *arguments)
+
+    write_clip = game_folder.write_clip
+    if sys.argv[1] == "between the files of a turn and its line":
+        game_folder._sync_folder = die
+    else:
+        game_folder.write_clip = die_in_the_second_shot
+    play_file(*map(Path, sys.argv[2:]), seed=3, steps=2, device="cpu")
+"""
 
 
 @pytest.mark.slow
 def test_a_killed_game_goes_on_to_the_same_files(tmp_path: Path) -> None:
-    """kill -9 in the middle of drawing, and once while files are being written, with real networks."""
+    """kill -9 with real networks, at moments of a few milliseconds: so the process kills itself."""
     game = written(tmp_path / "game.txt", *STORY[:3])
     play_file(game, brief_checkpoint(), tmp_path / "whole", seed=3, steps=2, device="cpu")
     out = tmp_path / "killed"
-    for awaited in ("0001.safetensors", ".0002.mp4.*"):
-        process = subprocess.Popen([sys.executable, "-c", PLAYING, str(game), str(brief_checkpoint()), str(out)])
-        while not list(out.glob(awaited)) and process.poll() is None:
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, "the game was over before it could be killed"
-        assert len(GameFolder.open(out).turns) <= 2
+    moments = {
+        "between the files of a turn and its line": (0, "0001.safetensors"),
+        "in the middle of a shot": (1, ".0002.mp4.*"),
+    }
+    for moment, (turns, left) in moments.items():
+        arguments = [moment, str(game), str(brief_checkpoint()), str(out)]
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(PLAYING), *arguments], check=False)
+        assert done.returncode == -signal.SIGKILL
+        assert len(GameFolder.open(out).turns) == turns
+        assert list(out.glob(left))
     play_file(game, brief_checkpoint(), out, seed=3, steps=2, device="cpu")
     assert shots(out) == shots(tmp_path / "whole")

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import av
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.chromium import wait_until
 from tests.played_page import CAST, CONTRASTS, SIZES, Served, opened, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 HOSTILE = (
     "<img src=x onerror=alert(1)></span><script>document.title='owned'</script>\u0007\u202e 🏃‍♀️ &amp; " + "M" * 300
 )
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    if path is None:
-        if os.environ.get("CI"):
-            pytest.fail("CI must have Chromium (apt-get install chromium)")
-        pytest.skip("needs Chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(params=["desk", pytest.param("phone", marks=pytest.mark.slow)])
@@ -82,8 +64,7 @@ def test_a_game_from_the_first_choice_to_the_film(
         assert [meter(page, name) for name in ("Stamina", "Social", "Entertainment")] == ["45", "55", "50"]
         assert page.locator(".change").all_inner_texts() == ["−5", "+5", ""]
         assert page.evaluate("shot.muted && shot.loop && shot.playsInline")
-        page.wait_for_timeout(300)
-        assert page.evaluate("!shot.paused && shot.videoWidth") == 96, "it plays"
+        wait_until(page, "!shot.paused && shot.videoWidth === 96")  # it plays
         width = page.evaluate("getComputedStyle(document.querySelector('[data-value=stamina] i')).transitionDuration")
         assert width == "0.7s", "the bars move"
 

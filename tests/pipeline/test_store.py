@@ -150,6 +150,17 @@ def test_a_new_data_set_is_empty_and_lists_films_in_the_order_they_were_added(tm
     ]
 
 
+def test_what_a_killed_plan_left_is_swept_and_films_on_their_way_are_not(tmp_path: Path) -> None:
+    left = [tmp_path / name for name in (".dataset.json.ab12_xyz.json", ".cache/.mirror.json.ab12_xyz.json")]
+    on_its_way = tmp_path / ".cache" / "films" / ".film.mp4.ab12_xyz.mp4"
+    on_its_way.parent.mkdir(parents=True)
+    for path in (*left, on_its_way):
+        path.touch()
+    Dataset(tmp_path).sweep()
+    assert not any(path.exists() for path in left)
+    assert on_its_way.exists()
+
+
 def test_a_data_set_of_a_later_version_is_refused(tmp_path: Path) -> None:
     dataset = Dataset(tmp_path)
     dataset.save(DatasetRecord())

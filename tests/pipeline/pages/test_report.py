@@ -6,8 +6,6 @@ import base64
 import json
 import os
 import re
-import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from pipeline.account import totals
 from pipeline.pages.report import write_report
@@ -25,27 +23,11 @@ from pipeline.records import Caption, RecordError
 from pipeline.samples import kept_clips
 from pipeline.shards import write_shards
 from pipeline.store import Dataset
+from tests.chromium import wait_until
 from tests.made_dataset import CAST, MODEL, make_dataset
 
-FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 WIDTHS = {"phone": (390, 844), "desktop": (1280, 900)}
 HOSTILE = "</script><script>document.title='owned'</script>\"' onload=alert(1)\n<img src=x onerror=alert(2)> &amp;"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    if path is None:
-        if os.environ.get("CI"):
-            pytest.fail("CI must have Chromium (apt-get install chromium)")
-        pytest.skip("needs Chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +59,6 @@ def opened(browser: Browser, address: str, width: int = 1280, height: int = 900)
 
 def address(dataset: Dataset, place: str = "") -> str:
     return (dataset.root / "report.html").as_uri() + place
-
-
-def wait_until(page: Page, expression: str, seconds: float = 20) -> None:
-    """Until the expression is true; playwright's own wait needs `eval` inside the page, which its policy forbids."""
-    deadline = time.monotonic() + seconds
-    while not page.evaluate(expression):
-        assert time.monotonic() < deadline, f"waited {seconds} s for {expression}"
-        page.wait_for_timeout(50)
 
 
 def shown(page: Page) -> str:
