@@ -32,7 +32,7 @@ from models.checkpoint import Checkpoint
 from models.diffusion import check_steps
 from models.tokens import PastTurn, State
 from models.turns import GameState, Progress, Turn, TurnMaker, Values, turn_seed, unwatched
-from pipeline.atomic import replacing, write_json
+from pipeline.atomic import replacing, sweep, write_json
 from pipeline.clip_files import join_clips, write_clip
 from pipeline.records import SCHEMA_VERSION, Record, RecordError, faults_of
 
@@ -210,7 +210,7 @@ class GameFolder:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep every other process that asks from playing this game meanwhile.
+        """Keep every other process that asks from playing this game meanwhile; what killed ones left is removed.
 
         Raises:
             GameError: another process has it.
@@ -222,6 +222,7 @@ class GameFolder:
                 raise GameError(
                     f"{self.path}: another process is playing this game: wait, or name another --out"
                 ) from error
+            sweep(self.path)
             yield
 
     def play(

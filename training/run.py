@@ -9,6 +9,7 @@ RUN/warm-up/ joint/ game/ adapt/      see training/run_folder.py; each has a who
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -61,6 +62,8 @@ class TrainingRun:
         place, recipe = self.place, self.recipe
         new = place.folder / "start"
         if self.given is None and process_number() == 0 and not new.exists():
+            for left in place.folder.glob(f".{new.name}-*"):  # by a run that was killed here; gigabytes of `full`
+                shutil.rmtree(left)
             new_checkpoint(new, recipe.model, recipe.shot.joint.seed, place.say)
         PartialState().wait_for_everyone()
         checkpoint = self._fitting(self.given or new)

@@ -271,8 +271,11 @@ def test_what_no_start_has_left_is_not_written_over(tmp_path: Path, theirs: str)
 def test_one_process_at_a_time_plays_a_game(tmp_path: Path) -> None:
     folder = GameFolder.create(tmp_path / "game", SETTINGS)
     other = GameFolder.open(folder.path)
+    left = folder.path / ".film.mp4.ab12_xyz.mp4"
+    left.touch()
     with folder.alone(), pytest.raises(GameError, match="another process is playing"), other.alone():
         pass
+    assert not left.exists()
     with GameFolder.open(folder.path).alone():
         pass
 
