@@ -142,6 +142,7 @@ def _onboard(film_id: str, plan: Plan, request: BuildRequest) -> str | None:
 def _run_film(film_id: str, request: BuildRequest) -> State[Any]:
     """Run the flow of one film where the settings say, to its final state."""
     settings = request.config.run
+    request = request.model_copy(update={"films": ()})  # or the server would keep every name with every film
     request = request if settings.runner == "threads" else from_anywhere(request)
     if settings.runner == "workers":
         return run_at_a_worker(film_id, request)
