@@ -9,21 +9,18 @@ cuts between scenes that look alike, big changes of drawing inside a scene, a di
 from __future__ import annotations
 
 import random
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
 import av
 import numpy as np
 from PIL import Image
-from platformdirs import user_cache_path
 
-PACKAGES = ("renpy-thequestion", "renpy-demo")
+from flows.composed_art import art_folder
+
 FPS = 24
 WIDTH, HEIGHT = 640, 360
 WORLD_WIDTH, WORLD_HEIGHT = 1280, 720
@@ -39,10 +36,6 @@ SPRITES = {
 TransitionKind = Literal["cut", "dissolve", "fade"]
 Movement = Literal["none", "talks", "walks", "fights", "dances", "hugs"]
 Camera = Literal["static", "pan", "zoom"]
-
-
-class ArtUnobtainableError(RuntimeError):
-    """The art cannot be fetched here; the message says what was tried."""
 
 
 @dataclass(frozen=True)
@@ -153,38 +146,6 @@ def compose_film(path: Path, shots: tuple[Shot, ...] | None = None) -> Truth:
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return truth
-
-
-def art_folder() -> Path:
-    """The folder with the pictures of both packages, fetched with apt if they are not in the cache yet."""
-    folder = user_cache_path("animegamer", ensure_exists=True) / "renpy"
-    if not folder.exists():
-        with TemporaryDirectory(dir=folder.parent) as scratch:  # two processes may come here at once
-            unpacked = Path(scratch) / folder.name
-            unpacked.mkdir()
-            _download(unpacked)
-            for package in PACKAGES:
-                (archive,) = unpacked.glob(f"{package}_*.deb")
-                subprocess.run(["dpkg-deb", "-x", archive.name, "."], cwd=unpacked, check=True)
-                archive.unlink()
-            with suppress(OSError):  # the other one was quicker
-                unpacked.rename(folder)
-    return folder / "usr" / "share" / "games" / "renpy"
-
-
-def _download(folder: Path) -> None:
-    """Fetch both packages with apt-get; its lists may be missing or stale, so they are updated once."""
-    commands = (["apt-get", "download", *PACKAGES], ["apt-get", "update"], ["apt-get", "download", *PACKAGES])
-    complaint = ""
-    for command in commands:
-        try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-        except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-            raise ArtUnobtainableError(f"anime art needs Debian's apt-get: {error}") from error
-        if done.returncode == 0 and command[1] == "download":
-            return
-        complaint = done.stderr.strip() or complaint
-    raise ArtUnobtainableError(f"`apt-get download {' '.join(PACKAGES)}` failed: {complaint}")
 
 
 def talk(*speakers: tuple[str, int]) -> Callable[[int], tuple[Sprite, ...]]:

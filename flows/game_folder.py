@@ -21,93 +21,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from flows.game_records import GameError, GameSettings, TurnRecord, read_log, record_of
 from flows.terminal import is_text
-from models.checkpoint import Checkpoint
-from models.diffusion import check_steps
-from models.tokens import PastTurn, State
+from models.tokens import PastTurn
 from models.turns import GameState, Progress, Turn, TurnMaker, Values, turn_seed, unwatched
 from pipeline.atomic import replacing, sweep, write_json
 from pipeline.clip_files import join_clips, write_clip
-from pipeline.records import SCHEMA_VERSION, Record, RecordError, faults_of
+from pipeline.records import RecordError, faults_of
 
 CRF = 17
 """x264's quality of the shots: hardly told from the frames themselves."""
-
-
-class GameError(ValueError):
-    """A game folder that cannot be used as asked; the message names the file and the remedy."""
-
-
-class GameSettings(Record):
-    """`game.json`: what every turn of the game is made with."""
-
-    schema_version: Literal[1] = SCHEMA_VERSION
-    seed: int = Field(0, ge=0, description="the same seed and instructions give the same game")
-    steps: int = Field(50, ge=1, description="denoising steps")
-    guidance: float = Field(6.0, ge=0, description="how strongly the shot tokens are followed")
-    checkpoint: str = Field(description="identity of the checkpoint")
-    window_turns: int = Field(ge=1, description="turns that the game model sees, the one to predict included")
-    fps: int = Field(ge=1, description="frames per second of the shots")
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint, seed: int, steps: int, guidance: float) -> GameSettings:
-        """The settings of a game that is played with a checkpoint.
-
-        Raises:
-            CheckpointError: a ValueError: the checkpoint is not whole.
-            ValueError: `steps` does not divide 1000.
-        """
-        check_steps(steps)
-        config = checkpoint.config
-        return cls(
-            seed=seed,
-            steps=steps,
-            guidance=guidance,
-            checkpoint=checkpoint.identity(),
-            window_turns=config.game_model.window_turns,
-            fps=config.shot_decoder.fps,
-        )
-
-
-class Changes(Record):
-    """How a turn changes the character values: in steps of 5 points, before they are held to 0..100."""
-
-    stamina: int
-    social: int
-    entertainment: int
-
-
-class CharacterValues(Record):
-    """The character values when a turn is over, 0 to 100."""
-
-    stamina: int = Field(ge=0, le=100)
-    social: int = Field(ge=0, le=100)
-    entertainment: int = Field(ge=0, le=100)
-
-
-class TurnRecord(Record):
-    """One line of `turns.jsonl`."""
-
-    id: str = Field(pattern=r"^\d{4,}(-\d+)?$", description="its number, and which of that number it is")
-    parent: str | None = Field(description="the turn it follows; null for a first turn")
-    number: int = Field(ge=1, description="1 for the first turn of a game")
-    instruction: str
-    level: int = Field(ge=1, le=5, description="motion level")
-    scope_px: float = Field(description="motion scope that the level stands for")
-    changes: Changes
-    values: CharacterValues
-    seconds: dict[str, float] = Field(description="how long each part took")
-
-    @property
-    def state(self) -> State:
-        """The turn's state, as the game model remembers it."""
-        return State(self.level, self.changes.social, self.changes.entertainment, self.changes.stamina)
 
 
 class GameFolder:
@@ -116,7 +45,7 @@ class GameFolder:
     def __init__(self, path: Path, settings: GameSettings) -> None:
         self.path = path
         self.settings = settings
-        self._turns, self._end = _read_log(path / "turns.jsonl")
+        self._turns, self._end = read_log(path / "turns.jsonl")
 
     @classmethod
     def create(cls, path: Path, settings: GameSettings) -> GameFolder:
@@ -242,7 +171,7 @@ class GameFolder:
         number = state.turns + 1
         branch = sum(record.number == number for record in self._turns.values())
         turn, _ = engine.next_turn(state, instruction, turn_seed(self.settings.seed, number, branch), progress)
-        record = _record_of(turn, f"{number:04d}-{branch}" if branch else f"{number:04d}", parent)
+        record = record_of(turn, f"{number:04d}-{branch}" if branch else f"{number:04d}", parent)
         self._keep(record, turn)
         return record
 
@@ -291,47 +220,6 @@ class GameFolder:
             raise GameError(
                 f"{path}: cannot be read ({error}); play on from a turn before it, or into another --out"
             ) from error
-
-
-def _record_of(turn: Turn, turn_id: str, parent: str | None) -> TurnRecord:
-    state, values = turn.state, turn.values
-    return TurnRecord(
-        id=turn_id,
-        parent=parent,
-        number=turn.number,
-        instruction=turn.instruction,
-        level=state.level,
-        scope_px=turn.scope_px,
-        changes=Changes(stamina=state.stamina, social=state.social, entertainment=state.entertainment),
-        values=CharacterValues(stamina=values.stamina, social=values.social, entertainment=values.entertainment),
-        seconds={part: round(taken, 3) for part, taken in turn.seconds.items()},
-    )
-
-
-def _read_log(path: Path) -> tuple[dict[str, TurnRecord], int]:
-    """The turns by id, and where the last whole line of the log ends."""
-    content = path.read_bytes() if path.exists() else b""
-    whole = content[: content.rfind(b"\n") + 1]
-    turns: dict[str, TurnRecord] = {}
-    for number, line in enumerate(whole.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        remedy = f"delete it and what follows, and the game goes on from the turns before (there are {len(turns)})"
-        try:
-            record = TurnRecord.model_validate_json(line)
-        except ValidationError as error:
-            raise GameError(f"{path}, line {number}: damaged ({faults_of(error)}); {remedy}") from error
-        if record.id in turns or record.number != _number_after(turns, record.parent):
-            raise GameError(f"{path}, line {number}: damaged (turn {record.id} is out of order); {remedy}")
-        turns[record.id] = record
-    return turns, len(whole)
-
-
-def _number_after(turns: dict[str, TurnRecord], parent: str | None) -> int | None:
-    """The number that a turn after `parent` has; None when there is no such parent."""
-    if parent is None:
-        return 1
-    return turns[parent].number + 1 if parent in turns else None
 
 
 def _is_free(path: Path) -> bool:

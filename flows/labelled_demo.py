@@ -16,7 +16,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flows.composed import SPRITES, SceneTruth, Truth, art_folder, compose_film
+from flows.composed import SPRITES, SceneTruth, Truth, compose_film
+from flows.composed_art import art_folder
 from flows.composed_story import SOURCE, caption_of, story
 from flows.progress import watched
 from flows.publish import select, write_shards

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from flows.game_folder import GameError, GameFolder, GameSettings, TurnRecord
+from flows.game_folder import GameFolder
+from flows.game_records import GameError, GameSettings, TurnRecord
 from flows.progress import Watch, watched
 from flows.terminal import say
 from models.checkpoint import Checkpoint

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from flows.game_folder import GameError, GameFolder, GameSettings
+from flows.game_folder import GameFolder
+from flows.game_records import GameError, GameSettings
 from flows.play import SHARES
 from flows.terminal import is_text, say
 from models.turns import TurnMaker

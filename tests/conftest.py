@@ -15,7 +15,8 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from flows.bunny import FetchError, fetch_bunny, fetch_trailer
-from flows.composed import ArtUnobtainableError, Truth, compose_film
+from flows.composed import Truth, compose_film
+from flows.composed_art import ArtUnobtainableError
 from tests.chromium import launched
 from tests.shared_folders import remove_shared_folders
 

@@ -20,7 +20,7 @@ import httpx
 import numpy as np
 import torch
 
-from flows.game_folder import GameSettings
+from flows.game_records import GameSettings
 from flows.play_games import Games
 from flows.play_server import PageServer, listening
 from models.tokens import PastTurn, State

@@ -34,8 +34,9 @@ from training.config import FitSettings
 from training.data import Catalog, read_turns
 from training.looks import Comparison, save_comparisons
 from training.order import Place, generator
+from training.phase import TrainError
 from training.shard_files import open_index, open_shards
-from training.trainer import Trainer, TrainError, Watch
+from training.trainer import Trainer, Watch
 
 _PATCH = 8
 """Pixels, along each side, that become one latent pixel."""

@@ -26,10 +26,10 @@ from training.autoencoder import fit_autoencoder
 from training.config import LoopSettings, Recipe
 from training.data import Catalog
 from training.encoding import FROZEN, Encoder, Name, open_cache
+from training.phase import Phase, TrainError
 from training.phases import Split, adapt_phase, game_phase, shot_phase
 from training.run_folder import RunFolder, process_number
 from training.shard_files import open_index
-from training.trainer import Phase, TrainError
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
 PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")

@@ -23,8 +23,9 @@ from pipeline.samples import SPLITS, Split
 from training.config import LoopSettings, Precision
 from training.data import Catalog
 from training.encoding import Progress
+from training.phase import Phase, TrainError
 from training.shard_files import open_index, open_shards
-from training.trainer import Phase, Trainer, TrainError, Watch
+from training.trainer import Trainer, Watch
 
 
 def process_number() -> int:

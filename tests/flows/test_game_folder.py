@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from flows.game_folder import GameError, GameFolder, GameSettings
+from flows.game_folder import GameFolder
+from flows.game_records import GameError, GameSettings
 from models.game import Game
 from pipeline.clip_files import read_clip
 from tests.painted_engine import PaintedEngine

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.composed import ArtUnobtainableError, art_folder, truth_about
+from flows.composed import truth_about
+from flows.composed_art import ArtUnobtainableError, art_folder
 from flows.composed_story import PLACES, caption_of, story
 from flows.labelled_demo import CONFIG, CaptionByScript, build_labelled
 from pipeline.records import Clip, Verdict

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.game_folder import GameError, GameFolder, GameSettings
+from flows.game_folder import GameFolder
+from flows.game_records import GameError, GameSettings
 from flows.play import play_file, play_on
 from flows.progress import watcher
 from models.tokens import MOST_INSTRUCTION_TOKENS

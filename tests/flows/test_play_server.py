@@ -16,7 +16,7 @@ import av
 import httpx
 import pytest
 
-from flows.game_folder import GameError
+from flows.game_records import GameError
 from flows.play_games import GAME_ID, MOST_WAITING, REMEMBERED, is_disk_full, reason
 from flows.play_server import listening
 from tests.played_page import GradientEngine, Player, Served, served

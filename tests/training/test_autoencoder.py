@@ -29,7 +29,8 @@ from training.autoencoder import (
 )
 from training.config import FitSettings
 from training.order import Place
-from training.trainer import StepReport, TrainError
+from training.phase import TrainError
+from training.trainer import StepReport
 
 
 @pytest.fixture(scope="module")

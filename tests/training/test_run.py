@@ -22,8 +22,9 @@ from models.checkpoint import Checkpoint
 from models.game import Game
 from tests.small_run import STEPS, small_dataset, small_recipe, small_run
 from training.config import Recipe
+from training.phase import TrainError
 from training.run import PHASES
-from training.trainer import StepReport, TrainError
+from training.trainer import StepReport
 
 TRAINED = ("shot_encoder.safetensors", "shot_decoder", "game_model", "bases/transformer")
 

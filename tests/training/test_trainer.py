@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from training import states
 from training.config import LoopSettings
 from training.order import Place, generator
-from training.trainer import Trainer, TrainError, learning_rate
+from training.phase import TrainError
+from training.trainer import Trainer, learning_rate
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from training.baselines.gc_training import gc_phase
 from training.baselines.gfc_training import gfc_phase
 from training.config import BaselineSettings, Recipe
 from training.features import FeatureCache, made_by_files
+from training.phase import Phase, TrainError
 from training.phases import FROZEN_PRECISION
 from training.run_folder import RunFolder
-from training.trainer import Phase, TrainError
 
 
 def train_baseline(kind: Literal["gc", "gfc"], place: RunFolder, recipe: Recipe, start: Path | None = None) -> Path:

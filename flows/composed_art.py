@@ -1,0 +1,48 @@
+"""The art that composed films are made of: characters and backgrounds of two visual novels in Debian's archive."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from platformdirs import user_cache_path
+
+PACKAGES = ("renpy-thequestion", "renpy-demo")
+
+
+class ArtUnobtainableError(RuntimeError):
+    """The art cannot be fetched here; the message says what was tried."""
+
+
+def art_folder() -> Path:
+    """The folder with the pictures of both packages, fetched with apt if they are not in the cache yet."""
+    folder = user_cache_path("animegamer", ensure_exists=True) / "renpy"
+    if not folder.exists():
+        with TemporaryDirectory(dir=folder.parent) as scratch:  # two processes may come here at once
+            unpacked = Path(scratch) / folder.name
+            unpacked.mkdir()
+            _download(unpacked)
+            for package in PACKAGES:
+                (archive,) = unpacked.glob(f"{package}_*.deb")
+                subprocess.run(["dpkg-deb", "-x", archive.name, "."], cwd=unpacked, check=True)
+                archive.unlink()
+            with suppress(OSError):  # the other one was quicker
+                unpacked.rename(folder)
+    return folder / "usr" / "share" / "games" / "renpy"
+
+
+def _download(folder: Path) -> None:
+    """Fetch both packages with apt-get; its lists may be missing or stale, so they are updated once."""
+    commands = (["apt-get", "download", *PACKAGES], ["apt-get", "update"], ["apt-get", "download", *PACKAGES])
+    complaint = ""
+    for command in commands:
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+            raise ArtUnobtainableError(f"anime art needs Debian's apt-get: {error}") from error
+        if done.returncode == 0 and command[1] == "download":
+            return
+        complaint = done.stderr.strip() or complaint
+    raise ArtUnobtainableError(f"`apt-get download {' '.join(PACKAGES)}` failed: {complaint}")
