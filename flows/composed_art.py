@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,8 +27,11 @@ def art_folder() -> Path:
                 (archive,) = unpacked.glob(f"{package}_*.deb")
                 subprocess.run(["dpkg-deb", "-x", archive.name, "."], cwd=unpacked, check=True)
                 archive.unlink()
-            with suppress(OSError):  # the other one was quicker
+            try:
                 unpacked.rename(folder)
+            except OSError:
+                if not folder.exists():  # else the other one was quicker
+                    raise
     return folder / "usr" / "share" / "games" / "renpy"
 
 

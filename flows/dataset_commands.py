@@ -91,6 +91,8 @@ def status(
 ) -> None:
     """Tell per film and stage what is done, stale, failed or missing, with counts and sizes. Changes nothing in it.
 
+    What is made from something that is not on this machine, the cast or the weights of a network, is `unknown`.
+
     For instance, what stricter settings would redo, and why:
 
         animegamer status data/ --config stricter.toml --explain
@@ -101,8 +103,9 @@ def status(
     with told():
         place = _open(dataset)
         settings = load_config(config) if config else _settings(place)
-        cast = cast or place.dataset.record.cast_source
-        rows = film_rows(place.dataset, asked(films=(), out=dataset, cast=cast, config=settings))
+        certain = [*(["captions"] if cast else []), *(["motion"] if config else [])]
+        request = asked(films=(), out=dataset, cast=cast or place.dataset.record.cast_source, config=settings)
+        rows = film_rows(place.dataset, request, certain)
         shown.print(as_table(rows))
         shown.print("shards", published_line(place.dataset, settings, rows), highlight=False)
     for line in explanations(rows) if explain else ():

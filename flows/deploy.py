@@ -34,7 +34,7 @@ LIMITS = {GPU: 1, CAPTIONS: 2}
 """Tasks with this tag at once, on all machines together; a limit that the server has already is left as it is."""
 DEAD_RUNS = "animegamer: runs whose process is gone"
 DEAD_SECONDS = 90
-"""Three heartbeats, see `prefect.yaml`."""
+"""Three heartbeats: see `prefect.yaml` for runs of workers, `flows/__init__.py` for those of a terminal."""
 PATIENCE_SECONDS = 120
 """How long a worker's run waits for a folder: an NFS server takes a dead machine's locks back after 90 seconds."""
 

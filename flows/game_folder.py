@@ -18,7 +18,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO
@@ -31,12 +31,29 @@ from flows.game_records import GameError, GameSettings, TurnRecord, read_log, re
 from flows.terminal import is_text
 from models.tokens import PastTurn
 from models.turns import GameState, Progress, Turn, TurnMaker, Values, turn_seed, unwatched
-from pipeline.atomic import replacing, sweep, write_json
+from pipeline.atomic import HeldError, held, replacing, write_json
 from pipeline.clip_files import join_clips, write_clip
 from pipeline.records import RecordError, faults_of
 
 CRF = 17
 """x264's quality of the shots: hardly told from the frames themselves."""
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Keep every other process that asks from playing in a folder meanwhile, also from beginning a game there.
+
+    Raises:
+        GameError: another process has it, or it is no folder.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(path, "animegamer play"))
+        except HeldError as error:
+            raise GameError(f"{error}, or name another --out") from error
+        except FileExistsError as error:
+            raise GameError(f"{path}: is a file; name another --out") from error
+        yield
 
 
 class GameFolder:
@@ -136,23 +153,6 @@ class GameFolder:
             if not out and film != target:  # or a long game would fill the disk with films of itself
                 film.unlink(missing_ok=True)
         return target
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep every other process that asks from playing this game meanwhile; what killed ones left is removed.
-
-        Raises:
-            GameError: another process has it.
-        """
-        with (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise GameError(
-                    f"{self.path}: another process is playing this game: wait, or name another --out"
-                ) from error
-            sweep(self.path)
-            yield
 
     def play(
         self, engine: TurnMaker, instruction: str, parent: str | None, progress: Progress = unwatched

@@ -45,7 +45,7 @@ SHARED: dict[str, tuple[str, Callable[[Ingredients], str]]] = {
 }
 
 
-def refuse_mixtures(others: Iterable[FilmFolder], stages: Sequence[Stage]) -> None:
+def refuse_to_join(others: Iterable[FilmFolder], stages: Sequence[Stage]) -> None:
     """Compare a build's stages with what the films that it leaves alone were made from.
 
     Raises:
@@ -63,7 +63,7 @@ def refuse_mixtures(others: Iterable[FilmFolder], stages: Sequence[Stage]) -> No
                 )
 
 
-def refuse_mixed(folders: Iterable[FilmFolder], edges: Edges) -> None:
+def refuse_to_publish(folders: Iterable[FilmFolder], edges: Edges) -> None:
     """Compare films that are to be published with each other, and their levels with the edges in `dataset.json`.
 
     Raises:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from flows.game_folder import GameFolder
+from flows.game_folder import GameFolder, alone
 from flows.game_records import GameError, GameSettings, TurnRecord
 from flows.progress import Watch, watched
 from flows.terminal import say
@@ -58,9 +58,10 @@ def play_file(
     """
     opened = Checkpoint.open(checkpoint)
     instructions = read_instructions(game, check=partial(instruction_ids, opened.tokenizer()))
-    folder = _begun_or_new(out, GameSettings.of(opened, seed, steps, guidance), instructions)
+    settings = GameSettings.of(opened, seed, steps, guidance)
     film = out / "film.mp4"
-    with folder.alone():
+    with alone(out):
+        folder = _begun_or_new(out, settings, instructions)
         try:
             if len(folder.turns) == len(instructions):
                 say(f"nothing to play: all {len(instructions)} turns of {game.name} are there")

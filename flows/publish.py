@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from flows.mixtures import refuse_mixed
+from flows.mixtures import refuse_to_publish
 from flows.stages import STAGE_NAMES
 from pipeline import selection, shards
 from pipeline.atomic import write_json
@@ -49,7 +49,7 @@ def select(dataset: Dataset, config: Config) -> bool:
         ConfigError: some films were left as other settings made them.
     """
     folders, record = finished(dataset), dataset.record
-    refuse_mixed(folders, _edges(record))
+    refuse_to_publish(folders, _edges(record))
     for folder in dataset.folders():
         if folder.film_id not in {done.film_id for done in folders}:
             folder.table_path("verdicts").unlink(missing_ok=True)  # of an earlier run: it would put old clips in shards

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from flows.films import identify
-from flows.mixtures import refuse_mixtures
+from flows.mixtures import refuse_to_join
 from flows.place import Place, absolute, cast_folder
 from flows.progress import watched
 from flows.request import BuildRequest, Until
@@ -95,7 +95,7 @@ def make_plan(request: BuildRequest) -> Plan:
         stage.ingredients()  # a missing checkpoint or package is better known now than hours later
     films = {film.film_id for film in found.films}
     listed = found.listed(record.films)
-    refuse_mixtures([dataset.folder(entry.film_id) for entry in listed if entry.film_id not in films], stages)
+    refuse_to_join([dataset.folder(entry.film_id) for entry in listed if entry.film_id not in films], stages)
     news = {
         "films": listed,
         "edges": edges,

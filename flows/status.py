@@ -1,4 +1,4 @@
-"""What a data set has and lacks: per film and stage done, stale, failed or missing, and why. Changes nothing in it.
+"""What a data set has and lacks: per film and stage done, stale, failed, missing or unknown, and why. Changes nothing.
 
     for row in film_rows(dataset, request):
         row.cells["cut"].state, row.cells["cut"].why
@@ -9,7 +9,7 @@ configuration tells beforehand what a build with it would redo.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -28,7 +28,7 @@ from pipeline.config import Config, ConfigError
 from pipeline.records import Clip
 from pipeline.remote import RemoteError
 from pipeline.shards import read_index
-from pipeline.stage import Stage, why_stale
+from pipeline.stage import Stage, damage, why_stale
 from pipeline.store import Dataset, FilmFolder, StoreError
 
 
@@ -52,6 +52,10 @@ COLOURS = {
 }
 
 
+SETTLED = (State.done, State.unknown)
+"""Nothing is known that a build would have to do."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One stage of one film: its state, and why it is not done."""
@@ -73,7 +77,7 @@ class FilmRow:
     @property
     def open_parts(self) -> int:
         """How many stages a build would have to run."""
-        return sum(cell.state not in (State.done, State.unknown) for cell in self.cells.values())
+        return sum(cell.state not in SETTLED for cell in self.cells.values())
 
     @property
     def unknown_parts(self) -> int:
@@ -81,19 +85,32 @@ class FilmRow:
         return sum(cell.state is State.unknown for cell in self.cells.values())
 
 
-def film_rows(dataset: Dataset, request: BuildRequest) -> list[FilmRow]:
-    """Every film of the data set, in the order they were added."""
+def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] = ()) -> list[FilmRow]:
+    """Every film of the data set, in the order they were added.
+
+    Args:
+        dataset: the data set.
+        request: what to judge it by.
+        certain: stages that must not be unknown: what they are made from was named by the user just now.
+
+    Raises:
+        CastError, RemoteError, ConfigError: what a stage in `certain` is made from is not here.
+    """
     edges, _ = choose_edges(request.config, dataset.record)
     unknown: dict[str, str] = {}
     try:
         stages = planned_stages(request, edges)
     except (CastError, RemoteError) as error:
+        if WriteCaptions.name in certain:
+            raise
         stages = planned_stages(request.model_copy(update={"cast": None}), edges)
         unknown[WriteCaptions.name] = f"{error}; --cast names another"
     for stage in stages:
         try:
             stage.ingredients()
         except ConfigError as error:
+            if stage.name in certain:
+                raise
             unknown[stage.name] = str(error)
     return [
         _row(folder, stages, unknown) if known_film(folder) else _lost_row(folder, stages)
@@ -111,7 +128,7 @@ def _row(folder: FilmFolder, stages: Sequence[Stage], unknown: Mapping[str, str]
     cells: dict[str, Cell] = {}
     for stage in stages:
         cells[stage.name] = _cell(folder, stage, cells, unknown)
-    if (failure := folder.failure) and all(cell.state is State.done for cell in cells.values()):
+    if (failure := folder.failure) and all(cell.state in SETTLED for cell in cells.values()):
         cells[stages[-1].name] = Cell(State.failed, failure.reason)  # it died after its last stage
     verdicts = verdicts_of(folder)
     return FilmRow(
@@ -124,19 +141,22 @@ def _row(folder: FilmFolder, stages: Sequence[Stage], unknown: Mapping[str, str]
 
 
 def _cell(folder: FilmFolder, stage: Stage, before: Mapping[str, Cell], unknown: Mapping[str, str]) -> Cell:
-    made = folder.stage_record(stage.name) is not None
-    if made and (why := unknown.get(stage.name)):
-        return Cell(State.unknown, why)
-    if made and (unjudged := [name for name in stage.needs if before[name].state is State.unknown]):
-        return Cell(State.unknown, f"after {', '.join(unjudged)}")
-    undone = [name for name in stage.needs if before[name].state is not State.done]
-    why = f"after {', '.join(undone)}" if undone else why_stale(stage, folder) or _waiting(stage, folder)
+    record = folder.stage_record(stage.name)
+    undone = [name for name in stage.needs if before[name].state not in SETTLED]
+    unjudged = [name for name in stage.needs if before[name].state is State.unknown]
+    unsure = unknown.get(stage.name) or (f"after {', '.join(unjudged)}" if unjudged else None)
+    if undone:
+        why: str | None = f"after {', '.join(undone)}"
+    elif record and unsure:
+        why = damage(record, folder)
+    else:
+        why = why_stale(stage, folder) or _waiting(stage, folder)
     if why is None:
-        return Cell(State.done)
-    first = all(cell.state is State.done for cell in before.values())
+        return Cell(State.unknown, unsure) if unsure else Cell(State.done)
+    first = all(cell.state in SETTLED for cell in before.values())
     if first and (failure := folder.failure):
         return Cell(State.failed, failure.reason)
-    return Cell(State.stale if made else State.missing, why)
+    return Cell(State.stale if record else State.missing, why)
 
 
 def _waiting(stage: Stage, folder: FilmFolder) -> str | None:

@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -67,11 +68,18 @@ def write_json(path: Path, value: Any) -> None:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def sweep(folder: Path, *, deep: bool = True) -> None:
-    """Remove what killed processes left under temporary names in a folder; call it holding the folder's lock."""
+def sweep(folder: Path, *, deep: bool = True, older_seconds: float = 0) -> None:
+    """Remove what killed processes left under temporary names in a folder.
+
+    Args:
+        folder: call it holding the folder's lock.
+        deep: in the folders in it too.
+        older_seconds: only what has not been touched for so long, where others write who do not hold the lock.
+    """
+    youngest = time.time() - older_seconds
     for path in folder.rglob(".*") if deep else folder.glob(".*"):
-        if _TEMPORARY.fullmatch(path.name) and path.is_file():
-            path.unlink()
+        if _TEMPORARY.fullmatch(path.name) and path.is_file() and path.stat().st_mtime <= youngest:
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ redoes that stage and what depends on it, nothing else.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from fractions import Fraction
 from pathlib import Path
@@ -46,6 +47,16 @@ def _positive(rate: Fraction) -> Fraction:
     return rate
 
 
+_VARIABLE_NAME = "[A-Z_][A-Z0-9_]*"
+
+
+def _no_key(name: str) -> str:
+    """Capitals only: the key itself, put here by mistake, would be stored."""
+    if name and not re.fullmatch(_VARIABLE_NAME, name):
+        raise ValueError("is no name of an environment variable in capitals; put the key into such a variable")
+    return name
+
+
 def _without_secrets(address: str) -> str:
     from pipeline.address import checked_address  # imports httpx, which only who names a server shall wait for
 
@@ -56,6 +67,9 @@ def _without_secrets(address: str) -> str:
 _ENDPOINT_SCHEMA = {"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^@?#]+$"}
 """The same for a server that checks parameters before it stores them."""
 Endpoint = Annotated[str, AfterValidator(_without_secrets), WithJsonSchema(_ENDPOINT_SCHEMA)]
+VariableName = Annotated[
+    str, AfterValidator(_no_key), WithJsonSchema({"type": "string", "pattern": f"^({_VARIABLE_NAME})?$"})
+]
 Even = Annotated[int, Field(ge=64, le=2160), AfterValidator(_even)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -156,10 +170,8 @@ class CaptionSettings(Section):
     )
     model: str = Field("OpenGVLab/InternVL2-26B", description="model name the server knows")
     revision: str = Field("", description="weights revision, for the records; part of the fingerprint")
-    api_key_env: str = Field(
-        "ANIMEGAMER_API_KEY",
-        pattern=r"^([A-Z_][A-Z0-9_]*)?$",  # capitals only: the key itself, put here by mistake, would be stored
-        description="name of the environment variable holding the key, in capitals",
+    api_key_env: VariableName = Field(
+        "ANIMEGAMER_API_KEY", description="name of the environment variable holding the key, in capitals"
     )
     concurrency: int = Field(16, ge=1, le=256, description="requests in flight")
     batch: int = Field(128, ge=1, le=1024, description="clips per task")

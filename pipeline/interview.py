@@ -3,8 +3,7 @@
 A reply that the tag grammar refuses is sent back with its fault named, `repairs` times; after that the clip is
 quarantined: its caption carries the fault, what the model said, and no tags. Every reply is kept under its clip's id
 (`replies.py`), and what is kept is never asked again: answers meet their clip by id and fingerprint, in whatever order
-they arrive. A request that the server could not answer at all is not kept, so it is asked again by the next run of
-the stage (delete `captions.json` in the film's folder to force one).
+they arrive. A request that the server could not answer at all is not kept, so it is asked again by the next build.
 """
 
 from __future__ import annotations

@@ -97,6 +97,11 @@ def why_stale(stage: Stage, folder: FilmFolder) -> str | None:
     ingredients = ingredients_of(stage, folder)
     if record.fingerprint != fingerprint(ingredients):
         return "changed: " + ", ".join(_changes(_leaves(record.ingredients), _leaves(ingredients)))
+    return damage(record, folder)
+
+
+def damage(record: StageRecord, folder: FilmFolder) -> str | None:
+    """Which file of a result is not what it was, in words; None if all are whole."""
     now = folder.marks(record.files)
     damaged = [name for name, mark in record.files.items() if now.get(name) != mark]
     return f"missing or damaged: {damaged[0]} ({len(damaged)} of {len(record.files)} files)" if damaged else None

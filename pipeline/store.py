@@ -237,7 +237,8 @@ class Dataset:
         """Remove what killed builds left half-written outside the films' folders."""
         sweep(self.root, deep=False)
         sweep(self.root / "shards")
-        sweep(self.root / ".cache", deep=False)  # below it films may be on their way
+        # there workers write too, while no build is under way; and below it films may be on their way
+        sweep(self.root / ".cache", deep=False, older_seconds=3600)
 
     def folder(self, film_id: str) -> FilmFolder:
         """The film's folder, whether or not it exists yet."""

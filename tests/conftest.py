@@ -17,7 +17,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from flows.bunny import FetchError, fetch_bunny, fetch_trailer
 from flows.composed import Truth, compose_film
 from flows.composed_art import ArtUnobtainableError
-from tests.chromium import launched
 from tests.shared_folders import remove_shared_folders
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ def composed_film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """A real browser for the pages."""
+    from tests.chromium import launched
+
     with launched() as browser:
         yield browser
 

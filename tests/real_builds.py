@@ -234,9 +234,9 @@ def differences(one: Mapping[str, bytes], other: Mapping[str, bytes]) -> list[st
 
 
 def leftovers(root: Path) -> list[str]:
-    """Files under a temporary name, wherever in the data set, the caches included."""
+    """Files under a temporary name, wherever in the data set and the films' caches; its own is swept an hour later."""
     hidden = (path for path in root.rglob(".*") if path.is_file() and path.name not in NOT_PART_OF_THE_DATA)
-    return sorted(str(path.relative_to(root)) for path in hidden)
+    return sorted(str(path.relative_to(root)) for path in hidden if path.parent != root / ".cache")
 
 
 def members_of(group: int) -> list[psutil.Process]:

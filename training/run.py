@@ -21,7 +21,7 @@ from accelerate import Accelerator, PartialState
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
 from models.untrained import new_checkpoint
-from pipeline.atomic import write_json
+from pipeline.atomic import HeldError, held, write_json
 from training.autoencoder import fit_autoencoder
 from training.config import LoopSettings, Recipe
 from training.data import Catalog
@@ -62,15 +62,23 @@ class TrainingRun:
         place, recipe = self.place, self.recipe
         new = place.folder / "start"
         if self.given is None and process_number() == 0 and not new.exists():
-            for left in place.folder.glob(f".{new.name}-*"):  # by a run that was killed here; gigabytes of `full`
-                shutil.rmtree(left)
-            new_checkpoint(new, recipe.model, recipe.shot.joint.seed, place.say)
+            self._make_start(new)
         PartialState().wait_for_everyone()
         checkpoint = self._fitting(self.given or new)
         if self.given is None and recipe.autoencoder:
             folder = place.folder / "autoencoder"
             checkpoint = fit_autoencoder(checkpoint, place.source, folder, recipe.autoencoder, place.watch).checkpoint
         return checkpoint
+
+    def _make_start(self, new: Path) -> None:
+        try:
+            with held(self.place.folder, "animegamer train"):
+                for left in self.place.folder.glob(f".{new.name}-*"):  # by a run that was killed here: gigabytes
+                    shutil.rmtree(left)
+                if not new.exists():
+                    new_checkpoint(new, self.recipe.model, self.recipe.shot.joint.seed, self.place.say)
+        except HeldError as error:
+            raise TrainError(str(error)) from error
 
     def features(self) -> Path:
         """Encode all clips with the frozen networks, ahead of phase a. Returns the folder of the features."""

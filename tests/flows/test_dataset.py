@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from flows.stages import make_plan
 from pipeline.account import account, totals
 from pipeline.config import ConfigError, checked
 from pipeline.records import Clip, Damage, Scene, Verdict
+from pipeline.stage import perform
 from pipeline.store import Dataset
 from pipeline.verify import verify
 from tests.caption_server import Answer, CaptionServer
@@ -96,6 +98,19 @@ def test_one_content_under_two_names_is_one_film(tmp_path: Path) -> None:
     (folder,) = Dataset(tmp_path / "data").folders()
     assert folder.film.name == "film.mp4"
     assert [path.name for path in (tmp_path / "data" / "films").iterdir()] == [folder.film_id]
+
+
+def test_a_build_that_came_to_no_film_has_built_nothing(tmp_path: Path) -> None:
+    """Its flow failed before the first film: no film says so, and none is there."""
+    from flows.summary import print_summary
+
+    request = BuildRequest(films=(small_film(tmp_path / "film.mp4"),), out=tmp_path / "data", config=FAST)
+    plan = make_plan(request)
+    assert print_summary(plan, ["the store cannot be reached"]) == 1
+    perform(plan.stages[0], plan.dataset.folder(*plan.films))
+    only_crop = replace(plan, stages=plan.stages[:1])
+    assert print_summary(only_crop, ["another film: no film"]) == 2
+    assert print_summary(only_crop, []) == 0
 
 
 @pytest.mark.slow

@@ -269,18 +269,6 @@ def test_what_no_start_has_left_is_not_written_over(tmp_path: Path, theirs: str)
         GameFolder.create(tmp_path, SETTINGS)
 
 
-def test_one_process_at_a_time_plays_a_game(tmp_path: Path) -> None:
-    folder = GameFolder.create(tmp_path / "game", SETTINGS)
-    other = GameFolder.open(folder.path)
-    left = folder.path / ".film.mp4.ab12_xyz.mp4"
-    left.touch()
-    with folder.alone(), pytest.raises(GameError, match="another process is playing"), other.alone():
-        pass
-    assert not left.exists()
-    with GameFolder.open(folder.path).alone():
-        pass
-
-
 def test_blank_lines_in_the_log_do_no_harm_and_a_skipped_number_is_seen(tmp_path: Path) -> None:
     folder = GameFolder.create(tmp_path / "game", SETTINGS)
     first = folder.play(PaintedEngine(), "one", None)

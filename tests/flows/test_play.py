@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.game_folder import GameFolder
+from flows.game_folder import GameFolder, alone
 from flows.game_records import GameError, GameSettings
 from flows.play import play_file, play_on
 from flows.progress import watcher
 from models.tokens import MOST_INSTRUCTION_TOKENS
+from pipeline.atomic import LOCK
 from pipeline.clip_files import read_clip
 from pipeline.stage import Progress as Report
 from tests.painted_engine import PaintedEngine
@@ -63,8 +64,8 @@ def written(path: Path, *lines: str) -> Path:
 
 
 def shots(folder: Path) -> dict[str, bytes]:
-    """The files that do not tell how long something took."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "turns.jsonl"}
+    """The files that do not tell how long something took, or who held the folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in ("turns.jsonl", LOCK)}
 
 
 def test_a_stopped_game_goes_on_to_the_same_files(tmp_path: Path) -> None:
@@ -147,6 +148,18 @@ def test_another_game_is_not_mixed_in(
     with pytest.raises(GameError, match=rf"(?s){expected}.*--out"):
         play_file(written(tmp_path / "game.txt", *lines), brief_checkpoint(), played, device="cpu", **settings)  # type: ignore[arg-type]
     assert shots(played) == before
+
+
+def test_one_process_at_a_time_plays_in_a_folder_and_the_second_changes_nothing(tmp_path: Path) -> None:
+    game, out = written(tmp_path / "game.txt", STORY[0]), tmp_path / "out"
+    with alone(out):
+        begun = GameFolder.create(out, SETTINGS)
+        with pytest.raises(GameError, match=r"held by `animegamer play`, process .*--out"):
+            play_file(game, brief_checkpoint(), out, seed=9, steps=1, device="cpu")
+    assert GameFolder.open(out).settings == begun.settings
+    (tmp_path / "file").touch()
+    with pytest.raises(GameError, match=r"is a file; name another --out"):
+        play_file(game, brief_checkpoint(), tmp_path / "file", steps=1, device="cpu")
 
 
 def test_another_checkpoint_is_not_mixed_in(tmp_path: Path, played: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipeline.child import call_in_child
@@ -40,6 +42,11 @@ def be_killed(_: object, progress: Progress) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def say_much(size: int, progress: Progress) -> bytes:
+    progress(1, 2)
+    return bytes(size)
+
+
 def linger(_: object, progress: Progress) -> None:
     progress(os.getpid(), 0)
     time.sleep(600)
@@ -65,6 +72,22 @@ def test_a_crash_in_native_code_costs_the_record() -> None:
 def test_a_kill_hints_at_memory() -> None:
     with pytest.raises(RecordError, match="SIGKILL; out of memory"):
         call_in_child(be_killed, None, "film-1", silent)
+
+
+def test_a_kill_in_the_middle_of_a_long_result_is_a_death_too() -> None:
+    """While we look at its progress the child blocks, with a pipe full of its result's beginning."""
+
+    def kill_it_while_it_sends(done: float, total: float) -> None:
+        (child,) = multiprocessing.active_children()
+        deadline = time.monotonic() + 20
+        while psutil.Process(child.pid).status() != psutil.STATUS_SLEEPING:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(0.5)
+        child.kill()
+
+    with pytest.raises(RecordError, match="film-1: the decoder died by signal SIGKILL"):
+        call_in_child(say_much, 10_000_000, "film-1", kill_it_while_it_sends)
 
 
 def test_a_bug_is_not_the_films_fault(capfd: pytest.CaptureFixture[str]) -> None:

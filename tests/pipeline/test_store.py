@@ -1,5 +1,7 @@
 """The folders of a data set: what is written is read back, and what is damaged says what to do."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -154,11 +156,16 @@ def test_what_a_killed_plan_left_is_swept_and_films_on_their_way_are_not(tmp_pat
     left = [tmp_path / name for name in (".dataset.json.ab12_xyz.json", ".cache/.mirror.json.ab12_xyz.json")]
     on_its_way = tmp_path / ".cache" / "films" / ".film.mp4.ab12_xyz.mp4"
     on_its_way.parent.mkdir(parents=True)
-    for path in (*left, on_its_way):
+    a_workers = tmp_path / ".cache" / ".mirror.json.0a1b2c3d.json"
+    for path in (*left, on_its_way, a_workers):
         path.touch()
+    hours_ago = time.time() - 7200
+    for path in (*left, on_its_way):
+        os.utime(path, (hours_ago, hours_ago))
     Dataset(tmp_path).sweep()
     assert not any(path.exists() for path in left)
     assert on_its_way.exists()
+    assert a_workers.exists()
 
 
 def test_a_data_set_of_a_later_version_is_refused(tmp_path: Path) -> None:

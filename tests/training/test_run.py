@@ -33,6 +33,7 @@ TRAINED = ("shot_encoder.safetensors", "shot_decoder", "game_model", "bases/tran
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[StepReport]]:
     """All phases in one go, with a look at held-out clips at the end of each."""
     folder, reports = tmp_path_factory.mktemp("whole"), []
+    (folder / ".start-k1ll3d").mkdir()
     run = small_run(folder, recipe(), watch=reports.append)
     for result in (run.shot(), run.game(), run.adapt()):
         assert Checkpoint.open(result).config.level_values == (0.5, 2.5, 10.0, 15.0, 40.0)
@@ -69,6 +70,7 @@ def start(out: Path, *launcher: str, **environment: str) -> subprocess.Popen[str
 @pytest.mark.slow
 def test_every_phase_trains_looks_and_leaves_a_checkpoint_that_plays(whole: tuple[Path, list[StepReport]]) -> None:
     folder, reports = whole
+    assert not (folder / ".start-k1ll3d").exists()
     assert [(report.phase, report.step) for report in reports] == [
         (phase, step) for phase in PHASES for step in range(1, (2 if phase == "warm-up" else STEPS) + 1)
     ]
