@@ -115,27 +115,15 @@ def test_plain_webdataset_reads_the_shards_from_there(built: Machine, store: Obj
     assert len(set(keys)) == len(keys) == sum(open_index(store.address("data")).counts.split.values())
 
 
-def test_a_send_that_was_cut_short_at_the_very_end_is_finished_by_a_rerun(
+def test_a_page_that_was_made_and_not_sent_goes_up_with_a_rerun(
     built: Machine, store: ObjectStore, films: list[str]
 ) -> None:
-    """Everything is made, and one page did not arrive."""
-
-    def break_off(request: tuple[str, str]) -> None:
-        if request == ("PUT", "data/report.html"):
-            raise ConnectionAbortedError
-
-    settings = built.folder / "small.toml"
-    settings.write_text(SMALL + '[card]\ntitle = "Another title"\n')
-    store.seen = break_off
-    said = built.build(*films, code=2)
-    assert "report.html" in said
-    assert "Traceback" not in said
-    store.seen = lambda _: None
+    """As after a kill, or a lost network, in the last send of a build: all there is to do is to send."""
+    [page] = built.folder.rglob("report.html")
+    os.utime(page)  # newer than what was sent
     store.requests.clear()
     assert "nothing to do" in built.build(*films)
-    assert ("PUT", "data/report.html") in store.written()
-    settings.write_text(SMALL)
-    built.build(*films)
+    assert store.written() == [("PUT", "data/report.html")]
 
 
 def test_a_rerun_fetches_and_puts_nothing(built: Machine, store: ObjectStore, films: list[str]) -> None:
