@@ -106,7 +106,9 @@ def test_a_name_that_is_no_text_costs_one_film(tmp_path: Path, settings: Path) -
     assert (tmp_path / "data" / "shards" / "index.json").exists()
 
 
-@pytest.mark.parametrize("command", ["status", "verify", "report", "calibrate"])
+@pytest.mark.parametrize(
+    "command", ["status", *(pytest.param(name, marks=pytest.mark.slow) for name in ("verify", "report", "calibrate"))]
+)
 def test_a_folder_that_is_no_data_set_is_left_alone(tmp_path: Path, command: str) -> None:
     done = animegamer(command, tmp_path / "typo")
     assert done.returncode == 1

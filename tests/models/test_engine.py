@@ -28,6 +28,7 @@ def play(engine: Engine) -> Turn:
     return engine.next_turn(GameState(), "Qiqi runs", seed=3)[0]
 
 
+@pytest.mark.slow
 def test_adapters_merged_for_play_draw_the_same_shot(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(shutil.copytree(brief_checkpoint(), tmp_path / "checkpoint"))
     decoder = checkpoint.shot_decoder()
@@ -43,6 +44,7 @@ def test_adapters_merged_for_play_draw_the_same_shot(tmp_path: Path) -> None:
     assert np.abs(frames - untouched).max() > 20
 
 
+@pytest.mark.slow
 def test_guidance_pushes_away_from_the_shot_encoders_tokens_of_no_shot() -> None:
     checkpoint = Checkpoint.open(brief_checkpoint())
     guided, otherwise = (play(engine_of(checkpoint, 6.0, seed)) for seed in (1, 2))

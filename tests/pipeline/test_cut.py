@@ -109,9 +109,9 @@ def expected(times: Sequence[Fraction], scenes: Sequence[int], frames: int) -> l
     ("rate", "frames"),
     [
         (Fraction(24000, 1001), 16),
-        (Fraction(24), 16),
-        (Fraction(25), 16),
-        (Fraction(30), 16),
+        pytest.param(Fraction(24), 16, marks=pytest.mark.slow),
+        pytest.param(Fraction(25), 16, marks=pytest.mark.slow),
+        pytest.param(Fraction(30), 16, marks=pytest.mark.slow),
         (Fraction(60), 16),
         (Fraction(24000, 1001), 17),
     ],
@@ -334,6 +334,7 @@ def test_clips_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
         assert {file.name for file in (folder.path / "clips").iterdir()} == listed
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_decoder_costs_the_film_alone(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=240))
 

@@ -86,6 +86,7 @@ def test_a_film_without_a_kept_clip_or_without_verdicts_has_no_shard(dataset: Da
 # --- the same bytes, whole or not at all
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes_in_another_process_and_folder(dataset: Dataset, tmp_path: Path) -> None:
     write_shards(dataset, SMALL)
     code = WITHOUT_TORCH + (

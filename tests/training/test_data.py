@@ -112,6 +112,7 @@ class _Moody(SimpleHTTPRequestHandler):
         return None
 
 
+@pytest.mark.slow
 def test_over_http_it_is_the_same_even_from_a_moody_server(dataset: Path) -> None:
     here = list(read_turns(open_shards(dataset, "val")))
     with served(dataset, _Moody) as address:

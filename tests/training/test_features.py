@@ -60,6 +60,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_what_real_encoders_give_comes_back_for_every_clip(tmp_path: Path, catalog: Catalog) -> None:
     checkpoint = Checkpoint.open(tiny_checkpoint())
     shot, encoder = checkpoint.config.shot_decoder, checkpoint.config.shot_encoder

@@ -185,7 +185,7 @@ def test_an_empty_data_set_has_a_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("device", WIDTHS)
+@pytest.mark.parametrize("device", ["desktop", pytest.param("phone", marks=pytest.mark.slow)])
 def test_filters_narrow_the_sheet(chromium: Browser, made: Dataset, device: str) -> None:
     with opened(chromium, address(made), *WIDTHS[device]) as page:
         assert shown(page) == "20 of 20 clips, 15 kept"
@@ -213,6 +213,7 @@ def test_filters_narrow_the_sheet(chromium: Browser, made: Dataset, device: str)
         assert all("night sky" in text for text in cards.all_inner_texts())
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_orders_by_motion(chromium: Browser, made: Dataset) -> None:
     with opened(chromium, address(made, "#sheet?order=most&verdict=kept")) as page:
@@ -222,6 +223,7 @@ def test_orders_by_motion(chromium: Browser, made: Dataset) -> None:
         assert len(scopes) == 15
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_links_in_the_tables_filter_the_sheet(chromium: Browser, made: Dataset) -> None:
     with opened(chromium, address(made)) as page:
@@ -235,7 +237,7 @@ def test_links_in_the_tables_filter_the_sheet(chromium: Browser, made: Dataset) 
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("device", WIDTHS)
+@pytest.mark.parametrize("device", ["desktop", pytest.param("phone", marks=pytest.mark.slow)])
 def test_a_clip_plays_in_place_muted(chromium: Browser, made: Dataset, device: str) -> None:
     with opened(chromium, address(made, "#sheet?verdict=kept"), *WIDTHS[device]) as page:
         page.locator(".frame").nth(1).click()
@@ -288,6 +290,7 @@ def test_hostile_names_are_shown_as_text(chromium: Browser, tmp_path: Path) -> N
         assert page.evaluate("document.documentElement.scrollWidth") == 320, "long names wrap"
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_missing_clips_and_lost_films_are_said_and_do_not_break_the_page(chromium: Browser, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path, scenes=2)
