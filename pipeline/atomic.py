@@ -78,8 +78,10 @@ def sweep(folder: Path, *, deep: bool = True, older_seconds: float = 0) -> None:
     """
     youngest = time.time() - older_seconds
     for path in folder.rglob(".*") if deep else folder.glob(".*"):
-        if _TEMPORARY.fullmatch(path.name) and path.is_file() and path.stat().st_mtime <= youngest:
-            path.unlink(missing_ok=True)
+        if _TEMPORARY.fullmatch(path.name) and path.is_file():
+            with suppress(FileNotFoundError):  # whoever wrote it has just given it its name
+                if path.stat().st_mtime <= youngest:
+                    path.unlink()
 
 
 @contextmanager
