@@ -29,6 +29,7 @@ from flows.tasks import ask_captions, run_stage, run_step
 from pipeline.atomic import NoRoomError, held
 from pipeline.captions import WriteCaptions
 from pipeline.fetch import drop_film
+from pipeline.interview import OpenEnds
 from pipeline.records import RecordError
 from pipeline.remote import RemoteError
 from pipeline.stage import Stage, why_stale
@@ -77,7 +78,10 @@ def ask_in_batches(stage: WriteCaptions, film_id: str, request: BuildRequest) ->
     """Ask the caption service what is missing, in tasks that can be retried; the replies are then to be collected."""
     settings, size = request.config.run, request.config.captions.batch
     with film_at(request.out, film_id) as folder:
-        waiting = stage.open_ends(folder).waiting
+        open_ends = stage.open_ends(folder)
+    if open_ends == OpenEnds():
+        return
+    waiting = open_ends.waiting
     for number, start in enumerate(range(0, len(waiting), size)):
         run_task(ask_captions, stage, settings, request.out, film_id, number, list(waiting[start : start + size]))
     with film_at(request.out, film_id) as folder:
