@@ -114,7 +114,7 @@ def _id_before(sha256: str, dataset: Dataset) -> str | None:
     entry = next((entry for entry in dataset.record.films if entry.sha256 == sha256), None)
     if entry:
         return entry.film_id
-    left = (dataset.folder(path.name) for path in sorted((dataset.root / "films").glob(f"*-{sha256[:8]}")))
+    left = map(FilmFolder, sorted((dataset.root / "films").glob(f"*-{sha256[:8]}")))  # whoever named them
     return next((folder.film_id for folder in left if (film := known_film(folder)) and film.sha256 == sha256), None)
 
 
