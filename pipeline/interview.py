@@ -90,7 +90,8 @@ class Interview:
         Raises:
             EndpointError: the service as a whole cannot be used; what it answered before is kept.
         """
-        waiting = [clip for clip in clips if self._is_waiting(folder, clip, levels)]
+        ids = set(self.open_ends(folder, clips, levels, {}).waiting)
+        waiting = [clip for clip in clips if clip.clip_id in ids]
         progress(len(clips) - len(waiting), len(clips))
         if not waiting:
             return {}
@@ -143,9 +144,6 @@ class Interview:
     def _questions(self, clip: Clip, levels: Levels) -> list[Question]:
         level = levels[clip.clip_id]
         return questions_about(clip, level, self.settings, self.cast) if level is not None else []
-
-    def _is_waiting(self, folder: FilmFolder, clip: Clip, levels: Levels) -> bool:
-        return self._open_question(load_replies(folder, clip.clip_id), self._questions(clip, levels)) is not None
 
     def _open_question(self, kept: Replies, questions: Sequence[Question]) -> Question | None:
         """The next thing to ask about a clip; a question that was given up ends the interview."""
