@@ -38,11 +38,11 @@ install-ray: .venv/installed-ray  ## and Ray: stages on a cluster
 install-dev: .venv/installed-dev  ## everything, for working on the project
 
 demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all of it with FILM=full
-	film="$$($(BIN)/python -m flows.bunny)" && $(BIN)/animegamer build "$$film" --out $(OUT) \
-		--config flows/demo.toml $(if $(filter full,$(FILM)),,--end 125)
+	film="$$($(BIN)/python -m flows.demos.bunny)" && $(BIN)/animegamer build "$$film" --out $(OUT) \
+		--config flows/demos/demo.toml $(if $(filter full,$(FILM)),,--end 125)
 
 demo-model: install-train  ## train and play a tiny model on a composed film, in minutes on two cores
-	$(BIN)/python -m flows.demo_model --out demo-model
+	$(BIN)/python -m flows.demos.tiny_model --out demo-model
 
 test: install-dev  ## lint, types, import contracts, fast tests
 	$(BIN)/ruff check .
@@ -55,16 +55,16 @@ test-all: test  ## and the slow tests and those on the real film
 	$(BIN)/pytest -q -n auto --dist loadfile -m 'slow or film' --timeout 1200 --durations=10
 
 bench: install-dev  ## speed and memory on the real film, beside the usual way of doing it
-	$(BIN)/python -m flows.bench
+	$(BIN)/python -m flows.benchmarks.build
 
 bench-model: install-dev  ## seconds and memory a turn of the game; SIZE=full on a GPU
-	$(BIN)/python -m flows.bench_model --size $(SIZE)
+	$(BIN)/python -m flows.benchmarks.model --size $(SIZE)
 
 bench-learning: install-train  ## proof that it learns, on painted clips: six claims, measured; ONLY=motion for one
-	$(BIN)/python -m flows.bench_learning $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m flows.benchmarks.learning $(if $(ONLY),--only $(ONLY))
 
 bench-training: install-train  ## memory and time of a step of each phase; RECIPE=card24; measured where there is a GPU
-	$(BIN)/python -m flows.bench_training --recipe $(RECIPE)
+	$(BIN)/python -m flows.benchmarks.training --recipe $(RECIPE)
 
 soak: install-dev  ## kill builds at KILLS random moments and compare what their reruns make, byte for byte
 	ANIMEGAMER_KILLS=$(KILLS) $(BIN)/pytest -q -s -m slow --timeout 0 tests/flows/test_killed.py

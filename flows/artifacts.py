@@ -23,14 +23,14 @@ from prefect.artifacts import (
 from prefect.exceptions import PrefectException
 from prefect.settings import PREFECT_API_URL
 
-from flows.place import absolute
-from flows.progress import Watch, watched
-from flows.request import BuildRequest
-from flows.stages import Plan
-from flows.summary import COLUMNS, film_row
-from flows.terminal import printable
-from pipeline.shards import read_index
-from pipeline.store import StoreError
+from flows.console.progress import Watch, watched
+from flows.console.terminal import printable
+from flows.plan.build_plan import Plan
+from flows.plan.request import BuildRequest
+from flows.plan.summary import COLUMNS, film_row
+from flows.plan.workspace import absolute
+from pipeline.core.store import StoreError
+from pipeline.publish.shards import read_index
 
 SECONDS = 3.0
 """Between two reports of progress; work that is done sooner leaves no artifact."""

@@ -11,12 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.dataset_commands import asked, calibrate, report, status, told, verify
-from flows.model_commands import import_weights, new_checkpoint, play
-from flows.request import BuildRequest, Until
-from flows.terminal import is_text, say
-from flows.train_commands import recipe, train
-from pipeline.config import Config, ConfigError, as_toml, checked, load_config
+from flows.commands.dataset import asked, calibrate, report, status, told, verify
+from flows.commands.model import import_weights, new_checkpoint, play
+from flows.commands.train import recipe, train
+from flows.console.terminal import is_text, say
+from flows.plan.request import BuildRequest, Until
+from flows.prefect_settings import set_prefect_defaults
+from pipeline.core.config import Config, ConfigError, as_toml, checked, load_config
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -105,7 +106,7 @@ def _override(
 
 
 def _build(request: BuildRequest) -> int:
-    from flows.progress import STOPPED, Bars
+    from flows.console.progress import STOPPED, Bars
 
     try:
         with told(), Bars().watching():
@@ -116,11 +117,11 @@ def _build(request: BuildRequest) -> int:
 
 
 def _plan_and_run(request: BuildRequest) -> int:
-    from flows.publish import is_published
-    from flows.stages import alone, is_settled, make_plan
-    from flows.summary import print_summary
-    from pipeline.atomic import HeldError
-    from pipeline.fetch import drop_film
+    from flows.plan.build_plan import alone, is_settled, make_plan
+    from flows.plan.publish import is_published
+    from flows.plan.summary import print_summary
+    from pipeline.core.atomic import HeldError
+    from pipeline.remote.film_cache import drop_film
 
     with alone(request):
         plan = make_plan(request)
@@ -137,6 +138,7 @@ def _plan_and_run(request: BuildRequest) -> int:
         for film_id in plan.films:
             drop_film(plan.dataset.folder(film_id))
         return print_summary(plan, refused)
+    set_prefect_defaults()
     from flows.dataset import build_dataset  # Prefect takes seconds to import: only when there is work
 
     # Prefect stores its parameters as UTF-8; a name that is none was refused above
@@ -169,6 +171,7 @@ def deploy(
 
         prefect deployment run build-dataset/animegamer --params '{"request": {"films": [...], "out": "..."}}'
     """
+    set_prefect_defaults()
     from flows.deploy import deploy_to
 
     with told():

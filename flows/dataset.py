@@ -19,20 +19,20 @@ from prefect.states import Completed, Failed
 
 from flows.artifacts import show_results
 from flows.deploy import from_anywhere, patiently
-from flows.film_runs import run_at_a_worker
-from flows.place import Place, film_at
-from flows.publish import publish_steps
-from flows.request import BuildRequest
+from flows.plan.build_plan import Plan, alone, choose_edges, make_plan, planned_stages
+from flows.plan.publish import publish_steps
+from flows.plan.request import BuildRequest
+from flows.plan.workspace import Place, film_at
 from flows.runners import GPU, connected, needs_gpu, ray_runner, run_task
-from flows.stages import Plan, alone, choose_edges, make_plan, planned_stages
 from flows.tasks import ask_captions, run_stage, run_step
-from pipeline.atomic import NoRoomError, held
-from pipeline.captions import WriteCaptions
-from pipeline.fetch import drop_film
-from pipeline.interview import OpenEnds
-from pipeline.records import RecordError
-from pipeline.remote import RemoteError
-from pipeline.stage import Stage, why_stale
+from flows.worker_runs import run_at_a_worker
+from pipeline.captions.server_captioner import OpenEnds
+from pipeline.captions.stage import WriteCaptions
+from pipeline.core.atomic import NoRoomError, held
+from pipeline.core.records import RecordError
+from pipeline.core.stage import Stage, why_stale
+from pipeline.remote.film_cache import drop_film
+from pipeline.remote.objects import RemoteError
 
 
 @flow(name="onboard-film", flow_run_name="{film_id}", persist_result=False)

@@ -19,12 +19,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.place import absolute
-from flows.request import BuildRequest
+from flows.console.terminal import say
+from flows.plan.request import BuildRequest
+from flows.plan.workspace import absolute
 from flows.runners import CAPTIONS, GPU
-from flows.terminal import say
-from pipeline.atomic import HeldError
-from pipeline.config import ConfigError
+from pipeline.core.atomic import HeldError
+from pipeline.core.config import ConfigError
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

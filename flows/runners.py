@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 from prefect import Task
 from prefect.settings import PREFECT_API_URL
 
-from pipeline.captions import WriteCaptions
-from pipeline.config import ConfigError, RunSettings
-from pipeline.motion import MeasureMotion
-from pipeline.stage import Stage
+from pipeline.captions.stage import WriteCaptions
+from pipeline.core.config import ConfigError, RunSettings
+from pipeline.core.stage import Stage
+from pipeline.stages.motion import MeasureMotion
 
 if TYPE_CHECKING:
     from prefect_ray import RayTaskRunner

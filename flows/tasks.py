@@ -15,12 +15,12 @@ from prefect.client.schemas.objects import TaskRun
 from prefect.tasks import exponential_backoff
 
 from flows.artifacts import shown
-from flows.place import film_at
+from flows.plan.workspace import film_at
 from flows.runners import CAPTIONS
-from pipeline.captions import WriteCaptions
-from pipeline.endpoint import EndpointDownError
-from pipeline.fetch import drop_film
-from pipeline.stage import Progress, Stage, perform
+from pipeline.captions.chat_client import EndpointDownError
+from pipeline.captions.stage import WriteCaptions
+from pipeline.core.stage import Progress, Stage, perform
+from pipeline.remote.film_cache import drop_film
 
 
 @task(task_run_name="{subject}-{name}", cache_policy=NO_CACHE, persist_result=False)

@@ -14,10 +14,10 @@ import pytest
 # other's turn on a busy core take many times longer than one that works alone.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from flows.bunny import FetchError, fetch_bunny, fetch_trailer
-from flows.composed import Truth, compose_film
-from flows.composed_art import ArtUnobtainableError
-from tests.shared_folders import remove_shared_folders
+from flows.demos.bunny import FetchError, fetch_bunny, fetch_trailer
+from flows.demos.world.art import ArtUnobtainableError
+from flows.demos.world.film import Truth, compose_film
+from tests.support.shared_folders import remove_shared_folders
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -48,7 +48,7 @@ def composed_film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """A real browser for the pages."""
-    from tests.chromium import launched
+    from tests.support.chromium import launched
 
     with launched() as browser:
         yield browser

@@ -3,10 +3,10 @@
 The rules and where else each is tested; what the code may not even call is in `tests/test_safe_code.py`:
 
 * No name of a film, character or member of a tar, no title and no caption chooses where a file is written. Names alone
-  are in `tests/pipeline/test_records.py`, `test_store.py` and `test_cast.py`; members of tars that `verify` reads in
-  `tests/pipeline/test_verify.py`; how pages show hostile text in `tests/pipeline/pages/`.
+  are in `tests/pipeline/core/test_records.py`, `test_store.py` and `test_cast.py`; members of tars that `verify` reads
+  in `tests/pipeline/publish/test_verify.py`; how pages show hostile text in `tests/pipeline/pages/`.
 * Servers listen on this machine only.
-* The key of a caption server is in no file and no message. Errors are in `tests/pipeline/test_endpoint.py`.
+* The key of a caption server is in no file and no message. Errors are in `tests/pipeline/captions/test_chat_client.py`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cast import load_cast
-from pipeline.config import ShardSettings
-from pipeline.shards import write_shards
-from pipeline.store import Dataset
-from pipeline.verify import verify
-from tests.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.hostile_tars import MEMBERS, with_member
-from tests.made_dataset import MODEL, make_dataset
-from tests.painted_clips import captions_of, make_cast, make_screened_film, stage_for
-from tests.real_builds import ROOT, Commands, members_of, numbered_film, write_config
+from pipeline.captions.cast import load_cast
+from pipeline.core.config import ShardSettings
+from pipeline.core.store import Dataset
+from pipeline.publish.shards import write_shards
+from pipeline.publish.verify import verify
+from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
+from tests.support.hostile_tars import MEMBERS, with_member
+from tests.support.made_dataset import MODEL, make_dataset
+from tests.support.painted_clips import captions_of, make_cast, make_screened_film, stage_for
+from tests.support.real_builds import ROOT, Commands, members_of, numbered_film, write_config
 
 Answers = tuple[str, dict[str, str | list[str]]]
 """Which reader, and what it says of each kind of member: clips or faults, or the error it raised."""
@@ -53,14 +53,14 @@ def snapshot(root: Path) -> dict[str, tuple[int, int]]:
 READER = """
 import json, resource, sys
 from pathlib import Path
-from pipeline.store import Dataset
+from pipeline.core.store import Dataset
 if sys.argv[1] == "verify":
-    from pipeline.verify import verify
+    from pipeline.publish.verify import verify
     def read(root):
         return [str(fault) for fault in verify(Dataset(root), threads=1) if ".tar" in fault.where]
 else:
-    from training.data import read_turns
-    from training.shard_files import DataError, open_shards
+    from training.data.turns import read_turns
+    from training.data.shards import DataError, open_shards
     def read(root):
         try:
             return [turn.clip_id for split in ("train", "val") for turn in read_turns(open_shards(root, split))]
@@ -179,7 +179,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 def _short(path: Path, number: int) -> Path:
     """A film too short for a clip of its own."""
-    from tests.films import make_film
+    from tests.support.films import make_film
 
     return make_film(path, frames=30 + number)
 

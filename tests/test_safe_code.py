@@ -1,11 +1,11 @@
 """What no line of the product may do, looked for in its syntax trees: run code it read, ask a shell, open a door.
 
 * Nothing unpickles what comes from outside. Allowed are pickles between our own processes (`multiprocessing`, which
-  `pipeline/child.py` and the data loaders use) and `torch.load(weights_only=True)`, which runs no code, in the importer
-  of the published weights (`tests/models/released/test_files.py` gives it a file with code; `tests/models/test_hub.py`
-  gives bases that are pickles).
+  `pipeline/core/child_process.py` and the data loaders use) and `torch.load(weights_only=True)`, which runs no code,
+  in the importer of the published weights (`tests/models/released/test_files.py` gives it a file with code;
+  `tests/models/test_hub.py` gives bases that are pickles).
 * No shell ever reads a command of ours.
-* Servers listen on this machine only; that of the game in `tests/flows/test_play_server.py`, those that a build starts
+* Servers listen on this machine only; that of the game in `tests/flows/web/test_server.py`, those that a build starts
   in `tests/test_hostile_input.py`.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.real_builds import ROOT
+from tests.support.real_builds import ROOT
 
 PACKAGES = ("pipeline", "flows", "prompts", "models", "training")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
@@ -99,7 +99,7 @@ def test_no_command_goes_through_a_shell() -> None:
 
 
 def test_one_module_opens_a_door_and_it_leads_to_this_machine() -> None:
-    assert {place.split(":")[0] for place in found(opens_a_door)} == {"flows/play_server.py"}
+    assert {place.split(":")[0] for place in found(opens_a_door)} == {"flows/web/server.py"}
     everywhere = ("0.0.0.0", "::", "[::]")
     texts = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

@@ -12,10 +12,17 @@ from pydantic import Field, model_validator
 
 from models.config import ModelConfig, Part
 from models.diffusion import check_steps
-from training.windows import WindowSettings
 
 Precision = Literal["no", "fp16", "bf16"]
 Share = Field(0.1, ge=0, lt=1, description="share of the examples whose condition is left out, for guidance")
+
+
+class WindowSettings(Part):
+    """Which turns may stand in one window."""
+
+    most_turns: int = Field(5, ge=1, le=20, description="turns in a window, the one to predict included")
+    across_scenes: bool = Field(True, description="a window goes on over a cut")
+    across_gaps: bool = Field(False, description="a window goes on where clips in between were dropped")
 
 
 class LoopSettings(Part):

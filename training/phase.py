@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from training.order import Place
+from training.data.order import Place
 
 
 class TrainError(ValueError):

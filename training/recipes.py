@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from models.config import full_config, tiny_config
-from pipeline.records import faults_of
+from pipeline.core.records import faults_of
 from training.config import (
     AdaptPhaseSettings,
     BaselineSettings,

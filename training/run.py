@@ -3,7 +3,7 @@
 RUN/recipe.json       the recipe, complete
 RUN/start/            the untrained checkpoint, where none was given
 RUN/autoencoder/      the fit of a tiny one, where the recipe asks for it
-RUN/features/         see training/features.py
+RUN/features/         see training/data/feature_cache.py
 RUN/warm-up/ joint/ game/ adapt/      see training/run_folder.py; each has a whole checkpoint in result/
 """
 
@@ -21,15 +21,15 @@ from accelerate import Accelerator, PartialState
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
 from models.untrained import new_checkpoint
-from pipeline.atomic import HeldError, held, write_json
-from training.autoencoder import fit_autoencoder
+from pipeline.core.atomic import HeldError, held, write_json
 from training.config import LoopSettings, Recipe
-from training.data import Catalog
-from training.encoding import FROZEN, Encoder, Name, open_cache
+from training.data.encoding import FROZEN, Encoder, Name, open_cache
+from training.data.shards import open_index
+from training.data.turns import Catalog
 from training.phase import Phase, TrainError
-from training.phases import Split, adapt_phase, game_phase, shot_phase
+from training.phases.assembly import Split, adapt_phase, game_phase, shot_phase
+from training.phases.autoencoder import fit_autoencoder
 from training.run_folder import RunFolder, process_number
-from training.shard_files import open_index
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
 PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")

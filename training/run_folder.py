@@ -17,14 +17,14 @@ from accelerate import Accelerator, PartialState
 from pydantic import ValidationError
 
 from models.untrained import Say
-from pipeline.atomic import HeldError, held, replacing
-from pipeline.records import Record
-from pipeline.samples import SPLITS, Split
+from pipeline.core.atomic import HeldError, held, replacing
+from pipeline.core.records import Record
+from pipeline.publish.samples import SPLITS, Split
 from training.config import LoopSettings, Precision
-from training.data import Catalog
-from training.encoding import Progress
+from training.data.encoding import Progress
+from training.data.shards import open_index, open_shards
+from training.data.turns import Catalog
 from training.phase import Phase, TrainError
-from training.shard_files import open_index, open_shards
 from training.trainer import Trainer, Watch
 
 

@@ -5,7 +5,7 @@ goes on from the newest saved state as if nothing had happened, to the bit on a 
 whole position: the order of the examples, their noise and the dropout follow from seed and step, and nothing random is
 carried from one step to the next. For the same reason N processes with the same global batch train as one.
 
-    FOLDER/states/       see training/states.py
+    FOLDER/states/       see training/run_states.py
     FOLDER/log/          TensorBoard, or what another tracker keeps
     FOLDER/looks/        what validation drew
     FOLDER/result/       what the phase exports when all steps are done
@@ -37,9 +37,9 @@ from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, Dataset
 
 from models.checkpoint import writing
-from training import states
+from training import run_states as states
 from training.config import LoopSettings
-from training.order import Batches
+from training.data.order import Batches
 from training.phase import Phase, TrainError
 
 _TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)

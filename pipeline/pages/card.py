@@ -19,13 +19,13 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pipeline.atomic import replacing
-from pipeline.config import CardSettings
+from pipeline.core.atomic import replacing
+from pipeline.core.config import CardSettings
+from pipeline.core.store import Dataset
 from pipeline.pages.charts import clock
 from pipeline.pages.method import made_with, software
 from pipeline.pages.summary import SeenFilm, Summary, count_reasons, level_rows, summarise
-from pipeline.samples import hub_features
-from pipeline.store import Dataset
+from pipeline.publish.samples import hub_features
 
 VERSION = 1
 """Raised by hand whenever the same data set would give another card."""

@@ -13,11 +13,11 @@ from typing import Any
 
 import cv2
 
-from pipeline.clip_files import first_frame
+from pipeline.core.records import Caption, RecordError
+from pipeline.core.stage import Progress
+from pipeline.core.store import Dataset
 from pipeline.pages.summary import SeenClip, Summary
-from pipeline.records import Caption, RecordError
-from pipeline.stage import Progress
-from pipeline.store import Dataset
+from pipeline.video.clip_files import first_frame
 from prompts.tags import TAGS, instruction
 
 PICTURE_WIDTH = 168

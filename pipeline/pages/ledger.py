@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.account import PAST_END, Fate, Span, totals
 from pipeline.pages.charts import clock, strip_path, time_ticks
 from pipeline.pages.contact_sheet import reason_numbers
 from pipeline.pages.summary import SeenFilm, Summary
+from pipeline.publish.coverage import PAST_END, Fate, Span, totals
 
 MOST_FILMS_IN_TABLE = 4
 """More films than these share one column."""

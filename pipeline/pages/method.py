@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from pipeline.config import CaptionSettings, MotionSettings
+from pipeline.core.config import CaptionSettings, MotionSettings
+from pipeline.core.store import DatasetRecord
 from pipeline.pages.summary import Summary
-from pipeline.store import DatasetRecord
 from prompts.template import load_prompt
 
 

@@ -20,14 +20,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.atomic import replacing
+from pipeline.core.atomic import replacing
+from pipeline.core.stage import Progress, silent
+from pipeline.core.store import Dataset
 from pipeline.pages.charts import clock, scene_chart, scope_chart
 from pipeline.pages.contact_sheet import character_numbers, reason_numbers, sheet_data, thumbnails
 from pipeline.pages.ledger import fate_colours, film_strip, ledger, many, share
 from pipeline.pages.method import made_with, software
 from pipeline.pages.summary import Summary, count_reasons, level_rows, summarise
-from pipeline.stage import Progress, silent
-from pipeline.store import Dataset
 
 VERSION = 1
 """Raised by hand whenever the same data set would give another page."""

@@ -13,13 +13,13 @@ from typing import Literal, TypeVar
 
 from pydantic import ValidationError
 
-from pipeline.account import NOT_JUDGED, Span, account
-from pipeline.config import Config
-from pipeline.records import Caption, Clip, Crop, Damage, Failure, Film, Motion, Record, Scene, Verdict
-from pipeline.samples import Split, film_end_seconds, split_of
-from pipeline.selection import FAILED
-from pipeline.shards import Index, read_index
-from pipeline.store import Dataset, DatasetRecord, FilmFolder, StoreError
+from pipeline.core.config import Config
+from pipeline.core.records import Caption, Clip, Crop, Damage, Failure, Film, Motion, Record, Scene, Verdict
+from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
+from pipeline.publish.coverage import NOT_JUDGED, Span, account
+from pipeline.publish.samples import Split, film_end_seconds, split_of
+from pipeline.publish.shards import Index, read_index
+from pipeline.stages.selection import FAILED
 
 R = TypeVar("R", bound=Record)
 ClipFate = Literal["kept", "dropped", "failed", "pending"]

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.shared_folders import shared_folder
+from flows.prefect_settings import set_prefect_defaults
+from tests.support.shared_folders import shared_folder
 
 # Read when Prefect is first imported, so they are set before any test module does.
+set_prefect_defaults()
 os.environ["PREFECT_HOME"] = str(shared_folder("prefect-test"))
 os.environ["PREFECT_LOGGING_TO_API_ENABLED"] = "false"
 os.environ.pop("PREFECT_API_URL", None)
@@ -22,8 +24,6 @@ def prefect() -> Iterator[None]:
     """A real Prefect server for flows run in this process; without the heartbeat that adds a second to every flow."""
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
-
-    import flows  # noqa: F401 - sets the telemetry switches first
 
     with prefect_test_harness(server_startup_timeout=90), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield

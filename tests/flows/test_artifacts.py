@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from flows import artifacts
-from flows.request import BuildRequest
-from pipeline.config import checked
+from flows.plan.request import BuildRequest
+from pipeline.core.config import checked
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 
@@ -166,7 +166,7 @@ def test_without_a_server_of_ones_own_nothing_is_started() -> None:
 
 def test_the_end_of_a_build_tells_every_film_and_where_things_lie(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
-    from tests.films import corrupt, make_film
+    from tests.support.films import corrupt, make_film
 
     good, noise = (make_film(tmp_path / f"{name}.mp4", frames=144, scenes=[0, 70]) for name in ("good", "no `ise"))
     corrupt(noise, 0.01, 0.9)

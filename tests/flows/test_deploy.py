@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.deploy import from_anywhere, patiently
-from flows.request import BuildRequest
-from pipeline.atomic import HeldError, held
-from pipeline.store import Dataset
-from pipeline.verify import verify
-from tests.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.prefect_server import PATIENCE_SECONDS, PrefectServer, until
-from tests.real_builds import contents, differences, numbered_films, write_config
+from flows.plan.request import BuildRequest
+from pipeline.core.atomic import HeldError, held
+from pipeline.core.store import Dataset
+from pipeline.publish.verify import verify
+from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
+from tests.support.prefect_server import PATIENCE_SECONDS, PrefectServer, until
+from tests.support.real_builds import contents, differences, numbered_films, write_config
 
 BUILD, ONBOARD = "build-dataset/animegamer", "onboard-film/animegamer"
 CAST = ("Ponyo", "Sosuke")
@@ -59,7 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory, captions: CaptionServer) -> Asked:
     """The request that every build here gets; `out` is for each to add."""
-    from tests.painted_clips import make_cast
+    from tests.support.painted_clips import make_cast
 
     folder = tmp_path_factory.mktemp("asked")
     make_cast(folder / "cast", *CAST)

@@ -28,14 +28,14 @@ from pathlib import Path
 
 import pytest
 
-from flows.stages import STAGE_NAMES
-from pipeline.records import Caption
-from pipeline.replies import Replies
-from pipeline.store import Dataset
-from pipeline.verify import verify
-from tests.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
-from tests.painted_clips import make_cast
-from tests.real_builds import (
+from flows.plan.build_plan import STAGE_NAMES
+from pipeline.captions.reply_cache import Replies
+from pipeline.core.records import Caption
+from pipeline.core.store import Dataset
+from pipeline.publish.verify import verify
+from tests.support.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
+from tests.support.painted_clips import make_cast
+from tests.support.real_builds import (
     Build,
     Builds,
     Commands,

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from flows.runners import connected
-from pipeline.config import ConfigError, RunSettings
-from tests.films import make_film
-from tests.prefect_server import PrefectServer
+from pipeline.core.config import ConfigError, RunSettings
+from tests.support.films import make_film
+from tests.support.prefect_server import PrefectServer
 
 SMALL = "[looks]\ntext = false\n[clips]\nwidth = 180\nheight = 120\n[run]\nfilms_at_once = 3\n"
 

@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
-from flows.publish import is_published, select, write_pages, write_shards
-from flows.request import BuildRequest, Until
-from flows.stages import STAGE_NAMES, is_settled, make_plan
-from flows.status import Cell, State, explanations, film_rows, published_line
-from pipeline.atomic import held
-from pipeline.cast import CastError
-from pipeline.config import ConfigError, checked
-from pipeline.records import Clip, RecordError
-from pipeline.stage import perform, silent
-from pipeline.store import Dataset, FilmFolder
-from pipeline.verify import verify
-from tests.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.films import corrupt, make_film
-from tests.painted_clips import WORDS
-from tests.real_builds import numbered_film
+from flows.plan.build_plan import STAGE_NAMES, is_settled, make_plan
+from flows.plan.publish import is_published, select, write_pages, write_shards
+from flows.plan.request import BuildRequest, Until
+from flows.plan.status import Cell, State, explanations, film_rows, published_line
+from pipeline.captions.cast import CastError
+from pipeline.core.atomic import held
+from pipeline.core.config import ConfigError, checked
+from pipeline.core.records import Clip, RecordError
+from pipeline.core.stage import perform, silent
+from pipeline.core.store import Dataset, FilmFolder
+from pipeline.publish.verify import verify
+from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
+from tests.support.films import corrupt, make_film
+from tests.support.painted_clips import WORDS
+from tests.support.real_builds import numbered_film
 
 pytestmark = pytest.mark.slow
 
@@ -363,7 +363,7 @@ def test_a_finished_set_of_ten_films_says_so_without_starting_prefect(tmp_path: 
     settings.write_text("[looks]\ntext = false\n[clips]\nwidth = 180\nheight = 120\n")
     build = ("build", *films, "--out", tmp_path / "data", "--config", settings)
     assert animegamer(*build).returncode == 0
-    start_up, _ = cpu_seconds("-c", "import flows.publish, flows.stages, flows.summary")
+    start_up, _ = cpu_seconds("-c", "import flows.plan.publish, flows.plan.build_plan, flows.plan.summary")
     spent, said = cpu_seconds("-X", "importtime", "-m", "flows.cli", *build)
     assert "nothing to do" in said
     assert "| prefect" not in said

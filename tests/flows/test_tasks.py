@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.request import BuildRequest
-from pipeline.config import checked
-from pipeline.records import RecordError
-from tests.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.painted_clips import make_cast, make_screened_film, stage_for
+from flows.plan.request import BuildRequest
+from pipeline.core.config import checked
+from pipeline.core.records import RecordError
+from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
+from tests.support.painted_clips import make_cast, make_screened_film, stage_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 
@@ -73,7 +73,7 @@ def test_new_replies_are_collected_though_the_table_was_made(tmp_path: Path) -> 
     from prefect import flow
 
     from flows.dataset import ask_in_batches, bring_up_to_date
-    from pipeline.records import Caption
+    from pipeline.core.records import Caption
 
     folder = make_screened_film(tmp_path, 8)
     request = BuildRequest(films=(), out=tmp_path, config=checked({"captions": {"batch": 3}}, "test"))

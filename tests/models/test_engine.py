@@ -13,7 +13,7 @@ from models.checkpoint import Checkpoint, save_shot_decoder
 from models.config import PUBLISHED_VALUES
 from models.engine import Engine
 from models.turns import GameState, Turn
-from tests.tiny_models import brief_checkpoint, shake
+from tests.support.tiny_models import brief_checkpoint, shake
 
 
 def engine_of(checkpoint: Checkpoint, guidance: float = 6.0, seed: int = 0) -> Engine:

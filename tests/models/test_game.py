@@ -18,8 +18,8 @@ from models.game import Game
 from models.instructions import read_instructions
 from models.tokens import PastTurn, State
 from models.turns import GameState, Turn, Values, turn_seed
-from tests.painted_engine import PaintedEngine
-from tests.tiny_models import brief_checkpoint, shake
+from tests.support.painted_engine import PaintedEngine
+from tests.support.tiny_models import brief_checkpoint, shake
 
 CALM, LIVELY = State(1, 0, 0, -1), State(5, 1, 1, 1)
 STORY = ["Qiqi flies over the sea", "Qiqi sleeps", "Qiqi and Ponyo hug"]

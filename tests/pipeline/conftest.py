@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.store import Dataset
-from tests.made_dataset import MODEL, make_dataset
+from pipeline.core.store import Dataset
+from tests.support.made_dataset import MODEL, make_dataset
 
 if TYPE_CHECKING:
-    from tests.object_store import ObjectStore
+    from tests.support.object_store import ObjectStore
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def dataset(original: Dataset, tmp_path: Path) -> Dataset:
 @pytest.fixture(scope="module")
 def running() -> Iterator[ObjectStore]:
     """The server behind `store`; not to be used without it."""
-    from tests.object_store import ObjectStore  # takes seconds, and most tests here need no store
+    from tests.support.object_store import ObjectStore  # takes seconds, and most tests here need no store
 
     with ObjectStore() as store:
         yield store

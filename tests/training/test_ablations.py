@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from models.game import Game
-from tests.small_run import small_recipe, small_run
+from tests.support.small_run import small_recipe, small_run
 from training.recipes import ABLATIONS, ablation
 
 SHORT = {"steps": 1, "validate_every": 1}

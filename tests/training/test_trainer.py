@@ -14,9 +14,9 @@ from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from training import states
+from training import run_states as states
 from training.config import LoopSettings
-from training.order import Place, generator
+from training.data.order import Place, generator
 from training.phase import TrainError
 from training.trainer import Trainer, learning_rate
 

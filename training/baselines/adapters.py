@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from models.checkpoint import within
 from training.baselines.folder import BaselineFolder, save_trained
-from training.data import RecordedTurn
-from training.features import FeatureCache
-from training.order import Place
+from training.data.feature_cache import FeatureCache
+from training.data.order import Place
+from training.data.turns import RecordedTurn
 
 NOISE_LEVELS = (99, 299, 499, 699, 899)
 """Timesteps of 1000 at which held-out clips are looked at."""

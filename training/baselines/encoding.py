@@ -23,8 +23,8 @@ from models.config import Base
 from models.frames import LATENT_CHANNELS, encode_frames
 from training.baselines.folder import BaselineFolder, Device
 from training.baselines.pipelines import inside, sizes_of
-from training.data import Catalog, PackedTurn, RecordedTurn
-from training.features import Feature, FeatureCache, made_by_base
+from training.data.feature_cache import Feature, FeatureCache, made_by_base
+from training.data.turns import Catalog, PackedTurn, RecordedTurn
 
 _TOGETHER = {"latents": 2}
 """Clips encoded at once; a single one takes torch's slow path for 3-D convolutions on a CPU."""

@@ -17,8 +17,8 @@ from models.diffusion import noised, v_loss
 from training.baselines.adapters import AdapterPhase, spoken, trained_transformer
 from training.baselines.encoding import text_states
 from training.baselines.folder import BaselineFolder, Device
-from training.features import FeatureCache
-from training.shots import NoisedShot, NoisedShots, ShotExamples
+from training.data.feature_cache import FeatureCache
+from training.phases.shot import NoisedShot, NoisedShots, ShotExamples
 
 
 class TextToVideo(nn.Module):

@@ -24,9 +24,9 @@ from models.frames import Moments
 from training.baselines.adapters import AdapterPhase, spoken, trained_transformer
 from training.baselines.folder import BaselineFolder
 from training.baselines.pipelines import sizes_of
-from training.data import RecordedTurn
-from training.features import FeatureCache
-from training.order import Place, generator
+from training.data.feature_cache import FeatureCache
+from training.data.order import Place, generator
+from training.data.turns import RecordedTurn
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from models.tokens import State
-from pipeline.endpoint import ChatClient, Endpoint, assistant, user
+from pipeline.captions.chat_client import ChatClient, Endpoint, assistant, user
 from prompts.template import load_prompt
 
 MOST_TURNS = 20

@@ -17,9 +17,9 @@ from training.baselines.folder import BaselineFolder, new_baseline
 from training.baselines.gc_training import gc_phase
 from training.baselines.gfc_training import gfc_phase
 from training.config import BaselineSettings, Recipe
-from training.features import FeatureCache, made_by_files
+from training.data.feature_cache import FeatureCache, made_by_files
 from training.phase import Phase, TrainError
-from training.phases import FROZEN_PRECISION
+from training.phases.assembly import FROZEN_PRECISION
 from training.run_folder import RunFolder
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from models.released.files import find_files, open_tensors
 from models.released.importer import import_weights
 from models.weights import CheckpointError
-from tests.published_weights import (
+from tests.support.published_weights import (
     ADALN,
     DIT,
     LLM,

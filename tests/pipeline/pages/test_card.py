@@ -10,12 +10,12 @@ import pytest
 import yaml
 from datasets import load_dataset
 
-from pipeline.config import CardSettings, Config
+from pipeline.core.config import CardSettings, Config
+from pipeline.core.records import RecordError
+from pipeline.core.store import Dataset
 from pipeline.pages.card import licence_id, plain_line, write_card
-from pipeline.records import RecordError
-from pipeline.shards import write_shards
-from pipeline.store import Dataset
-from tests.made_dataset import CAST, MODEL, make_dataset
+from pipeline.publish.shards import write_shards
+from tests.support.made_dataset import CAST, MODEL, make_dataset
 
 HOSTILE = "a | b\n# [x](http://evil.example) <script>alert(1)</script> `rm` \u202eko.mkv"
 

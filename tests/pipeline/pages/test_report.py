@@ -16,15 +16,15 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
-from pipeline.account import totals
+from pipeline.core.records import Caption, RecordError
+from pipeline.core.store import Dataset
 from pipeline.pages.report import write_report
 from pipeline.pages.summary import summarise
-from pipeline.records import Caption, RecordError
-from pipeline.samples import kept_clips
-from pipeline.shards import write_shards
-from pipeline.store import Dataset
-from tests.chromium import wait_until
-from tests.made_dataset import CAST, MODEL, make_dataset
+from pipeline.publish.coverage import totals
+from pipeline.publish.samples import kept_clips
+from pipeline.publish.shards import write_shards
+from tests.support.chromium import wait_until
+from tests.support.made_dataset import CAST, MODEL, make_dataset
 
 WIDTHS = {"phone": (390, 844), "desktop": (1280, 900)}
 HOSTILE = "</script><script>document.title='owned'</script>\"' onload=alert(1)\n<img src=x onerror=alert(2)> &amp;"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from models.tokens import State
-from pipeline.endpoint import Endpoint, EndpointDownError, RequestError
-from tests.caption_server import Answer, CaptionServer, Request
+from pipeline.captions.chat_client import Endpoint, EndpointDownError, RequestError
+from tests.support.caption_server import Answer, CaptionServer, Request
 from training.baselines.router import (
     MOST_TURNS,
     NEUTRAL,

@@ -17,10 +17,10 @@ from accelerate import Accelerator
 from diffusers import CogVideoXPipeline, FluxPipeline
 from torch import Tensor
 
-from pipeline.config import ShardSettings
-from pipeline.shards import write_shards
-from tests.made_dataset import MODEL, make_dataset
-from tests.tiny_baselines import brief_baseline, brief_config
+from pipeline.core.config import ShardSettings
+from pipeline.publish.shards import write_shards
+from tests.support.made_dataset import MODEL, make_dataset
+from tests.support.tiny_baselines import brief_baseline, brief_config
 from training.baselines.adapters import AdapterPhase
 from training.baselines.agents import load_baseline
 from training.baselines.config import BaselineConfig, Kind
@@ -30,10 +30,10 @@ from training.baselines.gc_training import gc_phase
 from training.baselines.gfc_training import NoisedPictures, TextToPicture, gfc_phase
 from training.baselines.pipelines import LORA, save_adapters
 from training.config import LoopSettings
-from training.data import Catalog, read_turns
-from training.features import FeatureCache
-from training.order import Place
-from training.shard_files import open_shards
+from training.data.feature_cache import FeatureCache
+from training.data.order import Place
+from training.data.shards import open_shards
+from training.data.turns import Catalog, read_turns
 from training.trainer import StepReport, Trainer
 
 KINDS: tuple[Kind, ...] = ("gc", "gfc")

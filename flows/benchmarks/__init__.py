@@ -1,0 +1,1 @@
+"""Benchmarks: build, game turn, learning and training step."""

@@ -1,0 +1,176 @@
+"""How fast and how large: film to verified shards, against a bare decode and against the usual way, in one run.
+
+    make bench                                  the first 125 s of Big Buck Bunny
+    .venv/bin/python -m flows.benchmarks.build --full      all of it
+
+Machines differ and are noisy, so the figures to quote are the ratios. CPU seconds are those of all processes. Text
+detection and captions are reported apart: the first is the price of one option, the second depends on a server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from flows.demos.bunny import ATTRIBUTION, fetch_bunny
+from flows.plan.build_plan import make_plan
+from flows.plan.publish import publish_steps
+from flows.plan.request import BuildRequest
+from pipeline.core.config import LooksSettings, checked
+from pipeline.core.records import Clip
+from pipeline.core.stage import perform, silent
+from pipeline.core.store import Dataset
+from pipeline.publish.verify import verify
+from pipeline.stages.text import find_text
+from pipeline.video.clip_files import read_clip
+from pipeline.video.film_reader import FilmReader
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one command took."""
+
+    wall_seconds: float
+    cpu_seconds: float
+    peak_mib: float
+    """Resident memory of the command and its children together, at its highest."""
+    answer: dict[str, Any]
+    """What the command printed, read as JSON."""
+
+
+def measure(*arguments: str) -> Cost:
+    """Run one of this module's commands in a process of its own and account for it and its children."""
+    started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen([sys.executable, *arguments], stdout=output)
+        peak = 0.0
+        while process.poll() is None:
+            peak = max(peak, _resident_mib(process.pid))
+            time.sleep(0.05)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(arguments)} ended with {process.returncode}")
+        output.seek(0)
+        answer = json.loads(output.read().splitlines()[-1])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Cost(time.monotonic() - started, cpu, peak, answer)
+
+
+def _resident_mib(pid: int) -> float:
+    """Memory of a process and its descendants; 0 for one that has just ended."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        children = [
+            child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()
+        ]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20 + sum(_resident_mib(int(child)) for child in children)
+
+
+def decode(film: Path, end_seconds: float | None) -> dict[str, Any]:
+    """Decode the film and do nothing with it: the floor that everything else is compared with."""
+    with FilmReader(film) as reader:
+        return {"frames": sum(1 for _ in reader.frames(end_seconds=end_seconds))}
+
+
+def build(film: Path, out: Path, end_seconds: float | None) -> dict[str, Any]:
+    """Film to verified shards by plain calls, with the CPU seconds of each stage."""
+    config = checked({"film": {"end_seconds": end_seconds}, "looks": {"text": False}}, "bench")
+    costs: dict[str, float] = {}
+    with _accounted(costs, "probe"):
+        plan = make_plan(BuildRequest(films=(film,), out=out, config=config))
+    folder = plan.dataset.folder(*plan.films)
+    for stage in plan.stages:
+        with _accounted(costs, stage.name):
+            perform(stage, folder)
+    for name, step in publish_steps(plan.dataset, config):
+        with _accounted(costs, name):
+            step(silent)
+    with _accounted(costs, "verify"):
+        faults = verify(plan.dataset)
+    clips = folder.read("clips", Clip)
+    return {"clips": len(clips), "faults": len(faults), "stages": costs}
+
+
+def text(out: Path) -> dict[str, Any]:
+    """Look for text in the clips of a data set that `build` made, reading included."""
+    (folder,) = Dataset(out).folders()
+    clips = folder.read("clips", Clip)
+    for clip in clips:
+        find_text(read_clip(folder.clip_path(clip.clip_id)), LooksSettings().text_frames)
+    return {"clips": len(clips)}
+
+
+@contextmanager
+def _accounted(costs: dict[str, float], name: str) -> Iterator[None]:
+    """Note the CPU seconds that the block takes in this process and in its children that end inside."""
+    before = _cpu_seconds()
+    yield
+    costs[name] = costs.get(name, 0.0) + _cpu_seconds() - before
+
+
+def _cpu_seconds() -> float:
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(used.ru_utime + used.ru_stime for used in both)
+
+
+def compare(film: Path, end_seconds: float | None) -> None:
+    """Run everything, each in its own process, and print the tables."""
+    end = str(end_seconds or 1e9)
+    with tempfile.TemporaryDirectory() as scratch:
+        bare = measure("-m", "flows.benchmarks.build", "decode", str(film), end)
+        ours = measure("-m", "flows.benchmarks.build", "build", str(film), f"{scratch}/ours", end)
+        lettering = measure("-m", "flows.benchmarks.build", "text", f"{scratch}/ours")
+        usual = measure("-m", "flows.benchmarks.naive_baseline", str(film), f"{scratch}/usual", end)
+    console = Console()
+    console.print(f"{ATTRIBUTION}; {bare.answer['frames']} frames, {os.cpu_count()} cores", highlight=False)
+    table = Table("", "clips", "CPU s", "x bare decode", "clips / CPU s", "wall s", "peak MiB", box=None)
+    rows = {"bare decode": bare, "film to verified shards": ours, "the usual way": usual}
+    for name, cost in rows.items():
+        clips = cost.answer.get("clips", 0)
+        figures = [cost.cpu_seconds, cost.cpu_seconds / bare.cpu_seconds, clips / cost.cpu_seconds, cost.wall_seconds]
+        table.add_row(name, str(clips or ""), *(f"{figure:.1f}" for figure in figures), f"{cost.peak_mib:.0f}")
+    console.print(table)
+    stages = Table("stage", "CPU s", "share", box=None)
+    spent = ours.answer["stages"]
+    spent["starting Python"] = ours.cpu_seconds - sum(spent.values())
+    for name, seconds in spent.items():
+        stages.add_row(name, f"{seconds:.1f}", f"{seconds / ours.cpu_seconds:.0%}")
+    stages.add_row("apart: text", f"{lettering.cpu_seconds:.1f}", "")
+    console.print(stages)
+    console.print("captions are apart too: above they are rules; a model server's cost is its own", highlight=False)
+
+
+def main() -> None:
+    """Compare, or run one of the parts that `compare` measures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="the whole film instead of its first 125 seconds")
+    parser.add_argument("--film", type=Path, help="another film than Big Buck Bunny")
+    if sys.argv[1:2] == ["decode"]:
+        print(json.dumps(decode(Path(sys.argv[2]), float(sys.argv[3]))))
+    elif sys.argv[1:2] == ["build"]:
+        print(json.dumps(build(Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))))
+    elif sys.argv[1:2] == ["text"]:
+        print(json.dumps(text(Path(sys.argv[2]))))
+    else:
+        options = parser.parse_args()
+        compare(options.film or fetch_bunny(), None if options.full else 125.0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""How fast the game plays: seconds a turn and of each part, memory, and how much of the card denoising uses.
+
+    make bench-model                                          tiny, on whatever is here
+    .venv/bin/python -m flows.benchmarks.model --size full         the published sizes with random weights, on a GPU
+
+Every way of running is a process of its own, so that its peak memory is its own. The first turns fill the window and
+are not counted: a turn costs most when the game model looks back on all it can. Time is the same for random weights as
+for trained ones. `full` wants 20 GB of disk for the checkpoint it makes and throws away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.utils.flop_counter import FlopCounterMode
+
+from models.checkpoint import PLAYED, Checkpoint
+from models.config import Base, ModelConfig, full_config, inside_id, tiny_config
+from models.engine import Engine
+from models.shot_decoder import ShotDecoder, decoder_options, denoise
+from models.turns import GameState, turn_seed
+from models.untrained import new_checkpoint
+
+INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
+PARTS = ("game model", "denoising", "frames")
+_THIS = (sys.executable, "-m", "flows.benchmarks.model")
+WAYS = ("plain", "compiled", "offloaded")
+DENSE_TFLOPS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "RTX 4090": 165, "RTX 3090": 71}
+"""Dense half-precision peak of a card by its maker's data sheet, in 10^12 operations a second."""
+
+
+def random_config(size: str) -> ModelConfig:
+    """A configuration whose bases for playing are random, so that nothing is fetched."""
+    config = full_config() if size == "full" else tiny_config()
+    inside = {name: Base(id=inside_id(name)) for name in PLAYED}
+    return config.replaced(bases={**config.bases, **inside})
+
+
+def step_tflop(config: ModelConfig, transformer: dict[str, Any]) -> float:
+    """Work of one denoising step with guidance, in 10^12 operations, counted on a network without weights."""
+    with torch.device("meta"):
+        decoder = ShotDecoder(**{**transformer, **decoder_options(config)})
+        shot, channels = config.shot_decoder, decoder.config.in_channels
+        latents = torch.empty(2, shot.latent_frames, channels, shot.height // 8, shot.width // 8)
+        tokens = torch.empty(2, config.shot_encoder.shot_tokens, config.shot_encoder.width)
+        with FlopCounterMode(display=False) as counter:
+            denoise(decoder, latents, tokens, torch.empty(2, dtype=torch.long), torch.empty(2))
+    return float(counter.get_total_flops()) / 1e12
+
+
+def measure(checkpoint: Path, steps: int, turns: int, way: str) -> dict[str, Any]:
+    """Play on this process's own: fill the window, then count `turns` turns."""
+    engine = Engine.load(checkpoint, steps=steps, compile=way == "compiled", offload=way == "offloaded")
+    state, seconds = GameState(), []
+    for number in range(engine.window_turns + turns):
+        turn, state = engine.next_turn(state, INSTRUCTION, turn_seed(0, number))
+        seconds.append(turn.seconds)
+    counted = seconds[-turns:]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {
+        "seconds": {part: statistics.median(each[part] for each in counted) for part in PARTS},
+        "main_gib": peak,
+        "card_gib": torch.cuda.max_memory_reserved() / 2**30 if torch.cuda.is_available() else None,
+    }
+
+
+def table_of(results: dict[str, dict[str, Any]], tflop: float, steps: int, device: str) -> Table:
+    """The measurements side by side."""
+    peak = next((value for name, value in DENSE_TFLOPS.items() if name in device), None)
+    table = Table(title=f"a turn of {steps} steps with guidance, median, on {device}")
+    table.add_column("")
+    for heading in ("turn s", *(f"{part} s" for part in PARTS), "TFLOP/s denoising", "main GiB", "card GiB"):
+        table.add_column(heading, justify="right")
+    for way, result in results.items():
+        seconds = result["seconds"]
+        rate = tflop * steps / seconds["denoising"]
+        share = f" ({rate / peak:.0%} of peak)" if peak else ""
+        card = f"{result['card_gib']:.1f}" if result["card_gib"] is not None else "-"
+        parts = [f"{seconds[part]:.2f}" for part in PARTS]
+        table.add_row(
+            way, f"{sum(seconds.values()):.2f}", *parts, f"{rate:.3g}{share}", f"{result['main_gib']:.1f}", card
+        )
+    return table
+
+
+def _ways(chosen: list[str] | None) -> Iterator[str]:
+    here = ["plain", "compiled", *(["offloaded"] if torch.cuda.is_available() else [])]
+    yield from chosen or here
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=("tiny", "full"), default="tiny", help="size of the networks")
+    parser.add_argument("--steps", type=int, default=50, help="denoising steps a turn")
+    parser.add_argument("--turns", type=int, default=3, help="turns that count, after the window is full")
+    parser.add_argument("--way", action="append", choices=WAYS, help="only this way; may be repeated")
+    parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--in", dest="checkpoint", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.size == "full" and not torch.cuda.is_available():
+        parser.error("--size full takes a GPU: on a CPU a turn would last for hours")
+    if given.make:
+        new_checkpoint(given.make, random_config(given.size), say=lambda line: print(line, file=sys.stderr))
+    elif given.checkpoint:
+        print(json.dumps(measure(given.checkpoint, given.steps, given.turns, given.way[0])))
+    else:
+        _compare_ways(given)
+
+
+def _compare_ways(given: argparse.Namespace) -> None:
+    """Make a checkpoint and measure every way of running it, each in a process of its own, then print the table."""
+    config = random_config(given.size)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "checkpoint"
+        subprocess.run([*_THIS, "--make", str(place), "--size", given.size], check=True)
+        checkpoint = Checkpoint.open(place)
+        results = {way: _in_a_process(checkpoint, given, way) for way in _ways(given.way)}
+        shape = ShotDecoder.load_config(checkpoint.base("transformer").id)
+    wanted = ("num_attention_heads", "attention_head_dim", "num_layers", "time_embed_dim", "text_embed_dim")
+    tflop = step_tflop(config, {name: shape[name] for name in wanted})
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} CPU threads"
+    Console(width=120).print(table_of(results, tflop, given.steps, device))
+
+
+def _in_a_process(checkpoint: Checkpoint, given: argparse.Namespace, way: str) -> dict[str, Any]:
+    command = [*_THIS, "--in", str(checkpoint.folder), "--way", way]
+    command += ["--steps", str(given.steps), "--turns", str(given.turns)]
+    process = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return answer
+
+
+if __name__ == "__main__":
+    main()

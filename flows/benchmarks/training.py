@@ -1,0 +1,246 @@
+"""What a step of each phase takes in memory and time: `make bench-training`, `RECIPE=card24` and so on.
+
+On a GPU a few steps are run, with random weights of the recipe's size and random examples, each phase in a process of
+its own. Without a GPU they are computed on networks without weights, and marked so: bytes of weights, gradients and
+optimizer; bytes that autograd keeps for the backward pass, flash attention assumed; and the operations of both passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
+
+from models.bases import random_base
+from models.frames import LATENT_CHANNELS
+from models.game_model import GameModel, mistral_of, wrap_language_model
+from models.shot_decoder import SPATIAL_COMPRESSION, ShotDecoder, add_lora, decoder_options
+from models.shot_encoder import ShotEncoder
+from models.tokens import PastTurn, State, shipped_tokenizer, write_prompt
+from models.trainable import for_adaptation, for_joint, for_warm_up
+from training.config import Precision, Recipe
+from training.phases.assembly import FROZEN_PRECISION
+from training.phases.game import GameBatch, GameTraining
+from training.phases.shot import NoisedShots, ShotNetworks
+from training.recipes import RECIPES, read_recipe
+from training.run import PHASES, PhaseName
+
+INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
+SUSTAINED_TFLOPS = 400.0
+"""What an H200 or H100 may keep up, 40 % of its dense half-precision peak: an assumption, for computed times only."""
+_BYTES_TRAINED = 16
+"""float32 weight and gradient, and the two moments of Adam."""
+_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one step with one example on one device."""
+
+    frozen_gb: float
+    trained_gb: float
+    """Weights in float32, gradients and moments."""
+    kept_gb: float
+    """What the forward pass keeps for the backward pass; where measured, all that the peak has beyond the two above."""
+    seconds: float
+    measured: bool
+
+    @property
+    def peak_gb(self) -> float:
+        """All together."""
+        return self.frozen_gb + self.trained_gb + self.kept_gb
+
+
+def network_of(phase: PhaseName, recipe: Recipe, device: str) -> nn.Module:
+    """The network of a phase with random weights on a device (none on `meta`), what it trains thawed, in float32."""
+    config = recipe.model
+    with torch.device(device):
+        if phase == "game":
+            language_model = wrap_language_model(random_base("language_model", config, device), config.game_model)
+            network: nn.Module = GameTraining(GameModel(language_model, config), recipe.game.alpha, recipe.game.beta)
+            if recipe.game.gradient_checkpointing:
+                mistral_of(language_model).activation_checkpointing_enable({"use_reentrant": False})
+        else:
+            stock = random_base("transformer", config, device).config
+            decoder = ShotDecoder.from_config(stock, **decoder_options(config))
+            add_lora(decoder, config.shot_decoder)
+            encoder = ShotEncoder(config.shot_encoder)
+            network = ShotNetworks(decoder, None if phase == "adapt" else encoder, motion_scope=True)
+            for_adaptation(decoder) if phase == "adapt" else _thaw(phase, encoder, decoder)
+            if (recipe.adapt if phase == "adapt" else recipe.shot).gradient_checkpointing:
+                decoder.enable_gradient_checkpointing()
+    for parameter in network.parameters():
+        kind = torch.float32 if parameter.requires_grad else FROZEN_PRECISION[precision_of(phase, recipe)]
+        parameter.data = parameter.data.to(kind)
+    return network.train()
+
+
+def batch_of(phase: PhaseName, recipe: Recipe, device: str) -> NoisedShots | GameBatch:
+    """One random example; a window as long as they get."""
+    config = recipe.model
+    shot, encoder = config.shot_decoder, config.shot_encoder
+    tokens_LD = torch.randn(encoder.shot_tokens, encoder.width)
+    if phase == "game":
+        state = State(3, 0, 1, -1)
+        past = [PastTurn(INSTRUCTION, tokens_LD, state)] * (recipe.game.windows.most_turns - 1)
+        prompt = write_prompt(shipped_tokenizer(), past, INSTRUCTION, len(tokens_LD), config.conventions, state)
+        wanted = (tokens_LD[None], torch.tensor([state.ids]), torch.ones(1, 4, dtype=torch.bool))
+        return GameBatch((prompt,), *wanted).to(torch.device(device))
+    height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
+    latents_BTCHW = torch.randn(1, shot.latent_frames, LATENT_CHANNELS, height, width)
+    given: tuple[Tensor, ...] = (tokens_LD[None],)
+    if phase != "adapt":
+        text = torch.randn(1, encoder.text_tokens, encoder.text_width)
+        given = (text, torch.randn(1, encoder.image_tokens, encoder.image_width))
+    batch = NoisedShots(latents_BTCHW, latents_BTCHW, torch.tensor([500]), torch.tensor([5.0]), given)
+    return batch.to(torch.device(device))
+
+
+def computed(phase: PhaseName, recipe: Recipe) -> Cost:
+    """The cost of a phase by count, on networks without weights."""
+    network = network_of(phase, recipe, "meta")
+    frozen, trained = _sizes(network)
+    with FlopCounterMode(display=False) as flops:
+        _forward(network, batch_of(phase, recipe, "meta")).sum().backward()  # type: ignore[no-untyped-call]
+    kept = _kept_bytes(network, phase, recipe)
+    return Cost(frozen / 1e9, trained / 1e9, kept / 1e9, flops.get_total_flops() / 1e12 / SUSTAINED_TFLOPS, False)
+
+
+def measured(phase: PhaseName, recipe: Recipe) -> Cost:
+    """The cost of a phase by running a few steps of it on the GPU."""
+    network, batch = network_of(phase, recipe, "cuda"), batch_of(phase, recipe, "cuda")
+    frozen, trained = _sizes(network)
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(parameters)
+    for step in range(_STEPS + 2):
+        if step == 2:  # the first ones choose kernels and make the moments
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            started = time.perf_counter()
+        with _autocast(phase, recipe, "cuda"):
+            loss = network(batch)["loss"].sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated()
+    seconds = (time.perf_counter() - started) / _STEPS
+    return Cost(frozen / 1e9, trained / 1e9, (peak - frozen - trained) / 1e9, seconds, True)
+
+
+def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
+    """A forward pass without numbers. Of the game model Mistral alone: where the queries stand depends on numbers."""
+    if isinstance(batch, NoisedShots):
+        loss_B: Tensor = network(batch)["loss"]
+        return loss_B
+    assert isinstance(network, GameTraining)
+    mistral, length = mistral_of(network.game_model.language_model), len(batch.prompts[0].ids_L)
+    with batch.shot_tokens_BLD.device:
+        ids_1L = torch.zeros(1, length, dtype=torch.long)
+        mask_11LL = torch.ones(1, 1, length, length, dtype=torch.bool)
+    states_1LH: Tensor = mistral.model(ids_1L, attention_mask=mask_11LL, use_cache=False).last_hidden_state
+    return states_1LH
+
+
+def _thaw(phase: PhaseName, encoder: ShotEncoder, decoder: ShotDecoder) -> None:
+    for_warm_up(encoder, decoder) if phase == "warm-up" else for_joint(encoder, decoder)
+
+
+def precision_of(phase: PhaseName, recipe: Recipe) -> Precision:
+    """What a phase computes in."""
+    sections = {"game": recipe.game.precision, "adapt": recipe.adapt.precision}
+    return sections.get(phase, recipe.shot.precision)
+
+
+def _autocast(phase: PhaseName, recipe: Recipe, device: str) -> torch.autocast:
+    kind = precision_of(phase, recipe)
+    return torch.autocast(device, FROZEN_PRECISION[kind], enabled=kind != "no")
+
+
+def _sizes(network: nn.Module) -> tuple[int, int]:
+    frozen = sum(each.numel() * each.itemsize for each in network.parameters() if not each.requires_grad)
+    return frozen, sum(each.numel() * _BYTES_TRAINED for each in network.parameters() if each.requires_grad)
+
+
+def _kept_bytes(network: nn.Module, phase: PhaseName, recipe: Recipe) -> int:
+    """Bytes of the tensors that a forward pass keeps, each storage once, those of the network itself not counted.
+
+    Computed as on a CPU, whose attention keeps what flash attention keeps on a GPU. With gradient checkpointing the
+    most that is alive at once is a little more: one block's own.
+    """
+    batch = batch_of(phase, recipe, "cpu")
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        _put_on_a_cpu_without_memory(network)
+        own = {parameter.untyped_storage()._cdata for parameter in network.parameters()}
+        kept: dict[int, int] = {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in own:
+                kept[storage._cdata] = storage.nbytes()
+            return tensor
+
+        with saved_tensors_hooks(keep, lambda tensor: tensor), _autocast(phase, recipe, "cpu"):
+            _forward(network, batch)
+    return sum(kept.values())
+
+
+def _put_on_a_cpu_without_memory(network: nn.Module) -> None:
+    """Inside a FakeTensorMode; peft's modules cannot be made there."""
+    for module in network.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            empty, wanted = torch.empty(parameter.shape, dtype=parameter.dtype), parameter.requires_grad
+            setattr(module, name, nn.Parameter(empty, requires_grad=wanted))
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, torch.empty(buffer.shape, dtype=buffer.dtype))
+
+
+def table_of(name: str, recipe: Recipe, costs: dict[PhaseName, Cost]) -> Table:
+    """The costs side by side."""
+    how = "measured" if next(iter(costs.values())).measured else "computed, not measured"
+    table = Table(title=f"a step with one example on one card, recipe {name} ({how})")
+    for heading in ("phase", "frozen GB", "trained GB", "kept GB", "peak GB", "s", "steps", "cards", "days"):
+        table.add_column(heading, justify="right" if heading != "phase" else "left")
+    for phase, cost in costs.items():
+        loop = {"warm-up": recipe.shot.warm_up, "joint": recipe.shot.joint, "game": recipe.game.loop}.get(
+            phase, recipe.adapt.loop
+        )
+        cards = 1 if name == "card24" else loop.batch_size
+        days = cost.seconds * loop.steps * loop.batch_size / cards / 86400
+        sizes = [f"{size:.1f}" for size in (cost.frozen_gb, cost.trained_gb, cost.kept_gb, cost.peak_gb)]
+        table.add_row(phase, *sizes, f"{cost.seconds:.2f}", f"{loop.steps:,}", str(cards), f"{days:.1f}")
+    return table
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", choices=tuple(RECIPES), default="full")
+    parser.add_argument("--phase", choices=PHASES, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.phase:
+        cost = (measured if torch.cuda.is_available() else computed)(given.phase, read_recipe(given.recipe))
+        print(json.dumps(asdict(cost)))
+        return
+    costs: dict[PhaseName, Cost] = {}
+    for phase in PHASES:
+        command = [sys.executable, "-m", "flows.benchmarks.training", "--recipe", given.recipe, "--phase", phase]
+        told: Any = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1])
+        costs[phase] = Cost(**told)
+    Console(width=110).print(table_of(given.recipe, read_recipe(given.recipe), costs))
+
+
+if __name__ == "__main__":
+    main()

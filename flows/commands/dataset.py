@@ -1,0 +1,182 @@
+"""The commands about a data set that is there: `status`, `verify`, `report` and `calibrate`.
+
+Each takes a folder or an address; a data set at an address is fetched first, and sent back if it was changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from flows.console.terminal import printable, say
+from flows.plan.request import BuildRequest
+from pipeline.core.config import Config, ConfigError, checked, load_config
+from pipeline.core.records import faults_of
+
+if TYPE_CHECKING:
+    from flows.plan.workspace import Place
+
+DatasetPlace = Annotated[
+    str, typer.Argument(metavar="DATASET", help="What `animegamer build --out` made: a folder, or an address.")
+]
+
+
+class Method(StrEnum):
+    """How level edges are fitted."""
+
+    quantiles = "quantiles"
+    published = "published"
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Tell what a user can mend in one line and exit code 1, whichever part found it."""
+    from pipeline.captions.cast import CastError
+    from pipeline.core.atomic import HeldError, NoRoomError
+    from pipeline.core.store import StoreError
+    from pipeline.remote.objects import RemoteError
+
+    try:
+        yield
+    except (ConfigError, CastError, StoreError, HeldError, NoRoomError, RemoteError, OSError) as error:
+        say(f"animegamer: {error}", "red")
+        raise typer.Exit(1) from error
+
+
+def asked(**fields: Any) -> BuildRequest:
+    """What is asked of a build, checked.
+
+    Raises:
+        ConfigError: an address that may not be stored.
+    """
+    try:
+        return BuildRequest(**fields)
+    except ValidationError as error:
+        raise ConfigError(faults_of(error)) from None
+
+
+def _open(dataset: str) -> Place:
+    """The data set, fetched if it lies at an address; a copy that a build is at work on is the newest there is."""
+    from flows.plan.workspace import Place
+    from pipeline.core.atomic import HeldError, held
+    from pipeline.core.store import open_dataset
+
+    place = Place(dataset)
+    if place.is_copy:
+        with suppress(HeldError), held(place.dataset.root, "fetching the data set"):
+            place.fetch()
+    open_dataset(place.dataset.root)
+    return place
+
+
+def _settings(place: Place) -> Config:
+    """The configuration of the last build."""
+    return checked(place.dataset.record.config, str(place.dataset.root / "dataset.json"))
+
+
+def status(
+    dataset: DatasetPlace,
+    explain: Annotated[bool, typer.Option("--explain", help="Say of each part why it is not done.")] = False,
+    cast: Annotated[str | None, typer.Option(help="Judge by this cast folder, not that of the last build.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Judge by these settings: tells beforehand what a build with them would redo.")
+    ] = None,
+) -> None:
+    """Tell per film and stage what is done, stale, failed or missing, with counts and sizes. Changes nothing in it.
+
+    What is made from something that is not on this machine, the cast or the weights of a network, is `unknown`.
+
+    For instance, what stricter settings would redo, and why:
+
+        animegamer status data/ --config stricter.toml --explain
+    """
+    from flows.plan.status import as_table, explanations, film_rows, published_line
+
+    shown = Console(soft_wrap=True)
+    with told():
+        place = _open(dataset)
+        settings = load_config(config) if config else _settings(place)
+        certain = [*(["captions"] if cast else []), *(["motion"] if config else [])]
+        request = asked(films=(), out=dataset, cast=cast or place.dataset.record.cast_source, config=settings)
+        rows = film_rows(place.dataset, request, certain)
+        shown.print(as_table(rows))
+        shown.print("shards", published_line(place.dataset, settings, rows), highlight=False)
+    for line in explanations(rows) if explain else ():
+        shown.print(printable(line), markup=False, highlight=False)
+    left, unknown = sum(row.open_parts for row in rows), sum(row.unknown_parts for row in rows)
+    if left:
+        shown.print(f"{left} parts to do: `animegamer build` does them")
+    if unknown:
+        shown.print(f"{unknown} parts cannot be judged on this machine; --explain says why")
+    if not left and not unknown:
+        shown.print("every stage of every film is done")
+
+
+def verify(dataset: DatasetPlace) -> None:
+    """Check everything: shards against their index, samples against the tables, every clip by decoding it.
+
+    Exit code: 0 nothing wrong, 1 faults found (listed with their remedy).
+    """
+    from flows.console.progress import Bars, watched
+    from pipeline.publish.verify import verify as find_faults
+
+    with told():
+        place = _open(dataset)
+        with Bars().watching(), watched(place.dataset.root.name, "verify") as watch:
+            faults = find_faults(place.dataset, progress=watch)
+    for fault in faults:
+        say(f"fault  {fault}", "red")
+    say(f"{len(faults)} faults" if faults else "verified: no fault")
+    raise typer.Exit(1 if faults else 0)
+
+
+def report(dataset: DatasetPlace) -> None:
+    """Write the data card and the report again from what the data set holds, and print where they are."""
+    from pipeline.core.atomic import held
+    from pipeline.pages.card import write_card
+    from pipeline.pages.report import write_report
+
+    with told():
+        place = _open(dataset)
+        with held(place.dataset.root, "animegamer report"):
+            for page in (write_card(place.dataset, _settings(place).card), write_report(place.dataset)):
+                typer.echo(page)
+            place.send()
+
+
+def calibrate(
+    dataset: DatasetPlace,
+    method: Annotated[
+        Method,
+        typer.Option(help="`quantiles`: equal counts per level; `published`: midpoints of the published table."),
+    ] = Method.quantiles,
+) -> None:
+    """Fit the edges of the five motion levels to a data set, from the motion scopes already measured.
+
+    The edges go into `dataset.json`; the next `animegamer build` uses them for verdicts, captions and shards. A
+    `motion.edges` in your configuration still wins.
+    """
+    from pipeline.core.atomic import held
+    from pipeline.stages.motion_levels import calibrate as fit
+
+    with told():
+        place = _open(dataset)
+        with held(place.dataset.root, "animegamer calibrate"):
+            try:
+                fitted = fit(place.dataset, method.value)
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
+            news = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": f"calibrated: {method.value}"}
+            place.dataset.save(place.dataset.record.model_copy(update=news))
+            place.send()
+    for level, (value, count) in enumerate(zip(fitted.values, fitted.counts, strict=True), start=1):
+        upper = f"up to {fitted.edges[level - 1]:.3g}" if level < 5 else "above"
+        typer.echo(f"level {level}  {upper:>12} px  median {value:.3g} px  {count} clips")
+    typer.echo("now run `animegamer build` again with the same films: what depends on the levels is redone")

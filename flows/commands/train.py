@@ -1,0 +1,136 @@
+"""`animegamer train` and `animegamer recipe`. Heavy imports wait inside them: help stays instant and torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import ValidationError
+
+from flows.commands.model import fail, need_networks
+from flows.console.terminal import say
+from flows.plan.request import Ablation, RecipeName, TrainPart, TrainRequest
+from flows.prefect_settings import set_prefect_defaults
+from pipeline.core.records import faults_of
+
+if TYPE_CHECKING:
+    from training.config import Recipe as TrainRecipe
+    from training.run_folder import RunFolder
+
+Recipe = Annotated[
+    RecipeName,
+    typer.Option(help="`tiny` for a CPU; `full` is the paper's, on cards of 80 GB; `card24` the same on 24 GB."),
+]
+Ablated = Annotated[Ablation | None, typer.Option(help="The recipe with one thing changed, as in the paper's tables.")]
+
+
+def train(
+    part: Annotated[TrainPart, typer.Argument(metavar="PART", help="features, shot, game, adapt, all, gc, or gfc.")],
+    data: Annotated[str, typer.Option(help="Data set of `animegamer build`: its folder, or an address (https, s3).")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run: made, or gone on with.")],
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Checkpoint to start from where RUN has no earlier phase; by default a new one.",
+        ),
+    ] = None,
+    recipe: Recipe = RecipeName.tiny,
+    ablation: Ablated = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML with the keys to change; `animegamer recipe` prints all of them.")
+    ] = None,
+    tracker: Annotated[
+        list[str], typer.Option(help="Where figures go: tensorboard, or another tracker of accelerate. Repeatable.")
+    ] = ["tensorboard"],  # noqa: B006  # typer copies it
+    accelerate: Annotated[
+        Path | None,
+        typer.Option(help="With `all`: a file of `accelerate config`; each phase is launched on its devices."),
+    ] = None,
+) -> None:
+    """Train the model on the shards of a data set.
+
+    `shot` trains shot encoder and shot decoder (phase a), `game` the game model on their shot tokens (b), `adapt` the
+    shot decoder on the game model's predictions (c); `all` is the three as a Prefect flow. `features` encodes the clips
+    with the frozen networks ahead of time, and says before how much disk that takes. `gc` and `gfc` train the adapters
+    of those two baselines; `--from` is then a baseline's folder.
+
+        animegamer train all --data data/ --out run/
+        animegamer play --checkpoint run/adapt/result --serve
+
+    Killed anywhere, the same command goes on from the newest saved state. Each phase leaves a checkpoint in
+    run/PHASE/result, pictures in run/PHASE/looks, figures in run/log (`tensorboard --logdir run/log`). On several GPUs:
+    `accelerate launch --num_processes 8 -m flows.cli train shot ...`.
+    """
+    if accelerate and part is not TrainPart.all:
+        raise typer.BadParameter(f"it goes with `all`; for one phase: accelerate launch --config_file {accelerate} ...")
+    need_networks()
+    try:
+        request = TrainRequest(
+            data=data,
+            out=out,
+            start=start,
+            recipe=recipe,
+            ablation=ablation,
+            config=config,
+            trackers=tuple(tracker),
+            accelerate=accelerate,
+        )
+    except ValidationError as error:
+        raise fail(faults_of(error)) from None
+    typer.echo(_train_all(request) if part is TrainPart.all else _train_part(part, request))
+
+
+def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ablation: Ablated = None) -> None:
+    """Print a recipe as TOML, every key with its meaning; the file for `train --config` needs only what it changes."""
+    need_networks()
+    from training.recipes import as_toml, read_recipe
+
+    typer.echo(as_toml(read_recipe(recipe, ablation)))
+
+
+def _train_all(request: TrainRequest) -> str:
+    set_prefect_defaults()
+    from flows.train_model import train_model
+
+    state = train_model(request, return_state=True)
+    if not state.is_completed():
+        raise fail(state.message or "training failed")
+    return str(state.result())
+
+
+def _train_part(part: TrainPart, request: TrainRequest) -> Path:
+    with _prepared(request) as (place, recipe):
+        if part in (TrainPart.gc, TrainPart.gfc):
+            from training.baselines.run import train_baseline
+
+            return train_baseline("gc" if part is TrainPart.gc else "gfc", place, recipe, request.start)
+        from training.run import TrainingRun
+
+        run = TrainingRun(place, recipe, request.start)
+        phases = {"features": run.features, "shot": run.shot, "game": run.game, "adapt": run.adapt}
+        return phases[part.value]()
+
+
+@contextmanager
+def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
+    """Folder and recipe of a run with its bars; what is wrong with it ends the command with a sentence."""
+    from flows.console.training_bars import TrainBars
+    from training.recipes import read_recipe
+    from training.run_folder import RunFolder, process_number
+
+    bars = TrainBars(silent=process_number() > 0)
+    try:
+        recipe = read_recipe(request.recipe, request.ablation, request.config)
+        with bars.showing():
+            yield RunFolder(request.out, request.data, request.trackers, bars.say, bars.step, bars.feature), recipe
+    except ValueError as error:
+        raise fail(str(error)) from error
+    except OSError as error:
+        raise fail(f"{error.filename or request.out}: {error.strerror or error}") from error
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on from the newest saved state", "yellow")
+        raise typer.Exit(130) from None

@@ -1,0 +1,1 @@
+"""Terminal output: messages, progress bars, clean stop."""

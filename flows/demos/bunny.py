@@ -1,0 +1,104 @@
+"""Big Buck Bunny and a trailer cut from it, obtained by package name: the film of the demo, the tests and the bench.
+
+moviepy's source package carries both. It is downloaded by pip (never installed), checked by hash, and cached in the
+user's cache folder, so it is fetched once.
+
+    python -m flows.demos.bunny            prints the film's path
+
+Big Buck Bunny (c) 2008 Blender Foundation, CC BY 3.0, peach.blender.org
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import IO
+
+from platformdirs import user_cache_path
+
+ATTRIBUTION = "Big Buck Bunny (c) 2008 Blender Foundation, CC BY 3.0, peach.blender.org"
+
+_PACKAGE = "moviepy==2.2.1"
+_MEDIA = "docs/_static/medias/getting_started/moviepy_10_minutes"
+_SHA256 = {
+    "big_buck_bunny.mp4": "475fbbf34c4c367998f80c29ea03b15a743941179b12da3373fc6706e68621d0",
+    "big_buck_bunny_trailer.mp4": "ce0d2ba68822a89ae65ee41b53be9de621771130c2aa1d0ff02d935df75b59ae",
+}
+
+
+class FetchError(Exception):
+    """The film could not be fetched (most often: no package index within reach)."""
+
+
+def fetch_bunny() -> Path:
+    """Path of the whole film (1280x720, 24 fps, 596.5 s, 50 MB), fetched if it is not in the cache yet."""
+    return _fetch("big_buck_bunny.mp4")
+
+
+def fetch_trailer() -> Path:
+    """Path of a 55-second trailer cut from the film, with cross-fades, titles and slow motion."""
+    return _fetch("big_buck_bunny_trailer.mp4")
+
+
+def _fetch(name: str) -> Path:
+    path = user_cache_path("animegamer", ensure_exists=True) / "films" / name
+    if not path.exists():
+        _download(path.parent)
+    if _sha256(path) != _SHA256[name]:
+        path.unlink()
+        raise FetchError(f"{path} was damaged and has been removed; run again to fetch it anew")
+    return path
+
+
+def _download(folder: Path) -> None:
+    """Take both films out of moviepy's source package into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "moviepy"]
+        done = subprocess.run([*command, "--dest", scratch, _PACKAGE], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise FetchError(f"pip could not download {_PACKAGE}:\n{done.stderr.strip()[-2000:]}")
+        (package,) = Path(scratch).glob("moviepy-*.tar.gz")
+        with tarfile.open(package) as source:
+            _copy(_member(source, f"{_MEDIA}/trailer_bbb.mp4"), Path(scratch, "big_buck_bunny_trailer.mp4"))
+            archive = zipfile.ZipFile(_member(source, f"{_MEDIA}/moviepy_10_minutes.zip"))
+            with archive, archive.open("moviepy_10_minutes/resources/bbb.mp4") as film:
+                _copy(film, Path(scratch, "big_buck_bunny.mp4"))
+        for name in _SHA256:
+            (Path(scratch) / name).replace(folder / name)
+
+
+def _member(source: tarfile.TarFile, ending: str) -> IO[bytes]:
+    for member in source:
+        if member.name.endswith(ending) and (stream := source.extractfile(member)):
+            return stream
+    raise FetchError(f"{_PACKAGE} no longer carries {ending}")
+
+
+def _copy(stream: IO[bytes], target: Path) -> None:
+    with target.open("wb") as file:
+        shutil.copyfileobj(stream, file)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main() -> None:
+    """Print the path of the film."""
+    try:
+        print(fetch_bunny())
+    except FetchError as error:
+        raise SystemExit(str(error)) from error
+    print(ATTRIBUTION, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

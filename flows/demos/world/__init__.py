@@ -1,0 +1,1 @@
+"""Composer of 2D films with exact truth: characters, places, motions, transitions."""

@@ -1,0 +1,216 @@
+"""Films of moving shapes as data sets of the ordinary form: clip files, tables, motion by our own stage, shards.
+
+    write_films(Path("bench-learning/data"), [FIRST, SECOND])
+
+Nothing is cut or captioned, since what was painted is known. FIRST and SECOND are rows of pairs of turns: somebody does
+something somewhere, then does it again somewhere else. The second instruction says no more than that and where, so who
+it is, how fast, and what becomes of the state can only be known from the turn before. FASTER is one clip five times,
+each faster than the one before, and all that is told of it is the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+from flows.demos.world.shapes import DEEDS, FIGURES, FRAMES, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
+from pipeline.captions.rules_captioner import ADVERBS
+from pipeline.core.config import MotionSettings, ShardSettings
+from pipeline.core.records import Caption, Clip, Film, Motion, Scene, Verdict, make_clip_id, make_film_id
+from pipeline.core.stage import silent
+from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
+from pipeline.publish.shards import write_shards
+from pipeline.stages.motion import MeasureMotion, flow_model_of
+from pipeline.stages.motion_levels import Edges, level_of, level_values
+from pipeline.video.clip_files import write_clip
+
+FPS = Fraction(8)
+AGAIN = "do it again"
+MOTION = MotionSettings(scale=1.0)
+"""Clips this small are not halved for the optical flow."""
+EDGES: Edges = (1.0, 2.0, 3.2, 4.8)
+"""Between the five speeds, which are measured at most 6 % too low."""
+_SECONDS = 2.5
+_CRF = 17
+_SOURCE = "the painter"
+
+
+@dataclass(frozen=True)
+class ShapeTurn:
+    """A clip and how much its caption tells: all, no more than to do it again and where, or all but the manner."""
+
+    clip: ShapeClip
+    told: Literal["all", "again", "all but the manner"]
+
+
+@dataclass(frozen=True)
+class ShapeFilm:
+    """Turns in a row, each a scene of its own."""
+
+    name: str
+    turns: tuple[ShapeTurn, ...]
+
+
+def _pairs(name: str, *pairs: tuple[str, str, int, str, str]) -> ShapeFilm:
+    """Figure, deed, level, where, and where again."""
+    turns: list[ShapeTurn] = []
+    for figure, deed, level, place, other_place in pairs:
+        turns.append(ShapeTurn(ShapeClip(figure, deed, place, level), "all"))
+        turns.append(ShapeTurn(ShapeClip(figure, deed, other_place, level), "again"))
+    return ShapeFilm(name, tuple(turns))
+
+
+FIRST = _pairs(
+    "first",
+    ("Ruby", "go for a walk", 3, "meadow", "desert"),
+    ("Sunny", "float up", 2, "desert", "meadow"),
+    ("Azura", "dive down", 4, "desert", "night sea"),
+    ("Ruby", "visit a friend", 5, "night sea", "meadow"),
+)
+SECOND = _pairs(
+    "second",
+    ("Sunny", "go for a walk", 1, "night sea", "desert"),
+    ("Azura", "visit a friend", 2, "meadow", "night sea"),
+    ("Ruby", "float up", 4, "desert", "night sea"),
+    ("Azura", "go for a walk", 5, "meadow", "desert"),
+    ("Sunny", "visit a friend", 3, "desert", "night sea"),
+    ("Azura", "float up", 1, "night sea", "meadow"),
+)
+FASTER = ShapeFilm(
+    "faster",
+    tuple(
+        ShapeTurn(ShapeClip("Ruby", "go for a walk", "meadow", level), "all but the manner") for level in range(1, 6)
+    ),
+)
+
+
+def write_films(root: Path, films: Sequence[ShapeFilm]) -> Path:
+    """Make a data set of films, all of it for training; one that is there already is left as it is.
+
+    Returns:
+        Its folder.
+    """
+    dataset = Dataset(root)
+    if (root / "shards" / "index.json").exists():
+        return root
+    folders = [_write_film(dataset, film) for film in films]
+    scopes = [row.scope_px for folder in folders for row in folder.read("motion", Motion)]
+    dataset.save(
+        DatasetRecord(
+            films=tuple(FilmEntry(film_id=it.film_id, name=it.film.name, sha256=it.film.sha256) for it in folders),
+            flow_model=flow_model_of(MOTION),
+            edges=EDGES,
+            edges_from="config",
+            level_values=level_values(scopes, EDGES),
+            captioner=_SOURCE,
+            cast=tuple(FIGURES),
+        )
+    )
+    write_shards(dataset, ShardSettings(val_share=0))
+    return root
+
+
+def _write_film(dataset: Dataset, film: ShapeFilm) -> FilmFolder:
+    record = _film_record(film)
+    folder = dataset.folder(record.film_id)
+    folder.save_film(record)
+    clips = [_write_clip(folder, number, turn.clip) for number, turn in enumerate(film.turns)]
+    folder.write("clips", clips)
+    folder.write("scenes", [_scene(clip) for clip in clips])
+    folder.write("damage", [])
+    measured = MeasureMotion(MOTION, threads=1, failed_limit=0.0).run(folder, silent)
+    for table, rows in measured.tables.items():
+        folder.write(table, rows)
+    scopes = {row.clip_id: row.scope_px for row in folder.read("motion", Motion)}
+    folder.write("verdicts", [_verdict(clip.clip_id, scopes[clip.clip_id]) for clip in clips])
+    told = zip(clips, film.turns, strict=True)
+    folder.write("captions", [_caption(clip.clip_id, turn) for clip, turn in told])
+    return folder
+
+
+def _film_record(film: ShapeFilm) -> Film:
+    sha256 = hashlib.sha256(repr((film, SPEEDS)).encode()).hexdigest()
+    return Film(
+        film_id=make_film_id(film.name, sha256),
+        name=film.name,
+        source="painted",
+        sha256=sha256,
+        bytes=0,
+        container="none",
+        codec="none",
+        pixel_format="bgr24",
+        bit_depth=8,
+        width=WIDTH,
+        height=HEIGHT,
+        sample_aspect=Fraction(1),
+        rotation_degrees=0,
+        display_width=WIDTH,
+        display_height=HEIGHT,
+        fps=FPS,
+        variable_rate=False,
+        interlaced=False,
+        frames=FRAMES * len(film.turns),
+        duration_seconds=_SECONDS * len(film.turns),
+        missing_seconds=0.0,
+    )
+
+
+def _write_clip(folder: FilmFolder, number: int, clip: ShapeClip) -> Clip:
+    start = _SECONDS * number
+    clip_id = make_clip_id(folder.film_id, start)
+    path = folder.clip_path(clip_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_clip(path, paint(clip), FPS, _CRF)
+    content = path.read_bytes()
+    return Clip(
+        clip_id=clip_id,
+        film_id=folder.film_id,
+        scene=number,
+        index=number,
+        start_seconds=start,
+        end_seconds=start + float(FRAMES / FPS),
+        fps=FPS,
+        frames=FRAMES,
+        width=WIDTH,
+        height=HEIGHT,
+        source_frames=tuple(range(FRAMES * number, FRAMES * (number + 1))),
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def _scene(clip: Clip) -> Scene:
+    return Scene(
+        film_id=clip.film_id,
+        scene=clip.scene,
+        start_seconds=clip.start_seconds,
+        end_seconds=clip.start_seconds + _SECONDS,
+        start_frame=clip.source_frames[0],
+        end_frame=clip.source_frames[-1] + 1,
+        opened_by="cut" if clip.scene else "start",
+    )
+
+
+def _verdict(clip_id: str, scope_px: float) -> Verdict:
+    level = level_of(scope_px, EDGES)
+    return Verdict(clip_id=clip_id, keep=True, reasons=(), level=level, duplicate_of=None)
+
+
+def _caption(clip_id: str, turn: ShapeTurn) -> Caption:
+    clip, again = turn.clip, turn.told == "again"
+    deed = DEEDS[clip.deed]
+    return Caption(
+        clip_id=clip_id,
+        source=_SOURCE,
+        MD=AGAIN if again else clip.deed,
+        EV=clip.place,
+        MA=ADVERBS[clip.level] if turn.told == "all" else None,
+        SC=deed.social,
+        ET=deed.entertainment,
+        ST=deed.stamina,
+        characters=None if again else (clip.figure,),
+    )

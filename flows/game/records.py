@@ -1,0 +1,133 @@
+"""What a game folder says about its game: `game.json`, and the lines of `turns.jsonl`.
+
+A line that a killed process left half-written does not count; any other fault in the log is told with its line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from models.checkpoint import Checkpoint
+from models.diffusion import check_steps
+from models.tokens import State
+from models.turns import Turn
+from pipeline.core.records import SCHEMA_VERSION, Record, faults_of
+
+
+class GameError(ValueError):
+    """A game folder that cannot be used as asked; the message names the file and the remedy."""
+
+
+class GameSettings(Record):
+    """`game.json`: what every turn of the game is made with."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    seed: int = Field(0, ge=0, description="the same seed and instructions give the same game")
+    steps: int = Field(50, ge=1, description="denoising steps")
+    guidance: float = Field(6.0, ge=0, description="how strongly the shot tokens are followed")
+    checkpoint: str = Field(description="identity of the checkpoint")
+    window_turns: int = Field(ge=1, description="turns that the game model sees, the one to predict included")
+    fps: int = Field(ge=1, description="frames per second of the shots")
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, seed: int, steps: int, guidance: float) -> GameSettings:
+        """The settings of a game that is played with a checkpoint.
+
+        Raises:
+            CheckpointError: a ValueError: the checkpoint is not whole.
+            ValueError: `steps` does not divide 1000.
+        """
+        check_steps(steps)
+        config = checkpoint.config
+        return cls(
+            seed=seed,
+            steps=steps,
+            guidance=guidance,
+            checkpoint=checkpoint.identity(),
+            window_turns=config.game_model.window_turns,
+            fps=config.shot_decoder.fps,
+        )
+
+
+class Changes(Record):
+    """How a turn changes the character values: in steps of 5 points, before they are held to 0..100."""
+
+    stamina: int
+    social: int
+    entertainment: int
+
+
+class CharacterValues(Record):
+    """The character values when a turn is over, 0 to 100."""
+
+    stamina: int = Field(ge=0, le=100)
+    social: int = Field(ge=0, le=100)
+    entertainment: int = Field(ge=0, le=100)
+
+
+class TurnRecord(Record):
+    """One line of `turns.jsonl`."""
+
+    id: str = Field(pattern=r"^\d{4,}(-\d+)?$", description="its number, and which of that number it is")
+    parent: str | None = Field(description="the turn it follows; null for a first turn")
+    number: int = Field(ge=1, description="1 for the first turn of a game")
+    instruction: str
+    level: int = Field(ge=1, le=5, description="motion level")
+    scope_px: float = Field(description="motion scope that the level stands for")
+    changes: Changes
+    values: CharacterValues
+    seconds: dict[str, float] = Field(description="how long each part took")
+
+    @property
+    def state(self) -> State:
+        """The turn's state, as the game model remembers it."""
+        return State(self.level, self.changes.social, self.changes.entertainment, self.changes.stamina)
+
+
+def record_of(turn: Turn, turn_id: str, parent: str | None) -> TurnRecord:
+    """The line of a turn that was just drawn."""
+    state, values = turn.state, turn.values
+    return TurnRecord(
+        id=turn_id,
+        parent=parent,
+        number=turn.number,
+        instruction=turn.instruction,
+        level=state.level,
+        scope_px=turn.scope_px,
+        changes=Changes(stamina=state.stamina, social=state.social, entertainment=state.entertainment),
+        values=CharacterValues(stamina=values.stamina, social=values.social, entertainment=values.entertainment),
+        seconds={part: round(taken, 3) for part, taken in turn.seconds.items()},
+    )
+
+
+def read_log(path: Path) -> tuple[dict[str, TurnRecord], int]:
+    """The turns by id, and where the last whole line of the log ends, in bytes.
+
+    Raises:
+        GameError: a line is damaged or out of order.
+    """
+    content = path.read_bytes() if path.exists() else b""
+    whole = content[: content.rfind(b"\n") + 1]
+    turns: dict[str, TurnRecord] = {}
+    for number, line in enumerate(whole.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        remedy = f"delete it and what follows, and the game goes on from the turns before (there are {len(turns)})"
+        try:
+            record = TurnRecord.model_validate_json(line)
+        except ValidationError as error:
+            raise GameError(f"{path}, line {number}: damaged ({faults_of(error)}); {remedy}") from error
+        if record.id in turns or record.number != _number_after(turns, record.parent):
+            raise GameError(f"{path}, line {number}: damaged (turn {record.id} is out of order); {remedy}")
+        turns[record.id] = record
+    return turns, len(whole)
+
+
+def _number_after(turns: dict[str, TurnRecord], parent: str | None) -> int | None:
+    """The number that a turn after `parent` has; None when there is no such parent."""
+    if parent is None:
+        return 1
+    return turns[parent].number + 1 if parent in turns else None

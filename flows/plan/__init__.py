@@ -1,0 +1,1 @@
+"""Build planning: request, workspace, films by content, stages to run, publishing, status and summary."""

@@ -1,0 +1,84 @@
+"""What a data set has only one of, and the refusal to mix two.
+
+A build may name some of a data set's films and leave the others as they are; or it may be cut off before it came to
+all it names. The films must agree in the size and rate of clips, the optical-flow model, the level edges and the
+captioner; else levels and captions of different kinds would stand side by side, and no reader could tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from pipeline.core.config import ConfigError
+from pipeline.core.stage import Stage
+from pipeline.core.store import FilmFolder
+from pipeline.stages.motion_levels import Edges
+
+Ingredients = Mapping[str, Any]
+
+
+def _clips(made_from: Ingredients) -> str:
+    clips = made_from["clips"]
+    return f"{clips['frames']} frames at {clips['fps']} per second, {clips['width']}x{clips['height']}"
+
+
+def _optical_flow(made_from: Ingredients) -> str:
+    motion = made_from["motion"]
+    weights = f":{motion['weights'][:8]}" if "weights" in motion else ""
+    return f"{motion['model']}{weights} at scale {motion['scale']:g}"
+
+
+def _edges(made_from: Ingredients) -> str:
+    return ", ".join(f"{edge:g}" for edge in made_from["edges"]) + " px"
+
+
+def _captioner(made_from: Ingredients) -> str:
+    return str(made_from.get("model", made_from["captioner"]))
+
+
+SHARED: dict[str, tuple[str, Callable[[Ingredients], str]]] = {
+    "cut": ("clips", _clips),
+    "motion": ("optical flow", _optical_flow),
+    "screened": ("level edges", _edges),
+    "captions": ("captioner", _captioner),
+}
+
+
+def refuse_to_join(others: Iterable[FilmFolder], stages: Sequence[Stage]) -> None:
+    """Compare a build's stages with what the films that it leaves alone were made from.
+
+    Raises:
+        ConfigError: they differ in something that a data set has only one of.
+    """
+    wanted = {stage.name: SHARED[stage.name][1](stage.ingredients()) for stage in stages if stage.name in SHARED}
+    for folder in others:
+        for name, here in wanted.items():
+            what, describe = SHARED[name]
+            record = folder.stage_record(name)
+            if record and (there := describe(record.ingredients)) != here:
+                raise ConfigError(
+                    f"the {what} of {folder.film.name}, which this build leaves as it is: {there}; of this build: "
+                    f"{here}. One data set never mixes two: name all its films in one build, or choose another --out"
+                )
+
+
+def refuse_to_publish(folders: Iterable[FilmFolder], edges: Edges) -> None:
+    """Compare films that are to be published with each other, and their levels with the edges in `dataset.json`.
+
+    Raises:
+        ConfigError: they differ in something that a data set has only one of.
+    """
+    kinds: dict[str, dict[str, str]] = {name: {} for name in SHARED}
+    kinds["screened"][_edges({"edges": edges})] = "dataset.json"
+    for folder in folders:
+        for name, (_, describe) in SHARED.items():
+            if record := folder.stage_record(name):
+                kinds[name].setdefault(describe(record.ingredients), folder.film.name)
+    for name, found in kinds.items():
+        if len(found) > 1:
+            told = "; ".join(f"{kind} ({where})" for kind, where in found.items())
+            raise ConfigError(
+                f"{SHARED[name][0]} of several kinds: {told}. One data set never mixes two: build all its films again "
+                "together, with the settings you want; what is published stays as it was"
+            )

@@ -1,0 +1,126 @@
+"""Which films a build is about: known by their content, whatever they are called and wherever they lie.
+
+A film that was renamed, moved or touched is the film it was. A file with new content is a new film; the one that was
+seen there before gives up its place in the data set, and its folder stays, with all that was paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+
+from flows.console.progress import watched
+from flows.console.terminal import is_text, printable
+from flows.plan.workspace import absolute
+from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
+from pipeline.core.records import Failure, Film, RecordError, make_film_id
+from pipeline.core.stage import Progress
+from pipeline.core.store import Dataset, FilmEntry, FilmFolder, StoreError
+from pipeline.remote.film_cache import copied_bytes, drop_copy, film_file, film_identity
+from pipeline.remote.objects import RemoteError, is_address
+from pipeline.stages.probe import probe_in_child
+
+KEPT_BYTES = 64 << 30
+"""What a plan keeps of the films it fetches to know them; those beyond it are fetched again when their turn comes."""
+
+
+@dataclass
+class Found:
+    """What the named files turned out to be."""
+
+    films: list[Film] = field(default_factory=list)
+    refused: list[Failure] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    replaced: set[str] = field(default_factory=set)
+    """Ids of films that were seen where another content lies now."""
+
+    def listed(self, before: Sequence[FilmEntry]) -> tuple[FilmEntry, ...]:
+        """The data set's films with these: new ones at the end, replaced ones gone."""
+        known = {entry.film_id for entry in before}
+        added = [FilmEntry(film_id=f.film_id, name=f.name, sha256=f.sha256) for f in self.films]
+        kept = [entry for entry in before if entry.film_id not in self.replaced]
+        return (*kept, *(entry for entry in added if entry.film_id not in known))
+
+
+def identify(paths: Sequence[str], dataset: Dataset) -> Found:
+    """The films by their content; a content seen twice is used once, under its first name."""
+    found, seen = Found(), dict[str, Film]()
+    hashes = Hashes(dataset.root / FILM_HASHES)
+    lying = {film.source: film.film_id for folder in dataset.folders() if (film := known_film(folder))}
+    room = KEPT_BYTES
+    for path in paths:
+        before = len(seen)
+        try:
+            with watched(PurePath(path).name, "identify") as watch:
+                watch.changed = False
+                sha256 = _content(path, dataset, hashes, watch)
+                hashes.save()
+                if sha256 in seen:
+                    found.notices.append(f"{path}: the same content as {seen[sha256].name}, used once")
+                else:
+                    seen[sha256] = _probe(path, sha256, dataset, watch)
+        except RecordError as error:
+            found.refused.append(Failure(record_id=printable(path), reason=error.reason))
+        except RemoteError as error:
+            found.refused.append(Failure(record_id=printable(path), reason=str(error)))
+        room -= copied_bytes(path, dataset.root)
+        if room < 0 or len(seen) == before:
+            drop_copy(path, dataset.root)
+    found.films = list(seen.values())
+    _find_replaced(found, lying)
+    return found
+
+
+def _find_replaced(found: Found, lying: dict[str, str]) -> None:
+    here = {film.film_id for film in found.films}
+    for film in found.films:
+        before = lying.get(film.source, film.film_id)
+        if before not in here:
+            found.replaced.add(before)
+            found.notices.append(
+                f"{film.name}: new content, which takes the place of {before}; the folder of that stays, to go back to"
+            )
+
+
+def _content(path: str, dataset: Dataset, hashes: Hashes, progress: Progress) -> str:
+    """The hash of a film's content; one at an address is fetched for it once, then known by the store's own mark."""
+    if not is_address(path):
+        return film_hash(Path(path), hashes, progress)
+    identity = film_identity(path)
+    if identity and (known := hashes.get(identity)):
+        return known
+    sha256 = film_hash(film_file(path, dataset.root, progress), hashes, progress)
+    if identity:
+        hashes.remember(identity, sha256)
+    return sha256
+
+
+def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film:
+    """What is known of the film, found out if it is new; where it lies now is noted."""
+    name, source = PurePath(path).name, absolute(path)
+    if not is_text(source):
+        raise RecordError(name, "its name is not valid UTF-8, which no table can hold; rename the file")
+    film_id = _id_before(sha256, dataset) or make_film_id(name, sha256)
+    folder = dataset.folder(film_id)
+    film = known_film(folder) or probe_in_child(film_file(path, dataset.root, progress), film_id, sha256)
+    if film.source != source or known_film(folder) is None:
+        folder.save_film(film.model_copy(update={"source": source}))
+    return folder.film
+
+
+def _id_before(sha256: str, dataset: Dataset) -> str | None:
+    """The id under which this content is listed, or once was: another may have taken its place for a while."""
+    entry = next((entry for entry in dataset.record.films if entry.sha256 == sha256), None)
+    if entry:
+        return entry.film_id
+    left = map(FilmFolder, sorted((dataset.root / "films").glob(f"*-{sha256[:8]}")))  # whoever named them
+    return next((folder.film_id for folder in left if (film := known_film(folder)) and film.sha256 == sha256), None)
+
+
+def known_film(folder: FilmFolder) -> Film | None:
+    """What an earlier probe found, if its record is there and can be read."""
+    try:
+        return folder.film
+    except StoreError:
+        return None

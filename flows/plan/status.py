@@ -1,0 +1,213 @@
+"""What a data set has and lacks: per film and stage done, stale, failed, missing or unknown, and why. Changes nothing.
+
+    for row in film_rows(dataset, request):
+        row.cells["cut"].state, row.cells["cut"].why
+
+A stage is judged just as a build would: by what its result was made from, and by its files. So `status` with another
+configuration tells beforehand what a build with it would redo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from rich.filesize import decimal
+from rich.table import Column, Table
+
+from flows.console.terminal import printable
+from flows.plan.build_plan import choose_edges, planned_stages
+from flows.plan.identify import known_film
+from flows.plan.publish import finished, is_published, verdicts_of
+from flows.plan.request import BuildRequest
+from pipeline.captions.cast import CastError
+from pipeline.captions.stage import WriteCaptions
+from pipeline.core.config import Config, ConfigError
+from pipeline.core.records import Clip
+from pipeline.core.stage import Stage, damage, why_stale
+from pipeline.core.store import Dataset, FilmFolder, StoreError
+from pipeline.publish.shards import read_index
+from pipeline.remote.objects import RemoteError
+
+
+class State(StrEnum):
+    """Of one stage of one film."""
+
+    done = "done"
+    stale = "stale"
+    failed = "failed"
+    missing = "missing"
+    unknown = "unknown"
+    """What it is made from is not all on this machine: the cast folder, or the weights of an optical-flow network."""
+
+
+COLOURS = {
+    State.done: "green",
+    State.stale: "yellow",
+    State.failed: "red",
+    State.missing: "dim",
+    State.unknown: "magenta",
+}
+
+
+SETTLED = (State.done, State.unknown)
+"""Nothing is known that a build would have to do."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One stage of one film: its state, and why it is not done."""
+
+    state: State
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class FilmRow:
+    """One film: its stages by name, and what there is of it."""
+
+    film_id: str
+    cells: dict[str, Cell]
+    clips: int | None
+    kept: int | None
+    bytes: int
+
+    @property
+    def open_parts(self) -> int:
+        """How many stages a build would have to run."""
+        return sum(cell.state not in SETTLED for cell in self.cells.values())
+
+    @property
+    def unknown_parts(self) -> int:
+        """How many stages can only be judged on another machine."""
+        return sum(cell.state is State.unknown for cell in self.cells.values())
+
+
+def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] = ()) -> list[FilmRow]:
+    """Every film of the data set, in the order they were added.
+
+    Args:
+        dataset: the data set.
+        request: what to judge it by.
+        certain: stages that must not be unknown: what they are made from was named by the user just now.
+
+    Raises:
+        CastError, RemoteError, ConfigError: what a stage in `certain` is made from is not here.
+    """
+    edges, _ = choose_edges(request.config, dataset.record)
+    unknown: dict[str, str] = {}
+    try:
+        stages = planned_stages(request, edges)
+    except (CastError, RemoteError) as error:
+        if WriteCaptions.name in certain:
+            raise
+        stages = planned_stages(request.model_copy(update={"cast": None}), edges)
+        unknown[WriteCaptions.name] = f"{error}; --cast names another"
+    for stage in stages:
+        try:
+            stage.ingredients()
+        except ConfigError as error:
+            if stage.name in certain:
+                raise
+            unknown[stage.name] = str(error)
+    return [
+        _row(folder, stages, unknown) if known_film(folder) else _lost_row(folder, stages)
+        for folder in dataset.folders()
+    ]
+
+
+def _lost_row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
+    """A film whose folder was removed, or its first record damaged: a build with the film makes it again."""
+    cell = Cell(State.missing, "film.json is missing or damaged")
+    return FilmRow(folder.film_id, {stage.name: cell for stage in stages}, None, None, size_of(folder.path))
+
+
+def _row(folder: FilmFolder, stages: Sequence[Stage], unknown: Mapping[str, str]) -> FilmRow:
+    cells: dict[str, Cell] = {}
+    for stage in stages:
+        cells[stage.name] = _cell(folder, stage, cells, unknown)
+    if (failure := folder.failure) and all(cell.state in SETTLED for cell in cells.values()):
+        cells[stages[-1].name] = Cell(State.failed, failure.reason)  # it died after its last stage
+    verdicts = verdicts_of(folder)
+    return FilmRow(
+        film_id=folder.film_id,
+        cells=cells,
+        clips=len(folder.read("clips", Clip)) if cells["cut"].state is State.done else None,
+        kept=sum(verdict.keep for verdict in verdicts) if verdicts is not None else None,
+        bytes=size_of(folder.path),
+    )
+
+
+def _cell(folder: FilmFolder, stage: Stage, before: Mapping[str, Cell], unknown: Mapping[str, str]) -> Cell:
+    record = folder.stage_record(stage.name)
+    undone = [name for name in stage.needs if before[name].state not in SETTLED]
+    unjudged = [name for name in stage.needs if before[name].state is State.unknown]
+    unsure = unknown.get(stage.name) or (f"after {', '.join(unjudged)}" if unjudged else None)
+    if undone:
+        why: str | None = f"after {', '.join(undone)}"
+    elif record and unsure:
+        why = damage(record, folder)
+    else:
+        why = why_stale(stage, folder) or _waiting(stage, folder)
+    if why is None:
+        return Cell(State.unknown, unsure) if unsure else Cell(State.done)
+    first = all(cell.state in SETTLED for cell in before.values())
+    if first and (failure := folder.failure):
+        return Cell(State.failed, failure.reason)
+    return Cell(State.stale if record else State.missing, why)
+
+
+def _waiting(stage: Stage, folder: FilmFolder) -> str | None:
+    """Captions are made, and still clips may be waiting for an answer that did not come the last time."""
+    if not isinstance(stage, WriteCaptions):
+        return None
+    open_ends = stage.open_ends(folder)
+    if open_ends.waiting:
+        return f"{len(open_ends.waiting)} clips still to be asked about"
+    return "answers came that are not in the table yet" if open_ends.news else None
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder; what belongs to this machine only is left out."""
+    files = (
+        path for path in folder.rglob("*") if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    return sum(path.stat().st_size for path in files if path.is_file())
+
+
+def published_line(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) -> str:
+    """What is published, and whether it is what publishing now would write."""
+    try:
+        index = read_index(dataset.root)
+    except StoreError:
+        return "missing"
+    samples = sum(index.counts.split.values())
+    held = f"{len(index.shards)} shards, {samples} samples, {decimal(sum(shard.bytes for shard in index.shards))}"
+    waiting = len(rows) - len(finished(dataset))
+    if is_published(dataset, config) and not any(row.open_parts for row in rows):
+        return f"done: {held}"
+    return f"stale: {held}" + (f"; {waiting} films are not in them" if waiting else "")
+
+
+def as_table(rows: Sequence[FilmRow]) -> Table:
+    """A line per film: the state of each stage, counts and size."""
+    stages = list(rows[0].cells) if rows else []
+    film = Column("film", overflow="fold")  # a short id names no folder
+    table = Table(film, *stages, "clips", "kept", "size", box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        states = (f"[{COLOURS[cell.state]}]{cell.state}[/]" for cell in row.cells.values())
+        counts = ("-" if count is None else str(count) for count in (row.clips, row.kept))
+        table.add_row(printable(row.film_id), *states, *counts, decimal(row.bytes))
+    return table
+
+
+def explanations(rows: Sequence[FilmRow]) -> list[str]:
+    """Why each part is not done, a line each."""
+    return [
+        f"{row.film_id}  {name}: {cell.state}, {cell.why}"
+        for row in rows
+        for name, cell in row.cells.items()
+        if cell.state is not State.done
+    ]

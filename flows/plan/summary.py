@@ -1,0 +1,55 @@
+"""The table at the end of a build: what became of each film, what failed and why, and where the results lie."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from flows.console.terminal import console, printable, say
+from flows.plan.build_plan import Plan
+from flows.plan.publish import verdicts_of
+from pipeline.core.records import Clip, Scene
+from pipeline.core.stage import is_whole
+from pipeline.core.store import FilmFolder
+
+COLUMNS = "film", "length", "scenes", "clips", "kept", "dropped"
+
+
+def print_summary(plan: Plan, failures: Sequence[str]) -> int:
+    """Print the summary of a build and return its exit code: 0 all good, 1 nothing built, 2 built with failures.
+
+    Args:
+        plan: what was to be done.
+        failures: what failed and why, a line each.
+    """
+    folders = [plan.dataset.folder(film_id) for film_id in plan.films]
+    table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
+    for folder in folders:
+        table.add_row(*(escape(printable(cell)) for cell in film_row(folder)))
+    if folders:
+        console.print(table)
+    for failure in failures:
+        say(f"failed  {failure}", "red")
+    if plan.publish and (plan.dataset.root / "shards" / "index.json").exists():
+        for what, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
+            say(f"{what:<7} {plan.place.name.rstrip('/')}/{name}")
+    stages = [stage.name for stage in plan.stages]
+    built = any(folder.failure is None and is_whole(folder, stages) for folder in folders)
+    return 1 if not built else 2 if failures else 0
+
+
+def film_row(folder: FilmFolder) -> tuple[str, ...]:
+    """Name, length, scenes, clips, kept, and the first reason of each dropped clip; a dash for what is not known."""
+    minutes, seconds = divmod(round(folder.film.duration_seconds), 60)
+    head = folder.film.name, f"{minutes}:{seconds:02d}"
+    if not folder.stage_record("cut"):
+        return *head, "-", "-", "-", ""
+    cut = str(len(folder.read("scenes", Scene))), str(len(folder.read("clips", Clip)))
+    if (verdicts := verdicts_of(folder)) is None:
+        return *head, *cut, "-", ""
+    reasons = Counter(verdict.reasons[0] for verdict in verdicts if verdict.reasons)
+    dropped = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    return *head, *cut, str(sum(verdict.keep for verdict in verdicts)), dropped

@@ -1,0 +1,144 @@
+"""Films as flow runs of the deployment `onboard-film`: started for the workers of a pool, waited for, called off.
+
+    state = run_at_a_worker("ponyo-01234567", request)
+
+A film has one run at a time. Where a build was cut off, workers may go on with its films, and the next build waits for
+those before it starts its own: over a shared disk the film's lock would keep the two apart, at an address nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from inspect import isawaitable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from prefect import State
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Cancelled, Cancelling, Failed
+
+from flows.console.progress import Watch, watched
+from flows.console.terminal import say
+from flows.plan.request import BuildRequest
+from flows.plan.workspace import absolute
+from pipeline.core.config import ConfigError
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+
+FLOW, DEPLOYMENT = "onboard-film", "animegamer"
+"""What is started for each film; see `prefect.yaml`."""
+ASK_SECONDS = 5
+"""Between two questions to the server, for each film under way."""
+TAKEN_UP_SECONDS = 30
+"""A worker looks for runs every 10 seconds or so; who waits longer is told what may be missing."""
+_UNDER_WAY = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING]
+_PAGE = 200
+"""The most runs that a server lists at once."""
+
+
+def run_at_a_worker(film_id: str, request: BuildRequest) -> State[Any]:
+    """Have a worker bring the film up to date; the final state of its run, Failed if the server does not do it.
+
+    Raises:
+        ConfigError: the server does not know the deployment.
+        KeyboardInterrupt: the build is to stop; the run is called off.
+    """
+    with get_client(sync_client=True) as client, watched(film_id, "at a worker") as watch:
+        watch.changed = False
+        try:
+            for run in list(_under_way(client, film_id, request.out)):
+                say(f"{film_id}: run {run.id} of an earlier build is under way; waiting for its end")
+                _final_state(client, run, watch)
+            watch(0, 0)  # a film that still stood in line when the build was stopped
+            state = _state_of_a_new_run(client, film_id, request, watch)
+        except httpx.HTTPError as error:
+            return Failed(message=f"the Prefect server refuses: {error}")
+        watch.changed = state.is_completed()
+        return state
+
+
+def _under_way(client: SyncPrefectClient, film_id: str, out: str) -> Iterator[FlowRun]:
+    """Runs of the deployment, started by whomever, that work on the same film of the same data set or are about to."""
+    state = FlowRunFilterState(type=FlowRunFilterStateType(any_=_UNDER_WAY))
+    for offset in count(0, _PAGE):
+        page = client.read_flow_runs(
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
+            flow_run_filter=FlowRunFilter(state=state),
+            limit=_PAGE,
+            offset=offset,
+        )
+        yield from (run for run in page if run.deployment_id and _subject(run) == (film_id, _same(out)))
+        if len(page) < _PAGE:
+            return
+
+
+def _subject(run: FlowRun) -> tuple[str, str]:
+    """Film and data set of a run; whoever started it may have left them out."""
+    return run.parameters.get("film_id", ""), _same(run.parameters.get("request", {}).get("out", ""))
+
+
+def _same(out: str) -> str:
+    """One spelling of a place."""
+    return absolute(out).rstrip("/")
+
+
+def _state_of_a_new_run(client: SyncPrefectClient, film_id: str, request: BuildRequest, watch: Watch) -> State[Any]:
+    run = _started(film_id, request)
+    try:
+        return _final_state(client, run, watch)
+    except KeyboardInterrupt:
+        with suppress(httpx.HTTPError):
+            client.set_flow_run_state(run.id, Cancelling(message="the build was stopped"))
+        raise
+
+
+def _started(film_id: str, request: BuildRequest) -> FlowRun:
+    parameters = {"film_id": film_id, "request": request.model_dump(mode="json")}
+    name = f"{FLOW}/{DEPLOYMENT}"
+    try:
+        run = run_deployment(name, parameters=parameters, flow_run_name=film_id, timeout=0)
+    except ObjectNotFound:
+        raise ConfigError(f"the server has no {name}: `animegamer deploy` makes it") from None
+    assert not isawaitable(run), "it is one only where an event loop is running"
+    return run
+
+
+def _final_state(client: SyncPrefectClient, run: FlowRun, watch: Watch) -> State[Any]:
+    """How the run ended, waited for as long as it takes, also while the server is away."""
+    patience = time.monotonic() + TAKEN_UP_SECONDS
+    while True:
+        try:
+            run = client.read_flow_run(run.id)
+        except ObjectNotFound:
+            return Cancelled(message="its run was deleted from the server")
+        except httpx.HTTPError as error:  # after Prefect itself has tried for a while
+            if isinstance(error, httpx.HTTPStatusError) and not error.response.is_server_error:
+                raise
+            say(f"{run.name}: the Prefect server does not answer ({error}); asking again")
+        if run.state and run.state.is_final():
+            return run.state
+        if time.monotonic() > patience and run.state and not run.state.is_running():
+            patience = float("inf")
+            state, start = run.state.type.value.lower(), f"prefect worker start --pool {run.work_pool_name}"
+            say(
+                f"{run.name}: its run is still {state}; has a worker (`{start}`) a free place for it? "
+                f"`prefect flow-run cancel {run.id}` gives it up"
+            )
+        for _ in range(ASK_SECONDS):
+            watch(0, 0)
+            time.sleep(1)

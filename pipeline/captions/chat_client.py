@@ -1,0 +1,294 @@
+"""The one client of language models: OpenAI's chat protocol over HTTP, as lmdeploy, vLLM and others speak it.
+
+    async with ChatClient(endpoint) as client:
+        text = await client.chat([user("What is this?", Picture(jpeg))])
+
+A request is repeated, with growing pauses or the pause the server asks for, against everything that passes: no
+connection, time run out, 429, 5xx, a connection cut off, a body that is not the protocol's JSON. It is not repeated
+when the server understood and refused. What is left then is one of three errors: the service is down (waiting may
+help), the service refuses us (the configuration must change), or it fails on this request alone.
+
+The key is read from the environment, travels in one header, and is cut out of whatever the server says before that is
+shown. Redirects and proxies are not followed: pictures of a film go to the address that was configured, nowhere else.
+
+A message carries one text, before its pictures: lmdeploy's InternVL template reads the first text only and puts all
+pictures in front of it. `max_dynamic_patch` in a picture is lmdeploy's own key (InternLM/lmdeploy pull request 2245).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import random
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any
+
+import httpx
+from pydantic import BaseModel, Field, ValidationError
+
+from pipeline.core.server_address import checked_address
+
+Message = dict[str, Any]
+"""One turn of a conversation, as the protocol has it."""
+
+MOST_REPLY_BYTES = 1 << 20
+LONGEST_PAUSE_SECONDS = 60.0
+_REFUSALS = {401, 403, 404, 405, 407}
+_PASSING = {408, 425, 429}
+
+
+class EndpointError(Exception):
+    """The service as a whole cannot be used; the message names its address and the remedy."""
+
+
+class EndpointDownError(EndpointError):
+    """It does not answer, or is too busy to: the same request may succeed later."""
+
+
+class EndpointRefusedError(EndpointError):
+    """It refuses us, or its address is unusable: trying again is useless until the configuration changes."""
+
+
+class RequestError(Exception):
+    """The service works, but cannot answer this one request."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A JPEG that goes with a message."""
+
+    jpeg: bytes
+    tiles: int | None = None
+    """Most tiles of 448 x 448 that InternVL cuts it into, 256 tokens each; None: the server decides."""
+
+
+def user(text: str, pictures: Sequence[Picture] = ()) -> Message:
+    """What we say: a text and the pictures it speaks of, in order."""
+    parts: list[dict[str, Any]] = [{"type": "text", "text": text}]
+    for picture in pictures:
+        image: dict[str, Any] = {"url": f"data:image/jpeg;base64,{base64.b64encode(picture.jpeg).decode()}"}
+        if picture.tiles is not None:
+            image["max_dynamic_patch"] = picture.tiles
+        parts.append({"type": "image_url", "image_url": image})
+    return {"role": "user", "content": parts if pictures else text}
+
+
+def assistant(text: str) -> Message:
+    """What the model said before."""
+    return {"role": "assistant", "content": text}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the service is and how it is asked."""
+
+    address: str
+    """Base address including the version, such as `http://127.0.0.1:23333/v1`."""
+    model: str
+    api_key_env: str = ""
+    """Name of the environment variable that holds the key; the key itself is in no object that is stored."""
+    concurrency: int = 16
+    timeout_seconds: float = 120
+    attempts: int = 4
+    max_tokens: int = 256
+    temperature: float = 0
+    first_pause_seconds: float = 0.5
+    remedy: str = ""
+    """What to do when the service is not there, such as the command that starts it."""
+
+
+class _Reply(BaseModel):
+    content: str | None
+
+
+class _Choice(BaseModel):
+    message: _Reply
+
+
+class _Completion(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+
+
+class _PassingError(Exception):
+    """Why one attempt failed, how long the server asked us to wait, and whether nobody else fares better."""
+
+    def __init__(self, reason: str, pause_seconds: float = 0.0, *, whole_service: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.pause_seconds = pause_seconds
+        self.whole_service = whole_service
+
+
+class ChatClient:
+    """A bounded number of conversations with one endpoint; use it as an asynchronous context manager."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Prepare the client; nothing is sent.
+
+        Raises:
+            EndpointRefusedError: the address or the key cannot be used.
+        """
+        self.endpoint = endpoint
+        self._key = _read_key(endpoint.api_key_env)
+        self._slots = asyncio.Semaphore(endpoint.concurrency)
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        self._http = httpx.AsyncClient(
+            base_url=_base_address(endpoint.address),
+            headers=headers,
+            timeout=endpoint.timeout_seconds,
+            limits=httpx.Limits(max_connections=endpoint.concurrency),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> ChatClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def chat(self, messages: Sequence[Message]) -> str:
+        """The model's reply to a conversation, as it came but for our key; empty if it said nothing.
+
+        Raises:
+            EndpointDownError: nobody answers at the address, or it stays too busy.
+            EndpointRefusedError: the key, the model or the path is wrong.
+            RequestError: only this request fails, however often it is sent.
+        """
+        endpoint = self.endpoint
+        asked = {
+            "model": endpoint.model,
+            "messages": list(messages),
+            "max_tokens": endpoint.max_tokens,
+            "temperature": endpoint.temperature,
+        }
+        body = json.dumps(asked).encode()
+        async with self._slots:
+            for attempt in range(1, endpoint.attempts + 1):
+                try:
+                    return await self._attempt(body)
+                except _PassingError as error:
+                    last = error
+                if attempt < endpoint.attempts:
+                    await asyncio.sleep(_pause_seconds(last, attempt, endpoint.first_pause_seconds))
+            raise await self._verdict(last)
+
+    async def _attempt(self, body: bytes) -> str:
+        try:
+            async with (
+                asyncio.timeout(self.endpoint.timeout_seconds),
+                self._http.stream("POST", "chat/completions", content=body) as response,
+            ):
+                content = await _bounded(response)
+        except (TimeoutError, httpx.TimeoutException):
+            raise _PassingError(f"no answer within {self.endpoint.timeout_seconds:g} s") from None
+        except httpx.ConnectError as error:
+            raise _PassingError(f"no connection ({self._clean(str(error))})", whole_service=True) from None
+        except httpx.TransportError as error:
+            raise _PassingError(f"the connection was cut off ({type(error).__name__})") from None
+        self._check_status(response, content)
+        try:
+            reply = _Completion.model_validate_json(content).choices[0].message.content or ""
+        except ValidationError:
+            raise _PassingError(f"the answer is not a chat completion: {self._clean(content)!r}") from None
+        return self._without_key(reply)
+
+    def _check_status(self, response: httpx.Response, content: bytes) -> None:
+        status = response.status_code
+        if response.is_success:
+            return
+        said = f"it answered {status}: {self._clean(content)!r}"
+        if status in _PASSING or status >= 500:
+            asked = _retry_after_seconds(response.headers.get("Retry-After", ""))
+            raise _PassingError(said, asked, whole_service=status == 429)
+        if status in _REFUSALS or response.is_redirect:
+            raise EndpointRefusedError(self._about_service(said, _hint(status, self.endpoint)))
+        raise RequestError(f"the model server at {self.endpoint.address} rejects the request: {said}")
+
+    async def _verdict(self, last: _PassingError) -> Exception:
+        """After the last attempt: is the whole service down, or does only this request fail?"""
+        tries = f"after {self.endpoint.attempts} attempts"
+        if last.whole_service or not await self._answers():
+            return EndpointDownError(self._about_service(f"{last.reason} {tries}", self.endpoint.remedy))
+        return RequestError(f"the model server at {self.endpoint.address} fails on this request {tries}: {last.reason}")
+
+    async def _answers(self) -> bool:
+        """Whether the service still answers the simplest question of the protocol."""
+        try:
+            async with asyncio.timeout(self.endpoint.timeout_seconds), self._http.stream("GET", "models") as response:
+                return response.status_code < 500
+        except (TimeoutError, httpx.TransportError):
+            return False
+
+    def _about_service(self, reason: str, remedy: str) -> str:
+        text = f"the model server at {self.endpoint.address} cannot be used: {reason}"
+        return f"{text}; {remedy}" if remedy else text
+
+    def _clean(self, said: bytes | str) -> str:
+        """What a server said, fit to be shown: one short line without our key."""
+        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+        return re.sub(r"\s+", " ", self._without_key(text)).strip()[:200]
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key, "***") if self._key else text
+
+
+async def _bounded(response: httpx.Response) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.aiter_raw():
+        size += len(part)
+        if size > MOST_REPLY_BYTES:
+            raise RequestError(f"the reply is longer than {MOST_REPLY_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _pause_seconds(error: _PassingError, attempt: int, first_seconds: float) -> float:
+    """As long as the server asked, else doubling from `first_seconds`, spread so that clients do not march in step."""
+    growing = first_seconds * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
+    return min(max(growing, error.pause_seconds), LONGEST_PAUSE_SECONDS)
+
+
+def _retry_after_seconds(header: str) -> float:
+    """The header's value, seconds from now or a date; 0 if it has none that makes sense."""
+    if re.fullmatch(r"\d{1,6}", header.strip()):
+        return float(header)
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _hint(status: int, endpoint: Endpoint) -> str:
+    if status in (401, 403):
+        name = endpoint.api_key_env
+        return f"put its key into the environment variable {name}" if name else "it wants a key: set `api_key_env`"
+    if status == 404:
+        return f"it does not serve the model {endpoint.model}, or the address lacks `/v1`; {endpoint.remedy}"
+    return "give the address of the service itself: redirects and proxies are not followed"
+
+
+def _read_key(name: str) -> str:
+    key = os.environ.get(name, "").strip() if name else ""
+    if not (key.isascii() and key.isprintable()):
+        raise EndpointRefusedError(f"the environment variable {name} holds characters that no API key has")
+    return key
+
+
+def _base_address(address: str) -> httpx.URL:
+    try:
+        return checked_address(address)
+    except ValueError as error:
+        raise EndpointRefusedError(f"the address of the model server {error}") from None

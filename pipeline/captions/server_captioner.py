@@ -1,0 +1,203 @@
+"""The captioner that asks: both questions about every clip, put to a vision-language model behind an endpoint.
+
+A reply that the tag grammar refuses is sent back with its fault named, `repairs` times; after that the clip is
+quarantined: its caption carries the fault, what the model said, and no tags. Every reply is kept under its clip's id
+(`replies.py`), and what is kept is never asked again: answers meet their clip by id and fingerprint, in whatever order
+they arrive. A request that the server could not answer at all is not kept, so it is asked again by the next build.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.captions.cast import Cast
+from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
+from pipeline.captions.questions import Question, asked_of, conversation, pictures_for, questions_about, view_clip
+from pipeline.captions.reply_cache import Exchange, Replies, load_replies, save_replies
+from pipeline.core.config import CaptionSettings
+from pipeline.core.records import Caption, Clip, RecordError
+from pipeline.core.stage import Progress
+from pipeline.core.store import FilmFolder
+from prompts.tags import parse_what, parse_who
+from prompts.template import load_prompt
+
+REPORT_SECONDS = 0.5
+"""A report of progress is also where a stop is noticed, so they go on while the server says nothing."""
+
+Levels = Mapping[str, int | None]
+"""Motion level by clip id; None: not measured."""
+
+
+@dataclass(frozen=True)
+class OpenEnds:
+    """What is left to do about the captions of a film, current though they may be."""
+
+    waiting: tuple[str, ...] = ()
+    """Ids of the clips about which something must still be asked, at a price, in the film's order."""
+    news: bool = False
+    """Whether there are answers that are not in the table: a build may have been killed before it collected them."""
+
+
+@dataclass(frozen=True)
+class Interview:
+    """Both questions about each clip, for one configuration and cast."""
+
+    settings: CaptionSettings
+    cast: Cast
+
+    def ingredients(self) -> dict[str, Any]:
+        """What the captions depend on; where the server is and how hard it is worked do not belong to it."""
+        return {
+            "captioner": "server",
+            "repairs": self.settings.repairs,
+            "prompts": [load_prompt(name).identity for name in ("who", "what", "repair")],
+            "cast": self.cast.sha256,
+            **asked_of(self.settings),
+        }
+
+    def open_ends(
+        self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels, made: Mapping[str, Caption]
+    ) -> OpenEnds:
+        """What is left to ask about these clips, and whether `made`, their captions by id, lack an answer."""
+        waiting, news = [], False
+        for clip in clips:
+            kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
+            if self._open_question(kept, questions):
+                waiting.append(clip.clip_id)
+            elif row := made.get(clip.clip_id):
+                said = _said(kept, questions)
+                news = news or (row.raw_who, row.raw_what) != (said.get("who"), said.get("what"))
+        return OpenEnds(tuple(waiting), news)
+
+    def captions(self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels, progress: Progress) -> list[Caption]:
+        """Ask what is missing, then make a caption of what is kept about each clip, in the order of `clips`.
+
+        Raises:
+            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+        """
+        failures = self.ask(folder, clips, levels, progress)
+        return [self._caption(folder, clip, levels, failures.get(clip.clip_id)) for clip in clips]
+
+    def ask(self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels, progress: Progress) -> dict[str, str]:
+        """Ask whatever is missing about these clips and keep the replies.
+
+        Returns:
+            By clip id, why the clip file or the server failed; nothing for clips that were answered.
+
+        Raises:
+            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+        """
+        ids = set(self.open_ends(folder, clips, levels, {}).waiting)
+        waiting = [clip for clip in clips if clip.clip_id in ids]
+        progress(len(clips) - len(waiting), len(clips))
+        if not waiting:
+            return {}
+        try:
+            return asyncio.run(self._ask_all(folder, waiting, levels, len(clips), progress))
+        except ExceptionGroup as group:
+            # the first failure ended the others; each means the same to the caller
+            raise group.exceptions[0] from None
+
+    async def _ask_all(
+        self, folder: FilmFolder, waiting: Sequence[Clip], levels: Levels, total: int, progress: Progress
+    ) -> dict[str, str]:
+        failures: dict[str, str] = {}
+        queue = iter(waiting)
+        left = len(waiting)
+
+        async def work_through_queue(client: ChatClient) -> None:
+            nonlocal left
+            for clip in queue:
+                try:
+                    await self._ask_about(client, folder, clip, levels)
+                except RecordError as error:
+                    failures[clip.clip_id] = error.reason
+                except RequestError as error:
+                    failures[clip.clip_id] = str(error)
+                left -= 1
+
+        async with ChatClient(_endpoint(self.settings)) as client, asyncio.TaskGroup() as group:
+            count = min(self.settings.concurrency, len(waiting))
+            at_work = {group.create_task(work_through_queue(client)) for _ in range(count)}
+            while at_work:
+                _, at_work = await asyncio.wait(at_work, timeout=REPORT_SECONDS)
+                # Here and in no task: what it raises cancels them and leaves the group as it is, in no exception group.
+                progress(total - left, total)
+        return failures
+
+    async def _ask_about(self, client: ChatClient, folder: FilmFolder, clip: Clip, levels: Levels) -> None:
+        """Put the open questions about one clip, each until it is answered well or given up."""
+        tiles = self.settings.tiles
+        kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
+        views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id), tiles=tiles)
+        while question := self._open_question(kept, questions):
+            before = kept.to(question.fingerprint)
+            pictures = pictures_for(question, views, self.cast, tiles=tiles)
+            reply = await client.chat(conversation(question, pictures, before))
+            exchange = Exchange(request=question.request, ingredients=question.ingredients, replies=(*before, reply))
+            kept = kept.adding(question.fingerprint, exchange)
+            save_replies(folder, kept)
+
+    def _questions(self, clip: Clip, levels: Levels) -> list[Question]:
+        level = levels[clip.clip_id]
+        return questions_about(clip, level, self.settings, self.cast) if level is not None else []
+
+    def _open_question(self, kept: Replies, questions: Sequence[Question]) -> Question | None:
+        """The next thing to ask about a clip; a question that was given up ends the interview."""
+        for question in questions:
+            replies = kept.to(question.fingerprint)
+            if replies and question.fault_in(replies[-1]) is None:
+                continue
+            return question if len(replies) <= self.settings.repairs else None
+        return None
+
+    def _caption(self, folder: FilmFolder, clip: Clip, levels: Levels, failure: str | None) -> Caption:
+        kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
+        said = _said(kept, questions)
+        fault = failure
+        if levels[clip.clip_id] is None:
+            fault = "its motion was not measured, and the captioner must be told the motion level"
+        for question in questions:
+            replies = kept.to(question.fingerprint)
+            if replies:
+                wrong = question.fault_in(replies[-1])
+                if wrong and not fault:
+                    fault = f"no usable reply to `{question.request}` in {len(replies)} tries; the last: {wrong}"
+        return Caption(
+            clip_id=clip.clip_id,
+            source=self.settings.model,
+            fault=fault,
+            raw_who=said.get("who"),
+            raw_what=said.get("what"),
+            **({} if fault else self._tags(said)),
+        )
+
+    def _tags(self, said: Mapping[str, str]) -> dict[str, Any]:
+        """What good replies say, as fields of a caption."""
+        tags: dict[str, Any] = asdict(parse_what(said["what"]))
+        if "who" in said:
+            tags["characters"] = self.cast.named(parse_who(said["who"], len(self.cast.names)).indices)
+        return tags
+
+
+def _said(kept: Replies, questions: Sequence[Question]) -> dict[str, str]:
+    """The last reply to each question that had one, by the kind of question."""
+    return {question.request: replies[-1] for question in questions if (replies := kept.to(question.fingerprint))}
+
+
+def _endpoint(settings: CaptionSettings) -> Endpoint:
+    return Endpoint(
+        address=settings.endpoint,
+        model=settings.model,
+        api_key_env=settings.api_key_env,
+        concurrency=settings.concurrency,
+        timeout_seconds=settings.timeout_seconds,
+        attempts=settings.attempts,
+        max_tokens=settings.max_tokens,
+        temperature=settings.temperature,
+        remedy=f"start it with `lmdeploy serve api_server {settings.model} --session-len 8192`, "
+        "or set `endpoint` and `model` in the section [captions]",
+    )

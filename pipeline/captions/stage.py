@@ -1,0 +1,106 @@
+"""The captions stage: a structured answer about every clip worth asking about, by rules or by a model server.
+
+The server is any that speaks OpenAI's chat protocol; the defaults suit InternVL2-26B behind lmdeploy:
+
+    lmdeploy serve api_server OpenGVLab/InternVL2-26B --server-port 23333 --tp 2 --session-len 8192 \\
+        --cache-max-entry-count 0.5 --vision-max-batch-size 8
+
+The language part is shared by the `--tp` cards (26B in 16 bits takes 52 GB); the vision part is not and lies on the
+first, so the cache gets half of what is left instead of lmdeploy's 0.8. Pictures of several requests are seen together
+up to `--vision-max-batch-size` (1 by default, which is slow); raise it and `concurrency` together, and lower both if
+the server stalls. `--api-keys KEY` closes the server; give the key to us in the variable that `api_key_env` names.
+
+`WriteCaptions` run as a stage asks whatever is missing and collects. For long films a scheduler first works through
+the clips that wait in batches with `ask_batch`, each a small task that can be retried alone; the stage then finds all
+replies kept and asks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from pipeline.captions.cast import Cast
+from pipeline.captions.rules_captioner import RulesCaptioner
+from pipeline.captions.server_captioner import Interview, OpenEnds
+from pipeline.core.config import CaptionSettings
+from pipeline.core.records import Caption, Clip, Failure, RecordError, Verdict
+from pipeline.core.stage import Outcome, Progress, is_current, silent
+from pipeline.core.store import FilmFolder
+
+
+class Captioner(Protocol):
+    """Whoever captions clips: it is told their motion levels and answers for each, by id."""
+
+    def ingredients(self) -> dict[str, Any]:
+        """What its captions depend on besides the clips; JSON values."""
+        ...
+
+    def captions(
+        self, folder: FilmFolder, clips: Sequence[Clip], levels: Mapping[str, int | None], progress: Progress
+    ) -> list[Caption]:
+        """One caption per clip, in order; a clip without a usable answer has a caption with a fault."""
+        ...
+
+
+@dataclass(frozen=True)
+class WriteCaptions:
+    """Caption the clips that `screened` keeps."""
+
+    settings: CaptionSettings
+    cast: Cast
+    name: ClassVar[str] = "captions"
+    version: ClassVar[int] = 1
+    needs: ClassVar[tuple[str, ...]] = ("cut", "looks", "motion", "screened")
+
+    def ingredients(self) -> dict[str, Any]:
+        """What the captioner depends on."""
+        return self._captioner().ingredients()
+
+    def open_ends(self, folder: FilmFolder) -> OpenEnds:
+        """What there is still to ask and to collect; nothing for rules."""
+        if self.settings.captioner == "rules":
+            return OpenEnds()  # without reading a table
+        clips, levels = _candidates(folder)
+        made = folder.read("captions", Caption) if is_current(self, folder) else ()
+        return Interview(self.settings, self.cast).open_ends(folder, clips, levels, {row.clip_id: row for row in made})
+
+    def ask_batch(self, folder: FilmFolder, clip_ids: Sequence[str], progress: Progress = silent) -> None:
+        """Ask what is missing about some clips and keep the replies in the film's folder.
+
+        Batches of one film may run one after another or side by side, as long as no clip is in two of them; each keeps
+        `concurrency` requests in flight.
+
+        Raises:
+            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+        """
+        wanted = set(clip_ids)
+        clips, levels = _candidates(folder)
+        batch = [clip for clip in clips if clip.clip_id in wanted]
+        self._captioner().captions(folder, batch, levels, progress)
+
+    def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
+        """Make the table captions; clips without a usable caption stay in it, with their fault, and are failures too.
+
+        Raises:
+            RecordError: more than `failed_limit` of the clips have no usable caption.
+            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+        """
+        clips, levels = _candidates(folder)
+        captions = self._captioner().captions(folder, clips, levels, progress)
+        failures = tuple(Failure(record_id=row.clip_id, reason=row.fault) for row in captions if row.fault)
+        if len(failures) > self.settings.failed_limit * len(captions):
+            first = f"{failures[0].record_id}: {failures[0].reason}"
+            reason = f"{len(failures)} of {len(captions)} clips got no usable caption; first: {first}"
+            raise RecordError(folder.film_id, reason)
+        return Outcome(tables={"captions": captions}, failures=failures)
+
+    def _captioner(self) -> Captioner:
+        return Interview(self.settings, self.cast) if self.settings.captioner == "server" else RulesCaptioner()
+
+
+def _candidates(folder: FilmFolder) -> tuple[list[Clip], dict[str, int | None]]:
+    """The clips that screening keeps, in the film's order, and their motion levels."""
+    levels = {row.clip_id: row.level for row in folder.read("screened", Verdict) if row.keep}
+    return [clip for clip in folder.read("clips", Clip) if clip.clip_id in levels], levels

@@ -1,0 +1,108 @@
+"""Work in a child process: a crash in native code costs the record being worked on, not the run.
+
+The child reports progress and its result through a pipe. It ends with its parent, however the parent ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from pipeline.core.atomic import NoRoomError
+from pipeline.core.records import RecordError
+from pipeline.core.stage import Progress
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+REPORT_SECONDS = 0.1
+
+
+def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str, progress: Progress) -> R:
+    """`work(argument, progress)`, run in a fresh process.
+
+    Args:
+        work: a function at the top of a module; it, `argument` and the result are pickled.
+        argument: what to work on.
+        record_id: whom to blame.
+        progress: called here with what the child reports.
+
+    Raises:
+        RecordError: the work raised one, or the child was killed by a signal (a crash in a native library).
+        RuntimeError: the work raised anything else; the child has printed the traceback.
+    """
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_serve, args=(work, argument, sender), daemon=True)
+    try:
+        child.start()
+        sender.close()  # so that the child's death is the end of the stream
+        result: R = _follow(receiver, record_id, progress)
+        return result
+    except _DiedError:
+        child.join()
+        raise _death(record_id, child.exitcode or 0) from None
+    finally:
+        receiver.close()
+        if child.pid is not None:
+            child.kill()
+            child.join()
+
+
+class _DiedError(Exception):
+    """The child is gone without a result."""
+
+
+def _follow(receiver: Connection, record_id: str, progress: Progress) -> Any:
+    while True:
+        try:
+            kind, content = receiver.recv()
+        except (EOFError, OSError) as error:  # between two messages, or in the middle of a long one
+            raise _DiedError from error
+        if kind == "progress":
+            progress(*content)
+        elif kind == "error":
+            raise RecordError(record_id, content)
+        else:
+            return content
+
+
+def _death(record_id: str, exitcode: int) -> Exception:
+    if exitcode >= 0:
+        return RuntimeError(f"{record_id}: the child process failed (exit code {exitcode}); its traceback is above")
+    name = signal.Signals(-exitcode).name
+    hint = "; out of memory?" if name == "SIGKILL" else ""
+    return RecordError(record_id, f"the decoder died by signal {name}{hint}")
+
+
+def _serve(work: Callable[[A, Progress], R], argument: A, sender: Connection) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the parent answers them
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    last = 0.0
+
+    def report(done: float, total: float) -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last >= REPORT_SECONDS:
+            last = now
+            sender.send(("progress", (done, total)))
+
+    try:
+        sender.send(("result", work(argument, report)))
+    except RecordError as error:
+        sender.send(("error", error.reason))
+    except NoRoomError as error:
+        sender.send(("error", str(error)))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()  # returns when the parent is gone, even by SIGKILL
+        os._exit(1)

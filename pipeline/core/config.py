@@ -1,0 +1,320 @@
+"""The settings of a build: one section per stage, every number bounded, every key documented, unknown keys refused.
+
+`animegamer config` prints the complete default as TOML with these descriptions as comments; a file given with
+`--config` needs only the keys it changes. A section is part of the fingerprint of its stage, so a changed key
+redoes that stage and what depends on it, nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+
+from pipeline.core.records import Rate, faults_of
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names the file and every offending key."""
+
+
+class Section(BaseModel):
+    """Base of the sections: frozen, and a misspelt key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+
+def _even(value: int) -> int:
+    if value % 2:
+        raise ValueError("must be even: H.264 with yuv420p stores colour at half size")
+    return value
+
+
+def _ascending(edges: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    if edges is not None and list(edges) != sorted(set(edges)):
+        raise ValueError("must rise strictly: four edges make five levels")
+    return edges
+
+
+def _positive(rate: Fraction) -> Fraction:
+    if not 1 <= rate <= 60:
+        raise ValueError("must lie between 1 and 60 frames per second")
+    return rate
+
+
+_VARIABLE_NAME = "[A-Z_][A-Z0-9_]*"
+
+
+def _no_key(name: str) -> str:
+    """Capitals only: the key itself, put here by mistake, would be stored."""
+    if name and not re.fullmatch(_VARIABLE_NAME, name):
+        raise ValueError("is no name of an environment variable in capitals; put the key into such a variable")
+    return name
+
+
+def _without_secrets(address: str) -> str:
+    from pipeline.core.server_address import (
+        checked_address,  # imports httpx, which only who names a server shall wait for
+    )
+
+    checked_address(address)
+    return address
+
+
+_ENDPOINT_SCHEMA = {"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^@?#]+$"}
+"""The same for a server that checks parameters before it stores them."""
+Endpoint = Annotated[str, AfterValidator(_without_secrets), WithJsonSchema(_ENDPOINT_SCHEMA)]
+VariableName = Annotated[
+    str, AfterValidator(_no_key), WithJsonSchema({"type": "string", "pattern": f"^({_VARIABLE_NAME})?$"})
+]
+Even = Annotated[int, Field(ge=64, le=2160), AfterValidator(_even)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class FilmSettings(Section):
+    """Which part of each film is used."""
+
+    end_seconds: float | None = Field(None, gt=0, description="use the film up to here; unset: all of it (`--end`)")
+
+
+class CropSettings(Section):
+    """Black borders: one decision per film, from keyframes spread over it."""
+
+    enabled: bool = Field(True, description="false keeps the whole picture")
+    keyframes: int = Field(60, ge=4, le=60, description="keyframes looked at, spread over the film")
+    black_luma: int = Field(24, ge=0, le=64, description="a border pixel is darker than this (0..255)")
+    dark_frame_luma: float = Field(20, ge=0, le=128, description="frames whose mean luma is below this do not vote")
+
+
+class SceneSettings(Section):
+    """Where scenes end: PySceneDetect detectors, every parameter explicit, values chosen by measurement."""
+
+    detect_width: int = Field(160, ge=64, le=640, description="width of the picture the detectors look at, pixels")
+    adaptive_threshold: float = Field(3.0, ge=0.5, le=20, description="AdaptiveDetector: score over its neighbours")
+    adaptive_window: int = Field(2, ge=1, le=10, description="AdaptiveDetector: neighbours on each side, in drawings")
+    min_content: float = Field(15.0, ge=0, le=100, description="AdaptiveDetector: least absolute content change")
+    changed_share: Share = Field(0.3, description="share of the picture that a cut changes; less is a character moving")
+    moving_threshold: float = Field(
+        1.5, ge=0.5, le=20, description="AdaptiveDetector: the threshold for a change of colours as well (fast camera)"
+    )
+    colour_overlap: Share = Field(0.6, description="colours (as histograms) that agree less than this have changed")
+    min_scene_seconds: float = Field(
+        0.25, ge=0, le=5, description="what is undone sooner is a flash; cuts closer together are one"
+    )
+    transition_seconds: float = Field(2.0, ge=0.5, le=5, description="longest dissolve or fade that is recognised")
+    dissolve_change: float = Field(12, ge=4, le=100, description="least mean change of gray levels by a dissolve")
+    dissolve_misfit: Share = Field(0.25, description="share of that change which mixing two pictures may not explain")
+
+
+class ClipSettings(Section):
+    """The pieces that scenes are chopped into."""
+
+    frames: int = Field(16, ge=2, le=128, description="frames in a clip (CogVideoX also likes 17)")
+    fps: Annotated[Rate, AfterValidator(_positive)] = Field(Fraction(8), description="frames per second of a clip")
+    seconds: float = Field(2.0, ge=0.25, le=30, description="the grid inside a scene: clip starts lie this far apart")
+    width: Even = Field(720, description="pixels")
+    height: Even = Field(480, description="pixels")
+    fit: Literal["cover", "fit", "stretch"] = Field(
+        "cover", description="cover: scale and centre crop; fit: scale and pad with black; stretch: ignore the aspect"
+    )
+    margin_frames: int = Field(2, ge=0, le=24, description="film frames left out at each end of a scene")
+    crf: int = Field(17, ge=0, le=40, description="H.264 quality of the clip files, lower is better and larger")
+
+    @model_validator(mode="after")
+    def _clips_do_not_overlap(self) -> Self:
+        if (self.frames - 1) / self.fps > self.seconds:
+            raise ValueError(
+                f"{self.frames} frames at {self.fps} per second last longer than the grid of {self.seconds} seconds"
+            )
+        return self
+
+
+class LooksSettings(Section):
+    """Facts about how a clip looks."""
+
+    text: bool = Field(True, description="look for text with the RapidOCR detector (the slowest part of this stage)")
+    text_frames: int = Field(2, ge=1, le=4, description="frames per clip that are searched for text")
+
+
+class MotionSettings(Section):
+    """Motion scope: optical flow between consecutive clip frames."""
+
+    model: str = Field("dis", description="dis (OpenCV, CPU), or any ptlflow model by name: memflow, raft, ...")
+    checkpoint: str | None = Field(None, description="weights for a ptlflow model: a file, or a name ptlflow knows")
+    background_px: float = Field(0.2, ge=0, le=5, description="magnitudes below this are background and left out")
+    scale: float | None = Field(
+        None,
+        ge=0.1,
+        le=1,
+        description="clips are scaled by this before the flow, results are not; unset: 0.5 for dis, 1 for a network",
+    )
+    edges: Annotated[tuple[float, float, float, float] | None, AfterValidator(_ascending)] = Field(
+        None,
+        description="upper edges of levels 1 to 4 in px per step; unset: those of `animegamer calibrate`, "
+        "else the midpoints of the published table",
+    )
+    batch: int = Field(8, ge=1, le=256, description="clips computed at once by a ptlflow model")
+
+
+class CaptionSettings(Section):
+    """Who is on screen and what happens."""
+
+    captioner: Literal["rules", "server"] = Field(
+        "rules", description="rules: measured facts only, offline; server: an OpenAI-compatible endpoint"
+    )
+    endpoint: Endpoint = Field(
+        "http://127.0.0.1:23333/v1", description="base address of the server (lmdeploy's default)"
+    )
+    model: str = Field("OpenGVLab/InternVL2-26B", description="model name the server knows")
+    revision: str = Field("", description="weights revision, for the records; part of the fingerprint")
+    api_key_env: VariableName = Field(
+        "ANIMEGAMER_API_KEY", description="name of the environment variable holding the key, in capitals"
+    )
+    concurrency: int = Field(16, ge=1, le=256, description="requests in flight")
+    batch: int = Field(128, ge=1, le=1024, description="clips per task")
+    timeout_seconds: float = Field(120, gt=0, le=3600, description="patience with one request")
+    attempts: int = Field(4, ge=1, le=20, description="tries against timeouts, 429 and 5xx, with growing pauses")
+    repairs: int = Field(2, ge=0, le=10, description="times a malformed reply is asked again with its fault named")
+    max_tokens: int = Field(256, ge=16, le=4096, description="longest reply")
+    temperature: float = Field(0.0, ge=0, le=2, description="0 answers the same each time")
+    tiles: bool = Field(
+        True, description="say how finely InternVL cuts pictures (lmdeploy's max_dynamic_patch); false if refused"
+    )
+    failed_limit: Share = Field(0.2, description="share of clips without a usable caption that fails the film")
+
+
+class SelectionSettings(Section):
+    """Which clips are kept. Changing these recomputes no fact."""
+
+    min_light: float = Field(16, ge=0, le=255, description="mean luma below this: dark")
+    max_dark_share: Share = Field(0.97, description="share of near-black pixels above this: dark")
+    min_contrast: float = Field(6, ge=0, le=128, description="contrast below this: blank")
+    max_text_share: Share = Field(0.01, description="share of the picture under text above this: text")
+    credits_lines: int = Field(4, ge=1, le=100, description="so many lines of text on a frame: credits")
+    duplicate_distance: int = Field(
+        24, ge=0, le=48, description="bits of 256 in which the hashes of two frames of one picture may differ"
+    )
+    duplicate_gap_seconds: float = Field(
+        120,
+        ge=0,
+        le=36_000,
+        description="clips of one film that start nearer to each other are no near-duplicates, unless both are still",
+    )
+    max_still_share: Share | None = Field(
+        None, description="still share above this: too still; unset keeps still clips"
+    )
+    min_level: int | None = Field(None, ge=1, le=5, description="motion level below this: too still; unset keeps all")
+    uncaptioned: Literal["drop", "keep"] = Field("drop", description="clips without a usable caption")
+
+
+class ShardSettings(Section):
+    """WebDataset tars."""
+
+    samples: int = Field(256, ge=1, le=100_000, description="samples in a shard, closed at the next scene end")
+    val_share: Share = Field(0.2, description="share of each film that goes to the split `val`")
+    block_seconds: float = Field(60, gt=0, le=3600, description="length of the blocks of time that go to one split")
+
+
+class CardSettings(Section):
+    """What only you know about the data; copied into the data card."""
+
+    title: str = Field("", description="name of the data set")
+    licence: str = Field("", description="licence of the films, per film if they differ")
+    provenance: str = Field("", description="where the films come from and by what right they are used")
+    contact: str = Field("", description="whom to ask")
+    notes: str = Field("", description="anything else, as Markdown")
+
+
+class RunSettings(Section):
+    """How the work is spread; never part of a fingerprint, nor kept with the data set."""
+
+    runner: Literal["threads", "workers", "ray"] = Field(
+        "threads",
+        description="threads: this process; workers: a flow run per film, for a Prefect work pool; ray: a Ray cluster",
+    )
+    films_at_once: int = Field(1, ge=1, le=1024, description="films worked on at the same time")
+    threads: int = Field(
+        0, ge=0, le=256, description="threads per film for decoding and measuring; 0: all cores, on Ray one"
+    )
+    ray_address: str = Field(
+        "auto",
+        pattern=r"^(auto|(ray://)?[^@?/\s]+:[0-9]+)$",
+        description="auto: the cluster this machine is in; or ray://HOST:10001",
+    )
+    ray_gpus: float = Field(1, ge=0, le=8, description="share of a GPU that optical flow by a network asks Ray for")
+    failed_limit: Share = Field(0.1, description="share of a film's clips that may fail in a stage before it fails")
+
+
+class Config(Section):
+    """A whole build."""
+
+    film: FilmSettings = FilmSettings()
+    crop: CropSettings = CropSettings()
+    scenes: SceneSettings = SceneSettings()
+    clips: ClipSettings = ClipSettings()
+    looks: LooksSettings = LooksSettings()
+    motion: MotionSettings = MotionSettings()
+    captions: CaptionSettings = CaptionSettings()
+    selection: SelectionSettings = SelectionSettings()
+    shards: ShardSettings = ShardSettings()
+    card: CardSettings = CardSettings()
+    run: RunSettings = RunSettings()
+
+
+def load_config(path: Path | None) -> Config:
+    """The configuration in a TOML file, or the default.
+
+    Raises:
+        ConfigError: the file is missing, is not TOML, or holds a key or value that no section knows.
+    """
+    if path is None:
+        return Config()
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; `animegamer config > {path.name}` writes the default") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
+    return checked(raw, str(path))
+
+
+def checked(values: dict[str, Any], origin: str) -> Config:
+    """A configuration from plain values; `origin` says in errors where they come from.
+
+    Raises:
+        ConfigError: a key that no section knows, or a value out of bounds.
+    """
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{origin}: {faults_of(error)} (`animegamer config` lists every key)") from error
+
+
+def as_toml(config: Config) -> str:
+    """The whole configuration as commented TOML; `load_config` reads it back to an equal object."""
+    lines = ["# Every key of `animegamer build --config FILE`; leave out what you do not change.", ""]
+    for name, section_field in Config.model_fields.items():
+        section: Section = getattr(config, name)
+        lines += [f"# {section_field.annotation.__doc__.splitlines()[0]}", f"[{name}]"]  # type: ignore[union-attr]
+        for key, field in type(section).model_fields.items():
+            lines.append(f"# {field.description}")
+            value = getattr(section, key)
+            lines.append(f"# {key} =" if value is None else f"{key} = {_toml_value(value)}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
+    if isinstance(value, int | float):
+        return repr(value)
+    # JSON's escapes are TOML's too, but TOML also wants DEL escaped
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

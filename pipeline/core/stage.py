@@ -1,0 +1,209 @@
+"""What a stage is, and how one is run on a film: skip if nothing changed, else run, write, and note the ingredients.
+
+A stage is a frozen dataclass whose fields are its settings, with one method `run` that turns the tables of the
+stages before it into its own. It never learns who runs it: a plain call, a Prefect task or a test.
+
+    perform(FindCrop(config.crop), folder, progress)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from pipeline.core.records import Failure, Record, RecordError
+from pipeline.core.store import FilmFolder, StageRecord, StoreError, fingerprint
+
+LONGEST_CHANGE = 80
+"""Characters in which a changed ingredient is told with its values; hashes and lists are named only."""
+
+Progress = Callable[[float, float], None]
+"""Called with (done, total) in whatever unit the stage counts."""
+
+
+def silent(done: float, total: float) -> None:
+    """The progress of nobody watching."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run of a stage produced."""
+
+    tables: Mapping[str, Sequence[Record]]
+    failures: tuple[Failure, ...] = ()
+    files: tuple[str, ...] = ()
+    """Other files it made, relative to the film's folder."""
+
+
+class Stage(Protocol):
+    """One step from records to records, for one film."""
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    """Raised by hand whenever the same input would give another result."""
+    needs: ClassVar[tuple[str, ...]]
+    """Names of the stages whose tables it reads; their fingerprints are part of its own."""
+
+    def ingredients(self) -> dict[str, Any]:
+        """What else the result depends on: settings, model names and revisions, prompt versions; JSON values."""
+        ...
+
+    def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
+        """Do the work. Raises RecordError when the film itself cannot be used."""
+        ...
+
+
+def ingredients_of(stage: Stage, folder: FilmFolder) -> dict[str, Any]:
+    """Everything that defines the stage's result on this film, what the stages before it made included."""
+    upstream = {}
+    for name in stage.needs:
+        record = folder.stage_record(name)
+        upstream[name] = record.result if record else None
+    return {
+        "content": folder.film.sha256,
+        "stage": f"{stage.name} {stage.version}",
+        "upstream": upstream,
+        **stage.ingredients(),
+    }
+
+
+def is_current(stage: Stage, folder: FilmFolder) -> bool:
+    """Whether the result on disk is what running the stage would give, with every file whole."""
+    return why_stale(stage, folder) is None
+
+
+def is_whole(folder: FilmFolder, stages: Sequence[str]) -> bool:
+    """Whether these stages, by name, are finished and each was made from what the others hold now.
+
+    A build that stops early can leave later stages behind with facts about clips that are no more.
+    """
+    records = {name: folder.stage_record(name) for name in stages}
+    made = {name: record.result for name, record in records.items() if record}
+    upstream = [item for record in records.values() if record for item in record.ingredients["upstream"].items()]
+    return len(made) == len(records) and all(made.get(name) == made_from for name, made_from in upstream)
+
+
+def why_stale(stage: Stage, folder: FilmFolder) -> str | None:
+    """Why the stage has to run, in words: which ingredient changed, which file is missing; None if it need not."""
+    record = folder.stage_record(stage.name)
+    if record is None:
+        return "not made yet"
+    ingredients = ingredients_of(stage, folder)
+    if record.fingerprint != fingerprint(ingredients):
+        return "changed: " + ", ".join(_changes(_leaves(record.ingredients), _leaves(ingredients)))
+    return damage(record, folder)
+
+
+def damage(record: StageRecord, folder: FilmFolder) -> str | None:
+    """Which file of a result is not what it was, in words; None if all are whole."""
+    now = folder.marks(record.files)
+    damaged = [name for name, mark in record.files.items() if now.get(name) != mark]
+    return f"missing or damaged: {damaged[0]} ({len(damaged)} of {len(record.files)} files)" if damaged else None
+
+
+def _changes(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """The ingredients that differ, by name, with both values where a person can tell them apart."""
+    keys = [key for key in sorted(before | now) if before.get(key) != now.get(key)]
+    told = {key: f"{key} ({before.get(key, 'none')} to {now.get(key, 'none')})" for key in keys}
+    return [key if key.startswith("upstream.") or len(told[key]) > LONGEST_CHANGE else told[key] for key in keys]
+
+
+def _leaves(value: Any, name: str = "") -> dict[str, Any]:
+    """Nested ingredients as one dict with dotted names."""
+    if not isinstance(value, Mapping):
+        return {name: json.dumps(value)}
+    return {key: leaf for child in value for key, leaf in _leaves(value[child], f"{name}.{child}".strip(".")).items()}
+
+
+def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bool:
+    """Bring the stage's result on this film up to date; False if it already was.
+
+    Raises:
+        StoreError: a stage that this one needs has not finished.
+        RecordError: the film itself cannot be used.
+    """
+    if is_current(stage, folder):
+        return False
+    ingredients = ingredients_of(stage, folder)
+    unfinished = [name for name, made_from in ingredients["upstream"].items() if made_from is None]
+    if unfinished:
+        raise StoreError(f"{folder.path}: {stage.name} needs {', '.join(unfinished)}, which has not finished here")
+    folder.forget_stage(stage.name)  # should this run be cut short, its leftovers must not pass for the old result
+    outcome = stage.run(folder, progress)
+    for table, rows in outcome.tables.items():
+        folder.write(table, rows)
+    names = [*outcome.files, *(folder.table_path(table).name for table in outcome.tables)]
+    folder.save_stage_record(
+        StageRecord(
+            stage=stage.name,
+            fingerprint=fingerprint(ingredients),
+            ingredients=ingredients,
+            files=folder.marks(names),
+            failures=outcome.failures,
+        )
+    )
+    return True
+
+
+T = TypeVar("T")
+A = TypeVar("A")
+R = TypeVar("R", bound=Record)
+
+
+def attempt_each(
+    items: Sequence[T], work: Callable[[T], R], *, threads: int, failed_limit: float, progress: Progress
+) -> tuple[list[R], tuple[Failure, ...]]:
+    """Run `work` on every item, in threads (0: one per core), keeping order; RecordErrors become failures.
+
+    Raises:
+        RecordError: more than `failed_limit` of the items failed, which means something larger is wrong.
+    """
+
+    def attempt(batch: Sequence[T]) -> list[R | RecordError]:
+        try:
+            return [work(item) for item in batch]
+        except RecordError as error:
+            return [error]
+
+    return attempt_batches(items, attempt, size=1, threads=threads, failed_limit=failed_limit, progress=progress)
+
+
+def attempt_batches(
+    items: Sequence[T],
+    work: Callable[[Sequence[T]], Sequence[R | RecordError]],
+    *,
+    size: int,
+    threads: int,
+    failed_limit: float,
+    progress: Progress,
+) -> tuple[list[R], tuple[Failure, ...]]:
+    """As `attempt_each`, for work that is cheaper on `size` items at once: it returns one answer per item, in order.
+
+    Raises:
+        RecordError: more than `failed_limit` of the items failed.
+    """
+    done: list[R] = []
+    failures: list[Failure] = []
+    batches = [items[start : start + size] for start in range(0, len(items), size)]
+    # closing: when `progress` raises to stop the build, what has not begun is cancelled instead of waited for
+    with closing(_in_threads(batches, work, threads)) as answers:
+        for result in chain.from_iterable(answers):
+            if isinstance(result, RecordError):
+                failures.append(Failure(record_id=result.record_id, reason=result.reason))
+            else:
+                done.append(result)
+            progress(len(done) + len(failures), len(items))
+    if len(failures) > failed_limit * len(items):
+        raise RecordError(failures[0].record_id, f"{len(failures)} of {len(items)} failed; first: {failures[0].reason}")
+    return done, tuple(failures)
+
+
+def _in_threads(items: Sequence[T], work: Callable[[T], A], threads: int) -> Generator[A, None, None]:
+    with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as pool:
+        yield from pool.map(work, items)

@@ -1,0 +1,1 @@
+"""Published data: samples, shards, their verification, and the coverage of the films."""

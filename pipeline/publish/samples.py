@@ -1,0 +1,235 @@
+"""What a sample is: the JSON of a clip in a shard, which clips become samples, and which split they go to.
+
+The records here are the seam between the pipeline and whatever reads its shards, so they are stricter than the tables:
+nothing is converted, nothing unknown is let in, and NaN is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import ConfigDict, Field, ValidationError
+
+from pipeline.core.config import ShardSettings
+from pipeline.core.records import (
+    Caption,
+    Clip,
+    Damage,
+    Motion,
+    Rate,
+    Record,
+    RecordError,
+    Scene,
+    Verdict,
+    arrow_schema,
+    faults_of,
+)
+from pipeline.core.store import DatasetRecord, FilmFolder
+from pipeline.stages.motion_levels import Edges
+from prompts.tags import TAGS, instruction
+
+Split = Literal["train", "val"]
+SPLITS: tuple[Split, ...] = ("train", "val")
+Level = Annotated[int, Field(ge=1, le=5)]
+_TAGS = {*TAGS, "characters"}
+
+
+class Published(Record):
+    """Base of what readers outside this program rely on: no unknown field, no conversion, no NaN."""
+
+    model_config = ConfigDict(strict=True, serialize_by_alias=True, validate_by_name=True)
+
+
+class SampleMotion(Published):
+    """How much the clip moves, in pixels per step between two of its frames."""
+
+    scope_px: float
+    level: Level
+    flow_model: str
+    edges: Edges
+    camera_px: float
+    unique_frames: int
+
+
+class SampleCaption(Published):
+    """The caption's tags. Null: nobody measured it; training masks it."""
+
+    source: str | None = Field(description="`rules`, or the model that answered; null: the clip has no caption")
+    S: str | None
+    MD: str | None
+    EV: str | None
+    MA: str | None
+    SC: Literal[0, 1] | None
+    ET: Literal[0, 1] | None
+    ST: Literal[-1, 1] | None
+    characters: tuple[str, ...] | None
+    reviewed: bool
+
+
+class Sample(Published):
+    """`<clip_id>.json`: what is known of one clip in a shard."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    clip_id: str
+    film_id: str
+    scene: int
+    index: int = Field(description="counts every clip of the film, dropped ones too, so neighbours are known")
+    start_seconds: float
+    end_seconds: float
+    split: Split
+    fps: Rate = Field(description='an exact fraction as text, `"8"` or `"24000/1001"`: JSON numbers would round it')
+    frames: int
+    motion: SampleMotion
+    caption: SampleCaption
+
+
+@dataclass(frozen=True)
+class KeptClip:
+    """A clip that selection keeps, ready to be written."""
+
+    sample: Sample
+    clip: Clip
+    path: Path
+
+    @property
+    def text(self) -> str:
+        """The instruction line; empty if no tag that it is made of is known."""
+        caption = self.sample.caption
+        return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA)
+
+    @property
+    def json(self) -> str:
+        """The sample as JSON, its fields in the order of the contract."""
+        return json.dumps(self.sample.model_dump(mode="json"), ensure_ascii=False, allow_nan=False)
+
+    def video(self) -> bytes:
+        """The content of the clip file.
+
+        Raises:
+            RecordError: the file is missing or is not what was cut.
+        """
+        try:
+            content = self.path.read_bytes()
+        except OSError as error:
+            reason = f"clip file {self.path} cannot be read ({error.strerror}); run `animegamer build` to cut it again"
+            raise RecordError(self.sample.clip_id, reason) from error
+        if hashlib.sha256(content).hexdigest() != self.clip.sha256:
+            reason = f"clip file {self.path} was changed or damaged; delete it and run `animegamer build` again"
+            raise RecordError(self.sample.clip_id, reason)
+        return content
+
+
+def split_of(film_id: str, scene_start_seconds: float, film_seconds: float, settings: ShardSettings) -> Split:
+    """The split of a scene, whole, by where it starts.
+
+    Time is cut into blocks of `block_seconds`; one in every 1/val_share of them is `val`, and a hash of the film id
+    says which. So the share holds to within one block in every film, `val` lies spread over it, and no threshold moves
+    a clip to the other split. The first block is never `val`: a film of one scene is one to train on. A film too short
+    to have a block of each split is divided into just enough shorter ones, so that it has one if a scene starts there.
+    """
+    share = settings.val_share
+    if share in (0, 1):
+        return "val" if share else "train"
+    blocks_wanted = math.ceil(1 / min(share, 1 - share))
+    block = int(scene_start_seconds / min(settings.block_seconds, film_seconds / blocks_wanted))
+    digest = hashlib.sha256(film_id.encode()).digest()
+    phase = int.from_bytes(digest[:8], "big") / 2**64 * (1 - share)
+    return "val" if math.floor((block + 1) * share + phase) > math.floor(block * share + phase) else "train"
+
+
+def film_end_seconds(scenes: Iterable[Scene], damage: Iterable[Damage]) -> float:
+    """Where the part of a film that was read ends: the length that `split_of` divides; 0.0 if nothing was."""
+    ends = chain((scene.end_seconds for scene in scenes), (part.end_seconds for part in damage))
+    return max(ends, default=0.0)
+
+
+def kept_clips(folder: FilmFolder, record: DatasetRecord, settings: ShardSettings) -> list[KeptClip]:
+    """The clips of a film that go into shards, in time order; none if the film has no verdicts (it failed earlier).
+
+    Raises:
+        RecordError: a kept clip lacks its motion, or has another optical-flow model or captioner than the data set.
+        StoreError: a table cannot be read.
+    """
+    if not folder.table_path("verdicts").exists():
+        return []
+    scenes, damage = folder.read("scenes", Scene), folder.read("damage", Damage)
+    starts = {scene.scene: scene.start_seconds for scene in scenes}
+    film_seconds = film_end_seconds(scenes, damage)
+    verdicts = {verdict.clip_id: verdict for verdict in folder.read("verdicts", Verdict) if verdict.keep}
+    motions = {motion.clip_id: motion for motion in folder.read("motion", Motion)}
+    captions = {caption.clip_id: caption for caption in folder.read("captions", Caption)}
+    kept = []
+    for clip in folder.read("clips", Clip):
+        if verdict := verdicts.pop(clip.clip_id, None):
+            split = split_of(clip.film_id, starts[clip.scene], film_seconds, settings)
+            caption, motion = captions.get(clip.clip_id), motions.get(clip.clip_id)
+            sample = make_sample(record, clip, verdict, motion, caption, split)
+            kept.append(KeptClip(sample, clip, folder.clip_path(clip.clip_id)))
+    for clip_id in verdicts:
+        raise RecordError(clip_id, "is kept but no such clip was cut; run `animegamer build` again")
+    return sorted(kept, key=lambda clip: clip.sample.start_seconds)
+
+
+def hub_features() -> list[dict[str, Any]]:
+    """The columns of a shard as the front matter of a data card on the Hugging Face hub describes them.
+
+    Without them `datasets` guesses types from five samples, and takes a tag that is null in those for always null.
+    """
+    columns = [pa.field(name, pa.string()) for name in ("__key__", "__url__", "txt")]
+    columns += [pa.field("mp4", pa.binary()), pa.field("json", pa.struct(list(arrow_schema(Sample))))]
+    return [_hub_feature(column) for column in columns]
+
+
+def _hub_feature(column: pa.Field) -> dict[str, Any]:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return {"name": column.name, "struct": [_hub_feature(field) for field in kind]}
+    if pa.types.is_list(kind):
+        return {"name": column.name, "list": _hub_dtype(kind.value_type)}
+    return {"name": column.name, "dtype": _hub_dtype(kind)}
+
+
+def _hub_dtype(kind: pa.DataType) -> str:
+    return "float64" if pa.types.is_float64(kind) else str(kind)  # Arrow calls it double
+
+
+def make_sample(
+    record: DatasetRecord, clip: Clip, verdict: Verdict, motion: Motion | None, caption: Caption | None, split: Split
+) -> Sample:
+    """What is known of a kept clip; the tags of a quarantined caption are null.
+
+    Raises:
+        RecordError: a fact is missing, not finite, or measured by another model than the data set's.
+    """
+    if motion is None or verdict.level is None:
+        raise RecordError(clip.clip_id, "is kept but its motion is not measured; run `animegamer build` again")
+    if motion.flow_model != record.flow_model:
+        reason = f"its motion is by {motion.flow_model}, the data set's by {record.flow_model}; build again with one"
+        raise RecordError(clip.clip_id, reason)
+    if caption and caption.source != record.captioner:
+        reason = f"its caption is by {caption.source}, the data set's by {record.captioner}; build again with one"
+        raise RecordError(clip.clip_id, reason)
+    tags = caption.model_dump(include=_TAGS) if caption and not caption.fault else dict.fromkeys(_TAGS)
+    try:
+        return Sample.model_validate(
+            clip.model_dump(include={"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "frames"})
+            | {
+                "split": split,
+                "fps": clip.fps,
+                "motion": motion.model_dump(include={"flow_model", "scope_px", "camera_px", "unique_frames"})
+                | {"level": verdict.level, "edges": record.edges},
+                "caption": tags
+                | {"source": caption and caption.source, "reviewed": bool(caption and caption.reviewed)},
+            }
+        )
+    except ValidationError as error:
+        reason = f"cannot be published ({faults_of(error)}); build again with measured values"
+        raise RecordError(clip.clip_id, reason) from error

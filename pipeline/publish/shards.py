@@ -1,0 +1,208 @@
+"""Publishes the kept clips as WebDataset shards: `shards/<split>/<film_id>-000000.tar` and `shards/index.json`.
+
+A shard holds clips of one film in time order and ends where a scene ends. The same tables and clip files give the same
+bytes, on any day and machine. All shards are first written under temporary names; only when every one is whole do they
+take their final names, then the index is replaced, then what an earlier run left is removed. A shard whose content
+would not change is left alone.
+
+A sample is three members with the clip's id as key: `.mp4`, `.txt` (the instruction line) and `.json` (a `Sample`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from pipeline.core.atomic import replacing, write_json
+from pipeline.core.config import ShardSettings
+from pipeline.core.stage import Progress, silent
+from pipeline.core.store import Dataset, DatasetRecord, StoreError, fingerprint
+from pipeline.publish.samples import SPLITS, KeptClip, Published, Sample, Split, kept_clips
+from pipeline.stages.motion_levels import Edges
+
+_SHARD_NAME = r"[a-z0-9-]+-[0-9]{6}\.tar"
+VERSION = 1
+"""Raised by hand when the same samples would give other bytes; part of what a shard is made from."""
+
+
+class Shard(Published):
+    """One tar as the index lists it."""
+
+    name: str = Field(pattern=rf"^(train|val)/{_SHARD_NAME}$", description="path relative to `shards/`")
+    split: Split
+    film_id: str
+    samples: int = Field(ge=1)
+    bytes: int
+    sha256: str
+    made_from: str = Field(description="fingerprint of its samples; equal and the file whole: not written again")
+    first_clip: str
+    last_clip: str
+
+
+class Counts(Published):
+    """Samples by split, film and motion level."""
+
+    split: dict[str, int]
+    film: dict[str, int]
+    level: dict[str, int]
+
+
+class Index(Published):
+    """`shards/index.json`: all a reader needs besides the shards."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    flow_model: str | None
+    edges: Edges | None
+    level_values: tuple[float, ...] | None = Field(description="median scope of each level, px per step")
+    captioner: str | None
+    settings: ShardSettings = Field(description="how the shards were cut and split")
+    counts: Counts
+    shards: tuple[Shard, ...]
+
+
+def count(samples: Sequence[Sample]) -> Counts:
+    """How many samples there are of each split, film and motion level; splits and levels without any count 0."""
+    split = Counter[str](sample.split for sample in samples)
+    level = Counter(sample.motion.level for sample in samples)
+    return Counts(
+        split={name: split[name] for name in SPLITS},
+        film=dict(Counter(sample.film_id for sample in samples)),
+        level={str(number): level[number] for number in range(1, 6)},
+    )
+
+
+def file_sha256(path: Path) -> str:
+    """Hash of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_shards(dataset: Dataset, settings: ShardSettings, progress: Progress = silent) -> Index:
+    """Publish the kept clips of all films, in the order the films were added.
+
+    Args:
+        progress: called with (samples done, samples in all).
+
+    Raises:
+        RecordError: a clip cannot be published; the shards of the run before stay as they are.
+    """
+    root, record = dataset.root / "shards", dataset.record
+    plan = {
+        f"{split}/{folder.film_id}-{number:06d}.tar": clips
+        for folder in dataset.folders()
+        for split, parts in _divide(kept_clips(folder, record, settings), settings.samples).items()
+        for number, clips in enumerate(parts)
+    }
+    known = {shard.name: shard for shard in _previous(dataset.root)}
+    total, done = sum(map(len, plan.values())), 0
+    shards = []
+    with ExitStack() as renamed_at_the_end:
+        for name, clips in plan.items():
+            shard = _unchanged(root, known.get(name), _made_from(clips))
+            if shard is None:
+                temporary = renamed_at_the_end.enter_context(replacing(root / name))
+                shard = _write_shard(temporary, name, clips)
+            shards.append(shard)
+            done += len(clips)
+            progress(done, total)
+    index = _index(record, settings, [clip.sample for clips in plan.values() for clip in clips], shards)
+    write_json(root / "index.json", index.model_dump(mode="json"))
+    _remove_leftovers(root, set(plan))
+    return index
+
+
+def read_index(dataset_root: Path) -> Index:
+    """`shards/index.json` of the data set in `dataset_root`.
+
+    Raises:
+        StoreError: it is missing or does not hold an index.
+    """
+    path = dataset_root / "shards" / "index.json"
+    try:
+        return Index.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise StoreError(f"{path}: no such file; run `animegamer build` to write the shards") from None
+    except (OSError, ValidationError) as error:
+        raise StoreError(f"{path}: damaged, or of another version ({error}); delete it and build again") from error
+
+
+def _previous(dataset_root: Path) -> Sequence[Shard]:
+    try:
+        return read_index(dataset_root).shards
+    except StoreError:
+        return ()  # nothing that can be trusted: every shard is written
+
+
+def _divide(clips: Iterable[KeptClip], target: int) -> dict[Split, list[list[KeptClip]]]:
+    """Shards of each split: closed at the first scene end after `target` samples."""
+    parts: dict[Split, list[list[KeptClip]]] = {split: [] for split in SPLITS}
+    for clip in clips:
+        shards = parts[clip.sample.split]
+        if not shards or (len(shards[-1]) >= target and shards[-1][-1].sample.scene != clip.sample.scene):
+            shards.append([])
+        shards[-1].append(clip)
+    return parts
+
+
+def _made_from(clips: Sequence[KeptClip]) -> str:
+    samples = [[clip.json, clip.text, clip.clip.sha256] for clip in clips]
+    return fingerprint({"format": VERSION, "samples": samples})
+
+
+def _unchanged(root: Path, shard: Shard | None, made_from: str) -> Shard | None:
+    """The shard as the last run listed it, if it would come out the same and its file is whole."""
+    if shard is None or shard.made_from != made_from or not (root / shard.name).is_file():
+        return None
+    return shard if file_sha256(root / shard.name) == shard.sha256 else None
+
+
+def _write_shard(path: Path, name: str, clips: Sequence[KeptClip]) -> Shard:
+    from webdataset.writer import TarWriter  # brings torch along where it is installed: seconds, and only needed here
+
+    with path.open("wb") as file, TarWriter(file, user="", group="", mode=0o644, mtime=0, encoder=False) as tar:
+        for clip in clips:
+            texts = {"json": clip.json.encode(), "txt": clip.text.encode()}
+            tar.write({"__key__": clip.sample.clip_id, "mp4": clip.video(), **texts})
+    first, last = clips[0].sample, clips[-1].sample
+    return Shard(
+        name=name,
+        split=first.split,
+        film_id=first.film_id,
+        samples=len(clips),
+        bytes=path.stat().st_size,
+        sha256=file_sha256(path),
+        made_from=_made_from(clips),
+        first_clip=first.clip_id,
+        last_clip=last.clip_id,
+    )
+
+
+def _index(record: DatasetRecord, settings: ShardSettings, samples: Sequence[Sample], shards: Sequence[Shard]) -> Index:
+    return Index(
+        flow_model=record.flow_model,
+        edges=record.edges,
+        level_values=record.level_values,
+        captioner=record.captioner,
+        settings=settings,
+        counts=count(samples),
+        shards=tuple(shards),
+    )
+
+
+def _remove_leftovers(root: Path, names: Collection[str]) -> None:
+    """Remove shards of earlier runs, and what a killed run left under temporary names."""
+    for split in SPLITS:
+        for path in (root / split).glob("*.tar"):
+            if path.name.startswith(".") or (
+                re.fullmatch(_SHARD_NAME, path.name) and f"{split}/{path.name}" not in names
+            ):
+                path.unlink()
+    for path in root.glob(".index.json.*"):
+        path.unlink()

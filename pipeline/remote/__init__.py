@@ -1,0 +1,1 @@
+"""Object stores: objects at addresses, a mirrored data set, films fetched to a local cache."""

@@ -1,0 +1,155 @@
+"""Films and cast folders at addresses, brought to a cache on this machine; a rerun fetches only what has changed.
+
+    film = fetch_film("s3://bucket/films/ponyo.mkv", cache)
+    cast = fetch_folder("s3://bucket/cast", cache)
+
+What is in the cache belongs to the store: whatever else is done to it here is undone by the next fetch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import unquote
+
+from pydantic import ValidationError
+
+from pipeline.core.atomic import sweep, write_json
+from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
+from pipeline.core.records import Film, RecordError
+from pipeline.core.stage import Progress, silent
+from pipeline.core.store import FilmFolder, StoreError
+from pipeline.remote.mirror import Mirror, Note, noted
+from pipeline.remote.objects import Remote, RemoteError, Transfers, is_address, is_file_name, is_hidden
+
+FETCHED_FILMS = Path(".cache", "films")
+"""Where films from addresses lie while they are worked on, in the data set's folder."""
+_NOTE = ".fetched.json"
+
+
+@contextmanager
+def film_here(folder: FilmFolder, progress: Progress) -> Iterator[Film]:
+    """A film of the data set to be read in the block, its source a file here; one at an address is fetched before.
+
+    Raises:
+        RecordError: it cannot be fetched, or is another film than was planned, before the block or after it.
+    """
+    film, root = folder.film, folder.path.parents[1]
+    hashes = Hashes(root / FILM_HASHES)
+    try:
+        source = film_file(film.source, root, progress)
+    except RemoteError as error:
+        raise RecordError(folder.film_id, str(error)) from error
+    _refuse_another(source, film, hashes, progress)
+    hashes.save()
+    yield film.model_copy(update={"source": str(source)})
+    _refuse_another(source, film, hashes, progress)
+
+
+def _refuse_another(source: Path, film: Film, hashes: Hashes, progress: Progress) -> None:
+    try:
+        sha256 = film_hash(source, hashes, progress)
+    except RecordError as error:
+        raise RecordError(film.film_id, error.reason) from error
+    if sha256 != film.sha256:
+        raise RecordError(film.film_id, "has changed since the build was planned; run the same command again")
+
+
+def drop_film(folder: FilmFolder) -> None:
+    """Remove this machine's copy of a film from an address: the work on it is over."""
+    with suppress(StoreError):  # someone has removed the folder, which tells where the film comes from
+        drop_copy(folder.film.source, folder.path.parents[1])
+
+
+def drop_copy(source: str, root: Path) -> None:
+    """Remove the copy of what lies at an address, if there is one; a path has none."""
+    if is_address(source):
+        shutil.rmtree(_home(source, root / FETCHED_FILMS), ignore_errors=True)
+
+
+def copied_bytes(source: str, root: Path) -> int:
+    """What the copy of a film from an address takes here; 0 for a path."""
+    if not is_address(source):
+        return 0
+    return sum(file.stat().st_size for file in _home(source, root / FETCHED_FILMS).glob("*"))
+
+
+def film_file(source: str, root: Path, progress: Progress) -> Path:
+    """The file of a film: a path is that already, what lies at an address is fetched into the data set's cache.
+
+    Raises:
+        RemoteError: there is no such object, or it cannot be fetched.
+    """
+    return fetch_film(source, root / FETCHED_FILMS, progress) if is_address(source) else Path(source).absolute()
+
+
+def fetch_film(address: str, cache: Path, progress: Progress = silent) -> Path:
+    """A film as a local file of the same name; fetched only if the object is not the one that was fetched last.
+
+    Raises:
+        RemoteError: there is no such object, or it cannot be fetched.
+    """
+    remote = Remote(address)
+    found = remote.look()
+    home = _home(remote.address, cache)
+    path, note = home / _file_name(remote.address), home / _NOTE
+    if path.is_file() and _read_note(note) == noted(found, path):
+        return path
+    sweep(home)
+    Transfers(found.bytes, progress).run(lambda _, meter: remote.get("", path, found, meter), {"": found.bytes})
+    write_json(note, noted(found, path).model_dump(mode="json"))
+    return path
+
+
+def film_identity(address: str) -> str | None:
+    """The film's address, size and the store's mark of its content: equal as long as it is the same film.
+
+    None from a store that gives no mark: whether it is the same, only its content tells.
+
+    Raises:
+        RemoteError: there is no such object, or it cannot be asked about.
+    """
+    remote = Remote(address)
+    found = remote.look()
+    return f"{remote.address} {found.identity}" if found.mark else None
+
+
+def fetch_folder(address: str, cache: Path) -> Path:
+    """A folder of small files, such as a cast's pictures, as it is at the address now; only what changed is fetched.
+
+    Raises:
+        RemoteError: there is nothing at the address, or it cannot be fetched.
+    """
+    mirror = Mirror(address, cache / _short_hash(address))
+    mirror.revert()
+    mirror.pull()
+    if not any(not is_hidden(path.name) for path in mirror.local.iterdir()):
+        raise RemoteError(f"{mirror.remote.address}: nothing there; check the spelling")
+    return mirror.local
+
+
+def _home(address: str, cache: Path) -> Path:
+    return cache / _short_hash(address.rstrip("/"))
+
+
+def _short_hash(address: str) -> str:
+    """A folder's name for what comes from an address."""
+    return hashlib.sha256(address.encode()).hexdigest()[:16]
+
+
+def _read_note(path: Path) -> Note | None:
+    try:
+        return Note.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):  # none yet, or damaged: then the film is fetched again
+        return None
+
+
+def _file_name(address: str) -> str:
+    name = address.rpartition("/")[2]
+    name = unquote(name) if address.startswith("http") else name
+    if not is_file_name(name):
+        raise RemoteError(f"{address}: no file can have this name; name a film")
+    return name

@@ -1,0 +1,223 @@
+"""A data set at an address, worked on in a local folder: pulled before the work, pushed after it.
+
+    mirror = Mirror("s3://bucket/data", cache / "data")
+    mirror.pull("films/ponyo-01234567/")
+    ...
+    mirror.push("films/ponyo-01234567/")
+
+Only what differs travels. After each transfer is noted, in `.cache/mirror.json`, how every file looked here and there;
+whoever looks different later has changed. A kill costs no more than the same transfers again.
+
+**Who pushed last is right.** A part of the data set (a film's folder, `shards/`, a file at the top) in which the store
+has changed since the last note is taken from the store as a whole: changes made here that never were pushed are given
+up, so that no stage's record is put together with another run's tables. In a part that the store left alone, what was
+changed or removed here stays so, and goes up with the next push; that also holds after a push that was cut short.
+Files here that the store has never heard of always stay.
+
+So the folder is deleted whole or not at all: a file missing from it counts as removed, and the push removes it there.
+One at a time pulls, works and pushes; who that is, a lock of the caller decides.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from pipeline.core.atomic import write_json
+from pipeline.core.records import Record
+from pipeline.core.stage import Progress, silent
+from pipeline.remote.objects import Found, Remote, RemoteError, Transfers, is_hidden
+
+_STAGE_RECORD = r"films/[^/]+/(?!(film|failure)\.json)[^/]+\.json"
+_ORDER = (
+    r".+",  # clips, replies, tables, film.json, failure.json
+    _STAGE_RECORD,  # says that its tables and clips are there and whole
+    r"shards/.+\.tar",
+    r"shards/index\.json",  # names the shards
+    r"[^/]+",  # README.md, report.html, published.json: speak of the shards
+    r"dataset\.json",  # names the films
+)
+"""What is put when: whatever speaks of other files comes after them. The last line that fits a name counts."""
+
+
+class Note(Record):
+    """One file here and the object it is the same as: how both looked when they last were."""
+
+    identity: str | None
+    """None while the object is being put: should that be cut short, nobody knows which of the two is there."""
+    bytes: int
+    mtime_ns: int
+
+
+class Notes(Record):
+    """`.cache/mirror.json`: how the files of a mirror looked when they last were the same here and there."""
+
+    address: str
+    files: dict[str, Note] = Field(default_factory=dict)
+
+
+class Mirror:
+    """The local copy of a data set at an address."""
+
+    def __init__(self, address: str, local: Path) -> None:
+        """Nothing is asked or transferred yet.
+
+        Raises:
+            RemoteError: the address is refused, the package for its protocol is missing, or the folder is another
+                address's copy.
+        """
+        self.remote, self.local = Remote(address), local
+        self._path = local / ".cache" / "mirror.json"
+        self._read()
+
+    def pull(self, under: str = "", progress: Progress = silent) -> None:
+        """Bring this folder up to date with the store, by the rule above.
+
+        Args:
+            under: only this folder or file of the data set, such as `films/<film_id>/`.
+            progress: called with bytes fetched and bytes in all.
+
+        Raises:
+            RemoteError: the store cannot be reached or holds a name that leads out of the folder; then nothing here
+                has changed, or some files have, and pulling again goes on from there.
+        """
+        there, here, notes = self.remote.find(under), self._files(under), self._noted(under)
+        same = {name for name, note in notes.items() if _is_same(here.get(name), note)}
+        moved = _moved(there, notes)
+        kept = {name for name in notes.keys() - same if _part(name) not in moved}
+        same = {name for name in same if name in there and there[name].identity == notes[name].identity}
+        wanted = {name: found for name, found in there.items() if name not in kept | same}
+        gone = notes.keys() - there.keys() - kept
+        self._fetch(wanted, progress)
+        for name in gone:
+            self._drop(name)
+        if wanted or gone:
+            self._note({name: noted(found, self.local / name) for name, found in wanted.items()}, forget=gone)
+
+    def push(self, under: str = "", progress: Progress = silent) -> None:
+        """Put what changed here into the store and remove there what is gone here. Asks nothing if nothing changed.
+
+        Others may read all the while: whole files only, and each only after what it speaks of (`_ORDER`). The records
+        of stages whose results change are withdrawn first, and files that nothing speaks of any more go last. Only a
+        shard that keeps its name and changes its content is out of step with the old index for a moment; readers
+        compare size and SHA-256 with the index and refuse such a shard (`training/data/shards.py`).
+
+        Args:
+            under: only this folder or file of the data set.
+            progress: called with bytes put and bytes in all.
+
+        Raises:
+            RemoteError: the store cannot be reached; pushing again goes on from there.
+        """
+        here, notes = self._files(under), self._noted(under)
+        changed = {name: note for name, note in here.items() if not _is_same(note, notes.get(name))}
+        gone = notes.keys() - here.keys()
+        if not changed and not gone:
+            return
+        under_way = {name: notes[name].model_copy(update={"identity": None}) for name in gone}
+        self._note(changed | under_way)
+        self._remove([name for name in changed.keys() | gone if re.fullmatch(_STAGE_RECORD, name)])
+        self._put(changed, progress)
+        for rank in reversed(range(len(_ORDER))):
+            self._remove([name for name in gone if _rank(name) == rank])
+        there = self.remote.find(under)
+        whole = {name for name, note in changed.items() if name in there and there[name].bytes == note.bytes}
+        self._note({n: changed[n].model_copy(update={"identity": there[n].identity}) for n in whole}, forget=gone)
+
+    def revert(self) -> None:
+        """Give up what was changed or removed here: the next pull fetches those files again."""
+        here, notes = self._files(""), self._noted("")
+        self._note({}, forget={name for name, note in notes.items() if not _is_same(here.get(name), note)})
+
+    def _fetch(self, wanted: Mapping[str, Found], progress: Progress) -> None:
+        sizes = {name: found.bytes for name, found in wanted.items()}
+        transfers = Transfers(sum(sizes.values()), progress)
+        transfers.run(lambda name, meter: self.remote.get(name, self.local / name, wanted[name], meter), sizes)
+
+    def _put(self, changed: Mapping[str, Note], progress: Progress) -> None:
+        transfers = Transfers(sum(note.bytes for note in changed.values()), progress)
+        for rank in range(len(_ORDER)):
+            sizes = {name: note.bytes for name, note in changed.items() if _rank(name) == rank}
+            transfers.run(lambda name, meter: self.remote.put(self.local / name, name, meter), sizes)
+
+    def _remove(self, names: Collection[str]) -> None:
+        Transfers(0, silent).run(lambda name, _: self.remote.remove(name), dict.fromkeys(names, 0))
+
+    def _drop(self, name: str) -> None:
+        (self.local / name).unlink(missing_ok=True)
+        with suppress(OSError):  # the first folder that is not empty, or gone as well
+            for folder in Path(name).parents[:-1]:
+                (self.local / folder).rmdir()
+
+    def _files(self, under: str) -> dict[str, Note]:
+        """What lies here now, as it would be noted while it is being put."""
+        base = self.local / under
+        paths = [base] if base.is_file() else base.rglob("*")
+        names = {path.relative_to(self.local).as_posix(): path for path in paths}
+        return {name: noted(None, path) for name, path in names.items() if not is_hidden(name) and path.is_file()}
+
+    def _noted(self, under: str) -> dict[str, Note]:
+        inside = under.rstrip("/") + "/" if under else ""
+        notes = self._read().files
+        return {name: note for name, note in notes.items() if f"{name}/".startswith(inside)}
+
+    def _note(self, news: Mapping[str, Note], forget: Collection[str] = ()) -> None:
+        forgotten = set(forget)
+        with self._alone():
+            files = {name: note for name, note in self._read().files.items() if name not in forgotten} | dict(news)
+            write_json(self._path, Notes(address=self.remote.address, files=files).model_dump(mode="json"))
+
+    def _read(self) -> Notes:
+        try:
+            notes = Notes.model_validate_json(self._path.read_bytes())
+        except (FileNotFoundError, ValidationError):  # none yet, or damaged: then everything is compared anew
+            return Notes(address=self.remote.address)
+        if notes.address != self.remote.address:
+            raise RemoteError(f"{self.local} is the copy of {notes.address}; take another folder, or delete this one")
+        return notes
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The notes are shared by threads and processes at work on different films of one mirror."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.with_suffix(".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def noted(found: Found | None, path: Path) -> Note:
+    """That a file here and an object there are the same now; `found` is None while they are being made so."""
+    status = path.stat()
+    identity = found.identity if found else None
+    return Note(identity=identity, bytes=status.st_size, mtime_ns=status.st_mtime_ns)
+
+
+def _moved(there: Mapping[str, Found], notes: Mapping[str, Note]) -> set[str]:
+    """Parts in which the store is not as noted. Where a push was cut short, what is there counts as put by us."""
+    noted_there = {name: note.identity for name, note in notes.items()}
+    listed = {name: found.identity for name, found in there.items()}
+    under_way = {name for name, identity in noted_there.items() if identity is None}
+    names = (noted_there.keys() | listed.keys()) - under_way
+    return {_part(name) for name in names if noted_there.get(name) != listed.get(name)}
+
+
+def _is_same(file: Note | None, note: Note | None) -> bool:
+    """Whether the file still looks as noted, and it is known what is in the store."""
+    if file is None or note is None or note.identity is None:
+        return False
+    return (file.bytes, file.mtime_ns) == (note.bytes, note.mtime_ns)
+
+
+def _part(name: str) -> str:
+    """What is taken from the store as a whole: a film's folder, the shards, or a file at the top."""
+    first, *rest = name.split("/")
+    return f"{first}/{rest[0]}" if first == "films" and rest else first
+
+
+def _rank(name: str) -> int:
+    return max(rank for rank, pattern in enumerate(_ORDER) if re.fullmatch(pattern, name))

@@ -1,0 +1,299 @@
+"""Objects at addresses: whatever fsspec reaches (`s3://bucket/set`, `gs://...`, `https://...`), fetched and put whole.
+
+    Remote("s3://bucket/data").find("shards")
+
+Who may read and write there is for the environment to say, in the way each store's own package reads it (for S3:
+AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, ...; for all of them FSSPEC_*). We keep none of it, and an address
+that carries a secret is refused before anything stores or shows it. A build of local films never imports fsspec.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+from pipeline.core.atomic import replacing
+from pipeline.core.stage import Progress
+
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_AT_ONCE = 16
+_LARGE_BYTES = 32 << 20
+"""From here on one file at a time: s3fs takes a large one apart itself, and holds all parts under way in memory."""
+_S3_OPTIONS: dict[str, Any] = {
+    "config_kwargs": {"retries": {"mode": "standard"}},  # 3 attempts with short pauses, or AWS_MAX_ATTEMPTS
+    "max_concurrency": 4,  # of 50 MiB each
+}
+_S3FS_ATTEMPTS = 2
+"""Times those 3: a server that takes requests and never answers is given up after 90 seconds, not after 4 minutes."""
+_RAISED_BY_STORES = {
+    "botocore.exceptions": ("BotoCoreError", "ClientError"),
+    "aiohttp": ("ClientError",),
+    "gcsfs.retry": ("HttpError",),
+    "google.auth.exceptions": ("GoogleAuthError",),
+    "azure.core.exceptions": ("AzureError",),
+}
+_MARKS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "Last-Modified", "created")
+"""By what the stores tell one content from the next, the surest first."""
+
+
+class RemoteError(Exception):
+    """An address that cannot be used; the message names it and the remedy, and repeats no secret."""
+
+
+class NotThereError(RemoteError):
+    """The store answers, and has nothing at the address."""
+
+
+def is_address(text: str) -> bool:
+    """Whether this is an address such as `s3://bucket/data`, and no path on this machine."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def checked_remote(address: str) -> str:
+    """The address without slashes at its end, if it is one that may be shown and stored.
+
+    Raises:
+        RemoteError: it carries a password or a query, or names no place; the message repeats only its scheme.
+    """
+    if not (match := _ADDRESS.fullmatch(address)):
+        raise RemoteError("this is no address; one looks like s3://bucket/data")
+    scheme, place = match.groups()
+    user = place.rpartition("@")[0]  # up to the last @: a password may hold slashes
+    if "?" in place or ":" in user or (user and scheme.lower().startswith("http")):
+        remedy = "put the credentials into the environment, or rename what is called so"
+        raise RemoteError(f"an address at {scheme}:// carries a password or query, which would be stored; {remedy}")
+    if not place.strip("/") or _CONTROL.search(place):
+        raise RemoteError(f"an address at {scheme}:// names no place; one looks like s3://bucket/data")
+    return address.rstrip("/")
+
+
+@dataclass(frozen=True)
+class Found:
+    """An object as its store lists it."""
+
+    mark: str
+    """What the store says of the content, another whenever that is; "" if it says nothing."""
+    bytes: int
+
+    @property
+    def identity(self) -> str:
+        """Size and mark together."""
+        return f"{self.bytes} {self.mark}"
+
+
+class Remote:
+    """What lies at an address: one object, or a folder of them."""
+
+    def __init__(self, address: str) -> None:
+        """Look up who speaks the address's protocol; nothing is asked of the store yet.
+
+        Raises:
+            RemoteError: the address is refused, or the package for its protocol is missing.
+        """
+        self.address = checked_remote(address)
+        with _told(self.address):
+            self._files, root = _opened(self.address)
+        self._root = root.rstrip("/")
+
+    def find(self, under: str = "") -> dict[str, Found]:
+        """The objects of the folder, by name relative to it, as they are at this moment; none if there is no folder.
+
+        Names with a dot in front of any part are left out, and so are the empty objects that stand for folders.
+
+        Args:
+            under: only the object of this name, or those in the folder of this name.
+
+        Raises:
+            RemoteError: the store cannot be asked, or an object's name would lead out of a folder on this machine.
+        """
+        with _told(self._address_of(under)):
+            self._files.invalidate_cache()
+            listed = self._files.find(self._place_of(under), detail=True)
+            infos = {place: info or self._files.info(place) for place, info in listed.items()}
+        if self._root in infos:
+            raise RemoteError(f"{self.address} is an object, not a folder; name a folder")
+        names = {place: place.removeprefix(f"{self._root}/") for place in infos if not place.endswith("/")}
+        for name in names.values():
+            self._check(name)
+        return {names[place]: _found(infos[place]) for place in names if not is_hidden(names[place])}
+
+    def look(self) -> Found:
+        """The one object at the address.
+
+        Raises:
+            RemoteError: it is not there, is a folder, or cannot be asked about.
+        """
+        with _told(self.address):
+            self._files.invalidate_cache()
+            info = self._files.info(self._root)
+        if info["type"] == "directory":
+            raise RemoteError(f"{self.address} is a folder; name a file in it")
+        return _found(info)
+
+    def get(self, name: str, path: Path, found: Found | None = None, meter: Any = None) -> None:
+        """Fetch an object to `path`, which it takes only when it is whole.
+
+        Args:
+            name: of the object, "" for the one at the address itself.
+            path: replaced.
+            found: what is expected; without it any object of the name is taken.
+            meter: a callback of fsspec that counts the bytes.
+
+        Raises:
+            RemoteError: it cannot be fetched, or is no longer the one that was found.
+        """
+        from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped]
+
+        with _told(self._address_of(name)), replacing(path) as temporary:
+            self._files.get_file(self._place_of(name), str(temporary), callback=meter or DEFAULT_CALLBACK)
+            if found and found.bytes and temporary.stat().st_size != found.bytes:
+                raise RemoteError(f"{self._address_of(name)} changed while it was fetched; run the same command again")
+
+    def put(self, path: Path, name: str, meter: Any) -> None:
+        """Put a file as an object. A store shows the old object or the whole new one, never a part of it.
+
+        That is how object stores work; behind sftp:// or smb:// there are plain file systems, which do show parts.
+        """
+        from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+
+        with _told(self._address_of(name)):
+            if not isinstance(self._files, LocalFileSystem):
+                self._files.put_file(str(path), self._place_of(name), callback=meter)
+                return
+            with replacing(Path(self._place_of(name))) as temporary:
+                copyfile(path, temporary)
+
+    def remove(self, name: str) -> None:
+        """Remove an object, if it is still there."""
+        with _told(self._address_of(name)), suppress(FileNotFoundError):
+            self._files.rm_file(self._place_of(name))
+
+    def _place_of(self, name: str) -> str:
+        return f"{self._root}/{name}".rstrip("/")
+
+    def _address_of(self, name: str) -> str:
+        return f"{self.address}/{name}".rstrip("/")
+
+    def _check(self, name: str) -> None:
+        if not all(map(is_file_name, name.split("/"))):
+            raise RemoteError(f"{self.address} holds an object named {name!r}, which no file may be; delete it there")
+
+
+def is_file_name(part: str) -> bool:
+    """Whether a part of an object's name can name a file or folder, and leads nowhere else."""
+    return part not in ("", ".", "..") and "/" not in part and not _CONTROL.search(part)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file's relative name is one that stays where it is: locks, caches, temporary files."""
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+class Transfers:
+    """Fetches or puts files, small ones several at once, and reports the bytes of all of them together."""
+
+    def __init__(self, total_bytes: int, progress: Progress) -> None:
+        self._done, self._total, self._progress = 0, total_bytes, progress
+
+    def run(self, work: Callable[[str, Any], None], sizes: Mapping[str, int]) -> None:
+        """Call `work` with the name of each file and a meter to count its bytes on; back when all are through.
+
+        The first error stops what has not begun, and so does a `progress` that raises.
+        """
+        small = {name: size for name, size in sizes.items() if size < _LARGE_BYTES}
+        for batch in (small, *({name: sizes[name]} for name in sizes if name not in small)):
+            self._together(work, batch)
+            self._done += sum(batch.values())
+
+    def _together(self, work: Callable[[str, Any], None], sizes: Mapping[str, int]) -> None:
+        from fsspec.callbacks import Callback
+
+        meters = {name: Callback() for name in sizes}
+
+        def transfer(name: str) -> None:
+            work(name, meters[name])
+            meters[name].absolute_update(sizes[name])  # not every store's package counts
+
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            running: set[Future[None]] = {pool.submit(transfer, name) for name in sizes}
+            while running:
+                done, running = wait(running, timeout=0.2, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                self._progress(self._done + sum(meter.value for meter in meters.values()), self._total)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _opened(address: str) -> tuple[Any, str]:
+    """The file system of the address, and the place in it."""
+    from fsspec.config import conf  # type: ignore[import-untyped]
+    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+    scheme = address.partition(":")[0].lower()
+    is_s3 = scheme in ("s3", "s3a")
+    options = _S3_OPTIONS if is_s3 else _http_options() if scheme.startswith("http") else {}
+    files, place = url_to_fs(address, **{key: options[key] for key in options.keys() - conf.get(scheme, {}).keys()})
+    if is_s3:
+        files.retries = _S3FS_ATTEMPTS
+    return files, str(place)
+
+
+def _http_options() -> dict[str, Any]:
+    from aiohttp import ClientTimeout
+
+    # a film may take long as a whole, silence may not; aiohttp's own limit is 5 minutes in all
+    return {"client_kwargs": {"timeout": ClientTimeout(total=None, sock_connect=10, sock_read=60)}}
+
+
+def _found(info: Mapping[str, Any]) -> Found:
+    size = int(info.get("size") or 0)  # some web servers do not tell
+    mark = next((str(info[key]).strip('"') for key in _MARKS if info.get(key)), "")
+    return Found(mark, size)
+
+
+@contextmanager
+def _told(address: str) -> Iterator[None]:
+    """Whatever a store's package raises, told as one kind of error.
+
+    Without its cause: schedulers store tracebacks, and a package's message may repeat an endpoint with its password.
+    """
+    try:
+        yield
+    except _store_errors() as error:
+        raise _as_remote(address, error) from None
+
+
+def _as_remote(address: str, error: Exception) -> RemoteError:
+    # whatever a web server answers to a question about a file, fsspec says that there is none
+    if address.startswith("http") and isinstance(error.__cause__, _store_errors()):
+        error = error.__cause__
+    kind = NotThereError if isinstance(error, FileNotFoundError) else RemoteError
+    return kind(f"{address}: {_reason(error)}")
+
+
+def _store_errors() -> tuple[type[Exception], ...]:
+    """What a store's package raises where the store does not do what it should; known once the package is loaded."""
+    loaded = [(sys.modules[module], names) for module, names in _RAISED_BY_STORES.items() if module in sys.modules]
+    return (OSError, ImportError, ValueError, *(getattr(module, name) for module, names in loaded for name in names))
+
+
+def _reason(error: Exception) -> str:
+    text = re.sub(r"//[^\s\"']*@", "//", re.sub(r"\?[^\s\"']+", "", " ".join(str(error).split())))
+    text = text.rstrip(".") or type(error).__name__
+    if isinstance(error, ImportError):
+        return f"{text}; for s3:// and https:// run `make install-cloud`, for others install the package of that name"
+    if isinstance(error, FileNotFoundError):
+        return f"nothing found there ({text}); check the spelling"
+    if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
+        return f"no permission ({text}); the environment must hold credentials for it (for S3 AWS_ACCESS_KEY_ID, ...)"
+    return f"{text}; check the address and the network (for S3 also AWS_ENDPOINT_URL), then run the same command again"

@@ -1,0 +1,237 @@
+"""Black borders: one decision for the whole film, from at most 60 of its keyframes.
+
+A row or column is border when it is black on every keyframe that is bright enough to vote (one odd keyframe is
+forgiven), and when the blackness ends in a sharp line: dark edges of a night scene or a vignette fade out, bars do
+not. Where parts of a film disagree the smaller borders win, so that no picture is lost, and a warning names them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.core.child_process import call_in_child
+from pipeline.core.config import CropSettings
+from pipeline.core.records import Crop, Film
+from pipeline.core.stage import Outcome, Progress
+from pipeline.core.store import FilmFolder
+from pipeline.remote.film_cache import film_here
+from pipeline.video.film_reader import keyframes
+
+LEVEL_PERCENTILE = 90
+"""A row is as bright as its brightest tenth: a station's logo in the bar or a scratch does not make it picture."""
+SAMPLES = 256
+"""Rows are averaged down to so many pixels before that, which takes the noise out."""
+FORGIVING = 20
+"""From so many votes on, one keyframe may show something where all others are black."""
+CLEARLY = 0.02
+"""Share of the side by which borders must differ to be called different."""
+PART = 0.15
+"""Share of the votes that makes a part of the film worth a warning."""
+
+
+class Borders(NamedTuple):
+    """Widths of the black borders in upright coded pixels."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+@dataclass(frozen=True)
+class Votes:
+    """How bright the rows and columns of the voting keyframes are, 0..255."""
+
+    rows_FH: NDArray[np.float32]
+    columns_FW: NDArray[np.float32]
+    positions: NDArray[np.float64]
+    """Where in the film each keyframe lies, 0..1, approximately."""
+
+
+@dataclass(frozen=True)
+class CropJob:
+    """Everything the child process needs to know."""
+
+    film: Film
+    settings: CropSettings
+
+
+@dataclass(frozen=True)
+class FindCrop:
+    """The stage that decides which part of the picture is film."""
+
+    name: ClassVar[str] = "crop"
+    version: ClassVar[int] = 1
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    settings: CropSettings
+
+    def ingredients(self) -> dict[str, Any]:
+        """The settings."""
+        return {"settings": self.settings.model_dump(mode="json")}
+
+    def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
+        """Write the table `crop`: one row. The keyframes are decoded in a child process.
+
+        Raises:
+            RecordError: the film cannot be opened, or crashes the decoder.
+        """
+        if not self.settings.enabled:
+            return Outcome(tables={"crop": [whole_picture(folder.film)]})
+        with film_here(folder, progress) as film:
+            crop = call_in_child(find_crop, CropJob(film, self.settings), film.film_id, progress)
+        return Outcome(tables={"crop": [crop]})
+
+
+def find_crop(job: CropJob, progress: Progress) -> Crop:
+    """Decide the film's crop, here in this process.
+
+    Raises:
+        RecordError: the film cannot be opened.
+    """
+    film, settings = job.film, job.settings
+    votes, seen = _votes(job, progress)
+    if not len(votes.rows_FH):
+        return whole_picture(film, f"borders not looked for: none of {seen} keyframes is bright enough to judge by")
+    borders = find_borders(votes, settings.black_luma)
+    left, top = _even(borders.left), _even(borders.top)
+    width, height = upright_size(film)
+    return Crop(
+        film_id=film.film_id,
+        left=left,
+        top=top,
+        width=width - left - _even(borders.right),
+        height=height - top - _even(borders.bottom),
+        frames_used=len(votes.rows_FH),
+        warnings=tuple(disagreements(votes, borders, settings.black_luma, film.duration_seconds)),
+    )
+
+
+def _votes(job: CropJob, progress: Progress) -> tuple[Votes, int]:
+    """The keyframes that are bright enough, and how many were looked at."""
+    film, settings = job.film, job.settings
+    width, height = upright_size(film)
+    rows, columns, places = [], [], []
+    seen = 0
+    for picture_HWC in keyframes(Path(film.source), settings.keyframes, film.rotation_degrees):
+        seen += 1
+        progress(seen, settings.keyframes)
+        luma_HW = np.asarray(cv2.cvtColor(picture_HWC, cv2.COLOR_BGR2GRAY), np.uint8)
+        if luma_HW.shape != (height, width) or luma_HW.mean() < settings.dark_frame_luma:
+            continue
+        rows.append(line_levels(luma_HW))
+        columns.append(line_levels(np.ascontiguousarray(luma_HW.T)))
+        places.append(seen - 0.5)
+    votes = Votes(
+        np.array(rows, np.float32).reshape(-1, height),
+        np.array(columns, np.float32).reshape(-1, width),
+        np.array(places) / max(1, seen),
+    )
+    return votes, seen
+
+
+def upright_size(film: Film) -> tuple[int, int]:
+    """Width and height in coded pixels after rotation."""
+    turned = film.rotation_degrees in (90, 270)
+    return (film.height, film.width) if turned else (film.width, film.height)
+
+
+def whole_picture(film: Film, *warnings: str) -> Crop:
+    """The crop that loses nothing."""
+    width, height = upright_size(film)
+    return Crop(film_id=film.film_id, left=0, top=0, width=width, height=height, frames_used=0, warnings=warnings)
+
+
+def line_levels(luma_HW: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """How bright each row is: the 90th percentile of its luma, noise averaged out."""
+    height, width = luma_HW.shape
+    narrow = cv2.resize(luma_HW, (min(width, SAMPLES), height), interpolation=cv2.INTER_AREA)
+    return np.asarray(np.percentile(narrow, LEVEL_PERCENTILE, axis=1), np.float32)
+
+
+def find_borders(votes: Votes, black_luma: float) -> Borders:
+    """The borders that all votes share."""
+    forgiven = 1 if len(votes.rows_FH) >= FORGIVING else 0
+    top, bottom = _ends(np.sort(votes.rows_FH, axis=0)[-1 - forgiven], black_luma)
+    left, right = _ends(np.sort(votes.columns_FW, axis=0)[-1 - forgiven], black_luma)
+    return Borders(left, top, right, bottom)
+
+
+def _ends(levels: NDArray[np.float32], black_luma: float) -> tuple[int, int]:
+    """How many lines at the start and at the end are black up to a sharp line."""
+    lit = np.flatnonzero(levels >= black_luma)
+    if not len(lit):
+        return 0, 0
+    start, end = int(lit[0]), len(levels) - 1 - int(lit[-1])
+    return (
+        start if _is_sharp(levels, start, black_luma) else 0,
+        end if _is_sharp(levels[::-1], end, black_luma) else 0,
+    )
+
+
+def _is_sharp(levels: NDArray[np.float32], border: int, black_luma: float) -> bool:
+    """Whether the lines right behind the border's edge stand out from those before it by more than black may vary."""
+    if not border:
+        return False
+    reach = max(4, len(levels) // 100)
+    before, behind = levels[max(0, border - reach) : border], levels[border : border + reach]
+    return bool(behind.max() - before.min() > black_luma)
+
+
+def disagreements(votes: Votes, borders: Borders, black_luma: float, film_seconds: float) -> list[str]:
+    """What a person should know: keyframes with picture outside the crop, a part with larger borders, a small rest."""
+    own = np.array([_own_borders(*lines, black_luma) for lines in zip(votes.rows_FH, votes.columns_FW, strict=True)])
+    sizes = np.array([votes.columns_FW.shape[1], votes.rows_FH.shape[1]] * 2)
+    least = np.maximum(4, CLEARLY * sizes)
+    decided = np.array(borders)
+    texts = []
+    outside = (own < decided - least).any(axis=1)
+    if outside.any():
+        places = _places(votes.positions[outside], film_seconds)
+        texts.append(f"{outside.sum()} of {len(own)} keyframes show picture outside the crop, {places}")
+    larger = np.asarray((own > decided + least).any(axis=1))
+    part = _largest_part(own, larger, least)
+    if part.sum() > PART * len(own):
+        common = Borders(*(int(side) for side in np.median(own[part], axis=0)))
+        places = _places(votes.positions[part], film_seconds)
+        texts.append(
+            f"{part.sum()} of {len(own)} keyframes have larger black borders (left {common.left}, top {common.top}, "
+            f"right {common.right}, bottom {common.bottom} px), {places}; clips from there will show them"
+        )
+    kept = np.prod(1 - (decided[:2] + decided[2:]) / sizes[:2])
+    if kept < 0.5:
+        texts.append(f"only {kept:.0%} of the picture lies inside the black borders")
+    return texts
+
+
+def _own_borders(
+    rows_H: NDArray[np.float32], columns_W: NDArray[np.float32], black_luma: float
+) -> tuple[int, int, int, int]:
+    (top, bottom), (left, right) = _ends(rows_H, black_luma), _ends(columns_W, black_luma)
+    return left, top, right, bottom
+
+
+def _largest_part(own_F4: NDArray[np.int64], larger_F: NDArray[np.bool_], least_4: NDArray[Any]) -> NDArray[np.bool_]:
+    """The largest group of keyframes with one and the same larger borders, alike on opposite sides as bars are."""
+    even = (np.abs(own_F4[:, :2] - own_F4[:, 2:]) <= least_4[:2]).all(axis=1)
+    groups = [
+        larger_F & even & (np.abs(own_F4 - own) <= 2).all(axis=1) for own in np.unique(own_F4[larger_F & even], axis=0)
+    ]
+    return max(groups, key=lambda group: int(group.sum()), default=np.zeros(len(own_F4), bool))
+
+
+def _places(positions: NDArray[np.float64], film_seconds: float) -> str:
+    first, last = (timedelta(seconds=round(float(place) * film_seconds)) for place in (positions[0], positions[-1]))
+    return f"near {first}" if first == last else f"between about {first} and {last}"
+
+
+def _even(border: int) -> int:
+    """Cut an even number of lines, never into the picture: colour is stored at half size."""
+    return border // 2 * 2

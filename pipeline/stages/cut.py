@@ -1,0 +1,287 @@
+"""The one decode of a film: its scenes, its damage, and its clips as small video files.
+
+Every frame is shown to the scene finder as a small picture. Only once no cut can fall upon it any more is a frame
+handed to its scene's clip grid, and only the frames that the grid chooses are scaled to clip size. A clip is encoded in
+a second thread as soon as it is complete, so memory does not grow with the length of a scene. All of it happens in a
+child process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from av.video.frame import VideoFrame
+
+from pipeline.core.atomic import replacing
+from pipeline.core.child_process import call_in_child
+from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings
+from pipeline.core.records import Clip, Crop, Damage, Film, RecordError, Scene, make_clip_id
+from pipeline.core.stage import Outcome, Progress
+from pipeline.core.store import FilmFolder
+from pipeline.remote.film_cache import film_here
+from pipeline.stages.clip_grid import ClipGrid, Piece
+from pipeline.stages.scenes import Cut as SceneCut
+from pipeline.stages.scenes import SceneFinder
+from pipeline.video.clip_files import write_clip
+from pipeline.video.film_reader import FilmReader, Frame
+from pipeline.video.scaling import Geometry, Scaler
+
+RAW_BYTES = 256 * 2**20
+"""Memory for decoded pictures that wait for their scene; older ones are scaled before it is known whether they are
+needed. Enough for every frame of 1080p, so that only larger films pay for it."""
+CLIPS_IN_FLIGHT = 4
+
+
+@dataclass(frozen=True)
+class CutJob:
+    """Everything the child process needs to know."""
+
+    film: Film
+    crop: Crop
+    folder: Path
+    end_seconds: float | None
+    scenes: SceneSettings
+    clips: ClipSettings
+    threads: int
+
+
+@dataclass(frozen=True)
+class CutResult:
+    """What one reading of the film gave; scenes and damage tile it without gaps."""
+
+    scenes: list[Scene]
+    damage: list[Damage]
+    clips: list[Clip]
+    decoded_frames: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The stage: tables `scenes`, `damage` and `clips`, and the clip files."""
+
+    name: ClassVar[str] = "cut"
+    version: ClassVar[int] = 1
+    needs: ClassVar[tuple[str, ...]] = ("crop",)
+
+    film: FilmSettings
+    scenes: SceneSettings
+    clips: ClipSettings
+    threads: int = 0
+    """Of the decoder, 0 is one per core; the result does not depend on it."""
+
+    def ingredients(self) -> dict[str, Any]:
+        """The settings of three sections."""
+        return {key: getattr(self, key).model_dump(mode="json") for key in ("film", "scenes", "clips")}
+
+    def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
+        """Read the film and write its clips; clips of an earlier run that are no more are removed.
+
+        Raises:
+            RecordError: the film cannot be decoded at all, or crashes the decoder.
+        """
+        [crop] = folder.read("crop", Crop)
+        with film_here(folder, progress) as film:
+            job = CutJob(film, crop, folder.path, self.film.end_seconds, self.scenes, self.clips, self.threads)
+            result = call_in_child(cut_film, job, film.film_id, progress)
+        files = [folder.clip_path(clip.clip_id) for clip in result.clips]
+        _remove_others(folder.path / "clips", {file.name for file in files})
+        return Outcome(
+            tables={"scenes": result.scenes, "damage": result.damage, "clips": result.clips},
+            files=tuple(str(file.relative_to(folder.path)) for file in files),
+        )
+
+
+def cut_film(job: CutJob, progress: Progress) -> CutResult:
+    """Read the film once, here in this process.
+
+    Raises:
+        RecordError: not one frame of it can be decoded.
+    """
+    end_seconds = job.film.duration_seconds
+    if job.end_seconds is not None:
+        end_seconds = min(end_seconds, job.end_seconds)
+    with FilmReader(Path(job.film.source), job.threads) as reader, _ClipWriter(job) as writer:
+        chopper = _Chopper(job, writer)
+        for frame in reader.frames(job.end_seconds):
+            chopper.add(frame, reader.damage)
+            progress(frame.seconds, end_seconds)
+        chopper.finish(reader.end_seconds, reader.damage)
+        if not chopper.scenes:
+            raise RecordError(job.film.film_id, "not one frame of it can be decoded")
+        damage = [
+            Damage(film_id=job.film.film_id, start_seconds=start, end_seconds=end, reason=reason)
+            for start, end, reason in reader.damage
+        ]
+        return CutResult(chopper.scenes, damage, writer.finish(), reader.decoded_frames)
+
+
+class _Waiting:
+    """A decoded frame whose scene is not certain yet."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.ordinal, self.seconds = frame.ordinal, frame.seconds
+        self._raw: VideoFrame | None = frame.picture
+        self._scaled: VideoFrame | None = None
+
+    def scaled(self, scaler: Scaler) -> VideoFrame:
+        """The picture at clip size; the decoded one is let go."""
+        if self._scaled is None:
+            assert self._raw is not None
+            self._scaled, self._raw = scaler(self._raw), None
+        return self._scaled
+
+
+class _Chopper:
+    """Follows the film frame by frame: finds its scenes and hands complete clips to the writer."""
+
+    def __init__(self, job: CutJob, writer: _ClipWriter) -> None:
+        self._job, self._writer = job, writer
+        geometry = Geometry.of(job.film, job.crop)
+        small = geometry.size_for_width(job.scenes.detect_width)
+        self._to_small = Scaler(geometry, small, "stretch", "detect")
+        self._to_clip = Scaler(geometry, (job.clips.width, job.clips.height), job.clips.fit, "clip")
+        self._raw_frames = max(2, RAW_BYTES // _stored_bytes(job.film))
+        self._margin = job.clips.margin_frames
+        self._waiting: deque[_Waiting] = deque()
+        self._damages = 0
+        self._next_ordinal = 0
+        self.scenes: list[Scene] = []
+        self._open(0, 0.0, "start", clean_from=0)
+        self._finder = SceneFinder(job.scenes, float(job.film.fps))
+
+    def add(self, frame: Frame, damage: list[tuple[float, float, str]]) -> None:
+        """Take the next frame; `damage` is all that was found so far."""
+        if len(damage) > self._damages:
+            self._break_off(damage[self._damages][0])
+            self._damages = len(damage)
+            self._open(frame.ordinal, damage[-1][1], "damage", clean_from=frame.ordinal)
+            self._finder = SceneFinder(self._job.scenes, float(self._job.film.fps))
+        small_HWC = self._to_small(frame.picture).to_ndarray()
+        self._waiting.append(_Waiting(frame))
+        self._next_ordinal = frame.ordinal + 1
+        for cut in self._finder.add(frame.ordinal, frame.seconds, small_HWC):
+            self._cut(cut)
+        self._release(frame.ordinal - self._finder.lag)
+        if len(self._waiting) > self._raw_frames:
+            self._waiting[-self._raw_frames - 1].scaled(self._to_clip)
+
+    def finish(self, end_seconds: float, damage: list[tuple[float, float, str]]) -> None:
+        """The film is over."""
+        self._break_off(damage[self._damages][0] if len(damage) > self._damages else end_seconds)
+
+    def _open(self, ordinal: int, seconds: float, opened_by: str, clean_from: int) -> None:
+        self._start = (ordinal, seconds, opened_by)
+        self._clean_from = clean_from + self._margin
+        self._grid: ClipGrid[_Waiting, VideoFrame] = ClipGrid(
+            self._job.clips, lambda frame: frame.scaled(self._to_clip)
+        )
+
+    def _cut(self, cut: SceneCut) -> None:
+        self._close(cut.last_clean_before, cut.frame, cut.seconds)
+        self._open(cut.frame, cut.seconds, cut.kind, clean_from=cut.first_clean_after)
+
+    def _break_off(self, end_seconds: float) -> None:
+        for cut in self._finder.finish():
+            self._cut(cut)
+        self._close(self._next_ordinal - 1, self._next_ordinal, end_seconds)
+        self._waiting.clear()
+
+    def _close(self, last_clean: int, end_frame: int, end_seconds: float) -> None:
+        """End the scene under way before `end_frame`."""
+        self._release(last_clean)
+        clean_end = self._waiting[0].seconds if self._waiting else end_seconds
+        self._write(self._grid.finish(clean_end))
+        ordinal, seconds, opened_by = self._start
+        if end_frame > ordinal:
+            self.scenes.append(
+                Scene(
+                    film_id=self._job.film.film_id,
+                    scene=len(self.scenes),
+                    start_seconds=seconds,
+                    end_seconds=end_seconds,
+                    start_frame=ordinal,
+                    end_frame=end_frame,
+                    opened_by=opened_by,
+                )
+            )
+
+    def _release(self, last_clean: int) -> None:
+        """Give the grid the frames up to a margin before `last_clean`, which no cut can reach any more."""
+        while self._waiting and self._waiting[0].ordinal <= last_clean - self._margin:
+            frame = self._waiting.popleft()
+            if frame.ordinal >= self._clean_from:
+                self._write(self._grid.add(frame))
+
+    def _write(self, pieces: Iterable[Piece[VideoFrame]]) -> None:
+        for piece in pieces:
+            self._writer.add(piece, scene=len(self.scenes))
+
+
+class _ClipWriter:
+    """Encodes clips in a thread of its own, a few in flight at most."""
+
+    def __init__(self, job: CutJob) -> None:
+        self._job = job
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._in_flight: deque[Future[Clip]] = deque()
+        self._clips: list[Clip] = []
+        self._index = 0
+
+    def __enter__(self) -> _ClipWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, piece: Piece[VideoFrame], scene: int) -> None:
+        """Queue a clip; waits while the encoder is behind."""
+        while len(self._in_flight) >= CLIPS_IN_FLIGHT:
+            self._clips.append(self._in_flight.popleft().result())
+        self._in_flight.append(self._pool.submit(self._write, piece, scene, self._index))
+        self._index += 1
+
+    def finish(self) -> list[Clip]:
+        """All clips, in the order of the film."""
+        self._clips += [future.result() for future in self._in_flight]
+        self._in_flight.clear()
+        return self._clips
+
+    def _write(self, piece: Piece[VideoFrame], scene: int, index: int) -> Clip:
+        settings, film_id = self._job.clips, self._job.film.film_id
+        clip_id = make_clip_id(film_id, piece.start_seconds)
+        path = FilmFolder(self._job.folder).clip_path(clip_id)
+        with replacing(path) as temporary:
+            write_clip(temporary, piece.pictures, settings.fps, settings.crf)
+        content = path.read_bytes()
+        return Clip(
+            clip_id=clip_id,
+            film_id=film_id,
+            scene=scene,
+            index=index,
+            start_seconds=piece.start_seconds,
+            end_seconds=piece.end_seconds,
+            fps=settings.fps,
+            frames=settings.frames,
+            width=settings.width,
+            height=settings.height,
+            source_frames=piece.source_frames,
+            bytes=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+        )
+
+
+def _stored_bytes(film: Film) -> int:
+    """About how much memory one decoded frame takes."""
+    return max(1, film.width * film.height * 3 // 2 * (2 if film.bit_depth > 8 else 1))
+
+
+def _remove_others(folder: Path, names: set[str]) -> None:
+    for file in folder.iterdir() if folder.is_dir() else ():
+        if file.name not in names:
+            file.unlink()

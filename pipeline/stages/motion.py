@@ -1,0 +1,284 @@
+"""The stage that measures how much each clip moves: motion scope, the camera's part of it, and drawings.
+
+Motion scope is one mean over a whole clip: the magnitudes of the optical flow at all pixels of all steps, less those
+below `background_px`. So a clip on threes, or a figure before a still background, scores the speed of what moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, ClassVar
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.config import MotionSettings
+from pipeline.core.records import Clip, Motion, RecordError
+from pipeline.core.stage import Outcome, Progress, attempt_batches
+from pipeline.core.store import FilmFolder
+from pipeline.stages.optical_flow import DenseInverseSearch, Frames, OpticalFlow, Vectors, scaled
+from pipeline.video.clip_files import read_clip, read_clip_gray
+
+DRAWING_SCALE = 0.5
+"""Drawings are compared at this scale: averaging 2x2 pixels removes most coding noise and grain."""
+DRAWN_LUMA, DRAWN_SHARE = 16, 1e-4
+"""A new drawing: so large a change of luma on so much of the picture. A mouth of 20x10 px changes 4e-4; held drawings
+coded at crf 17 or 23 change nowhere so much, with grain of sigma 5 on 1.2e-5; grain of sigma 6 reaches the limit."""
+FAINT_LUMA, FAINT_SHARE = 4, 1e-3
+"""A step below this too is the same picture coded twice: that changes 6e-5, a pan by half a pixel 0.04 or more."""
+
+STRAY_SHARE = 1e-4
+"""Vectors on less of the picture are strays: in a fade a dozen wild pixels would else be the scope of the clip."""
+
+
+@dataclass(frozen=True)
+class MeasureMotion:
+    """Motion of every clip. Levels are derived from it by the data set's edges and not stored."""
+
+    name: ClassVar[str] = "motion"
+    version: ClassVar[int] = 1
+    needs: ClassVar[tuple[str, ...]] = ("cut",)
+
+    settings: MotionSettings
+    threads: int
+    failed_limit: float
+
+    def ingredients(self) -> dict[str, Any]:
+        """The optical flow and the background threshold; not the edges, nor how many clips are computed at once."""
+        return {"motion": {"background_px": self.settings.background_px, **identify(self.settings)}}
+
+    def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
+        """Measure every clip of the film.
+
+        Raises:
+            ConfigError: the optical-flow model cannot be used as configured.
+            RecordError: too many clips cannot be read.
+        """
+        clips = folder.read("clips", Clip)
+        if not clips:
+            return Outcome({"motion": []})
+        optical_flow = open_optical_flow(self.settings)
+        measurer = _Measurer(folder, optical_flow, flow_model_of(self.settings), self.settings.background_px)
+        rows, failures = attempt_batches(
+            clips,
+            measurer.measure,
+            size=optical_flow.clips_at_once,
+            threads=self.threads if optical_flow.in_threads else 1,
+            failed_limit=self.failed_limit,
+            progress=progress,
+        )
+        return Outcome({"motion": rows}, failures)
+
+
+def identify(settings: MotionSettings) -> dict[str, Any]:
+    """The ingredients of a measurement: model, weights, version and scale; two equal ones give equal vectors.
+
+    Raises:
+        ConfigError: the model is unknown, has no weights, or needs an extra that is not installed.
+    """
+    if settings.model == "dis":
+        return {"model": "dis", "scale": _scale(settings)}
+    from pipeline.stages.optical_flow_network import identify_network
+
+    return {**identify_network(settings.model, settings.checkpoint), "scale": _scale(settings)}
+
+
+def flow_model_of(settings: MotionSettings) -> str:
+    """The name under which records and the data set know the measurement, such as `dis@0.5` or `memflow:1a2b3c4d@1`.
+
+    Raises:
+        ConfigError: as `identify`.
+    """
+    found = identify(settings)
+    weights = f":{found['weights'][:8]}" if "weights" in found else ""
+    return f"{settings.model}{weights}@{_scale(settings):g}"
+
+
+def open_optical_flow(settings: MotionSettings) -> OpticalFlow:
+    """The back end that the settings name, with its weights loaded.
+
+    Raises:
+        ConfigError: as `identify`, or the checkpoint does not hold weights of this model.
+    """
+    if settings.model == "dis":
+        return DenseInverseSearch(_scale(settings))
+    from pipeline.stages.optical_flow_network import OpticalFlowNetwork
+
+    return OpticalFlowNetwork(settings.model, settings.checkpoint, _scale(settings), settings.batch)
+
+
+def _scale(settings: MotionSettings) -> float:
+    if settings.scale is not None:
+        return settings.scale
+    return 0.5 if settings.model == "dis" else 1.0
+
+
+@dataclass(frozen=True)
+class ClipMotion:
+    """What `measure_frames` finds in one clip; the fields are those of `records.Motion`."""
+
+    scope_px: float
+    camera_px: float
+    unique_frames: int
+
+
+def measure_frames(clips: Sequence[Frames], optical_flow: OpticalFlow, background_px: float) -> list[ClipMotion]:
+    """Measure clips of one shape, `frames_THWC` (BGR) or `frames_THW` (luma) as the optical flow wants them."""
+    drawings = [_drawings(frames) for frames in clips]
+    tallies = [_Tally(background_px) for _ in clips]
+    for step, vectors_BHW2 in enumerate(optical_flow.steps(clips)):
+        for tally, drawings_THW, vectors_HW2 in zip(tallies, drawings, vectors_BHW2, strict=True):
+            if not _same_picture(drawings_THW[step], drawings_THW[step + 1]):
+                tally.add(vectors_HW2, drawings_THW[step])
+    return [
+        ClipMotion(tally.mean(tally.magnitudes), tally.mean(tally.camera), count_drawings(drawings_THW))
+        for tally, drawings_THW in zip(tallies, drawings, strict=True)
+    ]
+
+
+def count_drawings(drawings_THW: Frames) -> int:
+    """Frames that differ from the last counted one; the first counts. Slow change adds up until it shows."""
+    count, last_HW = 1, drawings_THW[0]
+    for drawing_HW in drawings_THW[1:]:
+        if _changed_share(last_HW, drawing_HW, DRAWN_LUMA) > DRAWN_SHARE:
+            count, last_HW = count + 1, drawing_HW
+    return count
+
+
+def _drawings(frames: Frames) -> Frames:
+    gray = frames if frames.ndim == 3 else [cv2.cvtColor(frame_HWC, cv2.COLOR_BGR2GRAY) for frame_HWC in frames]
+    return np.stack([scaled(np.asarray(frame_HW, np.uint8), DRAWING_SCALE) for frame_HW in gray])
+
+
+def _same_picture(before_HW: Frames, after_HW: Frames) -> bool:
+    drawn = _changed_share(before_HW, after_HW, DRAWN_LUMA) > DRAWN_SHARE
+    return not drawn and _changed_share(before_HW, after_HW, FAINT_LUMA) <= FAINT_SHARE
+
+
+def _changed_share(before_HW: Frames, after_HW: Frames, luma: int) -> float:
+    return float(np.count_nonzero(cv2.absdiff(before_HW, after_HW) > luma) / before_HW.size)
+
+
+@dataclass
+class _Tally:
+    """Sums over the pixels of a clip that move."""
+
+    background_px: float
+    pixels: int = 0
+    magnitudes: float = 0.0
+    camera: float = 0.0
+
+    def add(self, vectors_HW2: Vectors, drawing_HW: Frames) -> None:
+        # not cv2.magnitude: its last bit depends on where the memory lies, and equal input must give equal tables
+        magnitudes_HW = np.sqrt(vectors_HW2[..., 0] ** 2 + vectors_HW2[..., 1] ** 2)
+        moving_HW = magnitudes_HW >= self.background_px
+        moving_N = magnitudes_HW[moving_HW]
+        if len(moving_N) <= STRAY_SHARE * magnitudes_HW.size:
+            return
+        self.pixels += len(moving_N)
+        self.magnitudes += float(moving_N.sum(dtype=np.float64))
+        transform = camera_motion(vectors_HW2, drawing_HW, self.background_px)
+        if transform is not None:
+            self.camera += len(moving_N) * _mean_displacement(transform, moving_HW, drawing_HW.shape)
+
+    def mean(self, total: float) -> float:
+        return total / self.pixels if self.pixels else 0.0
+
+
+CELL = 24
+"""The camera is fitted to one vector per cell of so many pixels of the drawing, at the cell's strongest edge."""
+EDGE_SLOPE = 24
+"""Cells whose strongest luma slope (Sobel) is below this show no motion and have no vote."""
+CAMERA_SHARE = 0.5
+"""The camera moves when so many of the voting cells agree on one motion..."""
+CAMERA_COVER = 0.25
+"""...and they are so many of all cells: a figure before an empty background is no camera."""
+FIT_PX, FIT_SHARE = 0.25, 0.05
+"""Agreement: within so many pixels plus this share of the median magnitude. Pans below about 0.8 px may go unnoticed,
+for `dis` finds soft edges still that move by less."""
+
+
+def camera_motion(vectors_HW2: Vectors, drawing_HW: Frames, background_px: float) -> npt.NDArray[np.float64] | None:
+    """The shift, turn and zoom that most of the picture follows, as a 2x3 matrix in clip pixels, or None if still."""
+    columns, rows = _voting_points(drawing_HW)
+    if len(columns) == 0:
+        return None
+    reach_y, reach_x = (size / half for size, half in zip(vectors_HW2.shape, drawing_HW.shape, strict=False))
+    vectors_N2 = vectors_HW2[(rows * reach_y).astype(int), (columns * reach_x).astype(int)]
+    magnitudes_N = np.hypot(vectors_N2[:, 0], vectors_N2[:, 1])
+    median = float(np.median(magnitudes_N))
+    if median < background_px:
+        return None
+    points_N2 = np.stack((columns, rows), axis=-1).astype(np.float32) / np.float32(DRAWING_SCALE)
+    tolerance = FIT_PX + FIT_SHARE * median
+    transform, agree = cv2.estimateAffinePartial2D(
+        points_N2, points_N2 + vectors_N2, method=cv2.RANSAC, ransacReprojThreshold=tolerance, maxIters=200
+    )
+    cells = (drawing_HW.shape[0] // CELL) * (drawing_HW.shape[1] // CELL)
+    if transform is None or agree.sum() < max(CAMERA_SHARE * len(columns), CAMERA_COVER * cells):
+        return None
+    return np.asarray(transform, np.float64)
+
+
+def _voting_points(drawing_HW: Frames) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Column and row, in the drawing, of the strongest edge of each cell that has one."""
+    down, across = drawing_HW.shape[0] // CELL, drawing_HW.shape[1] // CELL
+    slope_x, slope_y = cv2.spatialGradient(drawing_HW)
+    slopes_HW = np.abs(slope_x) + np.abs(slope_y)
+    cells = slopes_HW[: down * CELL, : across * CELL].reshape(down, CELL, across, CELL).swapaxes(1, 2)
+    flat = cells.reshape(down * across, CELL * CELL)
+    strongest = flat.argmax(axis=1)
+    voting = np.flatnonzero(flat[np.arange(len(flat)), strongest] >= EDGE_SLOPE)
+    rows = voting // across * CELL + strongest[voting] // CELL
+    columns = voting % across * CELL + strongest[voting] % CELL
+    return columns, rows
+
+
+def _mean_displacement(
+    transform: npt.NDArray[np.float64], moving_HW: npt.NDArray[np.bool_], drawing_shape: tuple[int, ...]
+) -> float:
+    """How far the transform moves the moving pixels on average (every eighth in each direction), clip pixels."""
+    rows, columns = np.nonzero(moving_HW[::8, ::8])
+    if len(rows) == 0:
+        return 0.0
+    pitch = 8 * drawing_shape[0] / moving_HW.shape[0] / DRAWING_SCALE
+    places = np.stack((columns * pitch, rows * pitch, np.ones(len(rows))))
+    return float(np.linalg.norm(transform @ places - places[:2], axis=0).mean())
+
+
+@dataclass(frozen=True)
+class _Measurer:
+    """Measures clips of one film by their files."""
+
+    folder: FilmFolder
+    optical_flow: OpticalFlow = field(repr=False)
+    flow_model: str
+    background_px: float
+
+    def measure(self, clips: Sequence[Clip]) -> list[Motion | RecordError]:
+        read = [self._read(clip) for clip in clips]
+        good = [frames for frames in read if not isinstance(frames, RecordError)]
+        found = iter(measure_frames(good, self.optical_flow, self.background_px) if good else ())
+        return [
+            frames if isinstance(frames, RecordError) else self._record(clip, next(found))
+            for clip, frames in zip(clips, read, strict=True)
+        ]
+
+    def _read(self, clip: Clip) -> Frames | RecordError:
+        path = self.folder.clip_path(clip.clip_id)
+        try:
+            frames = read_clip(path) if self.optical_flow.colour else read_clip_gray(path)
+        except RecordError as error:
+            return error
+        if frames.shape[:3] != (clip.frames, clip.height, clip.width):
+            found = "{} frames of {}x{}".format(*frames.shape[:3])
+            return RecordError(clip.clip_id, f"the clip file holds {found}, not {clip.frames}; build again from `cut`")
+        return frames
+
+    def _record(self, clip: Clip, found: ClipMotion) -> Motion | RecordError:
+        if not isfinite(found.scope_px):
+            return RecordError(clip.clip_id, f"{self.flow_model} gave no finite optical flow")
+        return Motion(clip_id=clip.clip_id, flow_model=self.flow_model, **vars(found))

@@ -1,0 +1,138 @@
+"""The five motion levels: which level a motion scope falls into, and how the edges between them are fitted.
+
+A scope equal to an edge belongs to the level below it. Edges mean something only for the optical-flow model that
+measured the scopes, so one data set has one such model.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.records import Motion, Verdict
+from pipeline.core.store import Dataset, FilmFolder, StoreError
+
+Edges = tuple[float, float, float, float]
+"""Upper edges of levels 1 to 4 in pixels per step, strictly rising."""
+
+PUBLISHED_VALUES = (0.5, 2.5, 10.0, 15.0, 40.0)
+"""The scope that stands for each level in AnimeGamer's published table, pixels per step."""
+
+PUBLISHED_EDGES: Edges = (1.5, 6.25, 12.5, 27.5)
+"""The midpoints between those values; the edges themselves were never published."""
+
+LEVELS = len(PUBLISHED_VALUES)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Edges fitted to a data set, with the median scope and the number of clips of each level."""
+
+    flow_model: str
+    edges: Edges
+    values: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+def level_of(scope_px: float, edges: Sequence[float]) -> int:
+    """The motion level, 1 to 5, of a scope in pixels per step.
+
+    Raises:
+        ValueError: the scope is negative or not a finite number.
+    """
+    if not (isfinite(scope_px) and scope_px >= 0):
+        raise ValueError(f"a motion scope is a finite number of pixels, 0 or more; got {scope_px}")
+    return 1 + bisect_left(edges, scope_px)
+
+
+def fit_edges(scopes: Iterable[float], how: Literal["quantiles", "published"]) -> Edges:
+    """Edges for these scopes: `quantiles` makes the levels as equally full as ties allow, `published` ignores them.
+
+    Equal scopes always share a level, so where many clips are still, level 1 holds them all and the other four
+    share the rest equally.
+
+    Raises:
+        ValueError: a scope is negative or not finite, or fewer than five of them differ.
+    """
+    if how == "published":
+        return PUBLISHED_EDGES
+    # A millionth of a pixel is no difference, and edges between such values stay readable.
+    values, counts = np.unique(np.round(_checked(scopes), 6), return_counts=True)
+    if len(values) < LEVELS:
+        raise ValueError(
+            f"only {len(values)} different motion scopes: five levels need five; add films, or use the published edges"
+        )
+    upto = np.cumsum(counts)
+    cuts: list[int] = []  # how many of the different values lie at or below each edge
+    for level in range(1, LEVELS):
+        first, last = (cuts[-1] if cuts else 0) + 1, len(values) - (LEVELS - level)
+        below = upto[cuts[-1] - 1] if cuts else 0
+        wanted = below + (upto[-1] - below) / (LEVELS - level + 1)
+        cuts.append(first + int(np.argmin(np.abs(upto[first - 1 : last] - wanted))))
+    one, two, three, four = (round(float(values[cut - 1] + values[cut]) / 2, 7) for cut in cuts)
+    return one, two, three, four
+
+
+def level_values(scopes: Iterable[float], edges: Sequence[float]) -> tuple[float, ...]:
+    """The median scope of each of the five levels, pixels per step; the published value where a level is empty.
+
+    Raises:
+        ValueError: a scope is negative or not finite.
+    """
+    return tuple(
+        float(np.median(members)) if members else published
+        for members, published in zip(_by_level(scopes, edges), PUBLISHED_VALUES, strict=True)
+    )
+
+
+def calibrate(dataset: Dataset, how: Literal["quantiles", "published"]) -> Calibration:
+    """Fit edges to the scopes already measured; no optical flow is computed.
+
+    Counts the clips that the verdicts keep, or all clips of a film that has no verdicts yet.
+
+    Raises:
+        StoreError: no motion is measured, or films were measured with different optical-flow models.
+        ValueError: too few different scopes for five levels.
+    """
+    rows = [row for folder in dataset.folders() if folder.stage_record("motion") for row in _counted(folder)]
+    if not rows:
+        raise StoreError(f"{dataset.root}: no clip has its motion measured; run `animegamer build` first")
+    models = sorted({row.flow_model for row in rows})
+    if len(models) > 1:
+        raise StoreError(
+            f"{dataset.root}: motion was measured with {' and '.join(models)}; "
+            "level edges belong to one of them, so build all films again with one `--flow`"
+        )
+    scopes = [row.scope_px for row in rows]
+    edges = fit_edges(scopes, how)
+    counts = tuple(len(members) for members in _by_level(scopes, edges))
+    return Calibration(models[0], edges, level_values(scopes, edges), counts)
+
+
+def _counted(folder: FilmFolder) -> list[Motion]:
+    rows = folder.read("motion", Motion)
+    if not folder.table_path("verdicts").exists():
+        return rows
+    kept = {verdict.clip_id for verdict in folder.read("verdicts", Verdict) if verdict.keep}
+    return [row for row in rows if row.clip_id in kept]
+
+
+def _by_level(scopes: Iterable[float], edges: Sequence[float]) -> list[list[float]]:
+    levels: list[list[float]] = [[] for _ in range(LEVELS)]
+    for scope in scopes:
+        levels[level_of(scope, edges) - 1].append(scope)
+    return levels
+
+
+def _checked(scopes: Iterable[float]) -> npt.NDArray[np.float64]:
+    values = np.asarray(list(scopes), np.float64)
+    wrong = values[~(np.isfinite(values) & (values >= 0))]
+    if len(wrong):
+        raise ValueError(f"a motion scope is a finite number of pixels, 0 or more; got {wrong[0]}")
+    return values

@@ -1,0 +1,145 @@
+"""Optical flow by any two-frame network of ptlflow, MemFlow with its memory included. Needs the extra `flow`.
+
+A batch holds the same step of several clips. A network with a memory (MemFlow) sees the steps of a clip in order and
+is told at each where the clip starts and ends: on a start it clears its memory, and only before the end does it write
+to it. Clips in one batch stay independent, since the memory is kept per element of the batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import warnings
+import zipfile
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from pickle import UnpicklingError
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+
+import numpy as np
+
+from pipeline.core.config import ConfigError
+from pipeline.stages.optical_flow import Frames, Vectors, scaled
+
+if TYPE_CHECKING:
+    import torch
+
+MORE_THAN_TWO_FRAMES = ("memfof", "videoflow_bof", "videoflow_mof")
+INSTALL = "`make install-flow` (or `uv pip install 'animegamer-pipeline[flow]'`) installs it"
+
+
+def identify_network(name: str, checkpoint: str | None) -> dict[str, Any]:
+    """Which network with which weights, without importing it: the ingredients of its measurements.
+
+    Raises:
+        ConfigError: ptlflow is missing, or no weights are named.
+    """
+    try:
+        ptlflow_version = version("ptlflow")
+    except PackageNotFoundError:
+        raise ConfigError(f"optical flow with {name!r} needs ptlflow: {INSTALL}; or use `--flow dis`") from None
+    if checkpoint is None:
+        raise ConfigError(
+            f"optical flow with {name!r} needs weights: set `checkpoint` in [motion] to a file, "
+            "or to the name of published weights that ptlflow can download, such as things or sintel"
+        )
+    path = Path(checkpoint)
+    weights = checkpoint
+    if path.is_file():
+        status = path.stat()
+        weights = _sha256(path, status.st_size, status.st_mtime_ns)
+    elif path.suffix or len(path.parts) > 1:
+        raise ConfigError(f"{checkpoint}: no such file; `checkpoint` in [motion] names the weights for {name!r}")
+    return {"model": name, "weights": weights, "ptlflow": ptlflow_version}
+
+
+@lru_cache(maxsize=8)
+def _sha256(path: Path, size: int, modified_ns: int) -> str:  # noqa: ARG001 size and time tell a changed file apart
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class OpticalFlowNetwork:
+    """A ptlflow network on the GPU if there is one, else on the CPU, in 32-bit floats."""
+
+    colour = True
+    in_threads = False
+
+    def __init__(self, name: str, checkpoint: str | None, scale: float, batch: int) -> None:
+        """Load the weights.
+
+        Raises:
+            ConfigError: ptlflow is missing, the name is unknown, or the checkpoint does not fit it.
+        """
+        identify_network(name, checkpoint)
+        import torch
+
+        self.name = name
+        self.scale = scale
+        self.clips_at_once = batch
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.network = _load(name, str(checkpoint)).to(self.device).eval()
+
+    def steps(self, clips: Sequence[Frames]) -> Iterator[Vectors]:
+        """See `OpticalFlow.steps`."""
+        import torch
+
+        length = len(clips[0])
+        before_BCHW = self._pictures([frames_THWC[0] for frames_THWC in clips])
+        for end in range(1, length):
+            after_BCHW = self._pictures([frames_THWC[end] for frames_THWC in clips])
+            # ptlflow's MemFlow reads these two marks; other networks pass over them
+            place = {"is_seq_start": end == 1, "is_seq_end": end == length - 1}
+            with torch.inference_mode():
+                answer = self.network({"images": torch.stack((before_BCHW, after_BCHW), dim=1), "meta": place})
+            vectors_B2HW = answer["flows"][:, 0].float() / self.scale
+            yield vectors_B2HW.permute(0, 2, 3, 1).cpu().numpy()
+            before_BCHW = after_BCHW
+
+    def _pictures(self, frames: Sequence[Frames]) -> torch.Tensor:
+        """One frame of each clip as the networks of ptlflow want it: BGR, 0..1."""
+        import torch
+
+        pictures_BCHW = np.stack([scaled(frame_HWC, self.scale).transpose(2, 0, 1) for frame_HWC in frames])
+        return torch.from_numpy(pictures_BCHW).contiguous().to(self.device).float() / 255
+
+
+def _load(name: str, checkpoint: str) -> torch.nn.Module:
+    ptlflow = _import_ptlflow()
+    known = set(ptlflow.get_model_names()) - set(MORE_THAN_TWO_FRAMES)
+    if name not in known:
+        raise ConfigError(f"no two-frame optical-flow model {name!r}; there are dis, {', '.join(sorted(known))}")
+    if Path(checkpoint).is_file():
+        if not zipfile.is_zipfile(checkpoint):  # what torch.save writes
+            raise ConfigError(f"{checkpoint}: is no torch checkpoint")
+    else:
+        published = getattr(ptlflow.get_model_reference(name), "pretrained_checkpoints", {})
+        if checkpoint not in published:
+            choice = ", ".join(published) or "none"
+            raise ConfigError(f"{name!r} has no published weights {checkpoint!r}; it has {choice}")
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # constructors print their configuration
+            network: torch.nn.Module = ptlflow.get_model(name, ckpt_path=checkpoint)
+    except URLError as error:
+        raise ConfigError(f"the weights {checkpoint!r} of {name!r} cannot be downloaded: {error}") from error
+    except (KeyError, RuntimeError, TypeError, UnpicklingError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"{checkpoint}: does not hold ptlflow weights of {name!r} ({reason})") from error
+    return network
+
+
+def _import_ptlflow() -> ModuleType:
+    """Import ptlflow without what its 90 networks print and warn about."""
+    noise = io.StringIO()
+    with contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import ptlflow
+        from loguru import logger
+    logger.disable("ptlflow")
+    module: ModuleType = ptlflow
+    return module

@@ -1,0 +1,307 @@
+"""What a film is before any of it is used: codec, geometry, rate, length; or the reason why it cannot be used.
+
+One pass over the packets gives the presentation times of all frames without decoding them; only the first few are
+decoded, because rotation and interlacing are known for certain from decoded frames alone.
+
+    film = probe_in_child(Path("film.mkv"), make_film_id("film.mkv", sha256), sha256)
+
+A broken file may crash FFmpeg: in a child process that costs this one film, and `probe` itself takes no such care.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Stream
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from pipeline.core.child_process import call_in_child
+from pipeline.core.records import Film, RecordError
+from pipeline.core.stage import Progress, silent
+from pipeline.video.containers import decode, demux, film_streams, open_film, video_stream
+
+STANDARD_RATES = (
+    *(Fraction(rate * 1000, 1001) for rate in (12, 15, 24, 30, 48, 60, 120)),
+    *(Fraction(rate) for rate in (8, 10, 12, 12.5, 15, 16, 18, 20, 24, 25, 30, 48, 50, 60, 100, 120)),
+)
+FRAMES_DECODED = 24
+NO_TIME = -(2**63)
+REMUX = "for example into Matroska with mkvmerge"
+REORDERED = 16
+"""Frames may be stored out of order by so many (H.264's limit), so where a film is cut off the last ones have gaps."""
+SHARPEST_ASPECT = 10
+"""A stored pixel more oblong than this is a mistake in the header."""
+
+
+def probe(path: Path, film_id: str, sha256: str) -> Film:
+    """Find out what a film is.
+
+    Raises:
+        RecordError: the file cannot be used; the reason says why.
+    """
+    with open_film(path, film_id) as container:
+        stream = video_stream(container, film_id)
+        track = _demux(container, stream, film_id)
+        missing_seconds = _missing_seconds(container, stream, track)
+        picture, timing = track.picture, _timing(track, stream, truncated=missing_seconds > 0)
+        aspect, aspect_warning = _sample_aspect(stream.sample_aspect_ratio)
+        rotation = _rotation(picture.rotation)
+        display = (round(picture.width * aspect), picture.height)
+        film = Film(
+            film_id=film_id,
+            name=path.name,
+            source=str(path.absolute()),
+            sha256=sha256,
+            bytes=path.stat().st_size,
+            container=container.format.name,
+            codec=stream.codec_context.codec.canonical_name,
+            pixel_format=picture.format.name,
+            bit_depth=max(component.bits for component in picture.format.components),
+            width=picture.width,
+            height=picture.height,
+            sample_aspect=aspect,
+            rotation_degrees=rotation,
+            display_width=display[rotation in (90, 270)],
+            display_height=display[rotation not in (90, 270)],
+            fps=timing.fps,
+            variable_rate=timing.odd_intervals > 0,
+            interlaced=track.interlaced,
+            frames=len(track.ticks),
+            duration_seconds=track.duration_seconds,
+            missing_seconds=missing_seconds,
+        )
+        several = _several_streams(film_streams(container), stream)
+    warnings = [*_warnings(film, timing), *aspect_warning, *several, *track.stopped]
+    return film.model_copy(update={"warnings": tuple(warnings)})
+
+
+@dataclass(frozen=True)
+class _ProbeJob:
+    """Everything the child process needs to know."""
+
+    path: Path
+    film_id: str
+    sha256: str
+
+
+def probe_in_child(path: Path, film_id: str, sha256: str) -> Film:
+    """As `probe`, in a child process.
+
+    Raises:
+        RecordError: the file cannot be used, or it crashes the decoder.
+    """
+    return call_in_child(_probe_job, _ProbeJob(path, film_id, sha256), film_id, silent)
+
+
+def _probe_job(job: _ProbeJob, _: Progress) -> Film:
+    return probe(job.path, job.film_id, job.sha256)
+
+
+@dataclass(frozen=True)
+class _Track:
+    """What a pass over the packets left of the film's stream."""
+
+    ticks: NDArray[np.int64]
+    """Presentation times of the frames that are shown, rising, in units of `base`."""
+    base: Fraction
+    duration_seconds: float
+    picture: av.VideoFrame
+    interlaced: bool
+    file_end_seconds: float
+    """Where the last packet of any stream ends."""
+    stopped: list[str]
+
+
+def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Track:
+    """Read every packet once, keeping only numbers: a film has some 200,000 packets."""
+    shown, opening = _Shown(), _Opening()
+    stopped: list[str] = []
+    end_seconds = 0.0
+    stream.thread_count = 1
+    try:
+        for packet in demux(container, *container.streams):
+            end_seconds = max(end_seconds, _end_seconds(packet))
+            if packet.stream_index != stream.index:
+                continue
+            if packet.has_sidedata("encryption_info"):
+                raise RecordError(film_id, "its video is encrypted (common encryption); decrypt it first")
+            shown.add(packet)
+            if opening.count < FRAMES_DECODED:
+                opening.add(_decode(stream, packet))
+    except av.error.FFmpegError as error:
+        stopped = [f"reading stopped after {shown.count} frames ({error.strerror})"]
+    if not shown.count:
+        raise RecordError(film_id, "its video stream holds no frames")
+    ticks = shown.ticks()
+    if ticks[0] == NO_TIME or (shown.count > 1 and ticks[0] == ticks[-1]):
+        raise RecordError(film_id, "its frames carry no times; remux it, " + REMUX)
+    if opening.picture is None:
+        raise RecordError(film_id, f"none of its {shown.count} frames can be decoded: encrypted, or damaged throughout")
+    if opening.steps_back > 1:
+        raise RecordError(film_id, "the times of its frames contradict their order (H.264 in AVI?); remux it, " + REMUX)
+    base = stream.time_base or Fraction(1, av.time_base)
+    last_length = shown.last_length() or _usual_length(ticks, base, stream.average_rate)
+    duration_seconds = float((int(ticks[-1] - ticks[0]) + last_length) * base)
+    return _Track(ticks, base, duration_seconds, opening.picture, opening.interlaced, end_seconds, stopped)
+
+
+class _Shown:
+    """Times of the packets that are shown: not the pre-roll that an edit list leaves out."""
+
+    def __init__(self) -> None:
+        self._pts, self._dts, self._lengths = array("q"), array("q"), array("q")
+
+    @property
+    def count(self) -> int:
+        return len(self._pts)
+
+    def add(self, packet: Packet[Stream]) -> None:
+        if packet.is_discard or not packet.size:  # the packet without content at the end flushes the decoder
+            return
+        self._pts.append(NO_TIME if packet.pts is None else packet.pts)
+        self._dts.append(NO_TIME if packet.dts is None else packet.dts)
+        self._lengths.append(packet.duration or 0)
+
+    def ticks(self) -> NDArray[np.int64]:
+        """Presentation times, rising; decoding times where the container (old AVI) has no others."""
+        times = self._dts if NO_TIME in self._pts else self._pts
+        return np.sort(np.frombuffer(times, np.int64))
+
+    def last_length(self) -> int:
+        return self._lengths[int(np.argmax(np.frombuffer(self._pts, np.int64)))]
+
+
+class _Opening:
+    """What the first decoded frames tell."""
+
+    def __init__(self) -> None:
+        self.picture: av.VideoFrame | None = None
+        self.count = 0
+        self.interlaced = False
+        self.steps_back = 0
+        """How often time runs backwards from one frame to the next; once may be a broadcast's clock."""
+        self._last_time = NO_TIME
+
+    def add(self, frames: list[av.VideoFrame]) -> None:
+        for frame in frames:
+            self.picture = self.picture or frame
+            self.count += 1
+            self.interlaced |= frame.interlaced_frame
+            if frame.pts is not None:
+                self.steps_back += frame.pts < self._last_time
+                self._last_time = frame.pts
+
+
+def _decode(stream: VideoStream, packet: Packet[Stream]) -> list[av.VideoFrame]:
+    """The frames a packet completes; none when it is damaged, for a film may begin badly and go on well."""
+    try:
+        return decode(stream, packet if packet.size else None)
+    except av.error.FFmpegError:
+        return []
+
+
+def _end_seconds(packet: Packet[Stream]) -> float:
+    if packet.pts is None:
+        return 0.0
+    return float((packet.pts + (packet.duration or 0)) * packet.time_base)
+
+
+def _usual_length(ticks: NDArray[np.int64], base: Fraction, average_rate: Fraction | None) -> int:
+    """Length of a frame, in ticks, where its packet does not tell."""
+    return max(1, round(np.median(np.diff(ticks))) if len(ticks) > 1 else round(1 / (average_rate or 24) / base))
+
+
+@dataclass(frozen=True)
+class _Timing:
+    """How regularly the frames of a film follow each other."""
+
+    fps: Fraction
+    odd_intervals: int = 0
+    usual_seconds: float = 0.0
+    longest_seconds: float = 0.0
+    longest_at_seconds: float = 0.0
+
+
+def _timing(track: _Track, stream: VideoStream, *, truncated: bool) -> _Timing:
+    ticks, base = track.ticks, track.base
+    if truncated and len(ticks) > 2 * REORDERED:
+        ticks = ticks[:-REORDERED]
+    steps = np.diff(ticks)
+    if not steps.any():  # a single frame, or all at one time
+        return _Timing(fps=stream.average_rate or 1 / Fraction(track.duration_seconds).limit_denominator(1001))
+    usual, longest = float(np.median(steps)), int(np.argmax(steps))
+    # Matroska rounds times to 1 ms, and they stay rounded when it is remuxed: a step may be off by one of those
+    regular = np.abs(steps - usual) <= 1.5 * max(1.0, 0.001 / base)
+    counted = steps[regular] if regular.mean() >= 0.99 else steps  # a few gaps do not make another rate
+    seconds = int(counted.sum()) * base
+    return _Timing(
+        fps=_snapped(len(counted) / seconds, float(max(base, Fraction(1, 1000)) / seconds), stream.average_rate),
+        odd_intervals=int((~regular).sum()),
+        usual_seconds=usual * float(base),
+        longest_seconds=float(int(steps[longest]) * base),
+        longest_at_seconds=float(int(ticks[longest] - ticks[0]) * base),
+    )
+
+
+def _snapped(rate: Fraction, error: float, promised: Fraction | None) -> Fraction:
+    """The standard rate that was measured, within the relative error; the one the header promises if it is near."""
+    tolerance = max(error, 2e-4)  # 24 and 23.976 lie 1e-3 apart
+    near = [standard for standard in STANDARD_RATES if abs(standard - rate) <= tolerance * standard]
+    if promised in near:
+        return promised
+    return min(near, key=lambda standard: abs(standard - rate), default=rate.limit_denominator(1001))
+
+
+def _missing_seconds(container: InputContainer, stream: VideoStream, track: _Track) -> float:
+    """What the header promises beyond the packets, 0.0 unless it is more than 0.5 s and 1 %."""
+    if stream.duration:
+        promised, found = float(stream.duration * track.base), track.duration_seconds
+    else:  # the length of the whole file, which may be that of its sound
+        promised, found = (container.duration or 0) / av.time_base, max(track.file_end_seconds, track.duration_seconds)
+    missing = promised - found
+    return round(missing, 3) if missing > max(0.5, 0.01 * promised) else 0.0
+
+
+def _rotation(counter_clockwise: int) -> Literal[0, 90, 180, 270]:
+    turns: tuple[Literal[0, 90, 180, 270], ...] = (0, 90, 180, 270)
+    return turns[round(-counter_clockwise / 90) % 4]
+
+
+def _sample_aspect(aspect: Fraction | None) -> tuple[Fraction, list[str]]:
+    if not aspect:
+        return Fraction(1), []
+    if not 1 / SHARPEST_ASPECT <= aspect <= SHARPEST_ASPECT:
+        return Fraction(1), [f"its header claims pixels of aspect {aspect}, which is ignored"]
+    return aspect, []
+
+
+def _several_streams(streams: list[VideoStream], used: VideoStream) -> list[str]:
+    if len(streams) == 1:
+        return []
+    return [f"{len(streams)} video streams; stream #{used.index} ({used.width}x{used.height}) is used"]
+
+
+def _warnings(film: Film, timing: _Timing) -> list[str]:
+    texts = {
+        f"rotated: turned by {film.rotation_degrees} degrees to be upright": film.rotation_degrees != 0,
+        f"anamorphic: {film.width}x{film.height} stored, {film.display_width}x{film.display_height} shown": (
+            film.sample_aspect != 1
+        ),
+        "interlaced: moving edges will show combs; deinterlace it first": film.interlaced,
+        f"variable rate: {timing.odd_intervals} of {film.frames - 1} frame intervals differ from the usual "
+        f"{1000 * timing.usual_seconds:.1f} ms; the longest, at {timedelta(seconds=int(timing.longest_at_seconds))}, "
+        f"lasts {timing.longest_seconds:.2f} s": film.variable_rate,
+        f"truncated: {film.missing_seconds:.1f} s that its header promises are missing": film.missing_seconds > 0,
+        "a single frame: no clip can be cut from it": film.frames == 1,
+    }
+    return [text for text, applies in texts.items() if applies]

@@ -1,0 +1,157 @@
+"""Turns facts into verdicts: which clips are kept, and every reason why one is not.
+
+Pure rules over the tables of the stages before. A changed threshold therefore measures nothing again. `Screen` judges
+one film before its clips are captioned, so that nobody is asked about a clip that is dropped anyway; `judge` gives the
+final verdicts over all films of a data set, in the order they were added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pipeline.core.config import SelectionSettings
+from pipeline.core.records import Caption, Clip, Looks, Motion, Verdict
+from pipeline.core.stage import Outcome, Progress
+from pipeline.core.store import FilmFolder
+from pipeline.stages.duplicates import HashedClip, find_repeats
+from pipeline.stages.motion_levels import Edges, level_of
+
+FAILED = "failed: "
+"""Begins the reason of a clip that a stage could not measure: it counts as failed, not as dropped."""
+
+NOT_MEASURED = f"{FAILED}not measured"
+
+
+@dataclass(frozen=True)
+class FilmFacts:
+    """Everything that is known of a film's clips; each mapping is by clip id."""
+
+    film_id: str
+    clips: tuple[Clip, ...]
+    looks: Mapping[str, Looks]
+    levels: Mapping[str, int]
+    """Motion level 1..5 of the clips whose motion is measured."""
+    captions: Mapping[str, Caption] | None
+    """None: not asked for yet."""
+    failures: Mapping[str, str]
+    """Why looks or motion could not be measured."""
+
+
+@dataclass(frozen=True)
+class Screen:
+    """The stage: table `screened`, the verdicts that can be given without captions and other films."""
+
+    name: ClassVar[str] = "screened"
+    version: ClassVar[int] = 1
+    needs: ClassVar[tuple[str, ...]] = ("looks", "motion")
+
+    settings: SelectionSettings
+    edges: Edges
+
+    def ingredients(self) -> dict[str, Any]:
+        """The thresholds that matter here, and the level edges."""
+        settings = self.settings.model_dump(mode="json", exclude={"uncaptioned"})
+        return {"selection": settings, "edges": list(self.edges)}
+
+    def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
+        """Judge the film by its own facts."""
+        levels = {row.clip_id: level_of(row.scope_px, self.edges) for row in folder.read("motion", Motion)}
+        verdicts = judge([_facts(folder, levels, None)], self.settings)[folder.film_id]
+        progress(len(verdicts), len(verdicts))
+        return Outcome(tables={"screened": verdicts})
+
+
+def film_facts(folder: FilmFolder) -> FilmFacts:
+    """The facts of a film whose stages are all done; motion levels are those that `Screen` gave.
+
+    Raises:
+        StoreError: a table is missing or unreadable.
+    """
+    levels = {row.clip_id: row.level for row in folder.read("screened", Verdict) if row.level is not None}
+    return _facts(folder, levels, {row.clip_id: row for row in folder.read("captions", Caption)})
+
+
+def judge(films: Sequence[FilmFacts], settings: SelectionSettings) -> dict[str, list[Verdict]]:
+    """A verdict for every clip of every film, by film id, in the order of its clips.
+
+    Of two clips that repeat each other the one of the film that comes first is kept, within a film the earlier one; a
+    clip repeats only what is itself kept.
+    """
+    clips = [(film, clip) for film in films for clip in film.clips]
+    hashed = [_hashed(film, clip) for film, clip in clips]
+    repeats = find_repeats(hashed, settings.duplicate_distance, settings.duplicate_gap_seconds)
+    verdicts: dict[str, list[Verdict]] = {film.film_id: [] for film in films}
+    kept: dict[int, str] = {}
+    for position, (film, clip) in enumerate(clips):
+        original = next((kept[earlier] for earlier in repeats.get(position, ()) if earlier in kept), None)
+        verdict = _verdict(film, clip, original, settings)
+        if verdict.keep:
+            kept[position] = clip.clip_id
+        verdicts[film.film_id].append(verdict)
+    return verdicts
+
+
+def _facts(folder: FilmFolder, levels: Mapping[str, int], captions: Mapping[str, Caption] | None) -> FilmFacts:
+    records = [folder.stage_record(stage) for stage in Screen.needs]
+    return FilmFacts(
+        film_id=folder.film_id,
+        clips=tuple(folder.read("clips", Clip)),
+        looks={row.clip_id: row for row in folder.read("looks", Looks)},
+        levels=levels,
+        captions=captions,
+        failures={failure.record_id: failure.reason for record in records if record for failure in record.failures},
+    )
+
+
+def _hashed(film: FilmFacts, clip: Clip) -> HashedClip:
+    looks = film.looks.get(clip.clip_id)
+    return HashedClip(
+        film=film.film_id,
+        scene=clip.scene,
+        start_seconds=clip.start_seconds,
+        held=looks is not None and looks.still_share == 1,
+        hashes=looks.hashes if looks else (),
+    )
+
+
+def _verdict(film: FilmFacts, clip: Clip, original: str | None, settings: SelectionSettings) -> Verdict:
+    looks, level = film.looks.get(clip.clip_id), film.levels.get(clip.clip_id)
+    if looks is None or level is None:
+        failure = film.failures.get(clip.clip_id)
+        reasons = [f"{FAILED}{failure}" if failure else NOT_MEASURED]
+        original = None
+    else:
+        reasons = list(_reasons(looks, level, original, settings))
+        if not reasons and settings.uncaptioned == "drop" and _lacks_caption(film, clip.clip_id):
+            reasons.append("no caption")  # of a clip that is dropped anyway no caption was asked for
+    return Verdict(clip_id=clip.clip_id, keep=not reasons, reasons=tuple(reasons), level=level, duplicate_of=original)
+
+
+def _reasons(looks: Looks, level: int, original: str | None, settings: SelectionSettings) -> Iterator[str]:
+    """Every reason against a clip that its facts give, the most telling first."""
+    if looks.contrast < settings.min_contrast:
+        yield "blank"
+    if looks.light < settings.min_light or looks.dark_share > settings.max_dark_share:
+        yield "dark"
+    if looks.text_lines is not None and looks.text_lines >= settings.credits_lines:
+        yield "credits"
+    if looks.text_share is not None and looks.text_share > settings.max_text_share:
+        yield "text"
+    if original is not None:
+        yield "near-duplicate"
+    if _too_still(looks, level, settings):
+        yield "too still"
+
+
+def _too_still(looks: Looks, level: int, settings: SelectionSettings) -> bool:
+    too_many_still_steps = settings.max_still_share is not None and looks.still_share > settings.max_still_share
+    return too_many_still_steps or (settings.min_level is not None and level < settings.min_level)
+
+
+def _lacks_caption(film: FilmFacts, clip_id: str) -> bool:
+    if film.captions is None:
+        return False
+    caption = film.captions.get(clip_id)
+    return caption is None or caption.fault is not None

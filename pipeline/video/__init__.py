@@ -1,0 +1,1 @@
+"""Video files: the film reader, clip files, containers, scaling."""

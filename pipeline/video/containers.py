@@ -1,0 +1,145 @@
+"""Opening a film file: what may be opened at all, which of its streams is the film, and its packets and frames.
+
+The probe and the readers of `media` and `clip_files` open files here, so that they agree. A file is input from
+strangers: only containers that hold their pictures themselves are let through. A playlist or a concat script named
+`.mp4` would make FFmpeg open whatever other file or address it names; it is refused before FFmpeg reads past its first
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Disposition, Stream
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from pipeline.core.records import RecordError
+
+Picture = NDArray[np.uint8]
+"""Height, width, and the colours blue, green, red."""
+
+CONTAINERS = (
+    "matroska,webm,mov,mp4,m4a,3gp,3g2,mj2,avi,mpegts,mpeg,asf,flv,ogg,nut,rm,mxf,wtv,dv,ivf,"
+    "mp3,wav,flac,aac"  # sound only, let in so that they are refused for what they lack
+)
+"""FFmpeg's names of the containers that a film may come in."""
+
+NO_FILM = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
+STILL_BRANDS = {"avif", "heic", "heix", "heim", "heis", "mif1"}
+LARGEST_SIDE = 16384
+IMAGE = "an image, not a film"
+NO_INDEX = "its index is missing or cut off: the download or recording stopped before its end"
+
+frames_decoded = 0
+"""How many frames the decoders of this process gave so far: a film is decoded once, and a test holds us to it."""
+
+
+def open_film(path: Path, record_id: str) -> InputContainer:
+    """Open a film for reading; nothing but the file itself is ever opened. Close it, or use it in a `with`.
+
+    Raises:
+        RecordError: there is no such file, it cannot be read, or it is no film.
+    """
+    _check_file(path, record_id)
+    options = {"protocol_whitelist": "file", "format_whitelist": CONTAINERS}
+    try:
+        # "file:" keeps names like "Re:Zero.mkv" or "concat:b" from being taken for a protocol
+        container = av.open(f"file:{path.absolute()}", "r", metadata_errors="replace", container_options=options)
+    except av.error.ArgumentError as error:
+        raise RecordError(record_id, _why_no_film(path)) from error
+    except av.error.FFmpegError as error:
+        raise RecordError(record_id, _why_unreadable(path, error)) from error
+    if container.metadata.get("major_brand", "").strip() in STILL_BRANDS:
+        container.close()
+        raise RecordError(record_id, IMAGE)
+    return container
+
+
+def video_stream(container: InputContainer, record_id: str) -> VideoStream:
+    """The stream that is the film: moving pictures (no cover art), the default one first, then the largest.
+
+    Raises:
+        RecordError: there is none, or FFmpeg has no decoder for it, or its pictures are absurdly large.
+    """
+    if not len(container.streams):
+        raise RecordError(record_id, NO_INDEX)
+    moving = film_streams(container)
+    if not moving:
+        only = "cover art" if container.streams.video else ", ".join(sorted({s.type for s in container.streams}))
+        raise RecordError(record_id, f"no video stream in it, only {only}")
+    # PyAV gives a stream without a codec context when FFmpeg has no decoder for it
+    decodable = [stream for stream in moving if stream.codec_context is not None]
+    if not decodable:
+        raise RecordError(record_id, "its video is encrypted (DRM), or in a codec that FFmpeg does not know")
+    best = max(decodable, key=lambda s: (bool(s.disposition & Disposition.default), s.width * s.height, -s.index))
+    if max(best.width, best.height) > LARGEST_SIDE:
+        raise RecordError(record_id, f"its pictures claim {best.width}x{best.height} pixels, over {LARGEST_SIDE}")
+    return best
+
+
+def film_streams(container: InputContainer) -> list[VideoStream]:
+    """The streams with moving pictures: cover art and thumbnails are none."""
+    return [stream for stream in container.streams.video if not stream.disposition & NO_FILM]
+
+
+def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
+    """The packets of these streams to the file's end, then an empty one for each that flushes its decoder."""
+    try:
+        yield from container.demux(streams)
+    except IndexError:
+        # PyAV 18 stumbles behind the last packet over a stream that began half-way, as broadcasts have them
+        return
+
+
+def decode(decoder: VideoStream | VideoCodecContext, packet: Packet[Any] | None) -> list[VideoFrame]:
+    """The frames that a packet completes; None, or an empty packet: those that the decoder still holds.
+
+    The only call of a decoder there is, so that no frame escapes the count.
+
+    Raises:
+        av.error.FFmpegError: the packet is damaged.
+    """
+    global frames_decoded
+    frames = decoder.decode(packet)
+    frames_decoded += len(frames)
+    return frames
+
+
+def _check_file(path: Path, record_id: str) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise RecordError(record_id, "its name is not valid UTF-8; rename it") from None
+    if path.is_dir():
+        raise RecordError(record_id, f"{path} is a folder; name the films in it")
+    try:
+        if not path.is_file() and path.exists():
+            raise RecordError(record_id, f"{path} is not a regular file")
+        with path.open("rb") as file:
+            empty = not file.read(1)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise RecordError(record_id, f"cannot be read: {error}") from error
+    if empty:
+        raise RecordError(record_id, "the file is empty (zero bytes)")
+
+
+def _why_unreadable(path: Path, error: av.error.FFmpegError) -> str:
+    with path.open("rb") as file:
+        is_mp4 = file.read(8)[4:] == b"ftyp"
+    return NO_INDEX if is_mp4 else f"not a video file, or damaged at its start ({error.strerror})"
+
+
+def _why_no_film(path: Path) -> str:
+    if cv2.haveImageReader(str(path.absolute())):
+        return IMAGE
+    return "not a film container: a playlist, a script naming other files, or a bare stream without times"

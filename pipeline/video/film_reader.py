@@ -1,0 +1,247 @@
+"""Films as video, through PyAV (FFmpeg inside the wheel).
+
+A film is read once, from its first packet to its last, in presentation order (`FilmReader`); what cannot be decoded is
+noted as damage and reading goes on. This module and `clip_files` are the only two that decode or encode, besides the
+probe's look at a film's opening.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.error import FFmpegError
+from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from pipeline.core.records import RecordError
+from pipeline.video.containers import Picture, decode, demux, open_film, video_stream
+
+LOST_MARGIN = 0.6
+"""Frame lengths by which a packet must stand apart from its neighbours to count as a frame of its own: the second
+field of an interlaced frame and VP9's invisible frames are packets too."""
+NOT_DECODABLE = "damaged data that cannot be decoded"
+BREAKS_OFF = "the film breaks off: its last packets cannot be decoded"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One decoded frame of a film."""
+
+    ordinal: int
+    """Its number in presentation order, undecodable frames counted."""
+    seconds: float
+    """Presentation time counted from the film's first."""
+    duration_seconds: float
+    """Length that the file claims for it; it stays on screen until the next frame in any case."""
+    picture: VideoFrame
+
+
+class FilmReader:
+    """Reads a film from start to end, in presentation order.
+
+        with FilmReader(path) as reader:
+            for frame in reader.frames():
+                ...
+        reader.damage   # stretches (start_seconds, end_seconds, reason) that could not be decoded
+
+    From the first frame that is missing or that the decoder marks as corrupt, nothing is trusted until the next sound
+    keyframe, because frames in between are built upon it. A pause between two presentation times is not damage: the
+    frame before it is held.
+
+    Args:
+        path: the film.
+        threads: of the decoder; 0 is one per core. The frames do not depend on it.
+
+    Raises:
+        RecordError: the file cannot be opened or holds no video.
+    """
+
+    def __init__(self, path: Path, threads: int = 0) -> None:
+        self._container = open_film(path, path.name)
+        try:
+            self._stream = video_stream(self._container, path.name)
+        except RecordError:
+            self._container.close()
+            raise
+        self._stream.thread_type = av.codec.context.ThreadType.AUTO
+        self._stream.thread_count = threads
+        self._tick = self._stream.time_base or Fraction(1, 1000)
+        self._frame_seconds = 1 / float(self._stream.guessed_rate or self._stream.average_rate or 25)
+        self._awaited: list[int] = []
+        """Times of the packets that have not been seen as frames yet: a heap, in ticks."""
+        self._suspect: set[int] = set()
+        self._passed = 0
+        self._origin: int | None = None
+        self._last: Frame | None = None
+        self._damaged_since: float | None = None
+        self._error_without_time = False
+        self.damage: list[tuple[float, float, str]] = []
+        self.decoded_frames = 0
+        """Frames that came out of the decoder so far, sound or not."""
+        self.end_seconds = 0.0
+        """End of the last sound frame so far, or of the damage behind it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._container.close()
+
+    def frames(self, end_seconds: float | None = None) -> Iterator[Frame]:
+        """The sound frames that begin before `end_seconds`; damage is noted as it is passed."""
+        for picture in self._pictures():
+            self.decoded_frames += 1
+            sound = not picture.is_corrupt and picture.pts not in self._suspect
+            if self._damaged_since is not None and not (sound and picture.key_frame):
+                continue
+            seconds = self._seconds(picture)
+            if end_seconds is not None and seconds >= end_seconds:
+                self._settle(end_seconds, NOT_DECODABLE)
+                return
+            lost = self._pass_packets(picture, seconds)
+            if (lost or self._error_without_time or not sound) and self._damaged_since is None:
+                self._damaged_since = min(self.end_seconds, seconds)
+            self._error_without_time = False
+            if sound and picture.key_frame:
+                self._settle(seconds, NOT_DECODABLE)
+            if self._damaged_since is None:
+                yield self._frame(picture, seconds)
+            else:
+                self._passed += 1
+        self._finish(end_seconds)
+
+    def _frame(self, picture: VideoFrame, seconds: float) -> Frame:
+        length = float(picture.duration * self._tick) if picture.duration else self._frame_seconds
+        self._last = Frame(self._passed, seconds, length, picture)
+        self._passed += 1
+        self.end_seconds = seconds + length
+        return self._last
+
+    def _pictures(self) -> Iterator[VideoFrame]:
+        packets = demux(self._container, self._stream)
+        while True:
+            try:
+                packet = next(packets)
+            except StopIteration:
+                return
+            except FFmpegError:
+                packet = None  # the file breaks off inside a packet: take what the decoder still holds
+            if packet is not None and packet.pts is not None and not packet.is_discard:
+                heapq.heappush(self._awaited, packet.pts)
+                if packet.is_corrupt:  # the container noticed that something is missing here
+                    self._suspect.add(packet.pts)
+            yield from self._decode(packet)
+            if packet is None:
+                return
+
+    def _decode(self, packet: Packet[VideoStream] | None) -> list[VideoFrame]:
+        try:
+            return decode(self._stream, packet)
+        except FFmpegError:
+            # Which packet failed depends on the number of threads. Its time is missed when a later frame appears;
+            # only where packets have no times must the error itself do.
+            self._error_without_time |= not self._awaited
+            return []
+
+    def _seconds(self, picture: VideoFrame) -> float:
+        expected = self._last.seconds + self._last.duration_seconds if self._last else 0.0
+        if picture.pts is None:
+            return expected
+        if self._origin is None:
+            self._origin = min([picture.pts, *self._awaited])
+        seconds = float((picture.pts - self._origin) * self._tick)
+        if self._last and seconds <= self._last.seconds:  # the file's clock jumps back: go on from here
+            self._origin -= round((expected - seconds) / float(self._tick))
+            seconds = expected
+        return seconds
+
+    def _pass_packets(self, picture: VideoFrame, seconds: float) -> bool:
+        """Count the packets shown before this picture; whether one should have become a frame and did not."""
+        lost = False
+        margin = LOST_MARGIN * self._frame_seconds
+        after = self._last.seconds + margin if self._last else 0.0
+        while self._origin is not None and self._awaited and self._awaited[0] <= (picture.pts or 0):
+            pts = heapq.heappop(self._awaited)
+            awaited = float((pts - self._origin) * self._tick)
+            if after <= awaited <= seconds - margin:
+                self._passed += 1
+                lost = True
+        return lost
+
+    def _settle(self, end_seconds: float, reason: str) -> None:
+        if self._damaged_since is not None:
+            if end_seconds > self._damaged_since:
+                self.damage.append((self._damaged_since, end_seconds, reason))
+            self._damaged_since = None
+            self.end_seconds = max(self.end_seconds, end_seconds)
+
+    def _finish(self, end_seconds: float | None) -> None:
+        origin = self._origin if self._origin is not None else min(self._awaited, default=0)
+        promised = float((max(self._awaited, default=origin) - origin) * self._tick)
+        if promised >= self.end_seconds - (1 - LOST_MARGIN) * self._frame_seconds and self._awaited:
+            if self._damaged_since is None:
+                self._damaged_since = self.end_seconds
+            self.end_seconds = promised + self._frame_seconds
+        if end_seconds is not None:
+            self.end_seconds = min(self.end_seconds, end_seconds)
+        self._settle(self.end_seconds, BREAKS_OFF)
+
+
+def keyframes(path: Path, count: int, rotation_degrees: int) -> Iterator[Picture]:
+    """Upright BGR pictures (HWC, coded size) of at most `count` keyframes spread evenly over the film.
+
+    The only place that seeks. Decodes nothing but the pictures it gives; those that cannot be decoded are left out.
+
+    Raises:
+        RecordError: the file cannot be opened or holds no video.
+    """
+    with open_film(path, path.name) as container:
+        stream = video_stream(container, path.name)
+        stream.codec_context.thread_count = 1
+        last_pts = None
+        for target in _spread(container, stream, count):
+            packet = _keyframe_packet(container, stream, target)
+            if packet is None or packet.pts == last_pts:
+                continue
+            last_pts = packet.pts
+            picture = _decode_alone(stream.codec_context, packet)
+            if picture is not None:
+                upright_HWC = np.rot90(picture.to_ndarray(format="bgr24"), -rotation_degrees // 90)
+                yield np.ascontiguousarray(upright_HWC, dtype=np.uint8)
+
+
+def _spread(container: InputContainer, stream: VideoStream, count: int) -> list[int]:
+    tick = stream.time_base or Fraction(1, 1000)
+    length = stream.duration or int(Fraction(container.duration or 0, av.time_base) / tick)
+    start = stream.start_time or 0
+    return [start + length * (2 * index + 1) // (2 * count) for index in range(count)] if length > 0 else [start]
+
+
+def _keyframe_packet(container: InputContainer, stream: VideoStream, target: int) -> Packet[VideoStream] | None:
+    try:
+        container.seek(target, stream=stream)  # to the keyframe at or before it
+        return next((packet for packet in demux(container, stream) if packet.is_keyframe and packet.size), None)
+    except FFmpegError:
+        return None
+
+
+def _decode_alone(context: VideoCodecContext, packet: Packet[VideoStream]) -> VideoFrame | None:
+    context.flush_buffers()
+    try:
+        pictures = [*decode(context, packet), *decode(context, None)]
+    except FFmpegError:
+        return None
+    return next((picture for picture in pictures if not picture.is_corrupt), None)

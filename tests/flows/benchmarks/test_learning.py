@@ -1,0 +1,96 @@
+"""The clips that the proof of learning is made of, and its cheap claims; `make bench-learning` is the whole of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from flows.benchmarks.learning import history_claim
+from flows.benchmarks.learning_runs import Learned, game_terms, learn, recipe_of
+from flows.demos.world.shape_films import AGAIN, FASTER, FIRST, SECOND, ShapeFilm, write_films
+from flows.demos.world.shapes import DEEDS, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
+from models.config import tiny_config
+from models.untrained import new_checkpoint
+from training.data.shards import open_index, open_shards
+from training.data.turns import RecordedTurn, read_texts
+from training.phases.game import GamePhase
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory: pytest.TempPathFactory) -> dict[ShapeFilm, list[RecordedTurn]]:
+    """What the shards of each film say of its clips."""
+    films = (FIRST, SECOND, FASTER)
+    data = write_films(tmp_path_factory.mktemp("films"), films)
+    assert open_index(data).counts.split == {"train": 25, "val": 0}
+    read = {film.name: [] for film in films}
+    for turn in read_texts(open_shards(data, "train")):
+        read[turn.sample.film_id.rpartition("-")[0]].append(turn)
+    return {film: read[film.name] for film in films}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_figure_moves_by_its_speed(deed: str) -> None:
+    frames_THWC = paint(ShapeClip("Azura", deed, "desert", level=3))
+    across, down = (2 * SPEEDS[2] * towards for towards in DEEDS[deed].towards)
+    figure_THW = abs(frames_THWC.astype(int) - paint(ShapeClip("Ruby", deed, "desert", level=3))).sum(axis=3) > 60
+    moved_HW = np.roll(figure_THW[0], (round(down), round(across)), axis=(0, 1))
+    assert (moved_HW == figure_THW[2]).mean() > 0.98
+    assert (figure_THW[0] == figure_THW[2]).mean() < 0.95
+    assert frames_THWC.shape == (17, HEIGHT, WIDTH, 3)
+
+
+def test_the_flow_stage_measures_the_painted_levels(turns: dict[ShapeFilm, list[RecordedTurn]]) -> None:
+    for film, read in turns.items():
+        for painted, turn in zip(film.turns, read, strict=True):
+            assert turn.sample.motion.level == painted.clip.level
+            assert turn.sample.motion.scope_px == pytest.approx(painted.clip.speed, rel=0.1)
+
+
+def test_only_the_motion_scope_tells_the_faster_clips_apart(turns: dict[ShapeFilm, list[RecordedTurn]]) -> None:
+    assert len({turn.instruction for turn in turns[FASTER]}) == 1
+    assert len({paint(turn.clip)[0].tobytes() for turn in FASTER.turns}) == 1
+    assert len({turn.sample.motion.scope_px for turn in turns[FASTER]}) == 5
+
+
+def test_no_second_instruction_tells_the_state(turns: dict[ShapeFilm, list[RecordedTurn]]) -> None:
+    states = defaultdict(set)
+    for film in (FIRST, SECOND):
+        for before, turn in zip(turns[film][::2], turns[film][1::2], strict=True):
+            assert AGAIN in turn.instruction
+            assert AGAIN not in before.instruction
+            assert turn.state == before.state
+            states[turn.instruction].add(turn.state)
+    assert min(map(len, states.values())) >= 3
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Learned]:
+    """Game models that learned twenty turns in windows of two turns and of one, from an untrained shot encoder."""
+    folder = tmp_path_factory.mktemp("learned")
+    start = new_checkpoint(folder / "start", tiny_config())
+    data = write_films(folder / "data", (FIRST, SECOND))
+    loop = {"steps": 250, "batch_size": 4, "micro_batch": 4}
+    recipes = {most: recipe_of("game", loop, game={"windows": {"most_turns": most}}) for most in (2, 1)}
+    return {most: learn("game", folder / str(most), data, start, recipe) for most, recipe in recipes.items()}
+
+
+@pytest.mark.slow
+def test_the_game_model_learns_twenty_turns_by_heart(learned: dict[int, Learned]) -> None:
+    game = learned[2]
+    before, after = (terms_of(game.games(checkpoint)) for checkpoint in (game.before, game.after))
+    assert before["state_right"] < 0.8
+    assert after["state_right"] == after["level_right"] == 1
+    # about half the benchmark's steps: 77 % down was measured here, 94 % there, where the aim is 90 %
+    assert after["shot_tokens"] < 0.3 * before["shot_tokens"]
+
+
+@pytest.mark.slow
+def test_without_the_past_it_does_not_know_what_only_the_past_tells(learned: dict[int, Learned]) -> None:
+    finding = history_claim(learned[2], learned[1])
+    assert finding.reached, finding.measured
+
+
+def terms_of(phase: GamePhase) -> dict[str, float]:
+    return game_terms(phase, map(phase.held_out.longest, range(len(phase.held_out))))

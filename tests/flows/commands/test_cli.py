@@ -1,0 +1,211 @@
+"""The `animegamer` command as a user runs it: in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.config import Config, load_config
+from tests.support.films import make_film, truncate
+
+SMALL = """
+[looks]
+text = false
+[clips]
+width = 180
+height = 120
+"""
+
+
+def animegamer(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flows.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.mark.slow
+def test_help_and_the_build_need_no_torch(tmp_path: Path, settings: Path) -> None:
+    """Both run in an interpreter where importing torch or ptlflow fails."""
+    film = make_film(tmp_path / "film.mp4", frames=60)
+    script = "import sys; sys.modules.update(torch=None, ptlflow=None, decord=None); from flows.cli import main; main()"
+    arguments = ["build", str(film), "--out", str(tmp_path / "data"), "--config", str(settings)]
+    for command in (["--help"], arguments):
+        done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "data" / "report.html").exists()
+
+
+def test_every_command_explains_itself() -> None:
+    names = (
+        "build",
+        "status",
+        "verify",
+        "report",
+        "calibrate",
+        "config",
+        "deploy",
+        "new-checkpoint",
+        "import-weights",
+        "play",
+    )
+    said = animegamer("--help").stdout
+    assert all(name in said for name in names)
+    assert "--until" in animegamer("build", "--help").stdout
+
+
+def test_config_prints_the_complete_default(tmp_path: Path) -> None:
+    path = tmp_path / "all.toml"
+    path.write_text(animegamer("config").stdout)
+    assert load_config(path) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("[motion]\nmodle = 'dis'", "motion.modle"), ("[clips]\nfps = 'fast'", "clips.fps"), ("not toml", "TOML")],
+)
+def test_a_bad_config_names_the_key(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    done = animegamer("build", "film.mp4", "--out", tmp_path / "data", "--config", path)
+    assert done.returncode == 1
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_usable_is_exit_code_1(tmp_path: Path) -> None:
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    (tmp_path / "text.mp4").write_text("no film")
+    done = animegamer("build", tmp_path / "empty.mp4", tmp_path / "text.mp4", "-o", tmp_path / "data")
+    assert done.returncode == 1
+    assert "empty.mp4" in done.stderr
+    assert "text.mp4" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_name_that_is_no_text_costs_one_film(tmp_path: Path, settings: Path) -> None:
+    good = make_film(tmp_path / "good.mp4", frames=60)
+    bad = os.fsencode(tmp_path) + b"/b\xe9b\x1b[31m.mp4"
+    Path(os.fsdecode(bad)).write_bytes(good.read_bytes()[:-1])
+    done = animegamer("build", os.fsdecode(bad), good, "--out", tmp_path / "data", "--config", settings)
+    assert done.returncode == 2, done.stderr
+    assert "not valid UTF-8" in done.stderr
+    assert "\x1b[31m" not in done.stderr
+    assert (tmp_path / "data" / "shards" / "index.json").exists()
+
+
+@pytest.mark.parametrize(
+    "command", ["status", *(pytest.param(name, marks=pytest.mark.slow) for name in ("verify", "report", "calibrate"))]
+)
+def test_a_folder_that_is_no_data_set_is_left_alone(tmp_path: Path, command: str) -> None:
+    done = animegamer(command, tmp_path / "typo")
+    assert done.returncode == 1
+    assert "no data set here" in done.stderr
+    assert not (tmp_path / "typo").exists()
+
+
+def test_prefect_sends_nothing_home_and_runs_beat_often_enough() -> None:
+    """A deployed server calls every build dead that does not, one started at a terminal too."""
+    from flows.deploy import DEAD_SECONDS
+
+    script = "from flows.prefect_settings import set_prefect_defaults; set_prefect_defaults(); import os; "
+    script += "from prefect.settings import get_current_settings as s; "
+    script += "print(s().server.analytics_enabled, os.environ['DO_NOT_TRACK'], s().flows.heartbeat_frequency)"
+    environment = {**os.environ, "PREFECT_SERVER_ANALYTICS_ENABLED": "true", "DO_NOT_TRACK": "0"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    analytics, do_not_track, heartbeat_seconds = done.stdout.split()
+    assert (analytics, do_not_track) == ("False", "1")
+    assert 3 * int(heartbeat_seconds) <= DEAD_SECONDS
+
+
+@pytest.mark.slow
+def test_hostile_names_and_bad_films_beside_good_ones(tmp_path: Path, settings: Path) -> None:
+    """One build over every kind of bad input: the good ones are published, each bad one is named, nothing escapes."""
+    films = tmp_path / "films"
+    (films / "second").mkdir(parents=True)
+    good = [
+        make_film(films / "with space.and.dots.mp4", frames=60),
+        make_film(films / "new\nline.mp4", frames=62),
+        make_film(films / "ポニョ.mp4", frames=64),
+        make_film(films / "-o.mp4", frames=66),
+        make_film(films / "second" / "ポニョ.mp4", frames=68),  # two films of one name
+        truncate(make_film(films / "cut-short.mkv", frames=120), 0.7),
+        make_film(films / "one-frame.mp4", frames=1),
+        make_film(films / "tiny.mp4", frames=60, size=(16, 16), barcode=False),
+        make_film(films / "really-mp4.avi", frames=60),
+    ]
+    (films / "zero.mp4").write_bytes(b"")
+    (films / "text.mp4").write_text("#EXTM3U\nfile:///etc/passwd\n")
+    (films / "folder.mp4").mkdir()
+    bad = [films / "zero.mp4", films / "text.mp4", films / "folder.mp4", films / "missing.mp4"]
+    outside = set(tmp_path.iterdir())
+    twice = films / "second" / ".." / "with space.and.dots.mp4"
+    done = animegamer("build", *good, *bad, twice, "--out", tmp_path / "data", "--config", settings)
+    assert done.returncode == 2, done.stderr
+    for path in bad:
+        assert path.name in done.stderr
+    assert "used once" in done.stderr
+    folders = {path.name for path in (tmp_path / "data" / "films").iterdir()}
+    assert len(folders) == len(good), folders
+    assert all(name.replace("-", "").isalnum() and name.isascii() for name in folders)
+    assert set(tmp_path.iterdir()) - outside == {tmp_path / "data"}
+    assert animegamer("verify", tmp_path / "data").returncode == 0
+
+    again = animegamer("build", *good, "--out", tmp_path / "data", "--config", settings)
+    assert "nothing to do" in again.stderr
+    assert again.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_stops_clean_and_the_next_run_finishes(
+    tmp_path: Path, settings: Path, stop: signal.Signals
+) -> None:
+    film = make_film(tmp_path / "long.mp4", frames=6000, size=(640, 360), options={"preset": "ultrafast"})
+    command = [sys.executable, "-m", "flows.cli", "build", str(film), "--out", str(tmp_path / "data")]
+    command += ["--config", str(settings)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    clips = tmp_path / "data" / "films"
+    while not list(clips.glob("*/clips/*.mp4")):
+        assert process.poll() is None, "the build ended before it could be interrupted"
+        time.sleep(0.05)
+    os.killpg(process.pid, stop)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert "goes on from here" in errors
+    assert not list(clips.glob("*/scenes.parquet"))
+    done = animegamer("build", film, "--out", tmp_path / "data", "--config", settings)
+    assert done.returncode == 0, done.stderr
+    assert animegamer("verify", tmp_path / "data").returncode == 0
+    leftovers = {path.name for path in clips.rglob(".*") if path.is_file()}
+    assert leftovers == {".lock"}
+
+
+@pytest.mark.slow
+def test_calibrate_changes_the_levels_without_measuring_again(tmp_path: Path, settings: Path) -> None:
+    film = make_film(tmp_path / "film.mp4", frames=480, scenes=[0, 100, 220, 330])
+    build = ("build", film, "--out", tmp_path / "data", "--config", settings)
+    assert animegamer(*build).returncode == 0
+    motion = next((tmp_path / "data" / "films").glob("*/motion.parquet"))
+    measured = motion.stat().st_mtime_ns
+    fitted = animegamer("calibrate", tmp_path / "data")
+    assert fitted.returncode == 0, fitted.stderr
+    assert "level 5" in fitted.stdout
+    assert animegamer(*build).returncode == 0
+    assert motion.stat().st_mtime_ns == measured
+    assert "calibrated" in (tmp_path / "data" / "dataset.json").read_text()
+    assert animegamer("verify", tmp_path / "data").returncode == 0

@@ -1,0 +1,107 @@
+"""`animegamer train` and `animegamer recipe` as a user calls them, and the Prefect flow behind `train all`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.plan.request import Ablation, RecipeName, TrainRequest
+from flows.train_model import command_of
+from models.checkpoint import Checkpoint
+from tests.support.small_run import small_dataset
+from tests.support.tiny_models import copy_of_tiny
+
+SMALL = """
+[shot.warm_up]
+steps = 0
+[shot.joint]
+steps = 3
+batch_size = 2
+micro_batch = 2
+save_every = 1
+[game.loop]
+steps = 2
+[adapt.loop]
+steps = 1
+[looks]
+pictures = 0
+clips = 1
+"""
+
+
+def called(*words: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [*map(str, words)])
+    return result.exit_code, result.output
+
+
+def test_a_recipe_is_printed_with_the_meaning_of_every_key() -> None:
+    code, text = called("recipe", "full", "--ablation", "cosine-loss")
+    assert code == 0
+    assert "# weight of the squared error of the shot tokens\nalpha = 0.5" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--data", "nowhere"), "nowhere/shards/index.json: no such file; name a data set folder"),
+        (("--data", "nowhere", "--from", "nothing"), "nothing is no checkpoint: config.json cannot be read"),
+        (("--data", "nowhere", "--config", "no.toml"), "no.toml cannot be read"),
+        (("--data", "nowhere", "--tracker", "paper"), "shot: "),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "--from" not in words:
+        words = (*words, "--from", str(copy_of_tiny(tmp_path / "start")))
+    code, text = called("train", "shot", "--out", "run", *words)
+    assert code == 1
+    assert f"animegamer: {said}" in text
+    assert "Traceback" not in text
+
+
+def test_a_phase_becomes_a_command() -> None:
+    request = TrainRequest(
+        data="s3://bucket/set",
+        out=Path("run"),
+        recipe=RecipeName.full,
+        ablation=Ablation.linear,
+        accelerate=Path("eight.yaml"),
+    )
+    launched = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "eight.yaml"]
+    asked = "-m flows.cli train game --data s3://bucket/set --out run --recipe full --ablation linear"
+    assert command_of("game", request) == [*launched, *asked.split(), "--tracker", "tensorboard"]
+
+
+@pytest.mark.slow
+def test_all_phases_as_a_flow_killed_and_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    start = copy_of_tiny(tmp_path / "start")
+    options = ["--data", str(small_dataset()), "--out", "run", "--from", str(start), "--config", "small.toml"]
+    command = [sys.executable, "-m", "flows.cli", "train", "all", *options]
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd()), "PREFECT_HOME": str(tmp_path / "prefect")}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stderr
+        for line in process.stderr:
+            if "joint, step 3" in line:
+                break
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "warm-up: left out, it has no steps" in done.stderr
+    assert done.stdout.splitlines()[-1] == "run/adapt/result"
+    assert Checkpoint.open(tmp_path / "run" / "adapt" / "result").config.size == "tiny"

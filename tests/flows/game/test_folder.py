@@ -1,0 +1,283 @@
+"""Games on disk: a tree of turns that survives kills, cancels and whatever a player types."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from flows.game.folder import GameFolder
+from flows.game.records import GameError, GameSettings
+from models.game import Game
+from pipeline.video.clip_files import read_clip
+from tests.support.painted_engine import PaintedEngine
+
+SETTINGS = GameSettings(seed=7, checkpoint="painted", window_turns=4, fps=8)
+STORY = [f"Qiqi does thing {number}" for number in range(1, 9)]
+
+
+def begun(path: Path, turns: int = 0) -> GameFolder:
+    """A game of so many turns in a row."""
+    folder = GameFolder.create(path / "game", SETTINGS)
+    for number, instruction in enumerate(STORY[:turns]):
+        folder.play(PaintedEngine(), instruction, f"{number:04d}" if number else None)
+    return folder
+
+
+def contents(folder: GameFolder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.path.iterdir()}
+
+
+def test_a_turn_is_kept_with_its_shot_and_its_tokens(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    record = folder.play(PaintedEngine(), STORY[0], None)
+    (turn,) = Game(PaintedEngine(), seed=7).play(STORY[0])
+    assert (record.id, record.parent, record.number, record.instruction) == ("0001", None, 1, STORY[0])
+    assert (record.state, record.scope_px) == (turn.state, turn.scope_px)
+    assert record.values.model_dump() == vars(turn.values)
+    assert record.changes.model_dump() == {
+        "stamina": turn.state.stamina,
+        "social": turn.state.social,
+        "entertainment": turn.state.entertainment,
+    }
+    shown_THWC = read_clip(folder.clip_path("0001"))[..., ::-1].astype(int)
+    assert shown_THWC.shape == (17, 32, 48, 3)
+    assert np.abs(shown_THWC.mean((1, 2)) - turn.frames_THWC.mean((1, 2))).max() < 12  # colours in their places
+    tokens_LD = load_file(folder.path / "0001.safetensors")["shot_tokens_LD"]
+    assert torch.equal(tokens_LD, turn.shot_tokens_LD)
+    assert set(contents(folder)) == {"game.json", "turns.jsonl", "0001.mp4", "0001.safetensors"}
+
+
+def test_what_is_opened_is_what_was_played(tmp_path: Path) -> None:
+    folder = begun(tmp_path, turns=3)
+    opened = GameFolder.open(folder.path)
+    assert opened.turns == folder.turns
+    assert opened.settings == SETTINGS
+    assert [json.loads(line)["id"] for line in (folder.path / "turns.jsonl").read_text().splitlines()] == [
+        "0001",
+        "0002",
+        "0003",
+    ]
+
+
+@pytest.mark.parametrize("window_turns", [1, 2, 4])
+def test_the_state_on_disk_is_the_state_in_memory(tmp_path: Path, window_turns: int) -> None:
+    folder = GameFolder.create(tmp_path / "game", SETTINGS.model_copy(update={"window_turns": window_turns}))
+    game = Game(PaintedEngine(window_turns), seed=7)
+    parent = None
+    for turn in game.play(STORY):
+        record = folder.play(PaintedEngine(window_turns), turn.instruction, parent)
+        kept, played = GameFolder.open(folder.path).state_at(record.id), game.state
+        assert (kept.turns, kept.values, len(kept.window)) == (played.turns, played.values, len(played.window))
+        for past, expected in zip(kept.window, played.window, strict=True):
+            assert (past.instruction, past.state) == (expected.instruction, expected.state)
+            assert torch.equal(past.shot_tokens_LD, expected.shot_tokens_LD)
+            assert past.shot_tokens_LD.dtype == torch.bfloat16
+        parent = record.id
+
+
+def test_a_player_goes_back_and_plays_on_from_there(tmp_path: Path) -> None:
+    folder, engine = begun(tmp_path, turns=3), PaintedEngine()
+    again = folder.play(engine, STORY[2], "0002")
+    further = folder.play(engine, "Qiqi sleeps", again.id)
+    other_start = folder.play(engine, STORY[0], None)
+    assert [again.id, further.id, other_start.id] == ["0003-1", "0004", "0001-1"]
+    assert [record.id for record in folder.path_to("0004")] == ["0001", "0002", "0003-1", "0004"]
+    assert [past.instruction for past in engine.seen[1][0].window] == STORY[:3]
+    shots = contents(folder)
+    assert shots["0003.mp4"] != shots["0003-1.mp4"]  # tried again is drawn anew
+    assert shots["0001.safetensors"] != shots["0001-1.safetensors"]
+    assert [record.id for record in folder.path_to("0003")] == ["0001", "0002", "0003"]
+
+
+def test_only_the_window_is_ever_read(tmp_path: Path) -> None:
+    folder = begun(tmp_path, turns=6)
+    for number in (1, 2, 3):
+        (folder.path / f"{number:04d}.safetensors").unlink()
+    assert len(folder.state_at("0006").window) == 3
+    with pytest.raises(GameError, match=r"0003\.safetensors: cannot be read"):
+        folder.state_at("0005")
+
+
+@pytest.mark.parametrize(
+    "instruction", ["../../evil", "/etc/passwd", "x" * 600, "\x1b[31m\0", '"}\n{"id": "0009"', "</TURN>"]
+)
+def test_nothing_a_player_types_leaves_the_log(tmp_path: Path, instruction: str) -> None:
+    folder = begun(tmp_path)
+    folder.play(PaintedEngine(), instruction, None)
+    assert set(contents(folder)) == {"game.json", "turns.jsonl", "0001.mp4", "0001.safetensors"}
+    assert [path.name for path in tmp_path.iterdir()] == ["game"]
+    (record,) = GameFolder.open(folder.path).turns
+    assert record.instruction == instruction
+
+
+def test_half_a_character_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    engine = PaintedEngine()
+    with pytest.raises(GameError, match="surrogate"):
+        begun(tmp_path).play(engine, "Qiqi \ud83d", None)
+    assert engine.seen == []
+
+
+@pytest.mark.parametrize("turn_id", ["0009", "../game/0001", "", "0001/../0001"])
+def test_a_turn_that_is_none_is_refused(tmp_path: Path, turn_id: str) -> None:
+    folder = begun(tmp_path, turns=1)
+    for read in (folder.turn, folder.path_to, folder.state_at, folder.clip_path, folder.film):
+        with pytest.raises(GameError, match="has no turn"):
+            read(turn_id)
+    assert len(contents(folder)) == 4
+
+
+@pytest.mark.parametrize("torn", [b'{"id": "0003", "par', b"{", bytes(200)])
+def test_a_line_torn_by_a_kill_does_not_count(tmp_path: Path, torn: bytes) -> None:
+    folder = begun(tmp_path, turns=3)
+    whole = contents(folder)
+    lines = whole["turns.jsonl"].splitlines(keepends=True)
+    (folder.path / "turns.jsonl").write_bytes(b"".join(lines[:2]) + torn)
+    (folder.path / ".0003.mp4.k1ll3d.mp4").write_bytes(b"half a shot")
+    opened = GameFolder.open(folder.path)
+    assert [record.id for record in opened.turns] == ["0001", "0002"]
+    opened.play(PaintedEngine(), STORY[2], "0002")
+    assert contents(opened) == whole
+
+
+def test_a_damaged_log_is_told_with_its_line(tmp_path: Path) -> None:
+    folder = begun(tmp_path, turns=3)
+    lines = (folder.path / "turns.jsonl").read_text().splitlines(keepends=True)
+    orphan = lines[2].replace('"parent":"0002"', '"parent":"0007"')
+    for number, damaged in ((2, [lines[0], "{}\n", lines[2]]), (2, [lines[0], lines[0]]), (3, [*lines[:2], orphan])):
+        (folder.path / "turns.jsonl").write_text("".join(damaged))
+        with pytest.raises(GameError, match=rf"turns\.jsonl, line {number}: damaged"):
+            GameFolder.open(folder.path)
+
+
+class StoppedError(Exception):
+    """What a progress raises to stop a turn."""
+
+
+def test_a_stopped_turn_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    folder = begun(tmp_path, turns=2)
+    before = contents(folder)
+
+    def stop(part: str, done: int, total: int) -> None:
+        if part == "frames":
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        folder.play(PaintedEngine(), STORY[2], "0002", stop)
+    assert contents(folder) == before
+    assert folder.play(PaintedEngine(), STORY[2], "0002").id == "0003"
+
+
+def test_a_turn_whose_files_cannot_be_written_is_not_in_the_log(tmp_path: Path) -> None:
+    folder = begun(tmp_path, turns=1)
+    log = (folder.path / "turns.jsonl").read_bytes()
+    (folder.path / "0002.safetensors").mkdir()
+    with pytest.raises(OSError, match=r"0002\.safetensors"):
+        folder.play(PaintedEngine(), STORY[1], "0001")
+    assert (folder.path / "turns.jsonl").read_bytes() == log
+    assert [record.id for record in folder.turns] == ["0001"]
+
+
+def test_two_players_of_one_game_do_not_write_over_each_other(tmp_path: Path) -> None:
+    folder, other = begun(tmp_path, turns=1), GameFolder.open(tmp_path / "game")
+    other.play(PaintedEngine(), "theirs", "0001")
+    before = contents(folder)
+    with pytest.raises(GameError, match="open the game again"):
+        folder.play(PaintedEngine(), "ours", "0001")
+    held = os.open(folder.path / "turns.jsonl", os.O_RDWR)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(GameError, match="another process is playing"):
+        other.play(PaintedEngine(), "theirs", "0002")
+    os.close(held)
+    assert contents(folder) == before
+    assert GameFolder.open(folder.path).play(PaintedEngine(), "ours", "0001").id == "0002-1"
+
+
+def test_the_film_of_a_turn_shows_the_turns_that_led_to_it(tmp_path: Path) -> None:
+    folder = begun(tmp_path, turns=3)
+    branch = folder.play(PaintedEngine(), "another end", "0001")
+    film = folder.film(branch.id)
+    assert film == folder.path / "film-0002-1.mp4"
+    expected = [read_clip(folder.clip_path(turn_id)) for turn_id in ("0001", "0002-1")]
+    np.testing.assert_array_equal(read_clip(film), np.concatenate(expected))
+    written = film.stat().st_mtime_ns
+    assert folder.film(branch.id).stat().st_mtime_ns == written
+    assert folder.film(branch.id, tmp_path / "film.mp4").read_bytes() == film.read_bytes()
+    folder.clip_path("0001").unlink()
+    with pytest.raises(GameError, match="turn 0001: "):
+        folder.film("0003")
+    assert not (folder.path / "film-0003.mp4").exists()
+
+
+def test_a_folder_that_is_no_game_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"")
+    with pytest.raises(GameError, match=r"not empty.*another --out"):
+        GameFolder.create(tmp_path, SETTINGS)
+    with pytest.raises(GameError, match=r"not empty"):
+        GameFolder.create(tmp_path / "holiday.jpg", SETTINGS)
+    with pytest.raises(GameError, match="no game here"):
+        GameFolder.open(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
+
+
+@pytest.mark.parametrize("change", [{"speed": 2}, {"seed": -1}, {"schema_version": 2}, {"checkpoint": None}])
+def test_settings_of_another_version_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    folder = begun(tmp_path)
+    path = folder.path / "game.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(GameError, match=rf"game\.json: damaged, or of another version.*{next(iter(change))}"):
+        GameFolder.open(folder.path)
+
+
+@pytest.mark.parametrize("log", [None, b"", b'{"id":"0001","par'])
+def test_a_start_that_came_to_nothing_does_not_hold_the_place(tmp_path: Path, log: bytes | None) -> None:
+    """However far the first turn was: its files are written before its line."""
+    whole = begun(tmp_path, turns=1)
+    expected = contents(whole)
+    other = SETTINGS.model_copy(update={"seed": 9})
+    for left in (
+        [],
+        ["0001.mp4"],
+        ["0001.mp4", "0001.safetensors"],
+        ["0001.mp4", "0001.safetensors", ".0001.mp4.k.mp4"],
+    ):
+        started = GameFolder.create(tmp_path / "started", other)
+        for name in left:
+            (started.path / name).write_bytes(b"of another seed")
+        if log is not None:
+            (started.path / "turns.jsonl").write_bytes(log)
+        again = GameFolder.create(started.path, SETTINGS)
+        assert again.settings == SETTINGS
+        again.play(PaintedEngine(), STORY[0], None)
+        assert contents(again) == expected
+        shutil.rmtree(started.path)
+
+
+@pytest.mark.parametrize("theirs", ["0001.mp4", "0002.mp4", "film.mp4", "turns.jsonl"])
+def test_what_no_start_has_left_is_not_written_over(tmp_path: Path, theirs: str) -> None:
+    (tmp_path / theirs).write_bytes(b"")
+    if theirs != "0001.mp4":
+        (tmp_path / "0001.mp4").write_bytes(b"")
+    with pytest.raises(GameError, match="not empty"):
+        GameFolder.create(tmp_path, SETTINGS)
+
+
+def test_blank_lines_in_the_log_do_no_harm_and_a_skipped_number_is_seen(tmp_path: Path) -> None:
+    folder = GameFolder.create(tmp_path / "game", SETTINGS)
+    first = folder.play(PaintedEngine(), "one", None)
+    folder.play(PaintedEngine(), "two", first.id)
+    log = folder.path / "turns.jsonl"
+    lines = log.read_text().splitlines()
+    log.write_text(f"{lines[0]}\n\n{lines[1]}\n")
+    assert len(GameFolder.open(folder.path).turns) == 2
+    skipped = lines[1].replace('"number":2', '"number":9')
+    log.write_text(f"{lines[0]}\n{skipped}\n")
+    with pytest.raises(GameError, match=r"line 2: damaged .*there are 1"):
+        GameFolder.open(folder.path)

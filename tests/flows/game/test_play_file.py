@@ -1,0 +1,234 @@
+"""`play --game`: a file of instructions becomes a game, stops clean, and goes on where it stopped."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from flows.console.progress import watcher
+from flows.game.folder import GameFolder, alone
+from flows.game.play_file import play_file, play_on
+from flows.game.records import GameError, GameSettings
+from models.tokens import MOST_INSTRUCTION_TOKENS
+from pipeline.core.atomic import LOCK
+from pipeline.core.stage import Progress as Report
+from pipeline.video.clip_files import read_clip
+from tests.support.painted_engine import PaintedEngine
+from tests.support.tiny_models import brief_checkpoint
+
+SETTINGS = GameSettings(seed=7, checkpoint="painted", window_turns=4, fps=8)
+STORY = [f"Qiqi does thing {number}" for number in range(1, 6)]
+ENDLESS = 10**9
+
+
+class Impatient:
+    """A watcher that stops the game, as Ctrl-C does, once it is so many turns far."""
+
+    def __init__(self, turns: float = ENDLESS) -> None:
+        self.turns = turns
+        self.told: list[tuple[float, float]] = []
+
+    def begin(self, subject: str, stage: str) -> Report:  # noqa: ARG002
+        def report(done: float, total: float) -> None:
+            self.told.append((done, total))
+            if done >= self.turns:
+                raise KeyboardInterrupt
+
+        return report
+
+    def end(self, subject: str, stage: str, outcome: str) -> None:
+        """The outcome is not looked at."""
+
+
+@contextmanager
+def watched_by(impatient: Impatient) -> Iterator[None]:
+    token = watcher.set(impatient)
+    try:
+        yield
+    finally:
+        watcher.reset(token)
+
+
+def written(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines))
+    return path
+
+
+def shots(folder: Path) -> dict[str, bytes]:
+    """The files that do not tell how long something took, or who held the folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in ("turns.jsonl", LOCK)}
+
+
+def test_a_stopped_game_goes_on_to_the_same_files(tmp_path: Path) -> None:
+    whole = GameFolder.create(tmp_path / "whole", SETTINGS)
+    play_on(whole, PaintedEngine(), STORY)
+    stopped = GameFolder.create(tmp_path / "stopped", SETTINGS)
+    for turns in (0.05, 0.5, 1.95, 3.2):
+        with watched_by(Impatient(turns)), pytest.raises(KeyboardInterrupt):
+            play_on(GameFolder.open(stopped.path), PaintedEngine(), STORY)
+        assert len(GameFolder.open(stopped.path).turns) == int(turns)
+    engine = PaintedEngine()
+    play_on(GameFolder.open(stopped.path), engine, STORY)
+    assert len(engine.seen) == 2
+    assert shots(stopped.path) == shots(whole.path)
+    assert GameFolder.open(stopped.path).turns == whole.turns
+
+
+def test_the_bar_counts_turns_and_only_rises(tmp_path: Path) -> None:
+    watching = Impatient()
+    with watched_by(watching):
+        play_on(GameFolder.create(tmp_path / "game", SETTINGS), PaintedEngine(), STORY)
+    done = [done for done, _ in watching.told]
+    assert all(later > earlier - 1e-9 for earlier, later in pairwise(done))
+    assert (done[0], done[-1], {total for _, total in watching.told}) == (0, 5, {5})
+
+
+def test_a_line_for_each_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = GameFolder.create(tmp_path / "game", SETTINGS)
+    play_on(folder, PaintedEngine(), ["Qiqi\x1b[2J [bold]runs[/]", "Qiqi rests"])
+    told = [line for line in capsys.readouterr().err.splitlines() if "|" in line]
+    assert len(told) == 2
+    assert told[0].startswith("   1  Qiqi\N{REPLACEMENT CHARACTER}[2J [bold]runs[/]  |  level ")
+    values, changes = folder.turns[0].values, folder.turns[0].changes
+    assert f"stamina {values.stamina} ({5 * changes.stamina:+d})  social {values.social} (" in told[0]
+
+
+def test_a_game_file_becomes_a_game_and_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With real networks; then the same again, and then with a line more."""
+    game, out = written(tmp_path / "game.txt", "# a game", STORY[0]), tmp_path / "out"
+
+    def play() -> str:
+        film = play_file(game, brief_checkpoint(), out, seed=3, steps=1, device="cpu")
+        assert film == out / "film.mp4"
+        return capsys.readouterr().err
+
+    assert "loading the networks" in play()
+    assert "nothing to play: all 1 turns" in (again := play())
+    assert "loading" not in again
+    written(game, *STORY[:2])
+    assert "going on after turn 1 of 2" in play()
+    assert len(read_clip(out / "film.mp4")) == 18
+    assert [record.instruction for record in GameFolder.open(out).turns] == STORY[:2]
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Path:
+    """A folder where the first two turns of the story were played with the tiny checkpoint's settings."""
+    from models.checkpoint import Checkpoint
+
+    settings = GameSettings.of(Checkpoint.open(brief_checkpoint()), seed=3, steps=1, guidance=6.0)
+    play_on(GameFolder.create(tmp_path / "out", settings), PaintedEngine(settings.window_turns), STORY[:2])
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize(
+    ("changed", "lines", "expected"),
+    [
+        ({"seed": 4}, STORY, "begun with seed 3, this one has 4"),
+        ({"steps": 2}, STORY, "begun with steps 1, this one has 2"),
+        ({"guidance": 3.0}, STORY, "begun with guidance 6.0, this one has 3.0"),
+        ({}, [STORY[0], "something else"], "turn 2 there is .Qiqi does thing 2., in the game file it is .something"),
+        ({}, STORY[:1], "more turns than the game file"),
+    ],
+)
+def test_another_game_is_not_mixed_in(
+    tmp_path: Path, played: Path, changed: dict[str, float], lines: list[str], expected: str
+) -> None:
+    before = shots(played)
+    settings = {"seed": 3, "steps": 1, "guidance": 6.0, **changed}
+    with pytest.raises(GameError, match=rf"(?s){expected}.*--out"):
+        play_file(written(tmp_path / "game.txt", *lines), brief_checkpoint(), played, device="cpu", **settings)  # type: ignore[arg-type]
+    assert shots(played) == before
+
+
+def test_one_process_at_a_time_plays_in_a_folder_and_the_second_changes_nothing(tmp_path: Path) -> None:
+    game, out = written(tmp_path / "game.txt", STORY[0]), tmp_path / "out"
+    with alone(out):
+        begun = GameFolder.create(out, SETTINGS)
+        with pytest.raises(GameError, match=r"held by `animegamer play`, process .*--out"):
+            play_file(game, brief_checkpoint(), out, seed=9, steps=1, device="cpu")
+    assert GameFolder.open(out).settings == begun.settings
+    (tmp_path / "file").touch()
+    with pytest.raises(GameError, match=r"is a file; name another --out"):
+        play_file(game, brief_checkpoint(), tmp_path / "file", steps=1, device="cpu")
+
+
+def test_another_checkpoint_is_not_mixed_in(tmp_path: Path, played: Path) -> None:
+    """Even one of the same shape: what counts is what the weights are."""
+    other = Path(shutil.copytree(brief_checkpoint(), tmp_path / "other"))
+    weights = bytearray((other / "shot_encoder.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (other / "shot_encoder.safetensors").write_bytes(weights)
+    with pytest.raises(GameError, match=r"begun with checkpoint .*--out"):
+        play_file(written(tmp_path / "game.txt", *STORY), other, played, seed=3, steps=1, device="cpu")
+
+
+def test_a_game_with_branches_is_not_played_on_from_a_file(tmp_path: Path, played: Path) -> None:
+    GameFolder.open(played).play(PaintedEngine(), "went back", "0001")
+    with pytest.raises(GameError, match=r"branches at turn 0002-1.*--out"):
+        play_file(written(tmp_path / "game.txt", *STORY), brief_checkpoint(), played, seed=3, steps=1, device="cpu")
+
+
+def test_what_cannot_be_played_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    game, out = written(tmp_path / "game.txt", STORY[0], "", "very " * 300), tmp_path / "out"
+    with pytest.raises(ValueError, match=rf"game\.txt, line 3: .*at most {MOST_INSTRUCTION_TOKENS}"):
+        play_file(game, brief_checkpoint(), out, device="cpu")
+    with pytest.raises(ValueError, match="is no checkpoint"):
+        play_file(game, tmp_path / "nowhere", out, device="cpu")
+    with pytest.raises(ValueError, match="steps must divide 1000"):
+        play_file(written(game, *STORY), brief_checkpoint(), out, steps=30, device="cpu")
+    assert not out.exists()
+
+
+PLAYING = """
+    import os, signal, sys
+    from pathlib import Path
+
+    from flows.game import folder as game_folder
+    from flows.game.play_file import play_file
+
+    def die(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_in_the_second_shot(path, *arguments):
+        if path.name.startswith(".0002."):
+            path.write_bytes(b"half a shot")
+            die()
+        write_clip(path, *arguments)
+
+    write_clip = game_folder.write_clip
+    if sys.argv[1] == "between the files of a turn and its line":
+        game_folder._sync_folder = die
+    else:
+        game_folder.write_clip = die_in_the_second_shot
+    play_file(*map(Path, sys.argv[2:]), seed=3, steps=2, device="cpu")
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_game_goes_on_to_the_same_files(tmp_path: Path) -> None:
+    """kill -9 with real networks, at moments of a few milliseconds: so the process kills itself."""
+    game = written(tmp_path / "game.txt", *STORY[:3])
+    play_file(game, brief_checkpoint(), tmp_path / "whole", seed=3, steps=2, device="cpu")
+    out = tmp_path / "killed"
+    moments = {
+        "between the files of a turn and its line": (0, "0001.safetensors"),
+        "in the middle of a shot": (1, ".0002.mp4.*"),
+    }
+    for moment, (turns, left) in moments.items():
+        arguments = [moment, str(game), str(brief_checkpoint()), str(out)]
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(PLAYING), *arguments], check=False)
+        assert done.returncode == -signal.SIGKILL
+        assert len(GameFolder.open(out).turns) == turns
+        assert list(out.glob(left))
+    play_file(game, brief_checkpoint(), out, seed=3, steps=2, device="cpu")
+    assert shots(out) == shots(tmp_path / "whole")

@@ -1,0 +1,178 @@
+"""Films, cast and data set in an object store: the command as a user runs it, a real server, two machines."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import cv2
+import fsspec  # type: ignore[import-untyped]
+import numpy as np
+import pytest
+import webdataset as wds
+from webdataset.gopen import gopen_schemes
+
+from flows.plan.build_plan import make_plan
+from flows.plan.request import BuildRequest
+from pipeline.publish.samples import SPLITS
+from tests.support.films import make_film
+from tests.support.object_store import SECRET, ObjectStore
+from training.data.shards import open_index, open_shards, unpack
+
+pytestmark = pytest.mark.slow
+
+SMALL = "[looks]\ntext = false\n[clips]\nwidth = 180\nheight = 120\n"
+
+
+class Machine:
+    """Where somebody works: a folder of its own for local copies, and what the environment says of the store."""
+
+    def __init__(self, folder: Path, store: ObjectStore) -> None:
+        folder.mkdir()
+        self.folder, self.store = folder, store
+        (folder / "small.toml").write_text(SMALL)
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        """What a command says, in all; it must end with this exit code."""
+        environment = {**os.environ, "ANIMEGAMER_WORK": str(self.folder / "work")}
+        done = subprocess.run(
+            [sys.executable, "-m", "flows.cli", *arguments],
+            cwd=self.folder, env={**environment, "PYTHONPATH": str(Path(__file__).parents[3])},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout
+        assert SECRET not in done.stdout
+        return done.stdout
+
+    def build(self, *films: str, code: int = 0) -> str:
+        """Build the data set at `data` from these films, with the cast."""
+        cast, out = self.store.address("cast"), self.store.address("data")
+        return self.run("build", *films, "--out", out, "--cast", cast, "--config", "small.toml", code=code)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """With two films and a cast in it."""
+    home = tmp_path_factory.mktemp("films")
+    picture = cv2.imencode(".png", np.full((64, 64, 3), 128, np.uint8))[1].tobytes()
+    with ObjectStore() as store:
+        for number, scene in enumerate((70, 60)):
+            film = make_film(home / f"{number}.mp4", frames=144 + number, scenes=[0, scene])
+            store.put(f"films/film {number}.mp4", film.read_bytes())
+        store.put("cast/Ponyo/front.png", picture)
+        yield store
+
+
+@pytest.fixture(scope="module")
+def films(store: ObjectStore) -> list[str]:
+    return [store.address(f"films/film {number}.mp4") for number in range(2)]
+
+
+@pytest.fixture(scope="module")
+def built(store: ObjectStore, films: list[str], tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """The machine that has built the data set."""
+    machine = Machine(tmp_path_factory.mktemp("first") / "machine", store)
+    machine.build(*films)
+    return machine
+
+
+def test_it_is_what_a_build_in_a_folder_makes(
+    built: Machine, store: ObjectStore, films: list[str], tmp_path: Path
+) -> None:
+    for name in ("film 0.mp4", "film 1.mp4"):
+        (tmp_path / name).write_bytes(store.contents("films/")[name])
+    settings = str(built.folder / "small.toml")
+    local = [str(tmp_path / name) for name in ("film 0.mp4", "film 1.mp4")]
+    built.run("build", *local, "--out", str(tmp_path / "data"), "--config", settings)
+    shards = {
+        str(path.relative_to(tmp_path / "data")): path.read_bytes()
+        for path in (tmp_path / "data" / "shards").rglob("*")
+        if path.is_file()
+    }
+    assert {name: content for name, content in store.contents("data/").items() if name in shards} == shards
+    assert "shards/index.json" in shards
+
+
+def test_training_reads_the_shards_from_there(built: Machine, store: ObjectStore) -> None:
+    source = store.address("data")
+    index = open_index(source)
+    splits = [split for split in SPLITS if index.counts.split[split]]
+    shards = [shard for split in splits for shard in open_shards(source, split)]
+    assert sum(1 for shard in shards for _ in unpack(shard, ["json"])) == sum(index.counts.split.values()) > 0
+
+
+def test_plain_webdataset_reads_the_shards_from_there(built: Machine, store: ObjectStore) -> None:
+    """As the README shows it."""
+    names = [name for name in store.contents("data/") if name.endswith(".tar")]
+    assert names
+    with mock.patch.dict(gopen_schemes, s3=lambda url, mode, _: fsspec.open(url, mode).open()):
+        source = wds.WebDataset([store.address(f"data/{name}") for name in names], shardshuffle=False)
+        keys = [sample["__key__"] for sample in source.decode()]
+    assert len(set(keys)) == len(keys) == sum(open_index(store.address("data")).counts.split.values())
+
+
+def test_a_page_that_was_made_and_not_sent_goes_up_with_a_rerun(
+    built: Machine, store: ObjectStore, films: list[str]
+) -> None:
+    """As after a kill, or a lost network, in the last send of a build: all there is to do is to send."""
+    [page] = built.folder.rglob("report.html")
+    os.utime(page)  # newer than what was sent
+    store.requests.clear()
+    assert "nothing to do" in built.build(*films)
+    assert store.written() == [("PUT", "data/report.html")]
+
+
+def test_a_rerun_fetches_and_puts_nothing(built: Machine, store: ObjectStore, films: list[str]) -> None:
+    store.requests.clear()
+    assert "nothing to do" in built.build(*films)
+    assert {method for method, _ in store.requests} <= {"GET", "HEAD"}
+    fetched = [key for method, key in store.requests if method == "GET" and key]
+    assert fetched == [], "listings only"
+    assert not list(built.folder.rglob("film 0.mp4")), "films are not kept once they are cut"
+
+
+def test_another_machine_goes_on_from_there(
+    built: Machine, store: ObjectStore, films: list[str], tmp_path: Path
+) -> None:
+    other = Machine(tmp_path / "machine", store)
+    assert "every stage of every film is done" in other.run("status", store.address("data"))
+    store.requests.clear()
+    assert "nothing to do" in other.build(*films)
+    assert {method for method, _ in store.requests} <= {"GET", "HEAD"}
+    assert not list(other.folder.rglob("film 0.mp4")), "it was fetched to know it by its content"
+    assert "no fault" in other.run("verify", store.address("data"))
+
+
+def test_a_plan_keeps_no_more_films_than_it_may(
+    store: ObjectStore, films: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that come first, as their turn comes first; what cannot be used is not kept at all."""
+    store.put("films/broken.mp4", b"no film")
+    monkeypatch.setattr("flows.plan.identify.KEPT_BYTES", len(store.contents("films/")["film 0.mp4"]) + 1000)
+    plan = make_plan(BuildRequest(films=(store.address("films/broken.mp4"), *films), out=str(tmp_path / "data")))
+    store.remove("films/broken.mp4")
+    assert len(plan.films) == 2
+    assert [path.name for path in (tmp_path / "data").rglob("*.mp4")] == ["film 0.mp4"]
+
+
+def test_what_is_not_there_is_named_and_the_rest_is_built(built: Machine, store: ObjectStore, films: list[str]) -> None:
+    said = built.build(store.address("films/missing.mp4"), *films, code=2)
+    assert "missing.mp4" in said
+    assert "Traceback" not in said
+    said = built.run("status", store.address("nowhere"), code=1)
+    assert "no data set here" in said
+
+
+def test_an_address_with_a_secret_is_refused_before_anything_could_store_it(
+    built: Machine, films: list[str], tmp_path: Path
+) -> None:
+    for secret in ("s3://key:s3cr3t@bucket/data", "https://host/data?token=s3cr3t"):
+        for arguments in ((*films, "--out", secret), (secret, "--out", str(tmp_path / "data"))):
+            said = built.run("build", *arguments, code=1)
+            assert "s3cr3t" not in said
+            assert "Traceback" not in said
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,381 @@
+"""The game page in a real Chromium, on a phone and on a desk: played by pointer and by keyboard."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import av
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.support.chromium import wait_until
+from tests.support.played_page import CAST, CONTRASTS, SIZES, Served, opened, served
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)></span><script>document.title='owned'</script>\u0007\u202e 🏃‍♀️ &amp; " + "M" * 300
+)
+
+
+@pytest.fixture(params=["desk", pytest.param("phone", marks=pytest.mark.slow)])
+def size(request: pytest.FixtureRequest) -> tuple[int, int]:
+    return SIZES[request.param]
+
+
+@pytest.fixture
+def game(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path) as game:
+        yield game
+        game.engine.go.set()
+
+
+def play(page: Page, motion: str) -> None:
+    """Fill the fields, play, and wait until the shot is there."""
+    before = page.locator("#strip li").count()
+    page.locator("#motion-text").fill(motion)
+    page.get_by_role("button", name="Play", exact=True).click()
+    expect(page.locator("#strip li")).to_have_count(before + 1)
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_enabled()
+
+
+def meter(page: Page, name: str) -> str:
+    return str(page.get_by_role("meter", name=name).get_attribute("aria-valuenow"))
+
+
+def test_a_game_from_the_first_choice_to_the_film(
+    chromium: Browser, game: Served, size: tuple[int, int], tmp_path: Path
+) -> None:
+    with opened(chromium, game, size) as page:
+        expect(page.get_by_role("heading", name="Say what happens")).to_be_visible()
+        assert [page.get_by_role("checkbox", name=name).is_checked() for name in CAST] == [False] * len(CAST)
+        for name in ("Qiqi", "Kiki & Jiji"):
+            page.locator(".chip", has_text=name).first.click()
+        page.get_by_label("Another character's name").fill("Totoro")
+        page.get_by_label("Background").fill("beach at dusk")
+        play(page, "hug level 4")
+
+        instruction = "Character: Qiqi, Kiki & Jiji, Totoro; Motion: hug level 4; Background: beach at dusk."
+        assert game.engine.seen[0][1] == instruction
+        expect(page.get_by_role("img", name="Motion level 4 of 5")).to_be_visible()
+        expect(page.locator("#subtitle")).to_have_text("Qiqi, Kiki & Jiji, Totoro · hug level 4 · beach at dusk")
+        assert [meter(page, name) for name in ("Stamina", "Social", "Entertainment")] == ["45", "55", "50"]
+        assert page.locator(".change").all_inner_texts() == ["−5", "+5", ""]
+        assert page.evaluate("shot.muted && shot.loop && shot.playsInline")
+        wait_until(page, "!shot.paused && shot.videoWidth === 96")  # it plays
+        width = page.evaluate("getComputedStyle(document.querySelector('[data-value=stamina] i')).transitionDuration")
+        assert width == "0.7s", "the bars move"
+
+        play(page, "sleep")
+        assert (meter(page, "Stamina"), page.locator("#background-text").input_value()) == ("50", "beach at dusk")
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Download").click()
+        assert download.value.suggested_filename == "animegamer-2-turns.mp4"
+        download.value.save_as(tmp_path / "film.mp4")
+    with av.open(str(tmp_path / "film.mp4")) as film:
+        assert sum(1 for _ in film.decode(video=0)) == 34
+
+
+def test_free_text_takes_over_the_fields_and_gives_them_back(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        page.locator(".chip", has_text="Ponyo").first.click()
+        page.locator("#motion-text").fill("run")
+        page.locator("#background-text").fill("waves")
+        assert page.locator("#preview").inner_text() == "Character: Ponyo; Motion: run; Background: waves."
+        page.get_by_text("Free text").click()
+        text = page.get_by_role("textbox", name="Instruction")
+        expect(text).to_have_value("Character: Ponyo; Motion: run; Background: waves.")
+        text.fill("Character: Sosuke, Gran Mamare; Motion: swim; Background: sea.")
+        page.get_by_text("Fields", exact=True).click()
+        assert page.get_by_role("checkbox", name="Gran Mamare").is_checked()
+        assert not page.get_by_role("checkbox", name="Ponyo").is_checked()
+        assert page.locator("#background-text").input_value() == "sea"
+        page.get_by_text("Free text").click()
+        text.fill("He dives,")
+        page.get_by_role("button", name="Ponyo").click()
+        expect(text).to_have_value("He dives, Ponyo ")
+        text.press("End")
+        text.type("follows")
+        text.press("Enter")
+        expect(page.locator("#strip li")).to_have_count(1)
+        assert game.engine.seen[0][1] == "He dives, Ponyo follows"
+        expect(text).to_have_value("")
+        page.reload()
+        expect(page.get_by_role("radio", name="Free text")).to_be_checked()
+
+
+def test_progress_and_cancel(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game, SIZES["phone"]) as page:
+        play(page, "walk")
+        game.engine.go.clear()
+        page.locator("#motion-text").fill("run")
+        page.get_by_role("button", name="Play", exact=True).click()
+        dial = page.get_by_role("progressbar", name="Drawing the shot")
+        expect(dial).to_have_attribute("aria-valuenow", re.compile("^(49|50|51)$"))
+        expect(dial).to_be_in_viewport()
+        expect(page.locator("#left")).to_have_text("a moment left")
+        assert page.locator("#percent").evaluate("e => getComputedStyle(e, '::after').content") == '"%"'
+        expect(page.get_by_role("button", name="Cancel")).to_be_focused()
+        page.reload()
+        expect(page.get_by_role("progressbar", name="Drawing the shot")).to_be_visible()
+        page.get_by_role("button", name="Cancel").press("Enter")
+        expect(page.locator("#hint")).to_have_text("Cancelled. Nothing has changed.")
+        expect(page.locator("#strip li")).to_have_count(1)
+        assert meter(page, "Stamina") == "45"
+        game.engine.go.set()
+        play(page, "run")
+        assert meter(page, "Stamina") == "40"
+
+
+def test_a_double_click_plays_once(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        made: list[str] = []
+        page.on("request", lambda request: made.append(request.url) if request.method == "POST" else None)
+        page.locator("#motion-text").fill("walk")
+        page.get_by_role("button", name="Play", exact=True).dblclick()
+        expect(page.locator("#strip li")).to_have_count(1)
+        expect(page.locator("#complaint")).to_be_hidden()
+        assert [url.rpartition("/")[2] for url in made] == ["games", "turns"]
+
+
+def test_a_quick_player_may_ask_before_the_page_is_ready(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        wait = {"GET": 400, "POST": 900}
+        page.route("**/api/*", lambda route: (page.wait_for_timeout(wait[route.request.method]), route.continue_()))
+        page.reload()
+        play(page, "walk")
+
+
+def test_a_late_reply_does_not_follow_the_player_elsewhere(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        play(page, "walk")
+        held: list[Route] = []
+        page.route("**/turns", lambda route: held.append(route))
+        page.locator("#motion-text").fill("run")
+        with page.expect_request("**/turns"):
+            page.locator("#motion-text").press("Enter")
+        page.get_by_role("button", name="New game").click()
+        expect(page.get_by_role("heading", name="Say what happens")).to_be_visible()
+        with page.expect_response("**/turns"):
+            held[0].continue_()
+        page.wait_for_timeout(200)
+        expect(page.locator("#leader, #complaint").filter(visible=True)).to_have_count(0)
+        expect(page.get_by_role("button", name="Play", exact=True)).to_be_enabled()
+        page.get_by_role("link", name="1 turn").click()
+        expect(page.locator("#strip li")).to_have_count(2)
+
+
+def test_two_pages_of_one_game(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as one:
+        play(one, "walk")
+        with opened(chromium, game, place=one.url.removeprefix(game.address)) as two:
+            expect(two.locator("#strip li")).to_have_count(1)
+            game.engine.go.clear()
+            one.locator("#motion-text").fill("run")
+            one.locator("#motion-text").press("Enter")
+            expect(one.locator("#leader")).to_be_visible()
+            two.locator("#motion-text").fill("swim")
+            two.locator("#motion-text").press("Enter")
+            expect(two.get_by_role("alert")).to_contain_text("being drawn already")
+            game.engine.go.set()
+            for page in (one, two):
+                expect(page.locator("#strip li")).to_have_count(2)
+                expect(page.locator("#complaint")).to_be_hidden()
+            expect(two.locator("#motion-text")).to_have_value("swim")
+            play(one, "sleep")
+            two.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+            expect(two.locator("#strip li")).to_have_count(3)
+
+
+def test_a_lost_end_of_a_drawing_is_made_up_for(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        none = {"content_type": "text/event-stream", "body": 'data: {"status": "none"}\n\n'}
+        page.route("**/drawing", lambda route: route.fulfill(**none))
+        page.route("**/api/games/*", lambda route: (page.wait_for_timeout(500), route.continue_()))
+        page.locator("#motion-text").fill("walk")
+        page.locator("#motion-text").press("Enter")
+        expect(page.locator("#strip li")).to_have_count(1)
+        expect(page.locator("#complaint")).to_be_hidden()
+
+
+def test_players_wait_in_line_and_see_only_their_own(chromium: Browser, game: Served) -> None:
+    game.engine.go.clear()
+    with opened(chromium, game) as first, opened(chromium, game, SIZES["phone"]) as second:
+        for page, motion in ((first, "walk"), (second, "swim")):
+            page.locator("#motion-text").fill(motion)
+            page.locator("#motion-text").press("Enter")
+            expect(page.locator("#leader")).to_be_visible()
+        expect(second.locator("#left")).to_have_text("1 other turn before yours")
+        game.engine.go.set()
+        for page, motion in ((first, "walk"), (second, "swim")):
+            expect(page.locator("#subtitle")).to_have_text(motion)
+            expect(page.locator("#strip li")).to_have_count(1)
+        assert first.url != second.url
+
+
+def test_looking_back_and_branching(chromium: Browser, game: Served, size: tuple[int, int]) -> None:
+    with opened(chromium, game, size) as page:
+        page.locator("#background-text").fill("town")
+        for motion in ("walk", "hug", "sleep"):
+            play(page, motion)
+        expect(page.get_by_role("navigation", name="Branches")).to_be_hidden()
+        page.locator("#strip button").nth(0).click()
+        expect(page.locator("#looking p")).to_have_text("You look back at turn 1 of 3.")
+        assert (page.locator("#number").inner_text(), meter(page, "Stamina")) == ("TURN 1", "45")
+        expect(page.locator("#strip li[aria-current]")).to_have_count(1)
+        page.get_by_role("button", name="Back to the newest").click()
+        assert meter(page, "Stamina") == "45"
+        expect(page.locator("#number")).to_have_text("turn 3")
+
+        page.locator("#strip button").nth(0).click()
+        page.get_by_role("button", name="Continue from here").click()
+        expect(page.locator("#fork")).to_contain_text("A new branch begins after turn 1.")
+        expect(page.locator("#motion-text")).to_be_focused()
+        expect(page.locator("#strip li")).to_have_count(1)
+        play(page, "play")
+        branches = page.get_by_role("navigation", name="Branches").get_by_role("button")
+        expect(branches).to_have_count(2)
+        assert [text.split("\n")[0] for text in branches.all_inner_texts()] == ["A", "B"]
+        assert "hug" in branches.nth(0).inner_text()
+        expect(branches.nth(1)).to_have_attribute("aria-current", "true")
+        expect(page.locator(".ways")).to_have_text("2 ways on from here")
+        assert page.locator("#strip .told").all_inner_texts() == ["walk · town", "play · town"]
+        assert meter(page, "Entertainment") == "55"
+        here = page.url
+
+        branches.nth(0).click()
+        expect(page.locator("#strip li")).to_have_count(3)
+        assert (meter(page, "Entertainment"), meter(page, "Social")) == ("50", "55")
+        play(page, "sing")
+        assert ["hug" in text for text in branches.all_inner_texts()] == [True, False], "a branch keeps its letter"
+        expect(branches.nth(0)).to_have_attribute("aria-current", "true")
+        page.goto(here)
+        page.reload()
+        expect(page.locator("#strip li")).to_have_count(2)
+        assert meter(page, "Entertainment") == "55"
+
+
+@pytest.mark.slow
+def test_reload_and_a_new_server_keep_the_game(chromium: Browser, tmp_path: Path) -> None:
+    with served(tmp_path) as game:
+        port = int(game.address.rpartition(":")[2])
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(game.address)
+        play(page, "walk")
+        page.reload()
+        expect(page.locator("#number")).to_have_text("turn 1")
+        game.engine.go.clear()
+        page.locator("#motion-text").fill("run")
+        page.locator("#motion-text").press("Enter")
+        expect(page.locator("#leader")).to_be_visible()
+    with served(tmp_path, port=port) as game:
+        expect(page.locator("#leader")).to_be_hidden(timeout=15_000)
+        expect(page.locator("#strip li")).to_have_count(1)
+        play(page, "run")
+        assert meter(page, "Stamina") == "40"
+        page.get_by_role("button", name="New game").click()
+        expect(page.get_by_role("heading", name="Say what happens")).to_be_visible()
+        assert meter(page, "Stamina") == "50"
+        page.get_by_role("link", name="2 turns").click()
+        expect(page.locator("#number")).to_have_text("turn 2")
+        page.go_back()
+        expect(page.get_by_role("heading", name="Say what happens")).to_be_visible()
+        page.goto(f"{game.address}/#AAAAAAAAAAAAAAAAAAAAAA")
+        expect(page.get_by_role("alert")).to_have_text("There is no such game here.")
+    page.locator("#motion-text").fill("fly")
+    page.locator("#motion-text").press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("server does not answer")
+    context.close()
+
+
+def test_faults_are_told_at_the_field(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        page.get_by_role("button", name="Play", exact=True).click()
+        expect(page.get_by_role("alert")).to_have_text("Say under Motion what happens.")
+        expect(page.locator("#motion-text")).to_be_focused()
+        expect(page.locator("#motion-text")).to_have_attribute("aria-describedby", "complaint")
+        expect(page.locator("#motion-text")).to_have_attribute("aria-invalid", "true")
+        expect(page.locator("#free-text")).not_to_have_attribute("aria-invalid", re.compile(""))
+        play(page, "walk")
+        expect(page.locator("#complaint")).to_be_hidden()
+        page.get_by_text("Free text").click()
+        faults = {"": "The instruction is empty", "word " * 300: "at most 200 fit", "explode": "memory <b>now</b>"}
+        for text, words in faults.items():
+            page.locator("#free-text").fill(text)
+            page.get_by_role("button", name="Play", exact=True).click()
+            expect(page.get_by_role("alert")).to_contain_text(words)
+            expect(page.locator("#free-text")).to_have_value(text)
+        expect(page.locator("#strip li")).to_have_count(1)
+
+
+def test_hostile_text_is_shown_as_text(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game, SIZES["phone"]) as page:
+        page.get_by_label("Another character's name").fill(HOSTILE[:150])
+        page.get_by_label("Another character's name").press("Enter")
+        play(page, "walk")
+        page.get_by_text("Free text").click()
+        page.locator("#free-text").fill(HOSTILE)
+        page.locator("#free-text").press("Enter")
+        expect(page.locator("#strip li")).to_have_count(2)
+        assert "<img src=x" in page.locator("#subtitle").inner_text()
+        assert game.engine.seen[1][1] == HOSTILE
+        assert page.locator("img[src=x]").count() == 0
+        assert page.locator("script").count() == 1
+        assert page.title().startswith("2. <img src=x")
+        page.get_by_role("button", name="New game").click()
+        expect(page.get_by_role("link", name="2 turns")).to_be_visible()
+
+
+def test_the_keyboard_plays_a_whole_turn_and_its_place_is_seen(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game) as page:
+        expect(page.get_by_role("checkbox", name="Qiqi")).to_be_attached()
+        page.keyboard.press("Tab")  # the name of the game
+        seen = []
+        for _ in range(8):
+            page.keyboard.press("Tab")
+            seen.append(
+                page.evaluate(
+                    "[document.activeElement.id || document.activeElement.value, "
+                    "[document.activeElement, document.activeElement.nextElementSibling]"
+                    ".some(e => e && getComputedStyle(e).outlineStyle === 'solid')]"
+                )
+            )
+            if seen[-1][0] == "Ponyo":
+                page.keyboard.press("Space")
+            if seen[-1][0] == "motion-text":
+                page.keyboard.type("jump")
+        assert [name for name, _ in seen] == ["fields", *CAST, "someone", "motion-text", "background-text"]
+        assert all(outlined for _, outlined in seen)
+        page.keyboard.press("Enter")
+        expect(page.locator("#strip li")).to_have_count(1)
+        assert game.engine.seen[0][1] == "Character: Ponyo; Motion: jump."
+        unnamed = page.evaluate(
+            "[...document.querySelectorAll('button, a, input, textarea, video')].filter(e => e.checkVisibility() && "
+            "!(e.labels?.length || e.ariaLabel || e.textContent.trim())).map(e => e.outerHTML)"
+        )
+        assert unnamed == []
+
+
+def test_less_motion_where_it_is_asked_for(chromium: Browser, game: Served) -> None:
+    with opened(chromium, game, motion="reduce") as page:
+        play(page, "walk")
+        assert page.evaluate("getComputedStyle(document.querySelector('.value i')).transitionDuration") == "0s"
+        assert page.evaluate("shot.paused"), "it waits to be started"
+        page.get_by_role("button", name="Play the shot").click()
+        expect(page.get_by_role("button", name="Pause the shot")).to_be_visible()
+        assert not page.evaluate("shot.paused")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_stand_out_in_light_and_dark(chromium: Browser, game: Served, scheme: str) -> None:
+    context = chromium.new_context(color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.goto(game.address)
+    play(page, "walk")
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) > 15
+    assert {words: contrast for words, contrast in contrasts if contrast < 4.5} == {}
+    context.close()

@@ -1,0 +1,239 @@
+"""The chat client against a real server that behaves, misbehaves, or is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from email.utils import formatdate
+
+import pytest
+
+from pipeline.captions.chat_client import (
+    MOST_REPLY_BYTES,
+    ChatClient,
+    Endpoint,
+    EndpointDownError,
+    EndpointRefusedError,
+    Picture,
+    RequestError,
+    assistant,
+    user,
+)
+from tests.support.caption_server import Answer, CaptionServer, Request, _completion
+
+KEY = "sk-very-secret-key-0123456789"
+
+
+def ask(server: CaptionServer, count: int = 1, **changes: object) -> list[str]:
+    """Put `count` questions at once."""
+    endpoint = Endpoint(server.address, "test-model", timeout_seconds=5, attempts=3, first_pause_seconds=0.01)
+
+    async def run() -> list[str]:
+        async with ChatClient(replace(endpoint, **changes)) as client:
+            return await asyncio.gather(*[client.chat([user(f"question {number}")]) for number in range(count)])
+
+    return asyncio.run(run())
+
+
+def in_turn(*answers: Answer) -> Callable[[Request], Answer]:
+    """Give these answers one after another, the last one for ever."""
+    left = list(answers)
+    return lambda _: left.pop(0) if len(left) > 1 else left[0]
+
+
+def test_the_protocol_is_spoken_as_servers_expect_it() -> None:
+    with CaptionServer(in_turn(Answer("fine"))) as server:
+        endpoint = Endpoint(server.address, "test-model", max_tokens=7, temperature=0.5)
+        messages = [user("q", ()), assistant("a"), user("again")]
+
+        async def run() -> str:
+            async with ChatClient(endpoint) as client:
+                return await client.chat(messages)
+
+        assert asyncio.run(run()) == "fine"
+        (request,) = server.requests
+    assert request.body == {"model": "test-model", "messages": messages, "max_tokens": 7, "temperature": 0.5}
+    assert "Authorization" not in request.headers
+
+
+def test_pictures_follow_the_one_text_of_a_message() -> None:
+    message = user("look", [Picture(b"\xff\xd8", tiles=1), Picture(b"\xff\xd8")])
+    assert message["content"] == [
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9g=", "max_dynamic_patch": 1}},
+        {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9g="}},
+    ]
+
+
+PASSING = {
+    "busy": Answer(status=429),
+    "broken": Answer(status=500, raw=b"Internal Server Error"),
+    "behind a proxy": Answer(status=502, raw=b"<html>bad gateway</html>", headers={"Content-Type": "text/html"}),
+    "cut off": Answer("half of this", cut_off=True),
+    "garbage": Answer(raw=b'{"choices": [{"mess'),
+    "not utf-8": Answer(raw=b"\xff\xfe\x00"),
+    "a web page": Answer(raw=b"<html>hello</html>", headers={"Content-Type": "text/html"}),
+    "another protocol": Answer(raw=b'{"text": "hello"}'),
+    "no choices": Answer(raw=b'{"choices": []}'),
+    "deeply nested": Answer(raw=b"[" * 100_000),
+    "compressed unasked": Answer(raw=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}),
+    "slow": Answer("late", delay_seconds=1.5),
+}
+
+
+@pytest.mark.parametrize("trouble", PASSING.values(), ids=PASSING.keys())
+def test_trouble_that_passes_is_waited_out(trouble: Answer) -> None:
+    with CaptionServer(in_turn(trouble, trouble, Answer("fine"))) as server:
+        assert ask(server, timeout_seconds=1 if trouble.delay_seconds else 10) == ["fine"]
+        assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("name", [name for name in PASSING if name != "busy"])
+def test_trouble_that_stays_is_the_fault_of_the_request_while_the_service_answers(name: str) -> None:
+    with (
+        CaptionServer(in_turn(PASSING[name])) as server,
+        pytest.raises(RequestError, match=r"after 3 attempts") as caught,
+    ):
+        ask(server, timeout_seconds=0.5 if PASSING[name].delay_seconds else 10)
+    assert server.address in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_trouble_that_stays_is_the_service_being_down_when_nothing_answers() -> None:
+    with CaptionServer(in_turn(PASSING["broken"]), models_status=503) as server:
+        with pytest.raises(EndpointDownError, match="500: 'Internal Server Error' after 3 attempts"):
+            ask(server)
+        server.answer = in_turn(Answer(status=429))
+        server.models_status = 200
+        with pytest.raises(EndpointDownError, match="answered 429"):
+            ask(server)
+
+
+def test_nobody_at_the_address_names_it_and_the_remedy() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        server = CaptionServer(in_turn(Answer()))
+        server._server.server_close()
+        with pytest.raises(
+            EndpointDownError, match=r"no connection .* after 3 attempts; start it with `serve`"
+        ) as caught:
+            ask(server, remedy="start it with `serve`")
+    assert server.address in str(caught.value)
+
+
+@pytest.mark.parametrize("header", ["1", "date"])
+def test_the_server_sets_the_pause(header: str) -> None:
+    value = formatdate(time.time() + 3, usegmt=True) if header == "date" else header
+    with CaptionServer(in_turn(Answer(status=429, headers={"Retry-After": value}), Answer("fine"))) as server:
+        start = time.monotonic()
+        assert ask(server) == ["fine"]
+        assert time.monotonic() - start > 0.9
+
+
+@pytest.mark.parametrize(
+    "value", ["soon", f"Wed, 21 Oct {'9' * 30} 07:28:00 GMT", f"Wed, 21 Oct 2015 07:28:00 +{'9' * 20}"]
+)
+def test_a_senseless_pause_is_ignored(value: str) -> None:
+    with CaptionServer(in_turn(Answer(status=503, headers={"Retry-After": value}), Answer("fine"))) as server:
+        assert ask(server) == ["fine"]
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [
+        (401, "variable TEST_KEY"),
+        (403, "variable TEST_KEY"),
+        (404, "does not serve the model test-model"),
+        (307, "not followed"),
+    ],
+)
+def test_a_refusal_is_final_and_says_what_to_change(status: int, hint: str) -> None:
+    refusal = Answer(status=status, raw=b'{"message": "no"}', headers={"Location": "http://127.0.0.1:1/v1"})
+    with CaptionServer(in_turn(refusal)) as server:
+        with pytest.raises(EndpointRefusedError, match=hint):
+            ask(server, api_key_env="TEST_KEY")
+        assert len(server.requests) == 1
+
+
+def test_a_rejected_request_is_not_repeated() -> None:
+    with CaptionServer(in_turn(Answer(status=400, raw=b"context too long"))) as server:
+        with pytest.raises(RequestError, match="400: 'context too long'"):
+            ask(server)
+        assert len(server.requests) == 1
+
+
+def test_a_reply_without_end_is_not_read_to_its_end() -> None:
+    with CaptionServer(in_turn(Answer("x" * (2 * MOST_REPLY_BYTES)))) as server:
+        with pytest.raises(RequestError, match="longer than"):
+            ask(server)
+        assert len(server.requests) == 1
+
+
+def test_odd_but_sound_replies_are_taken() -> None:
+    nothing = json.dumps({"choices": [{"message": {"content": None}}]}).encode()
+    plain = Answer(raw=_completion("fine"), headers={"Content-Type": "text/plain"})
+    with CaptionServer(in_turn(Answer(raw=nothing), plain)) as server:
+        assert ask(server) == [""]
+        assert ask(server) == ["fine"]
+
+
+def test_requests_in_flight_reach_the_bound_and_not_more() -> None:
+    three = threading.Barrier(3, timeout=20)
+
+    def together(request: Request) -> Answer:
+        three.wait()  # nobody is answered before three are there
+        return Answer(request.text, delay_seconds=0.05)
+
+    with CaptionServer(together) as server:
+        answers = ask(server, count=12, concurrency=3, timeout_seconds=30)
+        assert answers == [f"question {number}" for number in range(12)]
+        assert server.most_open == 3
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 500])
+def test_the_key_reaches_the_server_and_nothing_else(
+    status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TEST_KEY", KEY + "\n")
+    caplog.set_level(logging.DEBUG)
+    tell = f"your key {KEY} is wrong".encode()
+    said = ""
+    with CaptionServer(in_turn(Answer("fine", status=status, raw=tell if status != 200 else None))) as server:
+        try:
+            ask(server, api_key_env="TEST_KEY")
+        except (RequestError, EndpointRefusedError) as error:
+            said = f"{error} {error!r} {error.__cause__!r}"
+            assert "***" in said
+        assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
+    output = capfd.readouterr()
+    assert KEY not in said + caplog.text + output.out + output.err
+
+
+def test_a_key_that_is_none_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", "sk-ab\ncd")
+    with pytest.raises(EndpointRefusedError, match="TEST_KEY") as caught:
+        ask(CaptionServer(in_turn(Answer())), api_key_env="TEST_KEY")
+    assert "sk-ab" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:23333/v1", "ftp://host/v1", "", "http://", "http://me:secret@host/v1"])
+def test_unusable_addresses_are_refused(address: str) -> None:
+    with pytest.raises(EndpointRefusedError) as caught:
+        ChatClient(Endpoint(address, "test-model"))
+    assert "secret" not in str(caught.value)
+
+
+def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with CaptionServer(in_turn(Answer("fine"))) as server:
+        assert ask(server) == ["fine"]

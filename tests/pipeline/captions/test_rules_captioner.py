@@ -1,0 +1,70 @@
+"""The rules state what was measured, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.captions.cast import Cast
+from pipeline.captions.rules_captioner import ADVERBS, rule_caption
+from pipeline.captions.server_captioner import OpenEnds
+from pipeline.captions.stage import WriteCaptions
+from pipeline.core.config import CaptionSettings
+from pipeline.core.records import Looks, Motion
+from pipeline.core.stage import perform
+from tests.support.painted_clips import (
+    captions_of,
+    make_screened_film,
+)
+
+
+def rules_stage() -> WriteCaptions:
+    return WriteCaptions(CaptionSettings(), Cast())
+
+
+def test_rules_state_what_was_measured_and_nothing_else(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 6, levels=[1, 2, 3, 4, 5, None])
+    assert rules_stage().open_ends(folder) == OpenEnds()
+    captions = captions_of(rules_stage(), folder)
+    assert [caption.MA for caption in captions] == [*ADVERBS.values(), None]
+    for caption in captions:
+        assert (caption.source, caption.MD, caption.EV, caption.fault) == ("rules", "move", None, None)
+        unknown = (caption.S, caption.SC, caption.ET, caption.ST, caption.characters, caption.raw_who, caption.raw_what)
+        assert unknown == (None,) * 7
+    assert not perform(rules_stage(), folder)
+
+
+@pytest.mark.parametrize(
+    ("scope", "camera", "drawings", "phrase", "adverb"),
+    [(0, 0, 1, "stay still", None), (4, 3, 16, "move with the camera", "slightly"), (4, 2, 16, "move", "slightly")],
+)
+def test_rules_tell_still_from_moving_and_the_camera_from_the_rest(
+    scope: float, camera: float, drawings: int, phrase: str, adverb: str | None
+) -> None:
+    motion = Motion(clip_id="c", flow_model="dis", scope_px=scope, camera_px=camera, unique_frames=drawings)
+    caption = rule_caption("c", 2, None, motion)
+    assert caption.EV is None
+    assert [phrase, adverb] == [caption.MD, caption.MA]
+
+
+@pytest.mark.parametrize(
+    ("light", "dark_share", "time_of_day"),
+    [(20, 0.8, "night"), (20, 0.2, None), (150, 0.0, "day"), (150, 0.3, None), (80, 0.2, None)],
+)
+def test_rules_name_night_and_day_only_where_it_is_clear(
+    light: float, dark_share: float, time_of_day: str | None
+) -> None:
+    looks = Looks(
+        clip_id="c",
+        light=light,
+        contrast=40,
+        dark_share=dark_share,
+        still_share=0,
+        text_share=None,
+        text_lines=None,
+        hashes=(),
+    )
+    caption = rule_caption("c", 2, looks, None)
+    assert time_of_day == caption.EV
+    assert caption.MD is caption.MA is None

@@ -1,0 +1,313 @@
+"""Captions by a model server: paired by clip, repaired, quarantined."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.captions.cast import Cast, load_cast
+from pipeline.captions.chat_client import EndpointDownError, EndpointRefusedError
+from pipeline.core.records import RecordError
+from pipeline.core.stage import perform, silent
+from tests.support.caption_server import (
+    Answer,
+    CaptionServer,
+    Request,
+    expect_good,
+    good_answer,
+)
+from tests.support.painted_clips import (
+    captions_of,
+    clip_ids,
+    make_cast,
+    make_screened_film,
+    read_moment,
+    read_number,
+    stage_for,
+)
+
+
+@pytest.fixture
+def cast(tmp_path: Path) -> Cast:
+    return make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
+
+
+def test_both_questions_carry_the_right_pictures(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 1, levels=[4])
+    with CaptionServer(good_answer) as server:
+        expect_good(captions_of(stage_for(server.address, cast, max_tokens=99), folder)[0], 0)
+        who, what = server.requests
+    assert (who.kind, what.kind) == ("who", "what")
+    assert "1 = Ponyo\n2 = Sosuke" in who.text
+    sheet, grid = who.pictures
+    assert sheet.shape == (448, 896, 3)
+    halves = [half for row in np.vsplit(grid, 2) for half in np.hsplit(row, 2)]
+    assert [round(read_moment(half)) for half in halves] == [2, 6, 10, 14]
+    assert "of this clip is 4" in what.text
+    assert [round(read_moment(picture)) for picture in what.pictures] == [1, 3, 5, 7, 9, 11, 13, 15]
+    urls = [part["image_url"] for part in what.body["messages"][0]["content"][1:]]
+    assert {url["max_dynamic_patch"] for url in urls} == {1}
+    assert (what.body["model"], what.body["max_tokens"], what.body["temperature"]) == ("test-model", 99, 0)
+
+
+def test_tiles_are_not_mentioned_to_servers_that_refuse_them(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 1)
+    with CaptionServer(good_answer) as server:
+        captions_of(stage_for(server.address, cast, tiles=False), folder)
+        assert "max_dynamic_patch" not in json.dumps([request.body for request in server.requests])
+
+
+def test_answers_meet_their_clip_in_whatever_order_they_come(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 12)
+    delays = random.Random(3)
+
+    def late(request: Request) -> Answer:
+        return Answer(good_answer(request).text, delay_seconds=1.0 if request.number == 0 else delays.random() / 10)
+
+    with CaptionServer(late) as server:
+        captions = captions_of(stage_for(server.address, cast, concurrency=8), folder)
+        assert 1 < server.most_open <= 8
+        assert server.asked("what") != list(range(12))  # the test would prove nothing otherwise
+    for number, (caption, clip_id) in enumerate(zip(captions, clip_ids(folder), strict=True)):
+        assert caption.clip_id == clip_id
+        expect_good(caption, number)
+
+
+def test_only_clips_that_screening_keeps_are_asked_about(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 4, keep=[True, False, True, False])
+    with CaptionServer(good_answer) as server:
+        captions = captions_of(stage_for(server.address, cast), folder)
+        assert sorted(server.asked("what")) == [0, 2]
+    assert [caption.clip_id for caption in captions] == [clip_ids(folder)[0], clip_ids(folder)[2]]
+
+
+def test_without_a_cast_nobody_is_asked_who_is_there(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 2)
+    with CaptionServer(good_answer) as server:
+        captions = captions_of(stage_for(server.address, load_cast(None)), folder)
+        assert server.asked("who") == []
+    assert [(caption.characters, caption.raw_who, caption.S) for caption in captions] == [
+        (None, None, "apple"),
+        (None, None, "boat"),
+    ]
+
+
+def test_nobody_of_the_cast_on_screen_is_not_the_same_as_not_knowing(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 1)
+    with CaptionServer(nobody) as server:
+        assert captions_of(stage_for(server.address, cast), folder)[0].characters == ()
+
+
+def nobody(request: Request) -> Answer:
+    return Answer("[Number]0[Index]0") if request.kind == "who" else good_answer(request)
+
+
+def test_a_bad_reply_is_asked_again_with_its_fault_named(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 3)
+
+    def learns(request: Request) -> Answer:
+        if request.turn == 0 and request.number == 1:
+            return Answer("[Number]1[Index]7" if request.kind == "who" else "<S>girl</S><SC>5</SC>")
+        if request.turn == 1:
+            wanted = (
+                ("numbers 1 to 2",) if request.kind == "who" else ("<MD> is missing", '<SC> must be 0 or 1, not "5"')
+            )
+            assert all(fault in request.text for fault in wanted)
+            assert request.body["messages"][1]["role"] == "assistant"
+            assert len(request.body["messages"][0]["content"]) > 2  # the pictures are still there
+        return good_answer(request)
+
+    with CaptionServer(learns) as server:
+        for number, caption in enumerate(captions_of(stage_for(server.address, cast), folder)):
+            expect_good(caption, number)
+        assert len(server.requests) == 8
+
+
+def test_a_clip_without_a_usable_reply_is_quarantined_with_what_was_said(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 6)
+
+    def babbles(request: Request) -> Answer:
+        if request.number == 2 and request.kind == "what":
+            return Answer(f"a nice picture, {request.turn}")
+        if request.number == 4 and request.kind == "who":
+            return Answer("everybody")
+        return good_answer(request)
+
+    with CaptionServer(babbles) as server:
+        stage = stage_for(server.address, cast, repairs=2, failed_limit=0.5)
+        captions = captions_of(stage, folder)
+        assert server.asked("what").count(2) == 3
+        assert server.asked("who").count(4) == 3
+        assert server.asked("what").count(4) == 0  # nothing more is paid for
+    for number in (0, 1, 3, 5):
+        expect_good(captions[number], number)
+    what, who = captions[2], captions[4]
+    assert "`what` in 3 tries" in str(what.fault)
+    assert "<S> is missing" in str(what.fault)
+    assert "`who` in 3 tries" in str(who.fault)
+    assert (what.raw_what, who.raw_who) == ("a nice picture, 2", "everybody")
+    for caption in (what, who):
+        tags = (caption.S, caption.MD, caption.EV, caption.MA, caption.SC, caption.ET, caption.ST, caption.characters)
+        assert tags == (None,) * 8
+    record = folder.stage_record("captions")
+    assert record is not None
+    assert [failure.record_id for failure in record.failures] == [what.clip_id, who.clip_id]
+
+
+def test_too_many_quarantined_clips_fail_the_film(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 4)
+
+    def half(request: Request) -> Answer:
+        return Answer("no") if request.number < 2 else good_answer(request)
+
+    with CaptionServer(half) as server:
+        with pytest.raises(
+            RecordError, match=r"2 of 4 clips got no usable caption; first: .*no line of the form"
+        ) as caught:
+            perform(stage_for(server.address, cast, failed_limit=0.4), folder)
+        assert caught.value.record_id == folder.film_id
+        perform(stage_for(server.address, cast, failed_limit=0.5), folder)
+
+
+def test_one_clip_the_server_chokes_on_is_quarantined_and_not_kept(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 6)
+
+    def chokes(request: Request) -> Answer:
+        return Answer(status=500, raw=b"CUDA out of memory") if request.number == 3 else good_answer(request)
+
+    with CaptionServer(chokes) as server:
+        stage = stage_for(server.address, cast)
+        captions = captions_of(stage, folder)
+        assert "CUDA out of memory" in str(captions[3].fault)
+        expect_good(captions[4], 4)
+        assert stage.open_ends(folder).waiting == (clip_ids(folder)[3],)
+        server.answer = good_answer
+        (folder.path / "captions.json").unlink()
+        expect_good(captions_of(stage, folder)[3], 3)
+
+
+def test_an_unreadable_clip_is_quarantined(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 6)
+    folder.clip_path(clip_ids(folder)[5]).write_bytes(b"gone")
+    with CaptionServer(good_answer) as server:
+        captions = captions_of(stage_for(server.address, cast), folder)
+    assert "cannot be read" in str(captions[5].fault)
+    expect_good(captions[0], 0)
+
+
+def test_a_clip_whose_motion_is_unknown_is_not_asked_about(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 6, levels=[None])
+    with CaptionServer(good_answer) as server:
+        captions = captions_of(stage_for(server.address, cast), folder)
+        assert 0 not in server.asked("who") + server.asked("what")
+    assert "motion was not measured" in str(captions[0].fault)
+
+
+def test_a_service_that_is_down_stops_the_stage_and_keeps_what_it_said(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 6)
+    answered = []
+
+    def dies(request: Request) -> Answer:
+        answered.append(request)
+        return good_answer(request) if len(answered) <= 4 else Answer(status=503, raw=b"shutting down")
+
+    with CaptionServer(dies, models_status=503) as server:
+        stage = stage_for(server.address, cast, concurrency=1)
+        with pytest.raises(EndpointDownError, match=r"lmdeploy serve api_server test-model"):
+            perform(stage, folder)
+        kept = {(request.kind, request.number) for request in answered[:4]}
+        server.requests.clear()
+        server.answer, server.models_status = good_answer, 200
+        for number, caption in enumerate(captions_of(stage, folder)):
+            expect_good(caption, number)
+        assert not kept & {(request.kind, request.number) for request in server.requests}
+        assert len(server.requests) == 8
+
+
+def test_a_wrong_key_stops_at_once(tmp_path: Path, cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANIMEGAMER_API_KEY", "sk-not-the-right-one")
+    folder = make_screened_film(tmp_path, 6)
+    with CaptionServer(lambda _: Answer(status=401, raw=b"bad key sk-not-the-right-one")) as server:
+        with pytest.raises(EndpointRefusedError, match="ANIMEGAMER_API_KEY") as caught:
+            perform(stage_for(server.address, cast, concurrency=2, attempts=5), folder)
+        assert len(server.requests) <= 2
+    assert "sk-not" not in str(caught.value)
+
+
+def test_the_key_is_in_no_file(tmp_path: Path, cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANIMEGAMER_API_KEY", "sk-a-secret-key")
+    folder = make_screened_film(tmp_path, 2)
+    with CaptionServer(good_answer) as server:
+        perform(stage_for(server.address, cast), folder)
+        assert server.requests[0].headers["Authorization"] == "Bearer sk-a-secret-key"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"sk-a-secret-key" in path.read_bytes()]
+
+
+def test_progress_counts_clips_to_the_end(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 3)
+    seen: list[tuple[float, float]] = []
+    two_done = threading.Event()
+
+    def report(done: float, total: float) -> None:
+        seen.append((done, total))
+        if done == 2:
+            two_done.set()
+
+    def late(request: Request) -> Answer:
+        assert request.number != 2 or two_done.wait(30)
+        return good_answer(request)
+
+    with CaptionServer(late) as server:
+        stage = stage_for(server.address, Cast(), timeout_seconds=60)
+        stage.ask_batch(folder, clip_ids(folder)[:1], silent)
+        stage.run(folder, report)
+    assert list(dict.fromkeys(seen)) == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_stop_is_heeded_while_the_server_says_nothing(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 3)
+    asked, hung_up = threading.Event(), threading.Event()
+    stopped_at = 0.0
+
+    def never(_: Request) -> Answer:
+        asked.set()
+        hung_up.wait(30)
+        return Answer()
+
+    def stop_once_asked(done: float, total: float) -> None:
+        nonlocal stopped_at
+        if asked.is_set():
+            stopped_at = time.monotonic()
+            raise KeyboardInterrupt
+
+    with CaptionServer(never) as server:
+        with pytest.raises(KeyboardInterrupt):
+            stage_for(server.address, cast, timeout_seconds=30).run(folder, stop_once_asked)
+        ended_at = time.monotonic()
+        hung_up.set()
+        assert len(server.requests) <= 3
+    assert ended_at - stopped_at < 10  # sooner than any answer
+
+
+def test_a_clip_of_few_frames_is_shown_as_often_as_is_said(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 1, frames=5)
+    with CaptionServer(good_answer) as server:
+        expect_good(captions_of(stage_for(server.address, cast), folder)[0], 0)
+        who, what = server.requests
+    assert "You see 5 pictures" in what.text
+    assert [round(read_moment(picture)) for picture in what.pictures] == [0, 1, 2, 3, 4]
+    assert who.pictures[1].shape == (128, 192, 3)
+
+
+def test_the_server_reads_the_painted_numbers(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 12)
+    with CaptionServer(good_answer) as server:
+        perform(stage_for(server.address, Cast()), folder)
+        assert [read_number(request.pictures[7]) for request in server.requests] == server.asked("what")
+        assert sorted(server.asked("what")) == list(range(12))

@@ -1,0 +1,122 @@
+"""Files appear whole or not at all, what a kill leaves is swept, and a folder has one holder at a time."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.atomic import HeldError, held, replacing, sweep, write_json
+
+
+def names(path: Path) -> list[str]:
+    return sorted(child.name for child in path.iterdir())
+
+
+def test_a_file_appears_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "file.json"
+    with replacing(path) as temporary:
+        temporary.write_text("half")
+        assert not path.exists()
+        temporary.write_text("whole")
+    assert path.read_text() == "whole"
+    assert names(path.parent) == ["file.json"]
+
+
+def test_a_crash_while_writing_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text("old")
+
+    def crash() -> None:
+        with replacing(path) as temporary:
+            temporary.write_text("half of the n")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        crash()
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["file.json"]
+
+
+def test_a_process_killed_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text("old")
+    child = os.fork()
+    if child == 0:
+        with replacing(path) as temporary:
+            temporary.write_text("half of the n")
+            os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert path.read_text() == "old"
+
+
+def test_a_long_name_in_any_script_can_be_replaced(tmp_path: Path) -> None:
+    path = tmp_path / ("千" * 80 + ".json")
+    write_json(path, {})
+    assert json.loads(path.read_text()) == {}
+
+
+def test_json_is_the_same_for_the_same_content_and_knows_no_nan(tmp_path: Path) -> None:
+    write_json(tmp_path / "one.json", {"b": "é", "a": [1, 2]})
+    write_json(tmp_path / "two.json", {"a": [1, 2], "b": "é"})
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "three.json", {"a": float("nan")})
+    assert names(tmp_path) == ["one.json", "two.json"]
+
+
+def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    keep = [tmp_path / name for name in ("film.json", ".lock", ".hidden", "clips/a.mp4", ".cache/hashes.json")]
+    left = [tmp_path / name for name in (".film.json.ab12_xyz.json", "clips/.a.mp4.0a1b2c3d.mp4", ".a.zzzzzzzz")]
+    for path in (*keep, *left):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+    sweep(tmp_path, deep=False)
+    assert [path.exists() for path in left] == [False, True, False]
+    sweep(tmp_path)
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in keep)
+
+
+def test_what_is_swept_is_what_replacing_makes(tmp_path: Path) -> None:
+    for name in ("table.parquet", "x" * 100 + ".mp4", "README"):
+        with replacing(tmp_path / name) as temporary:
+            assert temporary.exists()
+            sweep(tmp_path)
+            assert not temporary.exists(), name
+            temporary.touch()
+
+
+def _hold(folder: Path, says: Connection) -> None:
+    with held(folder, "the first"):
+        says.send("held")
+        signal.pause()
+
+
+def test_the_second_is_told_who_holds_a_folder_and_a_kill_gives_it_back(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    hears, says = context.Pipe(duplex=False)
+    first = context.Process(target=_hold, args=(tmp_path, says), daemon=True)
+    first.start()
+    assert hears.recv() == "held"
+    with pytest.raises(HeldError, match=rf"`the first`, process {first.pid} on .*, since 20"), held(tmp_path, "second"):
+        pass
+    first.kill()
+    first.join()
+    with held(tmp_path, "third"):
+        pass
+
+
+def test_a_folder_is_held_against_this_process_too(tmp_path: Path) -> None:
+    with held(tmp_path, "one"):
+        with pytest.raises(HeldError, match="`one`"), held(tmp_path, "two"):
+            pass
+        with held(tmp_path / "another", "two"):
+            pass
+    with held(tmp_path, "three"):
+        assert "three" in (tmp_path / ".lock").read_text()

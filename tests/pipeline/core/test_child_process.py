@@ -1,0 +1,132 @@
+"""Work in a child process: results and errors come back, deaths are named, nobody is left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.core.child_process import call_in_child
+from pipeline.core.records import RecordError
+from pipeline.core.stage import Progress, silent
+
+ROOT = Path(__file__).parents[3]
+
+
+def square(number: int, progress: Progress) -> int:
+    progress(1, 2)
+    return number**2
+
+
+def refuse(reason: str, progress: Progress) -> None:
+    raise RecordError("somebody", reason)
+
+
+def blunder(_: object, progress: Progress) -> None:
+    raise LookupError("a bug")
+
+
+def crash(_: object, progress: Progress) -> None:
+    ctypes.string_at(0)
+
+
+def be_killed(_: object, progress: Progress) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def say_much(size: int, progress: Progress) -> bytes:
+    progress(1, 2)
+    return bytes(size)
+
+
+def linger(_: object, progress: Progress) -> None:
+    progress(os.getpid(), 0)
+    time.sleep(600)
+
+
+def test_result_and_progress_come_back() -> None:
+    reports: list[tuple[float, float]] = []
+    assert call_in_child(square, 12, "film", lambda done, total: reports.append((done, total))) == 144
+    assert reports == [(1, 2)]
+
+
+def test_a_refusal_carries_its_reason() -> None:
+    with pytest.raises(RecordError) as caught:
+        call_in_child(refuse, "too dark", "film-1", silent)
+    assert (caught.value.record_id, caught.value.reason) == ("film-1", "too dark")
+
+
+def test_a_crash_in_native_code_costs_the_record() -> None:
+    with pytest.raises(RecordError, match="film-1: the decoder died by signal SIGSEGV"):
+        call_in_child(crash, None, "film-1", silent)
+
+
+def test_a_kill_hints_at_memory() -> None:
+    with pytest.raises(RecordError, match="SIGKILL; out of memory"):
+        call_in_child(be_killed, None, "film-1", silent)
+
+
+def test_a_kill_in_the_middle_of_a_long_result_is_a_death_too() -> None:
+    """While we look at its progress the child blocks, with a pipe full of its result's beginning."""
+
+    def kill_it_while_it_sends(done: float, total: float) -> None:
+        (child,) = multiprocessing.active_children()
+        deadline = time.monotonic() + 20
+        while psutil.Process(child.pid).status() != psutil.STATUS_SLEEPING:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(0.5)
+        child.kill()
+
+    with pytest.raises(RecordError, match="film-1: the decoder died by signal SIGKILL"):
+        call_in_child(say_much, 10_000_000, "film-1", kill_it_while_it_sends)
+
+
+def test_a_bug_is_not_the_films_fault(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match="exit code 1"):
+        call_in_child(blunder, None, "film-1", silent)
+    assert "LookupError: a bug" in capfd.readouterr().err
+
+
+PARENT = """
+from pipeline.core.child_process import call_in_child
+from tests.pipeline.test_child import linger
+if __name__ == "__main__":
+    call_in_child(linger, None, "film", lambda pid, _: print(int(pid), flush=True))
+"""
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_the_child_ends_with_its_parent(tmp_path: Path, sent: signal.Signals) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    assert alive(child)
+    parent.send_signal(sent)
+    assert parent.wait(timeout=20) != 0
+    deadline = time.monotonic() + 20
+    while alive(child):
+        assert time.monotonic() < deadline, "the child outlived its parent"
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended but was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,142 @@
+"""Settings files: what is taken, what is refused and how it is named, and the printed default read back."""
+
+import tomllib
+import traceback
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.config import CardSettings, ClipSettings, Config, ConfigError, MotionSettings, as_toml, load_config
+
+AWKWARD = 'a "quoted" \\ back\tslash\nnew line \x7f \x01 é 千 \U0001f600 # no comment'
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "build.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def fault(tmp_path: Path, text: str) -> str:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    return message
+
+
+def test_no_file_is_the_default() -> None:
+    assert load_config(None) == Config()
+
+
+def test_the_printed_default_is_read_back(tmp_path: Path) -> None:
+    assert load_config(write(tmp_path, as_toml(Config()))) == Config()
+
+
+def test_every_kind_of_value_is_read_back(tmp_path: Path) -> None:
+    config = Config(
+        clips=ClipSettings(frames=17, fps=Fraction(24000, 1001), fit="stretch", seconds=1.00001),
+        motion=MotionSettings(edges=(1e-05, 1.0, 2.25, 1e3), checkpoint="weights/memflow.ckpt"),
+        card=CardSettings(title=AWKWARD, notes="# Heading\n\n* one\n* two\n"),
+    )
+    assert load_config(write(tmp_path, as_toml(config))) == config
+
+
+def test_the_default_documents_every_key() -> None:
+    text = as_toml(Config())
+    for name, section in Config.model_fields.items():
+        assert f"[{name}]" in text
+        for key, field in section.annotation.model_fields.items():  # type: ignore[union-attr]
+            assert field.description, f"{name}.{key} says nothing about itself"
+            assert f"# {field.description}\n{key} =" in text or f"# {field.description}\n# {key} =" in text
+
+
+def test_a_file_needs_only_what_it_changes(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, '[clips]\nframes = 17\nfps = "24000/1001"\n[crop]\nenabled = false\n'))
+    assert (config.clips.frames, config.clips.fps, config.crop.enabled) == (17, Fraction(24000, 1001), False)
+    assert config.scenes == Config().scenes
+
+
+@pytest.mark.parametrize("written", ["8", "8.0", '"8"', '"8/1"'])
+def test_a_rate_may_be_written_in_many_ways(tmp_path: Path, written: str) -> None:
+    assert load_config(write(tmp_path, f"[clips]\nfps = {written}\n")).clips.fps == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[clips]\nframe = 16\n", "clips.frame"),
+        ("[clip]\nframes = 16\n", "clip"),
+        ("frames = 16\n", "frames"),
+        ("[clips]\nframes = 1\n", "clips.frames"),
+        ("[clips]\nframes = 16.5\n", "clips.frames"),
+        ('[clips]\nframes = "many"\n', "clips.frames"),
+        ("[clips]\nwidth = 721\n", "clips.width"),
+        ('[clips]\nfit = "zoom"\n', "clips.fit"),
+        ("[clips]\nfps = 0\n", "clips.fps"),
+        ("[clips]\nfps = 61\n", "clips.fps"),
+        ('[clips]\nfps = "1/0"\n', "clips.fps"),
+        ('[clips]\nfps = "fast"\n', "clips.fps"),
+        ("[clips]\nfps = nan\n", "clips.fps"),
+        ("[film]\nend_seconds = 0\n", "film.end_seconds"),
+        ("[film]\nend_seconds = inf\n", "film.end_seconds"),
+        ("[film]\nend_seconds = nan\n", "film.end_seconds"),
+        ("[crop]\nkeyframes = 61\n", "crop.keyframes"),
+        ("[motion]\nedges = [1.0, 2.0, 3.0]\n", "motion.edges"),
+        ("[motion]\nedges = [1.0, 2.0, 2.0, 3.0]\n", "motion.edges"),
+        ("[selection]\nmax_dark_share = 1.5\n", "selection.max_dark_share"),
+        ("crop = 3\n", "crop"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_file(tmp_path: Path, text: str, named: str) -> None:
+    assert f": {named}" in fault(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://me:hunter2@host/v1",
+        "http://me:12/hunter2@host/v1",
+        "http://me:hunter2/v1",
+        "me:hunter2@host/v1",
+        "http://host/v1?key=hunter2",
+        "http://host/v1#hunter2",
+        "hunter2",
+        "",
+    ],
+)
+def test_an_address_that_may_carry_a_secret_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
+    path = write(tmp_path, f'[captions]\nendpoint = "{address}"\n')
+    with pytest.raises(
+        ConfigError, match=r"captions\.endpoint: .*the key|captions\.endpoint: .*not an address"
+    ) as caught:
+        load_config(path)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_every_fault_of_a_file_is_named_at_once(tmp_path: Path) -> None:
+    message = fault(tmp_path, "[clips]\nframes = 1\nwidht = 720\n[shards]\nsamples = 0\n")
+    assert all(name in message for name in ("clips.frames", "clips.widht", "shards.samples"))
+
+
+def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
+    assert "cannot be read as TOML" in fault(tmp_path, "[clips\n")
+    path = tmp_path / "latin1.toml"
+    path.write_bytes('[card]\ntitle = "é"\n'.encode("latin-1"))
+    with pytest.raises(ConfigError, match="cannot be read as TOML"):
+        load_config(path)
+
+
+def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"build\.toml: no such file; `animegamer config > build\.toml`"):
+        load_config(tmp_path / "build.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path)
+
+
+def test_the_toml_is_plain_toml() -> None:
+    parsed = tomllib.loads(as_toml(Config(card=CardSettings(title=AWKWARD))))
+    assert parsed["card"]["title"] == AWKWARD
+    assert "end_seconds" not in parsed["film"]  # a key without a value is left out, for TOML has no null

@@ -1,0 +1,176 @@
+"""Rows and ids: what they take and refuse, and that tables survive the disk."""
+
+import pickle
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from pipeline.core.records import (
+    Caption,
+    Clip,
+    Crop,
+    Damage,
+    Looks,
+    Motion,
+    Record,
+    RecordError,
+    Scene,
+    Verdict,
+    arrow_schema,
+    make_clip_id,
+    make_film_id,
+    slug,
+)
+from pipeline.core.store import TABLES, FilmFolder
+
+CLIP = Clip(
+    clip_id="film-01234567-000001500",
+    film_id="film-01234567",
+    scene=3,
+    index=7,
+    start_seconds=1.5,
+    end_seconds=3.5,
+    fps=Fraction(24000, 1001),
+    frames=3,
+    width=720,
+    height=480,
+    source_frames=(36, 39, 42),
+    bytes=1234,
+    sha256="ab" * 32,
+)
+ROWS: dict[str, list[Record]] = {
+    "crop": [Crop(film_id="f", left=0, top=20, width=320, height=140, frames_used=58, warnings=("one", "two"))],
+    "scenes": [
+        Scene(scene=0, film_id="f", start_seconds=0, end_seconds=1.5, start_frame=0, end_frame=36, opened_by="start"),
+        Scene(scene=1, film_id="f", start_seconds=1.5, end_seconds=4, start_frame=36, end_frame=96, opened_by="fade"),
+    ],
+    "damage": [Damage(film_id="f", start_seconds=1.25, end_seconds=2, reason="undecodable: “é” \n")],
+    "clips": [CLIP],
+    "looks": [
+        Looks(
+            clip_id="c",
+            light=90.5,
+            contrast=30,
+            dark_share=0.125,
+            still_share=0,
+            text_share=None,
+            text_lines=None,
+            hashes=("0" * 16, "f" * 16),
+        )
+    ],
+    "motion": [Motion(clip_id="c", flow_model="dis", scope_px=7.03125, camera_px=0.5, unique_frames=16)],
+    "captions": [
+        Caption(clip_id="c", source="rules"),
+        Caption(clip_id="d", source="a model", S="Ponyo", SC=0, ET=1, ST=-1, characters=("Ponyo", "Sōsuke")),
+        Caption(clip_id="e", source="a model", characters=(), reviewed=True, fault="no JSON", raw_who="?"),
+    ],
+    "screened": [Verdict(clip_id="c", keep=True, reasons=(), level=None, duplicate_of=None)],
+    "verdicts": [Verdict(clip_id="c", keep=False, reasons=("dark", "text"), level=5, duplicate_of="d")],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Kiki's Delivery (1989).mkv", "kiki-s-delivery-1989"),
+        ("plain", "plain"),
+        ("a film with spaces.mp4", "a-film-with-spaces"),
+        ("Movie.S01E01.1080p.mkv", "movie-s01e01-1080p"),
+        ("two\nlines\tand tab.mp4", "two-lines-and-tab"),
+        ("Amélie — Ünïcode.mp4", "amelie-unicode"),
+        ("千と千尋の神隠し.mkv", "film"),
+        ("../../etc/passwd", "passwd"),
+        ("..", "film"),
+        ("../", "film"),
+        ("C:\\films\\Akira.avi", "akira"),
+        (".hidden", "hidden"),
+        (".hidden.mkv", "hidden"),
+        ("", "film"),
+        ("---.mp4", "film"),
+        ("nul\0byte.mp4", "nul-byte"),
+        ("x" * 300 + ".mkv", "x" * 48),
+        ("y" * 47 + "-tail.mkv", "y" * 47),
+    ],
+)
+def test_any_name_becomes_a_safe_slug(name: str, expected: str) -> None:
+    assert slug(name) == expected
+
+
+def test_film_ids_keep_apart_what_has_one_name_but_not_one_content() -> None:
+    ids = {make_film_id("Akira.mkv", digit * 64) for digit in "0123456789abcdef"}
+    assert "akira-00000000" in ids
+    assert len(ids) == 16
+    assert all(re.fullmatch(r"[a-z0-9-]+", film_id) for film_id in ids)
+
+
+def test_clip_ids_count_milliseconds_and_sort_by_time() -> None:
+    assert make_clip_id("akira-00000000", 0) == "akira-00000000-000000000"
+    assert make_clip_id("akira-00000000", 83.4166) == "akira-00000000-000083417"
+    starts = [0.0, 1.999, 10.0, 599.5, 7200.25]
+    ids = [make_clip_id("akira-00000000", start) for start in starts]
+    assert ids == sorted(ids)
+
+
+def test_every_table_has_a_row_below() -> None:
+    assert ROWS.keys() == TABLES.keys()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_records_survive_the_disk(tmp_path: Path, table: str) -> None:
+    folder = FilmFolder(tmp_path / "film-01234567")
+    folder.write(table, ROWS[table])
+    assert folder.read(table, TABLES[table]) == ROWS[table]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_an_empty_table_keeps_its_columns(tmp_path: Path, table: str) -> None:
+    folder = FilmFolder(tmp_path / "film-01234567")
+    path = folder.write(table, [])
+    assert folder.read(table, TABLES[table]) == []
+    assert pq.read_schema(path).names == list(TABLES[table].model_fields)
+
+
+def test_arrow_types_follow_the_fields() -> None:
+    schema = arrow_schema(Clip)
+    assert schema.field("fps").type == pa.string()
+    assert schema.field("source_frames").type == pa.list_(pa.int64())
+    assert not schema.field("clip_id").nullable
+    caption = arrow_schema(Caption)
+    assert (caption.field("ST").type, caption.field("ST").nullable) == (pa.int64(), True)
+    assert (caption.field("characters").type, caption.field("reviewed").type) == (pa.list_(pa.string()), pa.bool_())
+
+
+def test_a_rate_is_an_exact_fraction_however_it_is_written() -> None:
+    def rate(value: object) -> Fraction:
+        return Clip.model_validate({**CLIP.model_dump(), "fps": value}).fps
+
+    assert rate("24000/1001") == rate(Fraction(24000, 1001)) == Fraction(24000, 1001)
+    assert rate(25) == rate("25") == rate(25.0) == 25
+    assert rate(23.976) == Fraction(2997, 125)
+    assert CLIP.model_dump(mode="json")["fps"] == "24000/1001"
+
+
+@pytest.mark.parametrize("value", ["1/0", "fast", "", None, float("nan"), float("inf"), True])
+def test_no_rate(value: object) -> None:
+    with pytest.raises(ValidationError):
+        Clip.model_validate({**CLIP.model_dump(), "fps": value})
+
+
+def test_records_refuse_what_they_do_not_know() -> None:
+    with pytest.raises(ValidationError, match="colour"):
+        Crop.model_validate({**ROWS["crop"][0].model_dump(), "colour": "red"})
+    with pytest.raises(ValidationError, match="frozen"):
+        CLIP.frames = 4  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="finite"):
+        Motion(clip_id="c", flow_model="dis", scope_px=float("nan"), camera_px=0, unique_frames=1)
+
+
+def test_a_record_error_names_the_record_and_survives_a_process_boundary() -> None:
+    error = pickle.loads(pickle.dumps(RecordError("akira-00000000", "no video stream")))
+    assert (error.record_id, error.reason) == ("akira-00000000", "no video stream")
+    assert str(error) == "akira-00000000: no video stream"

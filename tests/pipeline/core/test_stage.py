@@ -1,0 +1,257 @@
+"""When a stage runs again and why, what it leaves behind, and clips that fail alone."""
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from pipeline.core.records import Crop, Damage, Failure, RecordError, Verdict
+from pipeline.core.stage import Outcome, Progress, Stage, attempt_each, is_current, perform, silent, why_stale
+from pipeline.core.store import FilmFolder, StoreError
+from tests.pipeline.test_store import FILM
+
+
+@dataclass(frozen=True)
+class First:
+    """A stage that writes a table and a file, and counts its runs."""
+
+    name: ClassVar[str] = "first"
+    version: ClassVar[int] = 1
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    left: int = 0
+    edges: tuple[float, ...] = (1.5, 2.5)
+    runs: list[str] = field(default_factory=list)
+
+    def ingredients(self) -> dict[str, Any]:
+        return {"settings": {"left": self.left, "edges": self.edges}}
+
+    def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
+        progress(1, 1)
+        self.runs.append(folder.film_id)
+        (folder.path / "clips").mkdir(exist_ok=True)
+        folder.clip_path("one").write_bytes(b"a clip")
+        crop = Crop(film_id=folder.film_id, left=self.left, top=0, width=9, height=9, frames_used=1)
+        failure = Failure(record_id="two", reason="broken")
+        return Outcome(tables={"crop": [crop], "damage": []}, files=("clips/one.mp4",), failures=(failure,))
+
+
+class FirstRewritten(First):
+    version: ClassVar[int] = 2
+
+
+@dataclass(frozen=True)
+class Second:
+    """A stage that reads the first one's table."""
+
+    name: ClassVar[str] = "second"
+    version: ClassVar[int] = 1
+    needs: ClassVar[tuple[str, ...]] = ("first",)
+
+    def ingredients(self) -> dict[str, Any]:
+        return {}
+
+    def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
+        progress(1, 1)
+        (crop,) = folder.read("crop", Crop)
+        verdict = Verdict(clip_id=str(crop.left), keep=True, reasons=(), level=None, duplicate_of=None)
+        return Outcome(tables={"verdicts": [verdict]})
+
+
+class Interrupted(First):
+    """Writes its clip, then the power fails."""
+
+    def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
+        super().run(folder, progress)
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FilmFolder:
+    folder = FilmFolder(tmp_path / FILM.film_id)
+    folder.save_film(FILM)
+    return folder
+
+
+def test_a_stage_runs_once(folder: FilmFolder) -> None:
+    stage: Stage = First()
+    assert why_stale(stage, folder) == "not made yet"
+    assert [perform(stage, folder) for _ in range(3)] == [True, False, False]
+    assert stage.runs == [FILM.film_id]  # type: ignore[attr-defined]
+    assert why_stale(stage, folder) is None
+
+
+def test_the_record_tells_what_was_made_from_what(folder: FilmFolder) -> None:
+    perform(First(), folder)
+    record = folder.stage_record("first")
+    assert record is not None
+    assert record.files.keys() == {"clips/one.mp4", "crop.parquet", "damage.parquet"}
+    assert record.files["clips/one.mp4"].bytes == 6
+    assert record.failures == (Failure(record_id="two", reason="broken"),)
+    assert record.ingredients["content"] == FILM.sha256
+    assert record.ingredients["stage"] == "first 1"
+
+
+def test_a_changed_setting_runs_it_again_and_is_named(folder: FilmFolder) -> None:
+    perform(First(), folder)
+    changed = First(left=2)
+    assert why_stale(changed, folder) == "changed: settings.left (0 to 2)"
+    assert perform(changed, folder)
+    assert folder.read("crop", Crop)[0].left == 2
+
+
+def test_a_new_version_and_another_content_run_it_again(folder: FilmFolder) -> None:
+    perform(First(), folder)
+    assert why_stale(FirstRewritten(), folder) == 'changed: stage ("first 1" to "first 2")'
+    folder.save_film(FILM.model_copy(update={"sha256": "f" * 64}))
+    assert why_stale(First(), folder) == "changed: content"
+
+
+def test_a_file_damaged_without_a_change_of_size_is_noticed_and_one_that_is_only_touched_is_not(
+    folder: FilmFolder,
+) -> None:
+    perform(First(), folder)
+    clip = folder.path / "clips" / "one.mp4"
+    os.utime(clip, ns=(1, 1))
+    assert is_current(First(), folder)
+    clip.write_bytes(bytes(reversed(clip.read_bytes())))
+    assert why_stale(First(), folder) == "missing or damaged: clips/one.mp4 (1 of 3 files)"
+    assert perform(First(), folder)
+    assert is_current(First(), folder)
+
+
+def test_another_place_of_the_same_film_does_not(folder: FilmFolder) -> None:
+    perform(First(), folder)
+    folder.save_film(FILM.model_copy(update={"source": "/elsewhere.mp4", "name": "elsewhere.mp4"}))
+    assert is_current(First(), folder)
+
+
+@pytest.mark.parametrize("name", ["clips/one.mp4", "crop.parquet", "damage.parquet"])
+def test_a_missing_or_truncated_file_runs_it_again(folder: FilmFolder, name: str) -> None:
+    stage = First()
+    perform(stage, folder)
+    whole = (folder.path / name).read_bytes()
+    (folder.path / name).unlink()
+    assert why_stale(stage, folder) == f"missing or damaged: {name} (1 of 3 files)"
+    assert perform(stage, folder)
+    (folder.path / name).write_bytes(whole[:-1])
+    assert perform(stage, folder)
+    assert (folder.path / name).read_bytes() == whole
+    assert not perform(stage, folder)
+
+
+def test_a_file_that_became_a_folder_runs_it_again(folder: FilmFolder) -> None:
+    perform(First(), folder)
+    folder.table_path("damage").unlink()
+    folder.table_path("damage").mkdir()
+    assert not is_current(First(), folder)
+
+
+def test_a_change_upstream_runs_what_depends_on_it(folder: FilmFolder) -> None:
+    perform(First(), folder)
+    assert perform(Second(), folder)
+    assert not perform(Second(), folder)
+    perform(First(left=4), folder)
+    assert why_stale(Second(), folder) == "changed: upstream.first"
+    assert perform(Second(), folder)
+    assert folder.read("verdicts", Verdict)[0].clip_id == "4"
+
+
+def test_the_same_result_made_anew_upstream_changes_nothing_downstream(folder: FilmFolder) -> None:
+    perform(First(), folder)
+    perform(Second(), folder)
+    folder.clip_path("one").unlink()
+    assert perform(First(), folder)
+    assert is_current(Second(), folder)
+
+
+def test_a_stage_does_not_run_before_what_it_needs(folder: FilmFolder) -> None:
+    folder.write("crop", [Crop(film_id="f", left=0, top=0, width=9, height=9, frames_used=1)])  # an unfinished run's
+    with pytest.raises(StoreError, match="second needs first, which has not finished"):
+        perform(Second(), folder)
+
+
+def test_an_interrupted_run_does_not_pass_for_the_old_result(folder: FilmFolder) -> None:
+    perform(First(), folder)
+    with pytest.raises(KeyboardInterrupt):
+        perform(Interrupted(left=2), folder)
+    # the old settings again: sizes and fingerprint would match, the content need not
+    assert why_stale(First(), folder) == "not made yet"
+
+
+# --- attempt_each --------------------------------------------------------------------------------------------------
+
+
+def verdict(number: int) -> Verdict:
+    if number % 5 == 3:
+        raise RecordError(str(number), "no luck")
+    time.sleep(0.002 * (number % 3))  # later items finish earlier
+    return Verdict(clip_id=str(number), keep=True, reasons=(), level=None, duplicate_of=None)
+
+
+@pytest.mark.parametrize("threads", [0, 1, 4])
+def test_results_keep_their_order_and_failures_are_collected(threads: int) -> None:
+    steps: list[tuple[float, float]] = []
+    done, failures = attempt_each(
+        range(20), verdict, threads=threads, failed_limit=0.2, progress=lambda *step: steps.append(step)
+    )
+    assert [int(one.clip_id) for one in done] == [number for number in range(20) if number % 5 != 3]
+    assert [failure.record_id for failure in failures] == ["3", "8", "13", "18"]
+    assert {failure.reason for failure in failures} == {"no luck"}
+    assert steps == [(count, 20) for count in range(1, 21)]
+
+
+def test_too_many_failures_fail_the_stage() -> None:
+    with pytest.raises(RecordError, match="4 of 20 failed; first: no luck"):
+        attempt_each(range(20), verdict, threads=2, failed_limit=0.19, progress=silent)
+
+
+def test_nothing_to_do() -> None:
+    nothing: Sequence[int] = ()
+    assert attempt_each(nothing, verdict, threads=2, failed_limit=0.0, progress=silent) == ([], ())
+
+
+def test_every_other_error_propagates_and_stops_the_rest() -> None:
+    begun: list[int] = []
+
+    def work(number: int) -> Damage:
+        begun.append(number)
+        time.sleep(0.005)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        attempt_each(range(200), work, threads=2, failed_limit=1.0, progress=silent)
+    assert len(begun) < 100
+
+
+def test_stopping_from_the_progress_cancels_what_has_not_begun() -> None:
+    begun: list[int] = []
+
+    def work(number: int) -> Verdict:
+        begun.append(number)
+        time.sleep(0.005)
+        return verdict(0)
+
+    def stop(done: float, total: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attempt_each(range(200), work, threads=2, failed_limit=1.0, progress=stop)
+    assert len(begun) < 100
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="needs two cores")
+def test_zero_threads_are_all_cores() -> None:
+    both = threading.Barrier(2, timeout=5)
+
+    def work(number: int) -> Verdict:
+        both.wait()  # passes only when two run at once
+        return verdict(0)
+
+    done, _ = attempt_each(range(2), work, threads=0, failed_limit=0, progress=silent)
+    assert len(done) == 2

@@ -1,0 +1,186 @@
+"""The folders of a data set: what is written is read back, and what is damaged says what to do."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.records import Crop, Damage, Film, Verdict
+from pipeline.core.store import (
+    Dataset,
+    DatasetRecord,
+    FileMark,
+    FilmEntry,
+    FilmFolder,
+    StageRecord,
+    StoreError,
+    fingerprint,
+)
+
+CROP = Crop(film_id="film-01234567", left=0, top=0, width=320, height=180, frames_used=9)
+FILM = Film(
+    film_id="film-01234567",
+    name="a film “é”.mp4",
+    source="/films/a film “é”.mp4",
+    sha256="0123456789abcdef" * 4,
+    bytes=1000,
+    container="matroska,webm",
+    codec="h264",
+    pixel_format="yuv420p",
+    bit_depth=8,
+    width=320,
+    height=180,
+    sample_aspect="4/3",
+    rotation_degrees=90,
+    display_width=180,
+    display_height=427,
+    fps="24000/1001",
+    variable_rate=False,
+    interlaced=False,
+    frames=48,
+    duration_seconds=2.002,
+    missing_seconds=0,
+    warnings=("rotated",),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FilmFolder:
+    return Dataset(tmp_path / "a data set").folder("film-01234567")
+
+
+def names(path: Path) -> list[str]:
+    return sorted(child.name for child in path.iterdir())
+
+
+# --- atomic writes -------------------------------------------------------------------------------------------------
+
+
+def test_fingerprints_see_every_change_and_no_order() -> None:
+    assert fingerprint({"a": 1, "b": {"c": 2}}) == fingerprint({"b": {"c": 2}, "a": 1})
+    assert len({fingerprint({"a": value}) for value in (1, 2, "1", 1.5, None, [1])}) == 6
+
+
+# --- a film's folder -----------------------------------------------------------------------------------------------
+
+
+def test_the_film_survives_the_disk(folder: FilmFolder) -> None:
+    folder.save_film(FILM)
+    assert folder.film == FILM
+    assert folder.film_id == "film-01234567"
+
+
+def test_a_missing_film_says_what_it_takes(folder: FilmFolder) -> None:
+    with pytest.raises(StoreError, match=r"film\.json: no such file.*animegamer build"):
+        _ = folder.film
+
+
+def test_a_missing_table_says_what_to_do(folder: FilmFolder) -> None:
+    with pytest.raises(StoreError, match=r"crop\.parquet: cannot be read .*run `animegamer build` to make it again"):
+        folder.read("crop", Crop)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"this is no table" * 100])
+def test_a_damaged_table_says_what_to_do(folder: FilmFolder, content: bytes) -> None:
+    folder.write("crop", [CROP])
+    folder.table_path("crop").write_bytes(content)
+    with pytest.raises(StoreError, match=r"crop\.parquet: cannot be read"):
+        folder.read("crop", Crop)
+
+
+def test_a_truncated_table_says_what_to_do(folder: FilmFolder) -> None:
+    path = folder.write("crop", [CROP])
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(StoreError, match=r"crop\.parquet: cannot be read"):
+        folder.read("crop", Crop)
+
+
+def test_a_table_of_other_columns_says_what_to_do(folder: FilmFolder) -> None:
+    folder.write("damage", [Damage(film_id="f", start_seconds=0, end_seconds=1, reason="r")])
+    folder.table_path("damage").rename(folder.table_path("crop"))
+    with pytest.raises(StoreError, match=r"another version.*delete it and build again"):
+        folder.read("crop", Crop)
+
+
+def test_rewriting_a_table_replaces_it(folder: FilmFolder) -> None:
+    verdicts = [Verdict(clip_id=str(n), keep=True, reasons=(), level=None, duplicate_of=None) for n in range(3)]
+    folder.write("verdicts", verdicts)
+    folder.write("verdicts", verdicts[:1])
+    assert folder.read("verdicts", Verdict) == verdicts[:1]
+    assert names(folder.path) == ["verdicts.parquet"]
+
+
+def test_a_stage_record_is_none_until_saved_and_after_being_forgotten(folder: FilmFolder) -> None:
+    mark = FileMark(bytes=9, sha256="0")
+    record = StageRecord(stage="crop", fingerprint="0" * 16, ingredients={"a": [1]}, files={"crop.parquet": mark})
+    assert folder.stage_record("crop") is None
+    folder.save_stage_record(record)
+    assert folder.stage_record("crop") == record
+    folder.forget_stage("crop")
+    folder.forget_stage("crop")
+    assert folder.stage_record("crop") is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 2}'])
+def test_a_stage_with_a_damaged_record_counts_as_not_made(folder: FilmFolder, content: str) -> None:
+    folder.path.mkdir(parents=True)
+    (folder.path / "crop.json").write_text(content)
+    assert folder.stage_record("crop") is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 2}'])
+def test_a_damaged_film_record_says_what_to_do(folder: FilmFolder, content: str) -> None:
+    folder.path.mkdir(parents=True)
+    (folder.path / "film.json").write_text(content)
+    with pytest.raises(StoreError, match=r"film\.json: damaged, or of another version.*delete it and build again"):
+        _ = folder.film
+
+
+@pytest.mark.parametrize("name", ["../outside", "..", "", "a/b", "/absolute", ".hidden", "a b", "line\n"])
+def test_ids_that_lead_out_of_the_folder_are_refused(folder: FilmFolder, tmp_path: Path, name: str) -> None:
+    with pytest.raises(StoreError, match="no id"):
+        folder.clip_path(name)
+    with pytest.raises(StoreError, match="no id"):
+        Dataset(tmp_path).folder(name)
+
+
+# --- the data set --------------------------------------------------------------------------------------------------
+
+
+def test_a_new_data_set_is_empty_and_lists_films_in_the_order_they_were_added(tmp_path: Path) -> None:
+    dataset = Dataset(tmp_path / "set")
+    assert (dataset.record, dataset.folders()) == (DatasetRecord(), [])
+    films = tuple(FilmEntry(film_id=f"{name}-01234567", name=name, sha256="0" * 64) for name in ("b", "a"))
+    record = DatasetRecord(films=films, flow_model="dis", edges=(1.5, 6.25, 12.5, 27.5), level_values=(0.5, 3.0))
+    dataset.save(record)
+    assert dataset.record == record
+    assert [folder.path for folder in dataset.folders()] == [
+        tmp_path / "set" / "films" / "b-01234567",
+        tmp_path / "set" / "films" / "a-01234567",
+    ]
+
+
+def test_what_a_killed_plan_left_is_swept_and_films_on_their_way_are_not(tmp_path: Path) -> None:
+    left = [tmp_path / name for name in (".dataset.json.ab12_xyz.json", ".cache/.mirror.json.ab12_xyz.json")]
+    on_its_way = tmp_path / ".cache" / "films" / ".film.mp4.ab12_xyz.mp4"
+    on_its_way.parent.mkdir(parents=True)
+    a_workers = tmp_path / ".cache" / ".mirror.json.0a1b2c3d.json"
+    for path in (*left, on_its_way, a_workers):
+        path.touch()
+    hours_ago = time.time() - 7200
+    for path in (*left, on_its_way):
+        os.utime(path, (hours_ago, hours_ago))
+    Dataset(tmp_path).sweep()
+    assert not any(path.exists() for path in left)
+    assert on_its_way.exists()
+    assert a_workers.exists()
+
+
+def test_a_data_set_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    dataset = Dataset(tmp_path)
+    dataset.save(DatasetRecord())
+    path = tmp_path / "dataset.json"
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    with pytest.raises(StoreError, match="schema_version"):
+        _ = dataset.record

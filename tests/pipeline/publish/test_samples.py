@@ -1,0 +1,205 @@
+"""What a sample says of a clip, which clips cannot become samples, and which split each goes to."""
+
+from __future__ import annotations
+
+import json
+import random
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline.core.config import ShardSettings
+from pipeline.core.records import Caption, Clip, Motion, RecordError, Verdict, make_film_id
+from pipeline.core.store import Dataset
+from pipeline.publish.samples import Sample, split_of
+from pipeline.publish.shards import read_index, write_shards
+from tests.support.made_dataset import EDGES, MODEL, make_dataset, scene_seconds
+from tests.support.published_clips import SMALL, Row, change, samples_of, tars
+
+# --- what a sample says
+
+
+def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> None:
+    write_shards(dataset, SMALL)
+    shard = read_index(dataset.root).shards[0]
+    with tarfile.open(dataset.root / "shards" / shard.name) as tar:
+        text = tar.extractfile(f"{shard.first_clip}.json").read().decode()
+        line = tar.extractfile(f"{shard.first_clip}.txt").read().decode()
+    clip = dataset.folders()[0].read("clips", Clip)[0]
+    assert json.loads(text) == {
+        "schema": 1,
+        "clip_id": clip.clip_id,
+        "film_id": clip.film_id,
+        "scene": 0,
+        "index": 0,
+        "start_seconds": clip.start_seconds,
+        "end_seconds": clip.end_seconds,
+        "split": "train",
+        "fps": "8",
+        "frames": 16,
+        "motion": {
+            "scope_px": 0.5,
+            "level": 1,
+            "flow_model": "dis",
+            "edges": list(EDGES),
+            "camera_px": 0.125,
+            "unique_frames": 1,
+        },
+        "caption": {
+            "source": MODEL,
+            "S": "fox",
+            "MD": "rides a broom over the café",
+            "EV": "夏の海",
+            "MA": "barely",
+            "SC": 0,
+            "ET": 1,
+            "ST": 1,
+            "characters": [],
+            "reviewed": False,
+        },
+    }
+    assert "夏の海" in text
+    assert line == "Character: fox; Motion: barely rides a broom over the café; Background: 夏の海."
+
+
+def test_what_rules_do_not_measure_is_null_and_left_out_of_the_line(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, captioner="rules", films=1)
+    write_shards(dataset, SMALL)
+    caption = samples_of(dataset)[0].caption
+    assert (caption.source, caption.S, caption.SC, caption.characters) == ("rules", None, None, None)
+    with tarfile.open(dataset.root / "shards" / read_index(dataset.root).shards[0].name) as tar:
+        name = next(name for name in tar.getnames() if name.endswith(".txt"))
+        assert tar.extractfile(name).read() == b"Motion: barely stays still."
+
+
+def test_a_quarantined_or_missing_caption_leaves_every_tag_null(dataset: Dataset) -> None:
+    quarantined = change(dataset, "captions", Caption, fault="the reply has no <S>")
+    folder = dataset.folders()[1]
+    missing, *captions = folder.read("captions", Caption)
+    folder.write("captions", captions)
+    write_shards(dataset, SMALL)
+    found = {sample.clip_id: sample.caption for sample in samples_of(dataset)}
+    assert found[quarantined].model_dump() == {
+        **dict.fromkeys(("S", "MD", "EV", "MA", "SC", "ET", "ST", "characters")),
+        "source": MODEL,
+        "reviewed": False,
+    }
+    assert found[missing.clip_id].source is None
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("table", "record", "fields", "reason"),
+    [
+        ("motion", Motion, {"flow_model": "memflow"}, "by memflow, the data set's by dis"),
+        ("motion", Motion, {"clip_id": "other"}, "its motion is not measured"),
+        ("captions", Caption, {"source": "rules"}, f"by rules, the data set's by {MODEL}"),
+        ("verdicts", Verdict, {"level": None}, "its motion is not measured"),
+        ("verdicts", Verdict, {"level": 6}, "motion.level: Input should be less than or equal to 5"),
+        ("clips", Clip, {"clip_id": "other"}, "no such clip was cut"),
+    ],
+)
+def test_a_clip_that_cannot_be_published_is_named(
+    dataset: Dataset, table: str, record: type[Row], fields: dict[str, object], reason: str
+) -> None:
+    first = dataset.folders()[0].read("clips", Clip)[0].clip_id
+    change(dataset, table, record, **fields)
+    with pytest.raises(RecordError, match=reason) as raised:
+        write_shards(dataset, SMALL)
+    assert raised.value.record_id == first
+    assert tars(dataset) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"schema": 1', '"schema": 2'),
+        ('"scene": 0', '"scene": "0"'),
+        ('"scope_px": 0.5', '"scope_px": NaN'),
+        ('"level": 1', '"level": true'),
+        ('"fps": "8"', '"fps": "eight"'),
+        ('"frames": 16', '"frames": 16, "mood": "sad"'),
+        ('"split": "train"', '"split": "test"'),
+    ],
+)
+def test_the_sample_record_converts_nothing(dataset: Dataset, old: str, new: str) -> None:
+    write_shards(dataset, SMALL)
+    text = json.dumps(samples_of(dataset)[0].model_dump(mode="json"))
+    assert Sample.model_validate_json(text)
+    assert old in text
+    with pytest.raises(ValidationError):
+        Sample.model_validate_json(text.replace(old, new))
+
+
+# --- the split
+
+
+def random_film_ids(number: int) -> list[str]:
+    chance = random.Random(5)
+    return [make_film_id(f"film {chance.random()}", f"{chance.getrandbits(256):064x}") for _ in range(number)]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.25, 0.5, 0.8])
+def test_the_share_of_val_is_kept_in_every_long_film(share: float) -> None:
+    settings = ShardSettings(val_share=share, block_seconds=60)
+    for film_id in random_film_ids(50):
+        seconds = range(0, 120 * 60, 5)
+        val = sum(split_of(film_id, second, 120 * 60, settings) == "val" for second in seconds)
+        assert val / len(seconds) == pytest.approx(share, abs=1.01 / 120)
+
+
+@pytest.mark.parametrize("film_seconds", [10.0, 61.0, 125.0, 299.0, 596.5])
+def test_a_short_film_has_both_splits_too(film_seconds: float) -> None:
+    for film_id in random_film_ids(200):
+        splits = Counter(split_of(film_id, film_seconds * n / 100, film_seconds, ShardSettings()) for n in range(100))
+        assert 0.09 <= splits["val"] / 100 <= 0.25
+        assert split_of(film_id, 0, film_seconds, ShardSettings()) == "train"
+
+
+def test_which_block_is_val_differs_between_films() -> None:
+    settings = ShardSettings(block_seconds=60)
+    starts = Counter(
+        next(block for block in range(10) if split_of(film_id, block * 60, 3600, settings) == "val")
+        for film_id in random_film_ids(400)
+    )
+    assert set(starts) == {1, 2, 3, 4}
+    assert min(starts.values()) > 60
+
+
+def test_a_long_film_keeps_its_splits_when_more_of_it_is_used() -> None:
+    for film_id in random_film_ids(20):
+        for second in range(0, 600, 7):
+            splits = {split_of(film_id, second, seconds, ShardSettings()) for seconds in (600.0, 1234.5, 7000.0)}
+            assert len(splits) == 1
+
+
+@pytest.mark.parametrize(("share", "split"), [(0.0, "train"), (1.0, "val")])
+def test_all_of_a_film_can_go_to_one_split(share: float, split: str) -> None:
+    settings = ShardSettings(val_share=share)
+    assert {split_of("a-film-00000000", second, 600, settings) for second in range(600)} == {split}
+
+
+def test_no_scene_lies_in_both_splits_and_no_verdict_moves_a_clip(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, films=1, scenes=12, clips=3)
+    settings = ShardSettings(samples=4, block_seconds=scene_seconds(3) * 0.7)
+    write_shards(dataset, settings)
+    before = {sample.clip_id: sample.split for sample in samples_of(dataset)}
+    splits: dict[int, set[str]] = {}
+    for sample in samples_of(dataset):
+        splits.setdefault(sample.scene, set()).add(sample.split)
+    assert all(len(split) == 1 for split in splits.values())
+    assert set(before.values()) == {"train", "val"}
+    folder = dataset.folders()[0]
+    verdicts = folder.read("verdicts", Verdict)
+    folder.write("verdicts", [v.model_copy(update={"keep": n % 2 == 0}) for n, v in enumerate(verdicts)])
+    folder.write("captions", [])
+    write_shards(dataset, settings)
+    after = {sample.clip_id: sample.split for sample in samples_of(dataset)}
+    common = before.keys() & after.keys()
+    assert len(common) > 10
+    assert {clip_id: before[clip_id] for clip_id in common} == {clip_id: after[clip_id] for clip_id in common}

@@ -1,0 +1,124 @@
+"""The clip grid against an independent restatement of its rule, on exact fractions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline.core.config import ClipSettings
+from pipeline.stages.clip_grid import ClipGrid, Piece
+
+RATES = [Fraction(24000, 1001), Fraction(24), Fraction(25), Fraction(30000, 1001), Fraction(30), Fraction(60)]
+
+
+@dataclass(frozen=True)
+class Instant:
+    ordinal: int
+    seconds: float
+
+
+def constant(rate: Fraction, frames: int, start: Fraction = Fraction(0)) -> list[Fraction]:
+    return [start + number / rate for number in range(frames)]
+
+
+def variable(seed: int, frames: int) -> list[Fraction]:
+    chance = random.Random(seed)
+    times = [Fraction(0)]
+    for _ in range(frames):
+        times.append(times[-1] + Fraction(chance.choice([17, 33, 42, 83, 125, 250, 1500]), 1000))
+    return times
+
+
+def chop(times: Sequence[Fraction], end: Fraction, settings: ClipSettings) -> list[Piece[int]]:
+    grid: ClipGrid[Instant, int] = ClipGrid(settings, lambda frame: frame.ordinal)
+    pieces = [piece for at, time in enumerate(times) for piece in grid.add(Instant(at, float(time)))]
+    return pieces + grid.finish(float(end))
+
+
+def expected(times: Sequence[Fraction], end: Fraction, frames: int, fps: Fraction) -> list[list[int]]:
+    """Clips of clean frames at `times`, the first unclean moment being `end`, for a grid of 2 seconds."""
+    tolerance = Fraction(43, 10_000)
+    clips = []
+    for start in (times[0] + 2 * number for number in range(1000)):
+        moments = [start + at / fps for at in range(frames)]
+        if end + tolerance < start + 2 or end <= moments[-1] + tolerance:
+            return clips
+        clips.append([max(at for at, time in enumerate(times) if time <= moment + tolerance) for moment in moments])
+    raise AssertionError("a scene without an end")
+
+
+@pytest.mark.parametrize("frames", [16, 17])
+@pytest.mark.parametrize("rate", RATES, ids=str)
+@pytest.mark.parametrize("seconds", [1.9, 2, 2.1, 4, 7.3])
+def test_constant_rates_follow_the_rule(rate: Fraction, frames: int, seconds: float) -> None:
+    times = constant(rate, round(seconds * rate), start=Fraction(5, 7))
+    end = times[-1] + 1 / rate
+    pieces = chop(times, end, ClipSettings(frames=frames))
+    assert [list(piece.source_frames) for piece in pieces] == expected(times, end, frames, Fraction(8))
+
+
+@pytest.mark.parametrize("frames", [16, 17])
+@pytest.mark.parametrize("seed", range(20))
+def test_variable_rates_follow_the_rule(seed: int, frames: int) -> None:
+    *times, end = variable(seed, 60)
+    pieces = chop(times, end, ClipSettings(frames=frames))
+    assert pieces
+    assert [list(piece.source_frames) for piece in pieces] == expected(times, end, frames, Fraction(8))
+
+
+@pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(24)], ids=str)
+def test_film_rates_give_every_third_frame(rate: Fraction) -> None:
+    pieces = chop(constant(rate, 97), Fraction(97) / rate, ClipSettings())
+    assert [piece.source_frames for piece in pieces] == [tuple(range(0, 48, 3)), tuple(range(48, 96, 3))]
+
+
+def test_thirty_frames_a_second_by_hand() -> None:
+    [piece] = chop(constant(Fraction(30), 60), Fraction(2), ClipSettings())
+    assert piece.source_frames == (0, 3, 7, 11, 15, 18, 22, 26, 30, 33, 37, 41, 45, 48, 52, 56)
+
+
+@pytest.mark.parametrize("rate", RATES, ids=str)
+def test_times_rounded_to_a_millisecond_choose_the_same_frames(rate: Fraction) -> None:
+    for first in range(24):
+        times = constant(rate, round(2.1 * rate), start=first / rate)
+        rounded = [Fraction(round(time * 1000), 1000) for time in times]
+        [exact] = chop(times, times[0] + Fraction(21, 10), ClipSettings())
+        [shaken] = chop(rounded, rounded[0] + Fraction(21, 10), ClipSettings())
+        assert shaken.source_frames == exact.source_frames
+
+
+def test_a_held_frame_is_repeated() -> None:
+    [piece] = chop([Fraction(0), Fraction(1)], Fraction(2), ClipSettings())
+    assert piece.source_frames == (0,) * 8 + (1,) * 8
+
+
+def test_a_frame_is_kept_once_however_often_it_is_chosen() -> None:
+    kept: list[int] = []
+    grid: ClipGrid[Instant, None] = ClipGrid(ClipSettings(frames=17), lambda frame: kept.append(frame.ordinal))
+    for at, seconds in enumerate((0.0, 1.0, 2.0, 3.0, 4.0)):
+        grid.add(Instant(at, seconds))
+    grid.finish(4.5)
+    assert kept == [0, 1, 2, 3, 4]
+
+
+def test_seventeenth_frame_must_be_clean() -> None:
+    times = constant(Fraction(25), 50)
+    assert len(chop(times, Fraction(2), ClipSettings(frames=16))) == 1
+    assert chop(times, Fraction(2), ClipSettings(frames=17)) == []
+    [piece] = chop([*times, Fraction(2)], Fraction(51, 25), ClipSettings(frames=17))
+    assert piece.source_frames[-1] == 50
+    assert (piece.start_seconds, piece.end_seconds) == (0, 2)
+
+
+def test_no_frames_no_clips() -> None:
+    assert chop([], Fraction(10), ClipSettings()) == []
+
+
+def test_clips_that_would_overlap_are_refused() -> None:
+    with pytest.raises(ValidationError, match="longer than the grid"):
+        ClipSettings(frames=18)

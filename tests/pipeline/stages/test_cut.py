@@ -1,0 +1,368 @@
+"""From a film to its scenes and clips, every clip frame checked by the number painted on it."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import random
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import cv2
+import decord
+import numpy as np
+import pytest
+
+from pipeline.core.config import ClipSettings, CropSettings, FilmSettings, SceneSettings
+from pipeline.core.records import Clip, Crop, Damage, Film, RecordError, Scene
+from pipeline.core.stage import perform, silent
+from pipeline.core.store import FilmFolder, StageRecord
+from pipeline.stages.crop import CropJob, find_crop
+from pipeline.stages.cut import Cut, CutJob, CutResult, cut_film
+from pipeline.stages.probe import probe
+from pipeline.video import containers
+from pipeline.video.clip_files import read_clip
+from pipeline.video.containers import Picture
+from tests.support.films import corrupt, make_film, paint_pictures, planned, read_barcode, truncate
+
+OPEN_GOP = "keyint=48:min-keyint=48:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
+
+TOLERANCE = Fraction(43, 10_000)
+
+
+def folder_of(tmp_path: Path, path: Path) -> FilmFolder:
+    """The film's folder as probe and crop leave it, nothing cropped."""
+    folder = planned(tmp_path, path)
+    film = folder.film
+    turned = film.rotation_degrees in (90, 270)
+    width, height = (film.height, film.width) if turned else (film.width, film.height)
+    crop = Crop(film_id=film.film_id, left=0, top=0, width=width, height=height, frames_used=1)
+    folder.write("crop", [crop])
+    folder.save_stage_record(StageRecord(stage="crop", fingerprint="by hand", ingredients={}, files={}))
+    return folder
+
+
+def job_of(folder: FilmFolder, clips: ClipSettings | None = None, end_seconds: float | None = None) -> CutJob:
+    [crop] = folder.read("crop", Crop)
+    return CutJob(folder.film, crop, folder.path, end_seconds, SceneSettings(), clips or ClipSettings(), threads=0)
+
+
+def cut(tmp_path: Path, path: Path, clips: ClipSettings | None = None) -> tuple[FilmFolder, CutResult]:
+    """The result of cutting a film in this process, checked for what holds for every film."""
+    folder = folder_of(tmp_path, path)
+    result = cut_film(job_of(folder, clips), silent)
+    check_tiling(result, folder.film)
+    check_files(folder, result)
+    return folder, result
+
+
+def check_tiling(result: CutResult, film: Film) -> None:
+    """Scenes and damage lie side by side from 0 to the film's end, and clips lie inside scenes."""
+    tiles = sorted((tile.start_seconds, tile.end_seconds) for tile in [*result.scenes, *result.damage])
+    assert tiles[0][0] == 0
+    assert [start for start, _ in tiles[1:]] == [end for _, end in tiles[:-1]]
+    assert tiles[-1][1] == pytest.approx(film.duration_seconds, abs=float(1 / film.fps))
+    assert [scene.scene for scene in result.scenes] == list(range(len(result.scenes)))
+    assert [clip.index for clip in result.clips] == list(range(len(result.clips)))
+    for clip in result.clips:
+        scene = result.scenes[clip.scene]
+        assert scene.start_seconds <= clip.start_seconds
+        assert clip.end_seconds <= scene.end_seconds + 0.005
+        assert scene.start_frame <= clip.source_frames[0]
+        assert clip.source_frames[-1] < scene.end_frame
+
+
+def check_files(folder: FilmFolder, result: CutResult) -> None:
+    for clip in result.clips:
+        content = folder.clip_path(clip.clip_id).read_bytes()
+        assert (clip.bytes, clip.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+def barcodes(folder: FilmFolder, clip: Clip) -> list[int]:
+    frames_THWC = read_clip(folder.clip_path(clip.clip_id))
+    assert frames_THWC.shape == (clip.frames, clip.height, clip.width, 3)
+    return [read_barcode(picture) for picture in frames_THWC]
+
+
+def expected(times: Sequence[Fraction], scenes: Sequence[int], frames: int) -> list[list[int]]:
+    """The numbers that the clips of a film show: the rule once more, for 8 fps, 2 seconds and a margin of 2 frames."""
+    clips = []
+    for first, beyond in zip(scenes, [*scenes[1:], len(times) - 1], strict=True):
+        clean = range(first + 2, beyond - 2)
+        start, end = times[clean.start], times[clean.stop]
+        while True:
+            moments = [start + Fraction(at, 8) for at in range(frames)]
+            if moments[-1] + TOLERANCE >= end or start + 2 > end + TOLERANCE:
+                break
+            shown = [max(n for n in clean if times[n] <= moment + TOLERANCE) for moment in moments]
+            clips.append(shown)
+            start += 2
+    return clips
+
+
+@pytest.mark.parametrize(
+    ("rate", "frames"),
+    [
+        (Fraction(24000, 1001), 16),
+        pytest.param(Fraction(24), 16, marks=pytest.mark.slow),
+        pytest.param(Fraction(25), 16, marks=pytest.mark.slow),
+        pytest.param(Fraction(30), 16, marks=pytest.mark.slow),
+        (Fraction(60), 16),
+        (Fraction(24000, 1001), 17),
+    ],
+    ids=str,
+)
+def test_clips_show_the_frames_of_the_grid(tmp_path: Path, rate: Fraction, frames: int) -> None:
+    scenes = (0, 4 * round(rate) + 3)  # with its margins just too short for a second clip
+    count = round(8.7 * rate)
+    film = make_film(tmp_path / "film.mp4", frames=count, fps=rate, scenes=scenes, size=(192, 108))
+    folder, result = cut(tmp_path, film, ClipSettings(frames=frames, width=360, height=240))
+    wanted = expected([number / rate for number in range(count + 1)], scenes, frames)
+    assert len(wanted) == 3
+    assert [barcodes(folder, clip) for clip in result.clips] == wanted
+    assert [list(clip.source_frames) for clip in result.clips] == wanted
+    assert [scene.start_frame for scene in result.scenes] == list(scenes)
+
+
+@pytest.mark.parametrize("frames", [16, 17])
+def test_a_variable_rate_with_pauses(tmp_path: Path, frames: int) -> None:
+    chance, times = random.Random(frames), [Fraction(0)]
+    for _ in range(160):
+        times.append(times[-1] + Fraction(chance.choice([1500, 3000, 3750, 3750, 3750, 7500]), 90_000))
+    for number in range(50, len(times)):
+        times[number] += 1  # a held frame, no damage
+    film = make_film(tmp_path / "film.mp4", frames=160, times=times[:-1], scenes=(0, 90))
+    folder, result = cut(tmp_path, film, ClipSettings(frames=frames, width=360, height=240))
+    assert [barcodes(folder, clip) for clip in result.clips] == expected(times, (0, 90), frames)
+    assert len(result.clips) >= 2
+    assert not result.damage
+
+
+def test_every_reader_reads_the_clips(tmp_path: Path) -> None:
+    folder, result = cut(tmp_path, make_film(tmp_path / "film.mp4", frames=60))
+    [clip] = result.clips
+    path = str(folder.clip_path(clip.clip_id))
+    by_decord = decord.VideoReader(path).get_batch(range(16)).asnumpy()[..., ::-1]
+    assert [read_barcode(picture) for picture in by_decord] == list(clip.source_frames)
+    assert len(decord.VideoReader(path)) == 16
+    capture, by_opencv = cv2.VideoCapture(path), []
+    while (read := capture.read())[0]:
+        by_opencv.append(read_barcode(read[1]))
+    assert by_opencv == list(clip.source_frames) == barcodes(folder, clip)
+
+
+def test_ten_bit_hevc_with_open_gops(tmp_path: Path) -> None:
+    film = make_film(
+        tmp_path / "film.mkv",
+        frames=150,
+        scenes=(0, 70),
+        codec="libx265",
+        pixel_format="yuv420p10le",
+        options={"x265-params": OPEN_GOP},
+    )
+    folder, result = cut(tmp_path, film)
+    wanted = expected([Fraction(number, 24) for number in range(151)], (0, 70), 16)
+    assert [barcodes(folder, clip) for clip in result.clips] == wanted
+
+
+@pytest.mark.parametrize("rotation", [90, 180, 270])
+def test_a_turned_film_is_upright(tmp_path: Path, rotation: int) -> None:
+    folder, result = cut(tmp_path, make_film(tmp_path / "film.mp4", frames=56, rotation=rotation))
+    assert [barcodes(folder, clip) for clip in result.clips] == [list(range(2, 50, 3))]
+
+
+def test_an_anamorphic_circle_is_round(tmp_path: Path) -> None:
+    def paint(_: int, picture: Picture) -> None:
+        picture[:] = 60
+        cv2.ellipse(picture, (120, 90), (45, 60), 0, 0, 360, (0, 0, 255), -1)
+
+    film = make_film(
+        tmp_path / "film.mp4", frames=56, size=(240, 180), sample_aspect=Fraction(4, 3), paint=paint, barcode=False
+    )
+    folder, result = cut(tmp_path, film)
+    picture = read_clip(folder.clip_path(result.clips[0].clip_id))[8]
+    red = (picture[..., 2] > 170) & (picture[..., 1] < 60)
+    assert abs(int(red.any(axis=0).sum()) - int(red.any(axis=1).sum())) <= 6
+
+
+def test_only_the_picture_inside_the_borders_is_shown(tmp_path: Path) -> None:
+    film = make_film(tmp_path / "film.mp4", frames=56, size=(320, 240), borders=(0, 30, 0, 30))
+    folder = folder_of(tmp_path, film)
+    job = job_of(folder)
+    crop = job.crop.model_copy(update={"top": 30, "height": 180})
+    [clip] = cut_film(replace(job, crop=crop), silent).clips
+    assert barcodes(folder, clip) == list(range(2, 50, 3))
+    assert read_clip(folder.clip_path(clip.clip_id))[:, [0, -1]].mean() > 50
+
+
+def test_no_clip_reaches_into_a_dissolve(tmp_path: Path) -> None:
+    one, two = (next(paint_pictures(1, (320, 180), scenes=scenes, barcode=False)) for scenes in ((0,), (-1, 0)))
+
+    def paint(number: int, picture: Picture) -> None:
+        share = min(max((number - 46) / 24, 0), 1)
+        picture[:] = (one * (1 - share) + two * share).astype(np.uint8)
+
+    _, result = cut(tmp_path, make_film(tmp_path / "film.mp4", frames=150, barcode=False, paint=paint))
+    assert [scene.opened_by for scene in result.scenes] == ["start", "dissolve"]
+    [clip] = result.clips  # frames 2 to 49 would be one if the dissolve began where it is half over
+    assert clip.source_frames[0] > 68
+
+
+def test_damage_is_a_scene_break_and_no_clip_touches_it(tmp_path: Path) -> None:
+    film = make_film(tmp_path / "film.mp4", frames=240, options={"g": "24", "sc_threshold": "0"})
+    folder = folder_of(tmp_path, film)
+    corrupt(film, 0.48, 0.5)
+    result = cut_film(job_of(folder), silent)
+    check_tiling(result, folder.film)
+    [damage] = result.damage
+    assert [scene.opened_by for scene in result.scenes] == ["start", "damage"]
+    assert result.scenes[0].end_seconds == damage.start_seconds
+    assert result.scenes[1].start_seconds == damage.end_seconds
+    assert len(result.clips) >= 3
+    for clip in result.clips:
+        assert clip.end_seconds <= damage.start_seconds or clip.start_seconds >= damage.end_seconds
+        assert barcodes(folder, clip) == list(clip.source_frames)
+
+
+def test_a_truncated_film_gives_what_is_left(tmp_path: Path) -> None:
+    film = truncate(make_film(tmp_path / "film.mkv", frames=240, options={"g": "24"}), 0.6)
+    folder, result = cut(tmp_path, film)
+    assert len(result.clips) >= 2
+    assert all(barcodes(folder, clip) == list(clip.source_frames) for clip in result.clips)
+
+
+@pytest.mark.parametrize(("frames", "size"), [(1, (320, 180)), (47, (320, 180)), (56, (16, 16))])
+def test_tiny_films(tmp_path: Path, frames: int, size: tuple[int, int]) -> None:
+    film = make_film(tmp_path / "film.mp4", frames=frames, size=size, barcode=False)
+    _, result = cut(tmp_path, film)
+    assert len(result.scenes) == 1
+    assert len(result.clips) == (frames > 52)
+
+
+@pytest.mark.slow
+def test_four_k(tmp_path: Path) -> None:
+    film = make_film(
+        tmp_path / "film.mp4", frames=22, fps=8, size=(3840, 2160), options={"preset": "ultrafast", "crf": "30"}
+    )
+    folder, result = cut(tmp_path, film)
+    assert [barcodes(folder, clip) for clip in result.clips] == [list(range(2, 18))]
+
+
+def test_frames_that_wait_long_are_scaled_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    film = make_film(tmp_path / "film.mp4", frames=120, scenes=(0, 56))
+    folder = folder_of(tmp_path, film)
+    usual = cut_film(job_of(folder), silent)
+    monkeypatch.setattr("pipeline.stages.cut.RAW_BYTES", 0)
+    assert cut_film(job_of(folder), silent) == usual
+
+
+def test_the_film_ends_where_it_is_told_to(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=240, scenes=(0, 60)))
+    result = cut_film(job_of(folder, end_seconds=4.5), silent)
+    assert [(scene.start_seconds, scene.end_seconds) for scene in result.scenes] == [(0, 2.5), (2.5, 4.5)]
+    assert result.decoded_frames <= 1.05 * 108
+    assert [clip.source_frames[0] for clip in result.clips] == [2]
+
+
+@pytest.mark.slow
+def test_a_film_is_decoded_once(tmp_path: Path) -> None:
+    path = make_film(
+        tmp_path / "film.mp4",
+        frames=2400,
+        fps=60,
+        size=(96, 54),
+        scenes=range(0, 2400, 400),
+        barcode=False,
+        options={"preset": "ultrafast", "g": "20", "sc_threshold": "0"},
+    )
+    before = containers.frames_decoded
+    film = probe(path, "film-01234567", "01234567" * 8)
+    probed = containers.frames_decoded - before
+    crop = find_crop(CropJob(film, CropSettings()), silent)
+    cropped = containers.frames_decoded - before - probed
+    clips = ClipSettings(width=96, height=64)
+    result = cut_film(CutJob(film, crop, tmp_path / "out", None, SceneSettings(), clips, threads=0), silent)
+    assert len(result.clips) >= 12
+    assert 1 <= probed <= 40  # the opening; and what the decoder had begun
+    assert 30 <= cropped <= 60
+    assert 2400 <= containers.frames_decoded - before <= 1.05 * 2400
+
+
+def test_there_is_one_door_to_the_decoders() -> None:
+    """What does not go through `containers.decode`, the test above cannot count."""
+    package = Path(containers.__file__).parents[1]
+    texts = {file.name: file.read_text(encoding="utf-8") for file in package.rglob("*.py")}
+    with_av = {name: text for name, text in texts.items() if re.search(r"^\s*(import|from) av\b", text, re.MULTILINE)}
+    assert {"containers.py", "film_reader.py", "clip_files.py", "probe.py"} <= set(with_av)
+    assert [name for name, text in with_av.items() if ".decode(" in text] == ["containers.py"]
+    assert with_av["containers.py"].count(".decode(") == 1
+    assert [name for name, text in texts.items() if re.search("VideoCapture|decord|ffmpeg -", text)] == []
+
+
+def stage(clips: ClipSettings | None = None, threads: int = 0) -> Cut:
+    return Cut(film=FilmSettings(), scenes=SceneSettings(), clips=clips or ClipSettings(), threads=threads)
+
+
+def test_the_stage_writes_its_tables_and_repeats_itself_to_the_byte(tmp_path: Path) -> None:
+    film = make_film(tmp_path / "film.mp4", frames=120, scenes=(0, 60))
+    reports: list[tuple[float, float]] = []
+    folder = folder_of(tmp_path, film)
+    assert perform(stage(threads=1), folder, lambda done, total: reports.append((done, total)))
+    assert not perform(stage(threads=2), folder)  # threads are no ingredient
+    first = folder.read("clips", Clip)
+    assert len(first) == 2
+    assert [scene.opened_by for scene in folder.read("scenes", Scene)] == ["start", "cut"]
+    assert folder.read("damage", Damage) == []
+    assert reports
+    assert all(0 <= done <= total == 5 for done, total in reports)
+    again = folder_of(tmp_path / "again", film)
+    perform(stage(threads=2), again)
+    assert again.read("clips", Clip) == first
+
+
+@pytest.mark.slow
+def test_clips_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=120))
+    for margin in (2, 5):
+        perform(stage(ClipSettings(margin_frames=margin)), folder)
+        listed = {f"{clip.clip_id}.mp4" for clip in folder.read("clips", Clip)}
+        assert {file.name for file in (folder.path / "clips").iterdir()} == listed
+
+
+@pytest.mark.slow
+def test_a_crash_of_the_decoder_costs_the_film_alone(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=240))
+
+    def shoot(done: float, total: float) -> None:
+        for child in multiprocessing.active_children():
+            assert child.pid is not None
+            os.kill(child.pid, signal.SIGSEGV)
+
+    with pytest.raises(RecordError, match=f"{folder.film_id}: the decoder died by signal SIGSEGV"):
+        stage().run(folder, shoot)
+    assert perform(stage(), folder)
+
+
+def test_a_film_without_one_sound_frame_is_refused(tmp_path: Path) -> None:
+    film = make_film(tmp_path / "film.mp4", frames=48, options={"g": "1"})
+    folder = folder_of(tmp_path, film)
+    damaged = hashlib.sha256(corrupt(film, 0.02, 0.97).read_bytes()).hexdigest()
+    folder.save_film(folder.film.model_copy(update={"sha256": damaged}))
+    with pytest.raises(RecordError, match="not one frame of it can be decoded") as caught:
+        stage().run(folder, silent)
+    assert caught.value.record_id == folder.film_id
+
+
+@pytest.mark.film
+def test_two_minutes_of_bunny(tmp_path: Path, bunny: Path) -> None:
+    folder = folder_of(tmp_path, bunny)
+    result = cut_film(job_of(folder, end_seconds=125), silent)
+    assert result.decoded_frames <= 1.05 * 3000
+    assert len(result.clips) >= 40
+    check_tiling(result, folder.film.model_copy(update={"duration_seconds": 125.0}))
+    check_files(folder, result)

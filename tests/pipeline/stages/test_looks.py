@@ -1,0 +1,176 @@
+"""Looks of clips that are really encoded: light, stillness against coding noise and lips, text, and broken files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from pipeline.core.config import LooksSettings
+from pipeline.core.records import Clip, Looks, RecordError
+from pipeline.core.stage import perform, silent
+from pipeline.core.store import FilmFolder
+from pipeline.stages.looks import MeasureLooks, measure_looks
+from pipeline.stages.text import find_text
+from pipeline.video.clip_files import read_clip, read_clip_gray, write_clip
+from tests.support.made_dataset import make_dataset
+from tests.support.moving_pictures import pan, textured
+
+Picture = NDArray[np.uint8]
+WIDTH, HEIGHT, FRAMES = 720, 480, 16
+
+
+def painting(seed: int) -> Picture:
+    """A colourful textured picture."""
+    random = np.random.default_rng(seed)
+    coarse = random.integers(20, 236, (8, 12, 3), dtype=np.uint8)
+    fine = random.integers(0, 40, (HEIGHT // 4, WIDTH // 4, 3), dtype=np.uint8)
+    picture = cv2.resize(coarse, (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC)
+    return np.asarray(cv2.add(picture, cv2.resize(fine, (WIDTH, HEIGHT))), np.uint8)
+
+
+def lettered(picture_HWC: Picture, lines: Sequence[str], top: int, size: int = 24) -> Picture:
+    """White letters with a dark outline, as subtitles are."""
+    image = Image.fromarray(picture_HWC)
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(size=size)
+    for row, line in enumerate(lines):
+        place = (WIDTH // 2, top + 2 * size * row)
+        draw.text(place, line, (255, 255, 255), font, anchor="mm", stroke_width=2, stroke_fill=(0, 0, 0))
+    return np.array(image)
+
+
+def coded(path: Path, pictures: Sequence[Picture], crf: int = 17) -> Path:
+    write_clip(path, pictures, Fraction(8), crf)
+    return path
+
+
+def looks_of(path: Path) -> Looks:
+    return measure_looks("clip", read_clip_gray(path), None)
+
+
+def test_light_and_dark_are_those_of_the_picture(tmp_path: Path) -> None:
+    half_black = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    half_black[:, WIDTH // 2 :] = 200
+    looks = looks_of(coded(tmp_path / "clip.mp4", [half_black] * FRAMES))
+    assert looks.light == pytest.approx(100, abs=2)
+    assert looks.contrast == pytest.approx(100, abs=2)
+    assert looks.dark_share == pytest.approx(0.5, abs=0.01)
+    assert len(looks.hashes) == FRAMES
+    assert {len(digits) for digits in looks.hashes} == {64}
+
+
+def test_colour_and_luma_give_the_same_facts(tmp_path: Path) -> None:
+    reddish = (painting(1) * [0.4, 0.6, 1.0]).astype(np.uint8)
+    path = coded(tmp_path / "clip.mp4", [reddish] * FRAMES)
+    in_colour, in_luma = measure_looks("clip", read_clip(path), None), looks_of(path)
+    assert in_colour.light == pytest.approx(in_luma.light, abs=2)
+    assert in_colour.contrast == pytest.approx(in_luma.contrast, abs=2)
+    assert in_colour.still_share == in_luma.still_share == 1
+
+
+def test_a_picture_of_one_colour_has_no_hash() -> None:
+    looks = measure_looks("clip", np.full((FRAMES, HEIGHT, WIDTH), 90, np.uint8), None)
+    assert looks.contrast == 0
+    assert set(looks.hashes) == {""}
+
+
+@pytest.mark.parametrize("crf", [17, 23])
+@pytest.mark.parametrize("grain", [0, 5])
+def test_a_held_drawing_is_still_whatever_the_coding_adds(tmp_path: Path, grain: int, crf: int) -> None:
+    random = np.random.default_rng(0)
+    noise = [random.normal(0, grain, (HEIGHT, WIDTH, 1)) for _ in range(FRAMES)]
+    pictures = [np.clip(painting(2) + layer, 0, 255).astype(np.uint8) for layer in noise]
+    assert looks_of(coded(tmp_path / "clip.mp4", pictures, crf)).still_share == 1
+
+
+@pytest.mark.parametrize("crf", [17, 23])
+@pytest.mark.parametrize(("across", "down"), [(0, 0), (4, 2), (6, 6)])
+def test_lips_that_move_are_not_still_wherever_they_are(tmp_path: Path, across: int, down: int, crf: int) -> None:
+    pictures = []
+    for frame in range(FRAMES):
+        picture = painting(3)
+        cv2.ellipse(picture, (360 + across, 200 + down), (28, 28), 0, 0, 360, (170, 200, 240), -1)
+        opening = 1 + 2 * (frame // 4 % 2)
+        cv2.ellipse(picture, (360 + across, 210 + down), (3, opening), 0, 0, 360, (130, 160, 200), -1)
+        pictures.append(picture)
+    assert looks_of(coded(tmp_path / "clip.mp4", pictures, crf)).still_share == pytest.approx(12 / 15)
+
+
+def test_a_pan_is_never_still(tmp_path: Path) -> None:
+    pictures = [np.roll(painting(4), 4 * frame, axis=1) for frame in range(FRAMES)]
+    assert looks_of(coded(tmp_path / "clip.mp4", pictures)).still_share == 0
+
+
+@pytest.mark.parametrize("crf", [17, 23])
+def test_a_pan_by_half_a_pixel_over_a_soft_background_is_not_still(tmp_path: Path, crf: int) -> None:
+    path = coded(tmp_path / "clip.mp4", list(pan(textured(), 0.5, 0, frames=FRAMES)), crf)
+    assert looks_of(path).still_share == 0
+
+
+def test_subtitles_are_found_and_textures_are_not(tmp_path: Path) -> None:
+    bare = coded(tmp_path / "bare.mp4", [painting(5)] * FRAMES)
+    line = lettered(painting(5), ["We should go back before it rains"], top=440)
+    subtitled = coded(tmp_path / "subtitled.mp4", [line] * FRAMES)
+    assert find_text(read_clip(bare), 2).lines == 0
+    found = find_text(read_clip(subtitled), 2)
+    assert found.lines == 1
+    assert 0.01 < found.share < 0.06
+
+
+def test_rolling_credits_are_many_lines() -> None:
+    names = ["SACHA GOEDEGEBURE", "ANDREAS GORALCZYK", "ENRICO VALENZA", "NATHAN VEGDAHL", "WILLIAM REYNISH"]
+    black = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    rolling = np.stack([lettered(black, names, top=200 - 5 * frame, size=18) for frame in range(FRAMES)])
+    assert find_text(rolling, 1).lines >= 4
+
+
+def test_text_on_part_of_a_clip_is_found_if_enough_frames_are_looked_at() -> None:
+    line = lettered(painting(6), ["Three years later"], top=240, size=40)
+    frames_THWC = np.stack([painting(6)] * 10 + [line] * 6)
+    assert find_text(frames_THWC, 1).lines == 0
+    assert find_text(frames_THWC, 2).lines >= 1
+
+
+@pytest.mark.parametrize("size", [(64, 64), (256, 1080), (1920, 1080)])
+def test_text_is_looked_for_in_any_size(size: tuple[int, int]) -> None:
+    assert find_text(np.zeros((2, size[1], size[0], 3), np.uint8), 2).share == 0
+
+
+def stage_folder(root: Path, scenes: int = 2) -> FilmFolder:
+    return make_dataset(root, films=1, scenes=scenes).folders()[0]
+
+
+def test_the_stage_measures_every_clip_in_order(tmp_path: Path) -> None:
+    folder = stage_folder(tmp_path)
+    assert perform(MeasureLooks(LooksSettings(text=True), threads=2), folder)
+    rows = folder.read("looks", Looks)
+    assert [row.clip_id for row in rows] == [clip.clip_id for clip in folder.read("clips", Clip)]
+    assert all(row.text_lines is not None for row in rows)
+    assert not perform(MeasureLooks(LooksSettings(text=True), threads=1), folder)
+
+
+def test_without_the_option_text_is_not_measured_rather_than_absent(tmp_path: Path) -> None:
+    folder = stage_folder(tmp_path)
+    perform(MeasureLooks(LooksSettings(text=False)), folder)
+    assert {(row.text_share, row.text_lines) for row in folder.read("looks", Looks)} == {(None, None)}
+
+
+def test_an_unreadable_clip_fails_alone_until_too_many_do(tmp_path: Path) -> None:
+    folder = stage_folder(tmp_path, scenes=5)
+    clips = folder.read("clips", Clip)
+    folder.clip_path(clips[3].clip_id).write_bytes(b"no video")
+    stage = MeasureLooks(LooksSettings(text=False))
+    perform(stage, folder)
+    record = folder.stage_record("looks")
+    assert record is not None
+    assert [failure.record_id for failure in record.failures] == [clips[3].clip_id]
+    assert len(folder.read("looks", Looks)) == len(clips) - 1
+    folder.clip_path(clips[4].clip_id).write_bytes(b"")
+    with pytest.raises(RecordError, match="2 of 10 failed"):
+        stage.run(folder, silent)

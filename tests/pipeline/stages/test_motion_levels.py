@@ -1,0 +1,133 @@
+"""Motion levels: the edges in force, edges fitted to a data set, and the value that stands for each level."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.core.records import Motion, Verdict
+from pipeline.core.store import Dataset, StoreError
+from pipeline.stages.motion_levels import (
+    PUBLISHED_EDGES,
+    PUBLISHED_VALUES,
+    calibrate,
+    fit_edges,
+    level_of,
+    level_values,
+)
+from tests.support.made_dataset import make_dataset
+
+
+def test_the_published_values_lie_in_their_own_levels() -> None:
+    assert [level_of(value, PUBLISHED_EDGES) for value in PUBLISHED_VALUES] == [1, 2, 3, 4, 5]
+    midpoints = tuple((low + high) / 2 for low, high in pairwise(PUBLISHED_VALUES))
+    assert midpoints == PUBLISHED_EDGES
+
+
+def test_an_edge_belongs_to_the_level_below() -> None:
+    assert [level_of(scope, PUBLISHED_EDGES) for scope in (0, 1.5, 1.500001, 27.5, 27.500001, 1e9)] == [
+        1,
+        1,
+        2,
+        4,
+        5,
+        5,
+    ]
+
+
+@pytest.mark.parametrize("scope", [math.nan, math.inf, -0.1])
+def test_what_is_no_scope_is_refused(scope: float) -> None:
+    for use in (
+        lambda: level_of(scope, PUBLISHED_EDGES),
+        lambda: fit_edges([1, 2, 3, 4, 5, scope], "quantiles"),
+        lambda: level_values([1, scope], PUBLISHED_EDGES),
+    ):
+        with pytest.raises(ValueError, match="finite number of pixels"):
+            use()
+
+
+def test_quantiles_fill_the_levels_equally() -> None:
+    scopes = np.random.default_rng(0).lognormal(1, 1, 1000).tolist()
+    edges = fit_edges(scopes, "quantiles")
+    assert np.bincount([level_of(scope, edges) for scope in scopes]).tolist() == [0, 200, 200, 200, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("scopes", "counts"),
+    [
+        ([0.0] * 60 + [float(n) for n in range(1, 41)], [60, 10, 10, 10, 10]),  # half of the clips are still
+        ([1.0, 2.0, 3.0, 4.0, 5.0], [1, 1, 1, 1, 1]),
+        ([9.0] * 50 + [1.0, 2.0, 3.0, 4.0], [1, 1, 1, 1, 50]),
+        ([1.0, 2.0, 3.0, 4.0] + [9.0] * 50 + [10.0], [2, 1, 1, 50, 1]),
+        ([5.0 + n * 1e-6 for n in range(10)], [2, 2, 2, 2, 2]),
+    ],
+)
+def test_ties_share_a_level_and_edges_still_rise(scopes: list[float], counts: list[int]) -> None:
+    edges = fit_edges(scopes, "quantiles")
+    assert list(edges) == sorted(set(edges))
+    assert np.bincount([level_of(scope, edges) for scope in scopes], minlength=6).tolist()[1:] == counts
+
+
+def test_four_different_scopes_make_no_five_levels() -> None:
+    with pytest.raises(ValueError, match="only 4 different motion scopes"):
+        fit_edges([1, 1, 2, 3, 4, 4], "quantiles")
+
+
+def test_a_level_is_worth_the_median_of_its_clips_or_the_published_value() -> None:
+    assert level_values([0, 1, 1.4, 3, 30, 50], PUBLISHED_EDGES) == (1, 3, 10, 15, 40)
+    assert level_values([], PUBLISHED_EDGES) == PUBLISHED_VALUES
+
+
+def remeasure(dataset: Dataset, film: int, scopes: list[float], flow_model: str = "dis@0.5") -> list[str]:
+    """Give a film these motion scopes; the ids of its clips, all of them kept."""
+    folder = dataset.folders()[film]
+    rows = [row.clip_id for row in folder.read("motion", Motion)][: len(scopes)]
+    folder.write(
+        "motion",
+        [
+            Motion(clip_id=clip_id, flow_model=flow_model, scope_px=scope, camera_px=0, unique_frames=16)
+            for clip_id, scope in zip(rows, scopes, strict=True)
+        ],
+    )
+    keep_only(dataset, film, rows)
+    return rows
+
+
+def keep_only(dataset: Dataset, film: int, kept: list[str]) -> None:
+    folder = dataset.folders()[film]
+    verdicts = folder.read("verdicts", Verdict)
+    folder.write("verdicts", [v.model_copy(update={"keep": v.clip_id in kept, "reasons": ()}) for v in verdicts])
+
+
+def test_calibration_counts_the_kept_clips_of_all_films(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path)
+    remeasure(dataset, 0, [float(n) for n in range(10)])
+    second = remeasure(dataset, 1, [10.0, 11.0, 500.0])
+    keep_only(dataset, 1, second[:2])
+    found = calibrate(dataset, "quantiles")
+    assert (found.flow_model, sum(found.counts), found.counts) == ("dis@0.5", 12, (2, 2, 3, 2, 3))
+    assert found.edges == (1.5, 3.5, 6.5, 8.5)
+    assert found.values == (0.5, 2.5, 5, 7.5, 10)
+    assert calibrate(dataset, "published").edges == PUBLISHED_EDGES
+    assert calibrate(dataset, "published").counts == (2, 5, 5, 0, 0)
+
+
+def test_calibration_takes_every_clip_of_a_film_without_verdicts(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, films=1)
+    folder = dataset.folders()[0]
+    folder.table_path("verdicts").unlink()
+    assert sum(calibrate(dataset, "published").counts) == len(folder.read("motion", Motion))
+
+
+def test_calibration_refuses_two_optical_flow_models_and_no_measurement(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path / "two")
+    remeasure(dataset, 0, [1.0, 2.0])
+    remeasure(dataset, 1, [1.0, 2.0], "memflow:1a2b3c4d@1")
+    with pytest.raises(StoreError, match=r"measured with dis@0\.5 and memflow:1a2b3c4d@1"):
+        calibrate(dataset, "quantiles")
+    with pytest.raises(StoreError, match="no clip has its motion measured"):
+        calibrate(Dataset(tmp_path / "none"), "quantiles")

@@ -1,0 +1,366 @@
+"""What is found out about films of every kind before the work starts, and those that cannot be used."""
+
+import os
+import shutil
+import signal
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+
+from pipeline.core.records import Film, RecordError
+from pipeline.stages.probe import probe, probe_in_child
+from tests.support.films import make_film, truncate
+from tests.support.shot_children import next_child_is_shot
+
+SHA256 = "0123456789abcdef" * 4
+
+
+def probed(path: Path) -> Film:
+    return probe(path, "film-01234567", SHA256)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(RecordError) as caught:
+        probed(path)
+    assert caught.value.record_id == "film-01234567"
+    return caught.value.reason
+
+
+def exact_times(frames: int, fps: Fraction) -> list[Fraction]:
+    return [number / fps for number in range(frames)]
+
+
+# --- facts ---------------------------------------------------------------------------------------------------------
+
+
+def test_facts_of_a_plain_film(tmp_path: Path) -> None:
+    path = make_film(tmp_path / "My film.mp4", frames=48, sound=True)
+    film = probed(path)
+    assert (film.film_id, film.name, film.sha256) == ("film-01234567", "My film.mp4", SHA256)
+    assert (film.source, film.bytes) == (str(path), path.stat().st_size)
+    assert (film.codec, film.pixel_format, film.bit_depth) == ("h264", "yuv420p", 8)
+    assert (film.width, film.height, film.display_width, film.display_height) == (320, 180, 320, 180)
+    assert (film.sample_aspect, film.rotation_degrees, film.interlaced) == (1, 0, False)
+    assert (film.frames, film.fps, film.variable_rate) == (48, 24, False)
+    assert film.duration_seconds == pytest.approx(2.0)
+    assert film.missing_seconds == 0
+    assert film.warnings == ()
+
+
+def test_an_old_avi(tmp_path: Path) -> None:
+    film = probed(make_film(tmp_path / "film.avi", codec="mpeg4", fps=Fraction(24000, 1001), options={"bf": "2"}))
+    assert (film.codec, film.frames, film.fps, film.variable_rate) == ("mpeg4", 48, Fraction(24000, 1001), False)
+    assert film.duration_seconds == pytest.approx(2.002)
+
+
+def test_ten_bit_hevc_with_open_gops(tmp_path: Path) -> None:
+    options = {"x265-params": "log-level=none:pools=none:frame-threads=1:keyint=12:open-gop=1:bframes=4"}
+    path = make_film(tmp_path / "film.mkv", codec="libx265", pixel_format="yuv420p10le", options=options)
+    film = probed(path)
+    assert (film.codec, film.pixel_format, film.bit_depth) == ("hevc", "yuv420p10le", 10)
+    assert (film.frames, film.fps, film.variable_rate) == (48, 24, False)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".ts"])
+@pytest.mark.parametrize(
+    "fps", [Fraction(24000, 1001), Fraction(24), Fraction(25), Fraction(30000, 1001), Fraction(60)]
+)
+def test_constant_rates_are_exact_in_every_container(tmp_path: Path, fps: Fraction, suffix: str) -> None:
+    film = probed(make_film(tmp_path / f"film{suffix}", frames=60, fps=fps, size=(64, 48), barcode=False))
+    assert (film.fps, film.variable_rate, film.frames) == (fps, False, 60)
+    assert film.duration_seconds == pytest.approx(float(60 / fps), abs=0.0015)
+
+
+@pytest.mark.parametrize("rate", ["24000/1001", "24"])
+def test_the_header_decides_between_rates_that_a_few_rounded_times_cannot_tell_apart(tmp_path: Path, rate: str) -> None:
+    film = probed(make_film(tmp_path / "film.mkv", frames=4, fps=Fraction(rate), size=(64, 48), barcode=False))
+    assert film.fps == Fraction(rate)
+
+
+def test_a_rate_that_is_no_standard_one_is_kept_as_it_is(tmp_path: Path) -> None:
+    film = probed(make_film(tmp_path / "film.mp4", frames=60, fps=Fraction(47, 2), size=(64, 48), barcode=False))
+    assert (film.fps, film.variable_rate) == (Fraction(47, 2), False)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_variable_rate(tmp_path: Path, suffix: str) -> None:
+    times = [Fraction(0)]
+    for number in range(59):
+        times.append(times[-1] + (Fraction(1, 24) if number < 30 else Fraction(1, 12)))
+    film = probed(make_film(tmp_path / f"film{suffix}", frames=60, times=times, size=(64, 48), barcode=False))
+    assert film.variable_rate
+    assert film.fps == pytest.approx(59 / float(times[-1]), rel=1e-3)
+    assert [text for text in film.warnings if text.startswith("variable rate: ")]
+
+
+def test_a_gap_is_named_and_does_not_change_the_rate(tmp_path: Path) -> None:
+    times = [time + (3 if number >= 120 else 0) for number, time in enumerate(exact_times(240, Fraction(24)))]
+    film = probed(make_film(tmp_path / "film.mkv", frames=240, times=times, size=(64, 48), barcode=False))
+    assert (film.variable_rate, film.fps) == (True, 24)
+    assert film.duration_seconds == pytest.approx(13.0, abs=0.002)
+    (warning,) = film.warnings
+    assert "1 of 239 frame intervals" in warning
+    assert "at 0:00:04, lasts 3.04 s" in warning
+
+
+def test_rounding_to_milliseconds_is_no_variable_rate(tmp_path: Path) -> None:
+    times = [Fraction(round(1000 * time), 1000) for time in exact_times(240, Fraction(24000, 1001))]
+    film = probed(make_film(tmp_path / "film.mp4", frames=240, times=times, size=(64, 48), barcode=False))
+    assert (film.variable_rate, film.fps) == (False, Fraction(24000, 1001))
+
+
+@pytest.mark.parametrize("rotation", [90, 180, 270])
+def test_rotation_and_pixel_aspect(tmp_path: Path, rotation: int) -> None:
+    path = make_film(tmp_path / "film.mp4", size=(180, 320), rotation=rotation, sample_aspect=Fraction(4, 3))
+    film = probed(path)
+    stored = (180, 320) if rotation == 180 else (320, 180)
+    assert film.rotation_degrees == rotation
+    assert (film.width, film.height) == stored
+    assert film.sample_aspect == Fraction(4, 3)
+    shown = (round(stored[0] * 4 / 3), stored[1])
+    assert (film.display_width, film.display_height) == (shown if rotation == 180 else shown[::-1])
+    assert [text.split(":")[0] for text in film.warnings] == ["rotated", "anamorphic"]
+
+
+def test_interlaced(tmp_path: Path) -> None:
+    film = probed(make_film(tmp_path / "film.mp4", options={"x264-params": "interlaced=1"}))
+    assert film.interlaced
+    assert film.warnings[0].startswith("interlaced")
+
+
+def test_frames_that_an_edit_list_hides_do_not_count(tmp_path: Path) -> None:
+    source = make_film(tmp_path / "source.mp4", frames=96, size=(96, 64), options={"g": "48", "bf": "2"})
+    path = tmp_path / "edited.mp4"
+    with av.open(str(source)) as given, av.open(str(path), "w") as made:
+        stream = made.add_stream_from_template(given.streams.video[0])
+        for packet in given.demux(video=0):
+            if packet.pts is not None and packet.dts is not None:
+                packet.pts, packet.dts = packet.pts - 12288, packet.dts - 12288  # one second of 12288 ticks
+                packet.stream = stream
+                made.mux(packet)
+    film = probed(path)
+    assert (film.frames, film.fps, film.missing_seconds) == (72, 24, 0)
+    assert film.duration_seconds == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
+def test_a_truncated_film_tells_what_is_missing(tmp_path: Path, suffix: str) -> None:
+    options = {"movflags": "faststart"} if suffix == ".mp4" else {}
+    whole = make_film(tmp_path / f"whole{suffix}", frames=240, size=(96, 64))
+    for share in (0.4, 0.45, 0.5, 0.55, 0.6):  # here and there in a group of frames stored out of order
+        film = probed(truncate(remuxed(whole, tmp_path / f"film{suffix}", options), share))
+        assert 1 < film.duration_seconds < 9
+        assert film.missing_seconds == pytest.approx(10 - film.duration_seconds, abs=0.01)
+        assert (film.fps, film.variable_rate) == (24, False)
+        assert film.warnings == (f"truncated: {film.missing_seconds:.1f} s that its header promises are missing",)
+
+
+def test_longer_sound_is_no_truncation(tmp_path: Path) -> None:
+    path = tmp_path / "film.mkv"
+    with av.open(str(make_film(tmp_path / "pictures.mkv", frames=48))) as given, av.open(str(path), "w") as made:
+        pictures = made.add_stream_from_template(given.streams.video[0])
+        sound = made.add_stream("aac", rate=48_000, layout="mono")
+        for packet in given.demux(video=0):
+            if packet.dts is not None or packet.pts is not None:
+                packet.stream = pictures
+                made.mux(packet)
+        for start in range(0, 48_000 * 6, 1024):
+            silence = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+            silence.sample_rate, silence.pts = 48_000, start
+            made.mux(sound.encode(silence))
+        made.mux(sound.encode())
+    film = probed(path)
+    assert film.duration_seconds == pytest.approx(2.0, abs=0.01)
+    assert film.missing_seconds == 0
+
+
+def test_one_frame_is_a_film_with_a_warning(tmp_path: Path) -> None:
+    film = probed(make_film(tmp_path / "film.mp4", frames=1))
+    assert film.frames == 1
+    assert film.duration_seconds == pytest.approx(1 / 24, abs=0.001)
+    assert film.warnings == ("a single frame: no clip can be cut from it",)
+
+
+def test_tiny_pictures(tmp_path: Path) -> None:
+    film = probed(make_film(tmp_path / "film.mp4", size=(16, 16), barcode=False))
+    assert (film.width, film.height) == (16, 16)
+
+
+@pytest.mark.parametrize(
+    "name", ["film.txt", "film", "a film.v2.mkv", "Re:Zero - 01.mp4", "line\nbreak.mp4", "千尋.mp4"]
+)
+def test_content_decides_and_names_do_not_matter(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(make_film(tmp_path / "made.mp4", frames=12), tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    film = probed(Path(name))  # relative, so that a colon could be taken for a protocol
+    assert (film.frames, film.name, film.source) == (12, name, str(tmp_path / name))
+
+
+def test_the_largest_of_several_video_streams_is_used_and_cover_art_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "film.mkv"
+    with av.open(str(path), "w") as container:
+        streams = []
+        for width in (64, 128):
+            stream = container.add_stream("libx264", rate=24)
+            stream.width, stream.height, stream.pix_fmt, stream.thread_count = width, 64, "yuv420p", 1
+            streams.append(stream)
+        for number in range(12):
+            for stream in streams:
+                frame = av.VideoFrame(stream.width, 64, "yuv420p")
+                frame.pts = number
+                container.mux(stream.encode(frame))
+        for stream in streams:
+            container.mux(stream.encode())
+    film = probed(path)
+    assert (film.width, film.frames) == (128, 12)
+    assert film.warnings == ("2 video streams; stream #1 (128x64) is used",)
+
+
+# --- refusals ------------------------------------------------------------------------------------------------------
+
+
+def test_no_such_file_folder_device_and_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "empty.mp4").touch()
+    os.mkfifo(tmp_path / "pipe.mp4")
+    assert "No such file" in refusal(tmp_path / "missing.mp4")
+    assert "is a folder" in refusal(tmp_path)
+    assert "not a regular file" in refusal(tmp_path / "pipe.mp4")
+    assert "empty" in refusal(tmp_path / "empty.mp4")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission(tmp_path: Path) -> None:
+    path = make_film(tmp_path / "film.mp4", frames=1)
+    path.chmod(0)
+    assert "Permission denied" in refusal(path)
+
+
+def test_a_name_that_no_text_can_hold(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"bad\xff.mp4")
+    shutil.copy(make_film(tmp_path / "film.mp4", frames=1), path)
+    assert "not valid UTF-8" in refusal(path)
+
+
+def test_text_and_noise(tmp_path: Path) -> None:
+    (tmp_path / "text.mp4").write_text("this is not a film\n" * 1000)
+    (tmp_path / "noise.mp4").write_bytes(np.random.default_rng(0).bytes(100_000))
+    for name in ("text.mp4", "noise.mp4"):
+        assert refusal(tmp_path / name).startswith("not a ")
+
+
+def test_sound_without_pictures(tmp_path: Path) -> None:
+    for suffix, codec in ((".mp4", "aac"), (".wav", "pcm_s16le"), (".mkv", "aac")):
+        path = tmp_path / f"sound{suffix}"
+        with av.open(str(path), "w") as container:
+            stream = container.add_stream(codec, rate=48_000, layout="mono")
+            layout = "fltp" if codec == "aac" else "s16"
+            silence = np.zeros((1, 1024), np.float32 if codec == "aac" else np.int16)
+            frame = av.AudioFrame.from_ndarray(silence, format=layout, layout="mono")
+            frame.sample_rate = 48_000
+            container.mux(stream.encode(frame))
+            container.mux(stream.encode())
+        assert refusal(path) == "no video stream in it, only audio"
+
+
+@pytest.mark.parametrize("name", ["still.png", "still.jpg", "still.webp", "still.gif", "still.mp4"])
+def test_still_images(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    _, content = cv2.imencode(path.suffix if name != "still.mp4" else ".png", np.zeros((48, 64, 3), np.uint8))
+    path.write_bytes(content.tobytes())
+    assert refusal(path) == "an image, not a film"
+
+
+def test_an_index_that_was_never_written(tmp_path: Path) -> None:
+    path = make_film(tmp_path / "film.mp4", size=(96, 64))
+    assert "stopped before its end" in refusal(truncate(path, 0.6))
+
+
+def test_common_encryption(tmp_path: Path) -> None:
+    keys = {"encryption_scheme": "cenc-aes-ctr", "encryption_key": "00" * 16, "encryption_kid": "11" * 16}
+    path = remuxed(make_film(tmp_path / "clear.mp4"), tmp_path / "film.mp4", keys)
+    assert refusal(path) == "its video is encrypted (common encryption); decrypt it first"
+
+
+def test_an_encrypted_sample_entry(tmp_path: Path) -> None:
+    path = make_film(tmp_path / "film.mp4")
+    head, index, tail = path.read_bytes().rpartition(b"avc1")  # the last is the sample entry, the first a brand
+    path.write_bytes(head + b"encv" + tail)
+    assert index
+    assert "encrypted" in refusal(path)
+
+
+def test_frames_stored_out_of_order_without_times(tmp_path: Path) -> None:
+    options = {"bf": "2", "b-pyramid": "none", "b_strategy": "0"}
+    assert "contradict their order" in refusal(make_film(tmp_path / "film.avi", options=options))
+
+
+def test_frames_that_are_noise_throughout(tmp_path: Path) -> None:
+    path = make_film(tmp_path / "film.mkv")
+    with av.open(str(path)) as container:
+        places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.pos]
+    content = bytearray(path.read_bytes())
+    for place, size in places:
+        content[place + 16 : place + size] = bytes(size - 16)
+    path.write_bytes(content)
+    assert "can be decoded" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "script"),
+    [
+        ("concat.mp4", "ffconcat version 1.0\nfile other.mp4\n"),
+        ("list.ffconcat", "ffconcat version 1.0\nfile other.mp4\n"),
+        ("list.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\nother.mp4\n#EXT-X-ENDLIST\n"),
+        ("list.mp4", "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\nother.mp4\n#EXT-X-ENDLIST\n"),
+        ("stream.sdp", "v=0\no=- 0 0 IN IP4 127.0.0.1\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n"),
+    ],
+)
+def test_a_script_never_opens_the_file_it_names(tmp_path: Path, name: str, script: str) -> None:
+    make_film(tmp_path / "other.mp4")  # a real film: FFmpeg by itself would play it
+    (tmp_path / name).write_text(script)
+    assert refusal(tmp_path / name).startswith("not a ")
+
+
+def test_pictures_of_absurd_size(tmp_path: Path) -> None:
+    path = make_film(tmp_path / "film.mkv", frames=1, codec="ffv1", size=(16640, 16), barcode=False)
+    assert "16640x16" in refusal(path)
+
+
+def remuxed(source: Path, path: Path, options: dict[str, str]) -> Path:
+    with av.open(str(source)) as given, av.open(str(path), "w", options=options) as made:
+        stream = made.add_stream_from_template(given.streams.video[0])
+        for packet in given.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                made.mux(packet)
+    return path
+
+
+# --- in a child process ----------------------------------------------------------------------------------------------
+
+
+def test_a_child_process_finds_the_same(tmp_path: Path) -> None:
+    path = make_film(tmp_path / "film.mp4", frames=8)
+    assert probe_in_child(path, "film-01234567", SHA256) == probed(path)
+
+
+def test_a_refusal_comes_out_of_the_child_process_unchanged(tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    path.write_bytes(b"")
+    with pytest.raises(RecordError) as caught:
+        probe_in_child(path, "film-01234567", SHA256)
+    assert (caught.value.record_id, caught.value.reason) == ("film-01234567", refusal(path))
+
+
+def test_a_crash_of_the_decoder_costs_the_film_alone(tmp_path: Path) -> None:
+    path = make_film(tmp_path / "film.mp4", frames=8)
+    with (
+        next_child_is_shot(signal.SIGSEGV),
+        pytest.raises(RecordError, match="film-01234567: the decoder died by signal SIGSEGV"),
+    ):
+        probe_in_child(path, "film-01234567", SHA256)
+    assert probe_in_child(path, "film-01234567", SHA256).frames == 8

@@ -1,0 +1,252 @@
+"""Scenes: exact on painted pictures, on a composed 2D film, and against published cut lists of a whole film."""
+
+from __future__ import annotations
+
+import json
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flows.demos.world.film import Truth
+from pipeline.core.config import SceneSettings
+from pipeline.stages.scenes import Cut, SceneFinder
+from pipeline.video.film_reader import FilmReader
+from pipeline.video.scaling import Geometry, Scaler
+
+Picture = NDArray[np.uint8]
+
+FPS = 24
+WIDTH, HEIGHT = 160, 90
+BLACK, WHITE = (np.full((HEIGHT, WIDTH, 3), value, np.uint8) for value in (0, 255))
+
+
+def painting(seed: int, width: int = WIDTH) -> Picture:
+    """A background of soft shapes in its own colours, HEIGHT x width."""
+    dice = np.random.default_rng(seed)
+    shapes_HWC = cv2.resize(dice.integers(0, 256, (9, width // 10, 3), np.uint8), (width, HEIGHT))
+    return cv2.addWeighted(shapes_HWC, 0.6, np.full_like(shapes_HWC, dice.integers(0, 256, 3)), 0.4, 0)
+
+
+def acted(background: Picture, frames: int, frames_per_drawing: int) -> list[Picture]:
+    """A character in front of the background, somewhere else in each drawing."""
+    pictures = []
+    for frame in range(frames):
+        dice = np.random.default_rng(frame // frames_per_drawing)
+        left, top = dice.integers(40, 70), dice.integers(10, 30)
+        picture = background.copy()
+        cv2.rectangle(picture, (int(left), int(top)), (int(left) + 24, HEIGHT), (90, 140, 230), cv2.FILLED)
+        cv2.circle(picture, (int(left) + 12, int(top)), 12, (40, 60, 160), cv2.FILLED)
+        pictures.append(picture)
+    return pictures
+
+
+def mixed(old: Picture, new: Picture, frames: int) -> list[Picture]:
+    """The frames of a dissolve, none of them clean."""
+    shares = [(frame + 1) / (frames + 1) for frame in range(frames)]
+    return [cv2.addWeighted(old, 1 - share, new, share, 0) for share in shares]
+
+
+def cuts_in(pictures: Iterable[Picture], fps: float = FPS) -> list[Cut]:
+    finder = SceneFinder(SceneSettings(), fps)
+    cuts = [cut for frame, picture in enumerate(pictures) for cut in finder.add(frame, frame / fps, picture)]
+    return cuts + finder.finish()
+
+
+A, B, C = painting(1), painting(2), painting(3)
+
+
+def test_a_hard_cut_is_found_exactly() -> None:
+    assert cuts_in([A] * 30 + [B] * 30) == [Cut(30, 30 / FPS, "cut", 29, 30)]
+
+
+@pytest.mark.parametrize("at", [1, 2, 58, 59])
+def test_a_cut_next_to_the_ends_of_the_film_is_found(at: int) -> None:
+    assert [cut.frame for cut in cuts_in([A] * at + [B] * (60 - at))] == [at]
+
+
+@pytest.mark.parametrize("fps", [8, 23.976, 30, 60])
+def test_cuts_are_exact_at_any_rate(fps: float) -> None:
+    pictures = acted(A, 60, 2) + acted(B, 60, 3) + acted(C, 60, 1)
+    assert [cut.frame for cut in cuts_in(pictures, fps)] == [60, 120]
+
+
+def test_the_callers_ordinals_and_seconds_are_reported() -> None:
+    finder = SceneFinder(SceneSettings(), FPS)
+    cuts = []
+    for index, picture in enumerate([A] * 30 + [B] * 30):
+        cuts += finder.add(1000 + index, index**2 / 100, picture)
+    assert cuts + finder.finish() == [Cut(1030, 9.0, "cut", 1029, 1030)]
+
+
+@pytest.mark.parametrize("frames_per_drawing", [1, 2, 3, 4, 12])
+def test_held_drawings_make_no_cuts(frames_per_drawing: int) -> None:
+    pictures = acted(A, 96, frames_per_drawing) + acted(B, 96, frames_per_drawing)
+    assert [cut.frame for cut in cuts_in(pictures)] == [96]
+
+
+@pytest.mark.parametrize("frames_per_drawing", [2, 3, 4])
+def test_wild_action_on_held_drawings_makes_no_cuts(frames_per_drawing: int) -> None:
+    """Every drawing changes up to two thirds of the picture, and nothing changes between two drawings."""
+    pictures, colours = [], np.random.default_rng(0).integers(0, 256, (6, 3)).tolist()
+    for drawing in range(30):
+        dice = np.random.default_rng(drawing)
+        picture = A.copy()
+        for colour in colours:
+            left, top = (int(at) for at in dice.integers((0, 0), (WIDTH - 40, HEIGHT - 30)))
+            cv2.rectangle(picture, (left, top), (left + 40, top + 30), colour, cv2.FILLED)
+        pictures += [picture] * frames_per_drawing
+    assert [cut.frame for cut in cuts_in(pictures + acted(B, 60, 2))] == [len(pictures)]
+
+
+@pytest.mark.parametrize("flash", [[WHITE], [WHITE] * 2, [WHITE] * 3, [BLACK] * 2, [C] * 4])
+def test_a_flash_is_no_cut(flash: Sequence[Picture]) -> None:
+    pictures = acted(A, 120, 2)
+    pictures[50 : 50 + len(flash)] = flash
+    assert cuts_in(pictures) == []
+
+
+def test_a_flash_that_dies_down_slowly_is_no_cut() -> None:
+    assert cuts_in([A] * 40 + [WHITE] + mixed(WHITE, A, 4) + [A] * 40) == []
+
+
+def test_a_flash_before_on_or_after_a_cut_leaves_one_cut() -> None:
+    assert [cut.frame for cut in cuts_in([A] * 40 + [WHITE] * 2 + [A] * 3 + [B] * 40)] == [45]
+    assert [cut.frame for cut in cuts_in([A] * 40 + [B] * 3 + [WHITE] * 2 + [B] * 40)] == [40]
+    (cut,) = cuts_in([A] * 40 + [WHITE] * 2 + [B] * 40)
+    assert (cut.frame, cut.last_clean_before, cut.first_clean_after) == (42, 39, 42)
+
+
+@pytest.mark.parametrize("frames", [6, 12, 24, 40])
+def test_a_dissolve_is_found_with_all_its_mixed_frames(frames: int) -> None:
+    (cut,) = cuts_in([A] * 60 + mixed(A, B, frames) + [B] * 60)
+    assert cut.kind == "dissolve"
+    assert abs(cut.frame - (60 + frames / 2)) <= 2
+    assert 55 <= cut.last_clean_before <= 60  # a frame that holds 6 % of the other scene still passes as clean
+    assert 60 + frames - 1 <= cut.first_clean_after <= 60 + frames + 5
+
+
+def test_a_dissolve_is_found_while_the_camera_moves() -> None:
+    old, new = painting(4, 400), painting(5, 400)
+    looks = [(old[:, frame : frame + WIDTH], new[:, 200 - frame : 200 - frame + WIDTH]) for frame in range(140)]
+    shares = np.clip((np.arange(140) - 60) / 17, 0, 1)
+    pictures = [
+        cv2.addWeighted(left, 1 - share, right, share, 0) for (left, right), share in zip(looks, shares, strict=True)
+    ]
+    (cut,) = cuts_in(pictures)
+    assert cut.kind == "dissolve"
+    assert abs(cut.frame - 69) <= 3
+
+
+@pytest.mark.parametrize("blank", [BLACK, WHITE])
+def test_a_fade_out_and_a_fade_in_enclose_a_blank_scene(blank: Picture) -> None:
+    cuts = cuts_in([A] * 60 + mixed(A, blank, 15) + [blank] * 20 + mixed(blank, B, 15) + [B] * 60)
+    assert [cut.kind for cut in cuts] == ["fade", "fade"]
+    assert abs(cuts[0].frame - 68) <= 2
+    assert abs(cuts[1].frame - 103) <= 2
+
+
+def test_changing_light_and_titles_are_no_transitions() -> None:
+    dark = cv2.convertScaleAbs(A, alpha=0.5)
+    titled = cv2.putText(A.copy(), "TITLE", (20, 55), cv2.FONT_HERSHEY_SIMPLEX, 1.4, (255, 255, 255), 6)
+    lit = [A] * 40 + mixed(A, dark, 15) + [dark] * 40 + mixed(dark, A, 15)
+    assert cuts_in(lit + [A] * 40 + mixed(A, titled, 12) + [titled] * 40 + mixed(titled, A, 12) + [A] * 40) == []
+
+
+@pytest.mark.parametrize("step", [2, 6, 12])
+def test_a_pan_has_no_cuts_but_those_at_its_ends(step: int) -> None:
+    world = painting(7, WIDTH + 60 * step)
+    pan = [world[:, step * frame : step * frame + WIDTH] for frame in range(60)]
+    assert [cut.frame for cut in cuts_in([A] * 30 + pan + acted(B, 30, 1))] == [30, 90]
+
+
+def test_no_cut_is_reported_later_than_promised() -> None:
+    pictures = [A] * 40 + mixed(A, B, 30) + [B] * 60 + acted(C, 50, 12) + mixed(C, BLACK, 20) + [BLACK] * 50 + [A] * 90
+    finder, cuts = SceneFinder(SceneSettings(), FPS), 0
+    for frame, picture in enumerate(pictures):
+        for cut in finder.add(frame, frame / FPS, picture):
+            assert cut.last_clean_before >= frame - finder.lag
+            cuts += 1
+    assert cuts == 4
+
+
+def test_memory_is_bounded() -> None:
+    finder, given = SceneFinder(SceneSettings(), FPS), list[weakref.ref[Picture]]()
+    for frame in range(600):
+        picture = painting(frame // 50)
+        given.append(weakref.ref(picture))
+        finder.add(frame, frame / FPS, picture)
+    del picture
+    alive = [frame for frame, picture_ref in enumerate(given) if picture_ref() is not None]
+    assert min(alive) >= 600 - finder.lag - 10
+
+
+def test_no_frames_and_one_frame_have_no_cuts() -> None:
+    assert cuts_in([]) == []
+    assert cuts_in([A]) == []
+
+
+def small_pictures(path: Path, end_frame: int | None = None) -> Iterator[Picture]:
+    """The pictures that the stage would give the finder."""
+    with FilmReader(path) as reader:
+        scaler = None
+        for frame in reader.frames():
+            if frame.ordinal == end_frame:
+                return
+            if scaler is None:
+                width, height = frame.picture.width, frame.picture.height
+                geometry = Geometry(0, 0, width, height, width, height)
+                scaler = Scaler(geometry, geometry.size_for_width(SceneSettings().detect_width), "stretch", "detect")
+            yield scaler(frame.picture).to_ndarray()
+
+
+@pytest.mark.slow
+def test_the_composed_film_is_cut_as_it_was_composed(composed_film: tuple[Path, Truth]) -> None:
+    path, truth = composed_film
+    cuts = cuts_in(small_pictures(path))
+    assert [cut.kind for cut in cuts] == [transition.kind for transition in truth.transitions]
+    for cut, transition in zip(cuts, truth.transitions, strict=True):
+        if transition.kind == "cut":
+            assert cut.frame == transition.frame
+        assert abs(cut.frame - transition.frame) <= 6
+        assert abs(cut.last_clean_before - transition.last_clean_before) <= 1
+        assert abs(cut.first_clean_after - transition.first_clean_after) <= 1
+
+
+CREDITS = 11728
+
+
+def score(found: Sequence[int], published: dict[str, list[int]]) -> tuple[float, float]:
+    """Precision and recall at +-1 frame; cuts that only some of the lists hold count neither way."""
+
+    def near(frame: int, frames: Iterable[int]) -> bool:
+        return any(abs(frame - other) <= 1 for other in frames)
+
+    agreed = [frame for frame in published["adaptive"] if frame < CREDITS and near(frame, published["transnetv2"])]
+    disputed = {frame for name in ("adaptive", "content", "transnetv2") for frame in published[name]}
+    hits = sum(near(frame, found) for frame in agreed)
+    false = sum(not near(frame, disputed) for frame in found)
+    return hits / (hits + false), hits / len(agreed)
+
+
+@pytest.mark.film
+def test_the_cuts_of_a_whole_film_agree_with_the_published_lists(bunny: Path) -> None:
+    published = json.loads((Path(__file__).parents[2] / "support" / "bbb_cuts.json").read_text())
+    finder, cuts, seconds = SceneFinder(SceneSettings(), FPS), [], 0.0
+    for frame, picture in enumerate(small_pictures(bunny, CREDITS)):
+        before = time.thread_time()
+        cuts += finder.add(frame, frame / FPS, picture)
+        seconds += time.thread_time() - before
+    cuts += finder.finish()
+    precision, recall = score([cut.frame for cut in cuts], published)
+    f1 = 2 * precision * recall / (precision + recall)
+    print(f"precision {precision:.4f} recall {recall:.4f} F1 {f1:.4f}, {1000 * seconds / CREDITS:.2f} ms a frame")
+    assert f1 >= 0.97
+    assert seconds / CREDITS < 0.002
+    # Looked at by eye: the two dissolves, and a fade from black, two through black.
+    assert [cut.kind for cut in cuts if cut.kind != "cut"] == ["fade", "dissolve", *["fade"] * 4, "dissolve"]

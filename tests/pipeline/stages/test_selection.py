@@ -1,0 +1,268 @@
+"""Verdicts from facts: each rule, their order, what counts as failed, and which of two near-duplicates stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+from pipeline.core.config import (
+    ClipSettings,
+    CropSettings,
+    FilmSettings,
+    LooksSettings,
+    SceneSettings,
+    SelectionSettings,
+)
+from pipeline.core.records import Caption, Clip, Failure, Looks, Motion, Verdict
+from pipeline.core.stage import perform
+from pipeline.core.store import FilmFolder, StoreError
+from pipeline.stages.crop import FindCrop
+from pipeline.stages.cut import Cut
+from pipeline.stages.looks import MeasureLooks
+from pipeline.stages.selection import FilmFacts, Screen, film_facts, judge
+from tests.support.films import planned
+from tests.support.made_dataset import EDGES, make_dataset
+
+DEFAULT = SelectionSettings()
+FINE = {"light": 110.0, "contrast": 40.0, "dark_share": 0.1, "still_share": 0.2, "text_share": 0.0, "text_lines": 0}
+
+
+def shot(seed: int) -> tuple[str, ...]:
+    """Hashes of a shot unlike any with another seed."""
+    return (np.random.default_rng(seed).bytes(32).hex(),) * 16
+
+
+def clip_of(film: str, index: int) -> Clip:
+    return Clip(
+        clip_id=f"{film}-{index:09d}",
+        film_id=film,
+        scene=index,
+        index=index,
+        start_seconds=200.0 * index,
+        end_seconds=200.0 * index + 2,
+        fps=Fraction(8),
+        frames=16,
+        width=720,
+        height=480,
+        source_frames=tuple(range(16)),
+        bytes=1,
+        sha256="",
+    )
+
+
+def facts(film: str, rows: Sequence[Mapping[str, Any]], **changes: Any) -> FilmFacts:
+    """A film with a clip for each row; a row names what differs from a fine clip."""
+    clips = tuple(clip_of(film, index) for index in range(len(rows)))
+    looks = {
+        clip.clip_id: Looks.model_validate(
+            {"clip_id": clip.clip_id, "hashes": shot(crc32(clip.clip_id.encode())), **FINE, **row}
+        )
+        for clip, row in zip(clips, rows, strict=True)
+    }
+    levels = {clip.clip_id: 3 for clip in clips}
+    plain = FilmFacts(film_id=film, clips=clips, looks=looks, levels=levels, captions=None, failures={})
+    return replace(plain, **changes)
+
+
+def reasons_for(row: Mapping[str, Any], settings: SelectionSettings = DEFAULT) -> tuple[str, ...]:
+    (verdict,) = judge([facts("film", [row])], settings)["film"]
+    assert verdict.keep == (not verdict.reasons)
+    return verdict.reasons
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({}, ()),
+        ({"contrast": 5.9}, ("blank",)),
+        ({"light": 15.9}, ("dark",)),
+        ({"dark_share": 0.98}, ("dark",)),
+        ({"text_share": 0.011, "text_lines": 1}, ("text",)),
+        ({"text_share": 0.01, "text_lines": 3}, ()),
+        ({"text_share": 0.001, "text_lines": 4}, ("credits",)),
+        ({"text_share": None, "text_lines": None}, ()),
+        ({"still_share": 1.0}, ()),
+        ({"light": 2.0, "contrast": 1.0, "text_share": 0.2, "text_lines": 9}, ("blank", "dark", "credits", "text")),
+    ],
+)
+def test_each_fact_has_its_reason_in_a_fixed_order(row: dict[str, Any], expected: tuple[str, ...]) -> None:
+    assert reasons_for(row) == expected
+
+
+def test_still_clips_are_dropped_only_if_asked() -> None:
+    assert reasons_for({"still_share": 0.9}, SelectionSettings(max_still_share=0.8)) == ("too still",)
+    assert reasons_for({"still_share": 0.8}, SelectionSettings(max_still_share=0.8)) == ()
+    assert reasons_for({}, SelectionSettings(min_level=4)) == ("too still",)
+    assert reasons_for({}, SelectionSettings(min_level=3)) == ()
+
+
+def test_the_thresholds_are_the_settings() -> None:
+    loose = SelectionSettings(
+        min_light=0, max_dark_share=1, min_contrast=0, max_text_share=1, credits_lines=100, duplicate_distance=0
+    )
+    row = {"light": 0.0, "contrast": 0.0, "dark_share": 1.0, "text_share": 1.0, "text_lines": 99}
+    assert reasons_for(row, loose) == ()
+
+
+def test_a_clip_that_could_not_be_measured_failed_and_was_not_dropped() -> None:
+    film = facts("film", [{}, {}, {}])
+    ids = [clip.clip_id for clip in film.clips]
+    film = facts(
+        "film",
+        [{}, {}, {}],
+        looks={key: row for key, row in film.looks.items() if key != ids[0]},
+        levels={ids[0]: 2, ids[1]: 3},
+        failures={ids[0]: "the clip file cannot be read"},
+    )
+    broken, fine, unmeasured = judge([film], DEFAULT)["film"]
+    assert broken.reasons == ("failed: the clip file cannot be read",)
+    assert broken.level == 2
+    assert fine.keep
+    assert unmeasured.reasons == ("failed: not measured",)
+    assert unmeasured.level is None
+
+
+def test_of_two_films_the_first_keeps_the_shot_they_share() -> None:
+    shared = {"hashes": shot(1)}
+    one, two = facts("one", [{}, shared]), facts("two", [shared, {}])
+    verdicts = judge([one, two], DEFAULT)
+    assert all(verdict.keep for verdict in verdicts["one"])
+    assert verdicts["two"][0].reasons == ("near-duplicate",)
+    assert verdicts["two"][0].duplicate_of == one.clips[1].clip_id
+    assert verdicts["two"][1].keep
+    turned = judge([two, one], DEFAULT)
+    assert [verdict.keep for verdict in turned["one"]] == [True, False]
+    assert all(verdict.keep for verdict in turned["two"])
+
+
+def test_a_repeat_of_a_dropped_clip_is_kept_and_becomes_the_original() -> None:
+    shared = {"hashes": shot(2)}
+    film = facts("film", [{**shared, "text_share": 0.3}, shared, shared])
+    first, second, third = judge([film], DEFAULT)["film"]
+    assert first.reasons == ("text",)
+    assert second.keep
+    assert third.duplicate_of == second.clip_id
+
+
+def test_a_clip_without_a_usable_caption_is_dropped_unless_told_otherwise() -> None:
+    film = facts("film", [{}, {}, {}, {"light": 1.0}])
+    ids = [clip.clip_id for clip in film.clips]
+    captions = {
+        ids[0]: Caption(clip_id=ids[0], source="rules"),
+        ids[1]: Caption(clip_id=ids[1], source="model", fault="no <S> tag"),
+    }
+    film = facts("film", [{}, {}, {}, {"light": 1.0}], captions=captions)
+    expected = [(), ("no caption",), ("no caption",), ("dark",)]
+    assert [verdict.reasons for verdict in judge([film], DEFAULT)["film"]] == expected
+    kept = judge([film], SelectionSettings(uncaptioned="keep"))["film"]
+    assert [verdict.keep for verdict in kept] == [True, True, True, False]
+
+
+def test_a_repeat_of_a_clip_that_lost_its_caption_takes_its_place() -> None:
+    shared = {"hashes": shot(3)}
+    one, two = facts("one", [shared], captions={}), facts("two", [shared])
+    two = facts("two", [shared], captions={two.clips[0].clip_id: Caption(clip_id=two.clips[0].clip_id, source="m")})
+    verdicts = judge([one, two], DEFAULT)
+    assert verdicts["one"][0].reasons == ("no caption",)
+    assert verdicts["two"][0].keep
+
+
+def film_folder(root: Path) -> FilmFolder:
+    return make_dataset(root, films=1).folders()[0]
+
+
+def test_the_stage_writes_a_verdict_and_a_level_for_every_clip(tmp_path: Path) -> None:
+    folder = film_folder(tmp_path)
+    assert perform(Screen(DEFAULT, EDGES), folder)
+    rows = folder.read("screened", Verdict)
+    clips, motion = folder.read("clips", Clip), folder.read("motion", Motion)
+    assert [row.clip_id for row in rows] == [clip.clip_id for clip in clips]
+    assert [row.level for row in rows] == [1 + sum(row.scope_px > edge for edge in EDGES) for row in motion]
+    assert {row.clip_id: row.reasons for row in rows if not row.keep} == {
+        clips[3].clip_id: ("dark",),
+        clips[7].clip_id: ("text",),
+    }
+
+
+def test_screening_again_depends_on_thresholds_and_edges_but_not_on_captions(tmp_path: Path) -> None:
+    folder = film_folder(tmp_path)
+    perform(Screen(DEFAULT, EDGES), folder)
+    assert not perform(Screen(SelectionSettings(uncaptioned="keep"), EDGES), folder)
+    assert perform(Screen(SelectionSettings(min_light=20), EDGES), folder)
+    assert perform(Screen(SelectionSettings(min_light=20), (1.0, 2.0, 3.0, 4.0)), folder)
+
+
+def test_failures_come_from_the_records_of_the_stages(tmp_path: Path) -> None:
+    folder = film_folder(tmp_path)
+    lost = folder.read("looks", Looks)[0].clip_id
+    folder.write("looks", folder.read("looks", Looks)[1:])
+    record = folder.stage_record("looks")
+    assert record is not None
+    folder.save_stage_record(
+        record.model_copy(update={"failures": (Failure(record_id=lost, reason="cannot be read"),)})
+    )
+    perform(Screen(DEFAULT, EDGES), folder)
+    assert folder.read("screened", Verdict)[0].reasons == ("failed: cannot be read",)
+
+
+def test_film_facts_take_levels_from_the_screening_and_need_captions(tmp_path: Path) -> None:
+    folder = film_folder(tmp_path)
+    perform(Screen(DEFAULT, (0.1, 0.2, 0.3, 0.4)), folder)
+    known = film_facts(folder)
+    assert set(known.levels.values()) == {5}
+    assert known.captions is not None
+    folder.table_path("captions").unlink()
+    with pytest.raises(StoreError, match="captions"):
+        film_facts(folder)
+
+
+def cut_and_looked_at(root: Path, source: Path) -> FilmFacts:
+    folder = planned(root, source)
+    for stage in (
+        FindCrop(CropSettings()),
+        Cut(FilmSettings(end_seconds=None), SceneSettings(), ClipSettings()),
+        MeasureLooks(LooksSettings(), threads=2),
+    ):
+        perform(stage, folder)
+    clips = tuple(folder.read("clips", Clip))
+    looks = {row.clip_id: row for row in folder.read("looks", Looks)}
+    return FilmFacts(folder.film_id, clips, looks, {clip.clip_id: 3 for clip in clips}, None, {})
+
+
+CREDITS_SECONDS = (490.7, 579.2)
+"""From the first card to the last line of Big Buck Bunny's credits; after them one more scene follows."""
+LOGO_SECONDS = 50.0
+"""The trailer shows nothing but a logo from here."""
+
+
+@pytest.mark.film
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_films_credits_are_dropped_and_its_trailer_is_recognised(
+    bunny: Path, bunny_trailer: Path, tmp_path: Path
+) -> None:
+    film = cut_and_looked_at(tmp_path, bunny)
+    trailer = cut_and_looked_at(tmp_path, bunny_trailer)
+    verdicts = judge([film, trailer], DEFAULT)
+    begin, end = CREDITS_SECONDS
+    pairs = list(zip(film.clips, verdicts[film.film_id], strict=True))
+    rolling = [verdict for clip, verdict in pairs if clip.start_seconds >= begin and clip.end_seconds <= end]
+    story = [verdict for clip, verdict in pairs if clip.start_seconds < begin - 2 or clip.start_seconds > end]
+    assert len(rolling) > 40
+    assert sum("credits" in v.reasons or "text" in v.reasons for v in rolling) >= 0.95 * len(rolling)
+    assert sum("text" in v.reasons for v in story) <= 0.03 * len(story)  # the title and the card before it
+    assert sum("near-duplicate" in v.reasons for v in story) <= 0.01 * len(story)
+    repeats = [
+        v for clip, v in zip(trailer.clips, verdicts[trailer.film_id], strict=True) if clip.end_seconds < LOGO_SECONDS
+    ]
+    assert len(repeats) >= 15
+    recognised = sum("near-duplicate" in verdict.reasons for verdict in repeats)
+    assert recognised >= 0.8 * len(repeats)
+    assert not any(verdict.keep for verdict in repeats)

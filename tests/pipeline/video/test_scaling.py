@@ -1,0 +1,130 @@
+"""Cropping, turning and scaling, on pictures whose right result is known."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import cv2
+import numpy as np
+import pytest
+from av.video.frame import VideoFrame
+
+from pipeline.video.containers import Picture
+from pipeline.video.scaling import Geometry, Scaler
+from tests.support.films import paint_barcode, read_barcode
+
+COLOURS = [(200, 60, 40), (40, 60, 200), (60, 180, 60), (128, 128, 128), (250, 250, 250), (20, 200, 230)]
+
+
+def as_frame(picture_HWC: Picture, pixel_format: str = "yuv420p") -> VideoFrame:
+    frame = VideoFrame.from_ndarray(np.ascontiguousarray(picture_HWC), format="bgr24")
+    return frame.reformat(format=pixel_format, dst_colorspace="ITU709", dst_color_range="MPEG")
+
+
+def clip_picture(scaler: Scaler, frame: VideoFrame) -> Picture:
+    scaled = scaler(frame)
+    assert scaled.format.name == "yuv420p"
+    return scaled.reformat(format="bgr24", src_colorspace="ITU601", src_color_range="MPEG").to_ndarray()
+
+
+def noise(width: int, height: int) -> Picture:
+    coarse = np.random.default_rng(1).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    return np.asarray(cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC), np.uint8)
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv420p10le", "yuv444p", "yuv422p10le"])
+def test_the_crop_is_found_whatever_the_turn(rotation: int, pixel_format: str) -> None:
+    upright = noise(320, 180)
+    stored = as_frame(np.rot90(upright, rotation // 90), pixel_format)
+    geometry = Geometry(30, 20, 240, 120, 320, 180, rotation_degrees=rotation)
+    shown = clip_picture(Scaler(geometry, (240, 120), "stretch", "clip"), stored)
+    assert np.abs(shown.astype(int) - upright[20:140, 30:270]).mean() < 3
+
+
+def test_an_odd_crop_of_ten_bits_keeps_its_colours() -> None:
+    picture = noise(320, 180)
+    paint_barcode(picture, 77)
+    scaler = Scaler(Geometry(0, 0, 320, 180, 320, 180), (720, 480), "cover", "clip")  # crops at x = 25
+    assert read_barcode(clip_picture(scaler, as_frame(picture, "yuv420p10le"))) == 77
+
+
+@pytest.mark.parametrize("matrix", ["ITU709", "ITU601"])
+@pytest.mark.parametrize("value_range", ["MPEG", "JPEG"])
+@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv420p10le", "yuv444p"])
+@pytest.mark.parametrize("form", ["clip", "detect"])
+def test_colours_survive(pixel_format: str, matrix: str, value_range: str, form: str) -> None:
+    picture = np.repeat(np.array([COLOURS], np.uint8), 100, axis=1).repeat(200, axis=0)
+    frame = VideoFrame.from_ndarray(picture, format="bgr24")
+    frame = frame.reformat(format=pixel_format, dst_colorspace=matrix, dst_color_range=value_range)
+    geometry = Geometry(0, 0, 600, 200, 600, 200)
+    if form == "clip":
+        shown = clip_picture(Scaler(geometry, (300, 100), "stretch", "clip"), frame)
+    else:
+        shown = Scaler(geometry, (300, 100), "stretch", "detect")(frame).to_ndarray()
+    assert np.abs(shown[50, 25::50].astype(int) - COLOURS).max() <= 6
+
+
+@pytest.mark.parametrize(("size", "matrix"), [((1280, 720), "ITU709"), ((640, 480), "ITU601")])
+def test_untagged_colours_are_taken_by_size(size: tuple[int, int], matrix: str) -> None:
+    picture = np.full((size[1], size[0], 3), (40, 60, 200), np.uint8)
+    frame = VideoFrame.from_ndarray(picture, format="bgr24").reformat(format="yuv420p", dst_colorspace=matrix)
+    frame.colorspace = 2  # unspecified
+    shown = clip_picture(Scaler(Geometry(0, 0, *size, *size), (96, 64), "stretch", "clip"), frame)
+    assert np.abs(shown[32, 48].astype(int) - (40, 60, 200)).max() <= 6
+
+
+def circle_box(fit: str, sample_aspect: Fraction, rotation: int = 0) -> tuple[int, int, int]:
+    """Width and height of a painted circle in a clip, and how many columns are black."""
+    upright_aspect = 1 / sample_aspect if rotation in (90, 270) else sample_aspect
+    picture = np.full((240, 320, 3), 90, np.uint8)
+    cv2.ellipse(picture, (160, 120), (round(40 / upright_aspect), 40), 0, 0, 360, (0, 0, 255), -1)
+    geometry = Geometry(0, 0, 320, 240, 320, 240, rotation, sample_aspect)
+    scaler = Scaler(geometry, (720, 480), fit, "clip")  # type: ignore[arg-type]
+    shown = clip_picture(scaler, as_frame(np.rot90(picture, rotation // 90)))
+    red = (shown[..., 2] > 170) & (shown[..., 0] < 60)
+    black = (shown.max(axis=(0, 2)) < 20).sum()
+    return int(red.any(axis=0).sum()), int(red.any(axis=1).sum()), int(black)
+
+
+@pytest.mark.parametrize("fit", ["cover", "fit"])
+@pytest.mark.parametrize(("sample_aspect", "rotation"), [(1, 0), (Fraction(4, 3), 0), (Fraction(8, 9), 0), (2, 90)])
+def test_a_circle_stays_a_circle(fit: str, sample_aspect: int | Fraction, rotation: int) -> None:
+    width, height, _ = circle_box(fit, Fraction(sample_aspect), rotation)
+    assert abs(width - height) <= 8
+    assert height > 60
+
+
+def test_fit_shows_all_and_pads_with_black() -> None:
+    _, height, black = circle_box("fit", Fraction(1))
+    assert abs(height - 160) <= 6  # a third of 480, as it is a third of the picture
+    assert abs(black - 80) <= 4  # 640 of 720 columns are picture
+
+
+def test_stretch_ignores_the_aspect() -> None:
+    width, height, black = circle_box("stretch", Fraction(1))
+    assert abs(width / height - 720 / 480 * 240 / 320) < 0.03
+    assert black == 0
+
+
+def test_a_film_that_changes_its_size_goes_on() -> None:
+    picture = noise(320, 180)
+    paint_barcode(picture, 5)
+    scaler = Scaler(Geometry(0, 0, 320, 180, 320, 180), (720, 480), "cover", "clip")
+    larger = np.asarray(cv2.resize(picture, (640, 360)), np.uint8)
+    assert [read_barcode(clip_picture(scaler, as_frame(one))) for one in (picture, larger, picture)] == [5, 5, 5]
+
+
+@pytest.mark.parametrize("size", [(16, 16), (2, 2), (17, 33)])
+def test_tiny_pictures(size: tuple[int, int]) -> None:
+    frame = as_frame(np.full((size[1], size[0], 3), 200, np.uint8), "yuv444p")
+    for fit in ("cover", "fit", "stretch"):
+        scaled = Scaler(Geometry(0, 0, *size, *size), (720, 480), fit, "clip")(frame)
+        assert (scaled.width, scaled.height) == (720, 480)
+
+
+def test_the_small_picture_keeps_the_display_aspect() -> None:
+    assert Geometry(0, 140, 1920, 800, 1920, 1080).size_for_width(160) == (160, 66)
+    assert Geometry(0, 0, 720, 576, 720, 576, sample_aspect=Fraction(64, 45)).size_for_width(160) == (160, 90)
+    turned = Geometry(0, 0, 576, 720, 576, 720, 90, Fraction(64, 45))
+    assert turned.size_for_width(180) == (180, 320)

@@ -1,0 +1,201 @@
+"""A captioning service for the tests: real HTTP on loopback, OpenAI's chat protocol, as well or as badly as asked.
+
+Clips are painted with their number (`painted_clips.py`), and the server reads the number out of the JPEG it is sent, so
+an answer is about the pictures that came, not about the order in which they came.
+
+    with CaptionServer(answer=good_answer) as server:
+        settings = CaptionSettings(captioner="server", endpoint=server.address)
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.core.records import Caption
+from tests.support.painted_clips import WORDS, read_number
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the server makes of one request."""
+
+    kind: str
+    """`who`, `what`, or `talk` for one without pictures."""
+    number: int
+    """Which clip its pictures show; -1 without pictures."""
+    turn: int
+    """0 for the first time this question is asked, then one more for each repair in the conversation."""
+    text: str
+    """The last thing the client said."""
+    body: dict[str, Any]
+    headers: dict[str, str]
+    pictures: tuple[NDArray[np.uint8], ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What to do with a request: say something, or misbehave."""
+
+    text: str = ""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    raw: bytes | None = None
+    """Sent as the body instead of a chat completion."""
+    delay_seconds: float = 0
+    cut_off: bool = False
+    """Promise a body and hang up after half of it."""
+
+
+class CaptionServer:
+    """Answers in threads; remembers every request and how many were open at once."""
+
+    def __init__(self, answer: Callable[[Request], Answer], models_status: int = 200) -> None:
+        self.answer = answer
+        self.models_status = models_status
+        self.requests: list[Request] = []
+        self.most_open = 0
+        self._open = 0
+        self._lock = threading.Lock()
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.owner = self
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def asked(self, kind: str) -> list[int]:
+        """Numbers of the clips asked about, in the order the requests came."""
+        return [request.number for request in self.requests if request.kind == kind]
+
+    def handle(self, request: Request) -> Answer:
+        with self._lock:
+            self.requests.append(request)
+            self._open += 1
+            self.most_open = max(self.most_open, self._open)
+        try:
+            answer = self.answer(request)
+            time.sleep(answer.delay_seconds)
+            return answer
+        finally:
+            with self._lock:
+                self._open -= 1
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+    owner: CaptionServer
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        self._send(self.server.owner.models_status, b'{"object": "list", "data": []}', {})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert self.path == "/v1/chat/completions"
+        answer = self.server.owner.handle(_understand(body, dict(self.headers)))
+        content = _completion(answer.text) if answer.raw is None else answer.raw
+        self._send(answer.status, content, answer.headers, cut_off=answer.cut_off)
+
+    def _send(self, status: int, content: bytes, headers: dict[str, str], *, cut_off: bool = False) -> None:
+        try:
+            self.send_response(status)
+            for name, value in {"Content-Type": "application/json", **headers}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2] if cut_off else content)
+            if cut_off:
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True  # the client gave up first
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def _completion(text: str) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    return json.dumps({"id": "1", "object": "chat.completion", "choices": [choice]}).encode()
+
+
+def _understand(body: dict[str, Any], headers: dict[str, str]) -> Request:
+    messages = body["messages"]
+    last = messages[-1]["content"]
+    text = last if isinstance(last, str) else last[0]["text"]
+    parts = messages[0]["content"]
+    if isinstance(parts, str):
+        return Request("talk", -1, len(messages) // 2, text, body, headers)
+    urls = [part["image_url"]["url"] for part in parts[1:]]
+    pictures = tuple(_picture(url) for url in urls)
+    if len(pictures) == 2:
+        height, width = pictures[1].shape[:2]
+        return Request(
+            "who",
+            read_number(pictures[1][: height // 2, : width // 2]),
+            len(messages) // 2,
+            text,
+            body,
+            headers,
+            pictures,
+        )
+    return Request("what", read_number(pictures[0]), len(messages) // 2, text, body, headers, pictures)
+
+
+def _picture(url: str) -> NDArray[np.uint8]:
+    prefix = "data:image/jpeg;base64,"
+    assert url.startswith(prefix)
+    picture = cv2.imdecode(np.frombuffer(base64.b64decode(url.removeprefix(prefix)), np.uint8), cv2.IMREAD_COLOR)
+    assert picture is not None
+    return np.asarray(picture, np.uint8)
+
+
+def good_answer(request: Request) -> Answer:
+    """What a good model says: the truth about the painted number."""
+    return Answer(good_who(request.number) if request.kind == "who" else good_what(request.number))
+
+
+def good_who(number: int) -> str:
+    return f"[Number]1[Index]{number % 2 + 1}"
+
+
+def good_what(number: int) -> str:
+    return f"<S>{WORDS[number]}</S><MD>fall</MD><EV>room</EV><MA>slowly</MA><SC>0</SC><ET>{number % 2}</ET><ST>-1</ST>"
+
+
+def expect_good(caption: Caption, number: int) -> None:
+    """Exactly what the server says about the clip with this number."""
+    assert caption.fault is None
+    words = (caption.S, caption.MD, caption.EV, caption.MA)
+    assert words == (WORDS[number], "fall", "room", "slowly")
+    numbers = (caption.SC, caption.ET, caption.ST)
+    assert numbers == (0, number % 2, -1)
+    assert caption.characters == (("Ponyo", "Sosuke")[number % 2],)
+    assert caption.source == "test-model"
+    assert (caption.raw_who, caption.raw_what) == (good_who(number), good_what(number))

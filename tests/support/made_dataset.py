@@ -1,0 +1,298 @@
+"""Makes a small but complete data set folder, as a build leaves it before it publishes: films, tables, clip files.
+
+Every clip is a real H.264 file and every table is written through `pipeline.core.store`, so what reads this folder
+reads what it would read of a real one. Films are a row of equal scenes with clips every two seconds; one clip of each
+film is dropped as dark, one for text, and one of the second film repeats the first film's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.core.config import Config
+from pipeline.core.records import (
+    Caption,
+    Clip,
+    Crop,
+    Damage,
+    Film,
+    Looks,
+    Motion,
+    Record,
+    Scene,
+    Verdict,
+    make_clip_id,
+    make_film_id,
+)
+from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StageRecord, fingerprint
+from pipeline.video.clip_files import write_clip
+
+FPS = Fraction(8)
+FRAMES = 16
+WIDTH, HEIGHT = 96, 64
+EDGES = (1.5, 6.25, 12.5, 27.5)
+LEVEL_VALUES = (0.5, 2.5, 10.0, 15.0, 40.0)
+CAST = ("Hana", "Søren", "ポン太")
+MODEL = "OpenGVLab/InternVL2-26B"
+FILM_FPS = 24
+MARGIN_SECONDS = 2 / FILM_FPS
+STAGES = {
+    "crop": ("crop",),
+    "cut": ("scenes", "damage", "clips"),
+    "looks": ("looks",),
+    "motion": ("motion",),
+    "screened": ("screened",),
+    "captions": ("captions",),
+    "verdicts": ("verdicts",),
+}
+
+
+def make_dataset(
+    root: Path,
+    *,
+    films: int = 2,
+    scenes: int = 5,
+    clips: int = 2,
+    captioner: str = "rules",
+    levels: Sequence[int] = (1, 2, 3, 4, 5),
+    damaged_seconds: float = 0.0,
+    names: Sequence[str] = ("Kiki's Café (1989).mkv", "海の話.mp4"),
+) -> Dataset:
+    """A data set of `films` films with `scenes` scenes of `clips` clips each.
+
+    Args:
+        captioner: `rules`, or the name of a model (`MODEL`), which fills in every tag and characters of `CAST`.
+        levels: motion levels that the clips take in turn.
+        damaged_seconds: length of an undecodable stretch at the end of each film.
+        names: file names of the films; more films than names take numbered ones.
+    """
+    dataset = Dataset(root)
+    all_names = [*names, *(f"film {number}.mkv" for number in range(len(names), films))][:films]
+    entries: list[FilmEntry] = []
+    for number, name in enumerate(all_names):
+        film = film_record(name, seconds=scenes * scene_seconds(clips) + damaged_seconds)
+        folder = dataset.folder(film.film_id)
+        folder.save_film(film)
+        scene_rows = _scenes(film, scenes, clips)
+        clip_rows = _clips(folder, scene_rows, number, clips, levels)
+        rows: dict[str, Sequence[Record]] = {
+            "crop": [Crop(film_id=film.film_id, left=0, top=0, width=1280, height=720, frames_used=12)],
+            "scenes": scene_rows,
+            "damage": _damage(film, damaged_seconds),
+            "clips": clip_rows,
+        }
+        _write(folder, rows | _judged(clip_rows, levels, captioner, entries[0].film_id if entries else None))
+        entries.append(FilmEntry(film_id=film.film_id, name=name, sha256=film.sha256))
+    config = Config.model_validate(
+        {
+            "clips": {"width": WIDTH, "height": HEIGHT},
+            "captions": {"captioner": "rules" if captioner == "rules" else "server"},
+            "card": {"title": "Two small films", "licence": "CC BY 4.0", "provenance": "Drawn by the tests."},
+        }
+    )
+    dataset.save(
+        DatasetRecord(
+            films=tuple(entries),
+            flow_model="dis",
+            edges=EDGES,
+            edges_from="published",
+            level_values=LEVEL_VALUES,
+            captioner=captioner,
+            cast=() if captioner == "rules" else CAST,
+            config=config.model_dump(mode="json"),
+        )
+    )
+    return dataset
+
+
+def scene_seconds(clips: int) -> float:
+    """Length of a scene that holds `clips` clips, the margins and a rest included."""
+    return 2.0 * clips + 0.5
+
+
+def film_record(name: str, seconds: float) -> Film:
+    """What the probe says of a plain film of 24 frames per second; the content hash is that of its name."""
+    sha256 = hashlib.sha256(name.encode()).hexdigest()
+    return Film(
+        film_id=make_film_id(name, sha256),
+        name=name,
+        source=f"films/{name}",
+        sha256=sha256,
+        bytes=1_000_000,
+        container="matroska,webm",
+        codec="h264",
+        pixel_format="yuv420p",
+        bit_depth=8,
+        width=1280,
+        height=720,
+        sample_aspect=Fraction(1),
+        rotation_degrees=0,
+        display_width=1280,
+        display_height=720,
+        fps=Fraction(FILM_FPS),
+        variable_rate=False,
+        interlaced=False,
+        frames=round(seconds * FILM_FPS),
+        duration_seconds=seconds,
+        missing_seconds=0.0,
+    )
+
+
+def _scenes(film: Film, scenes: int, clips: int) -> list[Scene]:
+    length = scene_seconds(clips)
+    return [
+        Scene(
+            film_id=film.film_id,
+            scene=scene,
+            start_seconds=scene * length,
+            end_seconds=(scene + 1) * length,
+            start_frame=round(scene * length * FILM_FPS),
+            end_frame=round((scene + 1) * length * FILM_FPS),
+            opened_by="cut" if scene else "start",
+        )
+        for scene in range(scenes)
+    ]
+
+
+def _clips(folder: FilmFolder, scenes: Sequence[Scene], number: int, clips: int, levels: Sequence[int]) -> list[Clip]:
+    rows = []
+    for scene in scenes:
+        for place in range(clips):
+            index = scene.scene * clips + place
+            seconds = scene.start_seconds + MARGIN_SECONDS + 2.0 * place
+            frames = moving_square(levels[index % len(levels)], hue=number * 90 + scene.scene * 30, seed=index)
+            rows.append(_clip(folder, scene, index, seconds, frames))
+    return rows
+
+
+def _damage(film: Film, damaged_seconds: float) -> list[Damage]:
+    if not damaged_seconds:
+        return []
+    end = film.duration_seconds
+    reason = "12 packets could not be decoded"
+    return [Damage(film_id=film.film_id, start_seconds=end - damaged_seconds, end_seconds=end, reason=reason)]
+
+
+def _clip(folder: FilmFolder, scene: Scene, index: int, seconds: float, frames_THWC: np.ndarray) -> Clip:
+    clip_id = make_clip_id(scene.film_id, seconds)
+    path = folder.clip_path(clip_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_clip(path, frames_THWC, FPS, crf=23)
+    content = path.read_bytes()
+    first = round(seconds * FILM_FPS)
+    return Clip(
+        clip_id=clip_id,
+        film_id=scene.film_id,
+        scene=scene.scene,
+        index=index,
+        start_seconds=seconds,
+        end_seconds=seconds + 2.0,
+        fps=FPS,
+        frames=FRAMES,
+        width=WIDTH,
+        height=HEIGHT,
+        source_frames=tuple(first + 3 * step for step in range(FRAMES)),
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def moving_square(level: int, *, hue: int, seed: int) -> np.ndarray:
+    """A plain picture with a square that moves by its level's pixels per step; BGR uint8 of (16, 64, 96, 3)."""
+    colours = np.random.default_rng(hue).integers(40, 216, size=(2, 3), dtype=np.uint8)
+    frames_THWC = np.empty((FRAMES, HEIGHT, WIDTH, 3), dtype=np.uint8)
+    frames_THWC[:] = colours[0]
+    for step, frame_HWC in enumerate(frames_THWC):
+        left = (seed * 7 + step * round(LEVEL_VALUES[level - 1])) % (WIDTH - 16)
+        frame_HWC[24:40, left : left + 16] = colours[1]
+    return frames_THWC
+
+
+def _judged(
+    clips: Sequence[Clip], levels: Sequence[int], captioner: str, first_film: str | None
+) -> dict[str, Sequence[Record]]:
+    screened = [_verdict(clip, levels[clip.index % len(levels)], first_film) for clip in clips]
+    kept = [(clip, verdict) for clip, verdict in zip(clips, screened, strict=True) if verdict.keep]
+    return {
+        "looks": [_looks(clip, verdict) for clip, verdict in zip(clips, screened, strict=True)],
+        "motion": [_motion(clip, verdict) for clip, verdict in zip(clips, screened, strict=True)],
+        "screened": screened,
+        "captions": [caption_of(clip, verdict.level or 1, captioner) for clip, verdict in kept],
+        "verdicts": screened,
+    }
+
+
+def _verdict(clip: Clip, level: int, first_film: str | None) -> Verdict:
+    reasons = {3: ("dark",), 7: ("text",)}.get(clip.index, ())
+    duplicate_of = None
+    if clip.index == 5 and first_film:
+        reasons, duplicate_of = ("near-duplicate",), make_clip_id(first_film, clip.start_seconds)
+    return Verdict(clip_id=clip.clip_id, keep=not reasons, reasons=reasons, level=level, duplicate_of=duplicate_of)
+
+
+def _looks(clip: Clip, verdict: Verdict) -> Looks:
+    dark, text = "dark" in verdict.reasons, "text" in verdict.reasons
+    return Looks(
+        clip_id=clip.clip_id,
+        light=6.0 if dark else 110.0 + clip.index,
+        contrast=20.0,
+        dark_share=0.99 if dark else 0.02,
+        still_share=1.0 if verdict.level == 1 else 0.25,
+        text_share=0.12 if text else 0.0,
+        text_lines=3 if text else 0,
+        hashes=(hashlib.sha256(clip.clip_id.encode()).hexdigest(),) * FRAMES,
+    )
+
+
+def _motion(clip: Clip, verdict: Verdict) -> Motion:
+    level = verdict.level or 1
+    return Motion(
+        clip_id=clip.clip_id,
+        flow_model="dis",
+        scope_px=LEVEL_VALUES[level - 1],
+        camera_px=LEVEL_VALUES[level - 1] / 4,
+        unique_frames=1 if level == 1 else FRAMES // 2,
+    )
+
+
+def caption_of(clip: Clip, level: int, captioner: str) -> Caption:
+    """What `rules` says of a clip (adverb and light only), or a model's full answer."""
+    adverb = ("barely", "slightly", "steadily", "quickly", "wildly")[level - 1]
+    if captioner == "rules":
+        return Caption(clip_id=clip.clip_id, source="rules", MD="moves" if level > 1 else "stays still", MA=adverb)
+    characters = CAST[: clip.index % (len(CAST) + 1)]
+    return Caption(
+        clip_id=clip.clip_id,
+        source=captioner,
+        S="girl" if clip.index % 2 else "fox",
+        MD="rides a broom over the café",
+        EV="night sky" if clip.scene % 2 else "夏の海",
+        MA=adverb,
+        SC=1 if len(characters) > 1 else 0,
+        ET=1 if clip.index % 3 == 0 else 0,
+        ST=1 if clip.index % 4 == 0 else -1,
+        characters=characters,
+        raw_who="[Number]1[Index]1",
+        raw_what="<S>girl</S>",
+    )
+
+
+def _write(folder: FilmFolder, rows: dict[str, Sequence[Record]]) -> None:
+    for stage, tables in STAGES.items():
+        files = [folder.write(table, rows[table]) for table in tables]
+        if stage == "cut":
+            files += sorted((folder.path / "clips").glob("*.mp4"))
+        ingredients = {"made by": "tests/support/made_dataset.py", "stage": stage}
+        folder.save_stage_record(
+            StageRecord(
+                stage=stage,
+                fingerprint=fingerprint(ingredients),
+                ingredients=ingredients,
+                files=folder.marks(str(file.relative_to(folder.path)) for file in files),
+            )
+        )

@@ -1,0 +1,28 @@
+"""Tiny baselines for tests: random, in the real format, made once per test process; 9 frames of 32x48, two steps."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from tests.support.shared_folders import shared_folder
+from training.baselines.config import BaselineConfig, Kind, tiny
+from training.baselines.folder import new_baseline
+
+HEIGHT, WIDTH, FRAMES = 32, 48, 9
+
+
+def brief_config(kind: Kind) -> BaselineConfig:
+    """The tiny baseline with smaller shots, to be fast."""
+    config, size = tiny(kind), {"height": HEIGHT, "width": WIDTH, "steps": 2}
+    video = config.video.model_copy(update={**size, "frames": FRAMES})
+    picture = config.picture and config.picture.model_copy(update=size)
+    return config.model_copy(update={"video": video, "picture": picture})
+
+
+@cache
+def brief_baseline(kind: Kind) -> Path:
+    """An untrained baseline, shared: copy it before changing it."""
+    folder = shared_folder(f"brief-{kind}")
+    new_baseline(folder, brief_config(kind), seed=1)
+    return folder

@@ -1,0 +1,45 @@
+"""A tiny checkpoint for tests that need whole networks: random, in the real format, made once per test process."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from models.config import tiny_config
+from models.untrained import new_checkpoint
+from tests.support.shared_folders import shared_folder
+
+
+@cache
+def tiny_checkpoint() -> Path:
+    """An untrained tiny checkpoint, shared: copy it before changing it (`shutil.copytree`)."""
+    folder = shared_folder("tiny-checkpoint")
+    new_checkpoint(folder, tiny_config(), seed=1)
+    return folder
+
+
+@cache
+def brief_checkpoint() -> Path:
+    """The tiny checkpoint with smaller shots, 9 frames of 32x48: a turn takes a quarter of a second, not two."""
+    tiny = tiny_config()
+    shot = tiny.shot_decoder.model_copy(update={"frames": 9, "height": 32, "width": 48})
+    folder = shared_folder("brief-checkpoint")
+    new_checkpoint(folder, tiny.replaced(shot_decoder=shot), seed=1)
+    return folder
+
+
+def copy_of_tiny(folder: Path) -> Path:
+    """A copy of the shared checkpoint to change."""
+    return Path(shutil.copytree(tiny_checkpoint(), folder))
+
+
+def shake(module: nn.Module, seed: int = 0, by: float = 0.05) -> None:
+    """Move every parameter a little at random, so that zero-initialised parts count and a swap shows."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += by * torch.randn(parameter.shape, generator=generator, dtype=torch.float32).to(parameter.dtype)

@@ -1,0 +1,40 @@
+"""Imports of the packages: no module changes the environment for others, and the data half needs no torch."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+IMPORT_ALL = """
+import importlib, os, sys
+import cv2  # sets variables of its own, for Qt
+before = dict(os.environ)
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+ours = ("PREFECT", "DO_NOT_TRACK", "OMP", "ANIMEGAMER")
+print(sorted(name for name in os.environ.keys() - before.keys() if name.startswith(ours)))
+print(sorted({"torch", "prefect", "pandas"} & sys.modules.keys()))
+"""
+
+
+def imported(*packages: str) -> tuple[str, str]:
+    """The variables of ours that importing every module sets, and the heavy packages it loads."""
+    modules = [
+        found.name for package in packages for found in pkgutil.walk_packages([package], f"{package}.") if found.name
+    ]
+    assert len(modules) > 3
+    command = [sys.executable, "-c", IMPORT_ALL, *(name for name in modules if "optical_flow_network" not in name)]
+    changed, heavy = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return changed, heavy
+
+
+def test_the_data_half_sets_nothing_and_needs_neither_torch_nor_prefect() -> None:
+    assert imported("pipeline", "prompts") == ("[]", "[]")
+
+
+@pytest.mark.slow
+def test_importing_all_of_flows_sets_nothing() -> None:
+    assert imported("flows")[0] == "[]"

@@ -1,0 +1,164 @@
+"""Fitting the autoencoder: the measures against their formulas, the crops, what is refused, and that it learns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers import AutoencoderKLCogVideoX
+from torch.distributions import Normal, kl_divergence
+
+from models.checkpoint import Checkpoint, save_config
+from models.config import Base, inside_id
+from pipeline.core.config import ShardSettings
+from pipeline.publish.shards import write_shards
+from tests.support.made_dataset import make_dataset
+from tests.support.tiny_models import brief_checkpoint, copy_of_tiny, tiny_checkpoint
+from training.config import FitSettings
+from training.data.order import Place
+from training.phase import TrainError
+from training.phases.autoencoder import (
+    CropExamples,
+    Crops,
+    Reconstruction,
+    fit_autoencoder,
+    measured_factor,
+    psnr,
+    read_frames,
+)
+from training.trainer import StepReport
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A film of eight scenes with a clip each, two of them held out."""
+    root = tmp_path_factory.mktemp("dataset")
+    made = make_dataset(root, films=1, scenes=8, clips=1)
+    write_shards(made, ShardSettings(val_share=0.25, block_seconds=5))
+    return root
+
+
+def clips_of(count: int = 2, frames: int = 9, height: int = 32, width: int = 48) -> torch.Tensor:
+    """Clips whose pixels are all different, as far as bytes can be."""
+    values = torch.arange(count * frames * height * width * 3) * 7 % 251
+    return values.reshape(count, frames, height, width, 3).to(torch.uint8)
+
+
+def test_psnr_is_the_published_formula() -> None:
+    dice = np.random.default_rng(0)
+    one, other = dice.integers(0, 256, (2, 3, 5, 8, 8, 3), dtype=np.uint8)
+    wanted = [10 * np.log10(255**2 / np.mean((a.astype(float) - b) ** 2)) for a, b in zip(one, other, strict=True)]
+    assert psnr(torch.from_numpy(one), torch.from_numpy(other)).tolist() == pytest.approx(wanted, rel=1e-5)
+    assert psnr(torch.from_numpy(one), torch.from_numpy(one)).tolist() == pytest.approx([58.92] * 3, abs=0.01)
+
+
+@pytest.mark.parametrize(("kind", "frames"), [("stills", 1), ("clips", 9)])
+def test_a_crop_is_a_piece_of_its_clip_and_follows_from_the_place(kind: str, frames: int) -> None:
+    clips_NTHWC = clips_of(frames=17)
+    examples = CropExamples(clips_NTHWC, kind, 16, seed=3)  # type: ignore[arg-type]
+    again = CropExamples(clips_NTHWC, kind, 16, seed=3)  # type: ignore[arg-type]
+    corners = set()
+    for epoch in range(40):
+        crop_THWC, noise_CTHW = examples[Place(epoch, 1)]
+        assert crop_THWC.shape == (frames, 16, 24, 3)
+        assert noise_CTHW.shape == (16, (frames - 1) // 4 + 1, 2, 3)
+        assert torch.equal(crop_THWC, again[Place(epoch, 1)][0])
+        assert torch.equal(noise_CTHW, again[Place(epoch, 1)][1])
+        pieces_RCTHWC = clips_NTHWC[1].unfold(1, 16, 1).unfold(2, 24, 1).permute(1, 2, 0, 4, 5, 3)
+        found = [
+            (start, *place.tolist())
+            for start in range(17 - frames + 1)
+            for place in (pieces_RCTHWC[:, :, start : start + frames] == crop_THWC).flatten(2).all(2).nonzero()
+        ]
+        assert found
+        corners.add(found[0])
+    assert len(corners) > 20
+
+
+def test_the_terms_of_the_loss_are_what_they_are_called() -> None:
+    torch.manual_seed(0)
+    autoencoder = Checkpoint.open(brief_checkpoint()).autoencoder()
+    frames_BTHWC = clips_of(frames=1)
+    noise_BCTHW = torch.randn(2, 16, 1, 4, 6)
+    with torch.no_grad():
+        terms = Reconstruction(autoencoder, divergence=0.5)(Crops(frames_BTHWC, noise_BCTHW))
+        pictures_BCTHW = frames_BTHWC.permute(0, 4, 1, 2, 3) / 127.5 - 1
+        found = autoencoder.encode(pictures_BCTHW).latent_dist
+        latents_BCTHW = found.mean + noise_BCTHW * torch.exp(found.logvar / 2)
+        squared_B = (autoencoder.decode(latents_BCTHW).sample - pictures_BCTHW).pow(2).flatten(1).mean(1)
+    divergence = kl_divergence(Normal(found.mean, found.std), Normal(torch.zeros(()), torch.ones(())))
+    assert torch.allclose(terms["error"], squared_B, rtol=1e-4)
+    assert torch.allclose(terms["divergence"], divergence.flatten(1).mean(1), rtol=1e-4)
+    assert torch.allclose(terms["loss"], terms["error"] + 0.5 * terms["divergence"])
+
+
+def test_with_the_measured_factor_latents_have_unit_variance() -> None:
+    autoencoder = Checkpoint.open(brief_checkpoint()).autoencoder()
+    clips_NTHWC = clips_of(count=3)
+    pictures_BCTHW = clips_NTHWC.permute(0, 4, 1, 2, 3) / 127.5 - 1
+    with torch.no_grad():
+        means = autoencoder.encode(pictures_BCTHW).latent_dist.mean
+    assert float((means * measured_factor(autoencoder, clips_NTHWC)).std()) == pytest.approx(1, rel=1e-3)
+
+
+def test_a_published_autoencoder_is_left_alone(tmp_path: Path, dataset: Path) -> None:
+    folder = copy_of_tiny(tmp_path / "checkpoint")
+    config = Checkpoint.open(folder).config
+    published = Base(id="zai-org/CogVideoX-2b", subfolder="vae")
+    save_config(folder, config.replaced(bases={**config.bases, "autoencoder": published}))
+    with pytest.raises(TrainError, match=r"is zai-org/CogVideoX-2b, a published one"):
+        fit_autoencoder(Checkpoint.open(folder), dataset, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_few_clips_are_spread_over_the_split(dataset: Path) -> None:
+    config = Checkpoint.open(tiny_checkpoint()).config
+    every = read_frames(dataset, "train", config, most=100)
+    assert every.shape[1:] == (17, 64, 96, 3)
+    some = read_frames(dataset, "train", config, most=2)
+    assert torch.equal(some, every[[0, len(every) // 2]])
+
+
+@pytest.mark.slow
+def test_it_learns_and_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path: Path, dataset: Path) -> None:
+    start = Checkpoint.open(tiny_checkpoint())
+    settings = FitSettings()
+    stills = settings.stills.model_copy(update={"steps": 150, "learning_rate": 2e-3, "save_every": 80})
+    clips = settings.clips.model_copy(update={"steps": 2, "learning_rate": 1e-4, "rate_warm_up": 0})
+    settings = settings.model_copy(update={"stills": stills, "clips": clips, "pictures": 1, "judged": 2})
+    whole = fit_autoencoder(start, dataset, tmp_path / "whole", settings)
+    with pytest.raises(KeyboardInterrupt):
+        fit_autoencoder(start, dataset, tmp_path / "stopped", settings, watch=_stop_at(100))
+    resumed = fit_autoencoder(start, dataset, tmp_path / "stopped", settings)
+    assert resumed.after == whole.after
+    assert set(whole.after) == {"train", "val"}
+    assert whole.after["train"] > whole.before["train"] + 2
+    assert whole.sheet.exists()
+    _check_written(whole.checkpoint, start, whole.factor)
+    other = settings.model_copy(update={"divergence": 1e-3})
+    with pytest.raises(TrainError, match="was begun with other"):
+        fit_autoencoder(start, dataset, tmp_path / "whole", other)
+
+
+def _stop_at(step: int) -> Callable[[StepReport], None]:
+    def watch(report: StepReport) -> None:
+        if report.step == step:
+            raise KeyboardInterrupt
+
+    return watch
+
+
+def _check_written(fitted: Checkpoint, start: Checkpoint, factor: float) -> None:
+    """Plain diffusers loads it; everything else is the start's, which is as it was."""
+    inside = inside_id("autoencoder")
+    loaded = AutoencoderKLCogVideoX.from_pretrained(fitted.folder / inside)
+    assert loaded.config.scaling_factor == pytest.approx(factor)
+    assert json.loads((start.folder / inside / "config.json").read_text())["scaling_factor"] != pytest.approx(factor)
+    files = {path.relative_to(start.folder) for path in start.folder.rglob("*") if path.is_file()}
+    assert {path.relative_to(fitted.folder) for path in fitted.folder.rglob("*") if path.is_file()} == files
+    changed = {str(file) for file in files if (start.folder / file).read_bytes() != (fitted.folder / file).read_bytes()}
+    assert changed == {f"{inside}/config.json", f"{inside}/diffusion_pytorch_model.safetensors"}

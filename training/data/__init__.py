@@ -1,0 +1,1 @@
+"""Training data: turns read from shards, windows, example order, cached features."""

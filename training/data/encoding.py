@@ -1,0 +1,226 @@
+"""The five features that training reads from its cache, what each is made of, and how it is made.
+
+| feature | of a clip | made by | read in |
+|---|---|---|---|
+| `latents` | moments of the latents [2, T, C, H, W] | autoencoder | shot, adapt |
+| `patches` | patch states of the first frame [P, D] | CLIP | shot |
+| `text` | states of the motion text [N, D] | T5 | shot |
+| `shot_tokens` | shot tokens [L, D] | the trained shot encoder | game |
+| `predictions` | shot tokens as the game model predicts them [L, D] | the trained game model | adapt |
+
+The first three come from frozen networks and serve every run on the same data; the others belong to a trained network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers import LlamaTokenizer
+
+from models.checkpoint import ADAPTER, RESAMPLERS, SHOT_ENCODER, Checkpoint
+from models.config import ModelConfig
+from models.frames import LATENT_CHANNELS, Moments, encode_frames
+from models.shot_decoder import SPATIAL_COMPRESSION
+from models.tokens import PastTurn, Prompt, write_prompt
+from training.config import Recipe
+from training.data.feature_cache import Feature, FeatureCache, made_by_base, made_by_files, storage_dtype
+from training.data.turns import Catalog, PackedTurn, RecordedTurn
+from training.data.windows import Window, Windows
+
+Name = Literal["latents", "patches", "text", "shot_tokens", "predictions"]
+FROZEN: tuple[Name, ...] = ("latents", "patches", "text")
+_TOGETHER: dict[Name, int] = {"latents": 2, "patches": 16, "text": 16, "shot_tokens": 16, "predictions": 4}
+"""Clips encoded at once. Latents by two: one clip alone takes torch's slow path for 3-D convolutions on a CPU."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with the feature, the clips done and the clips in all."""
+
+
+def motion_text(turn: RecordedTurn) -> str:
+    """What the shot encoder is told of the motion: adverb and motion; empty where nobody captioned it."""
+    caption = turn.sample.caption
+    return " ".join(part for part in (caption.MA, caption.MD) if part) if caption.MD else ""
+
+
+def frame_to_see(clip_id: str, frames: int, which: Literal["first", "random"]) -> int:
+    """Number of the frame that the shot encoder sees: the first, or one that is random but always the clip's own."""
+    if which == "first":
+        return 0
+    return int.from_bytes(hashlib.sha256(clip_id.encode()).digest()[:8], "big") % frames
+
+
+def moments_of(stored_2TCHW: Tensor) -> Moments:
+    """The feature `latents` of one clip, as a batch of one."""
+    mean_BTCHW, logvar_BTCHW = stored_2TCHW.float()[:, None]
+    return Moments(mean_BTCHW, logvar_BTCHW)
+
+
+def prompt_of(
+    window: Window, tokens_of: Callable[[str], Tensor], tokenizer: LlamaTokenizer, config: ModelConfig
+) -> Prompt:
+    """A window as the game model reads it in training.
+
+    Args:
+        window: the turns.
+        tokens_of: shot tokens [L, D] of a clip by its id.
+        tokenizer: the game model's.
+        config: of the checkpoint.
+    """
+    past = [PastTurn(turn.instruction, tokens_of(turn.clip_id).float(), turn.state) for turn in window.past]
+    target, tokens = window.target, config.shot_encoder.shot_tokens
+    return write_prompt(tokenizer, past, target.instruction, tokens, config.conventions, target.state)
+
+
+def open_cache(
+    folder: Path, catalog: Catalog, checkpoint: Checkpoint, recipe: Recipe, names: Sequence[Name]
+) -> FeatureCache:
+    """The cache of some features, as the networks of a checkpoint would make them now; nothing is made yet."""
+    return FeatureCache(folder, catalog, [_feature(name, catalog, checkpoint, recipe) for name in names])
+
+
+class Encoder:
+    """Fills a cache; a network is loaded only when there is something to make, and gone afterwards."""
+
+    def __init__(
+        self, cache: FeatureCache, checkpoint: Checkpoint, recipe: Recipe, device: torch.device | str = "cpu"
+    ) -> None:
+        """Name the cache, from `open_cache`, and where the networks come from and compute."""
+        self.cache, self.checkpoint, self.recipe, self.device = cache, checkpoint, recipe, device
+
+    def fill(self, progress: Progress | None = None, process: int = 0, processes: int = 1) -> None:
+        """Make all that is missing or stale.
+
+        Features of clips come first, then those made of other features. Where several processes share the work, each
+        takes every n-th shard; a feature made of others needs these whole, so wait for each other between two calls.
+
+        Raises:
+            DataError: a shard or a clip cannot be read.
+            FeatureError: what came out cannot be used.
+            CheckpointError: a network cannot be loaded.
+        """
+        for name in self.cache.features:
+            self.make(name, progress, process, processes)  # type: ignore[arg-type]  # names are ours
+
+    def make(self, name: Name, progress: Progress | None = None, process: int = 0, processes: int = 1) -> None:
+        """Make one feature where it is missing or stale; otherwise as `fill`."""
+        shards = self.cache.catalog.shards[process::processes]
+        faults = self.cache.faults(name)
+        if not any(shard.name in faults for shard in shards):
+            return
+        told = partial(progress, name) if progress else None
+        options: dict[str, Any] = {"batch_size": _TOGETHER[name], "shards": shards, "progress": told}
+        if name == "latents":
+            self.cache.fill_from_videos(name, self._latents(), **options)
+        elif name == "patches":
+            self.cache.fill_from_videos(name, self._patches(), **options)
+        else:
+            encode = {"text": self._text, "shot_tokens": self._shot_tokens, "predictions": self._predictions}[name]()
+            self.cache.fill_from_turns(name, encode, **options)
+
+    def _latents(self) -> Callable[[Sequence[PackedTurn]], Tensor]:
+        autoencoder, shot = self.checkpoint.autoencoder(self.device), self.checkpoint.config.shot_decoder
+
+        def encode(turns: Sequence[PackedTurn]) -> Tensor:
+            frames_BTHWC = torch.stack([turn.frames(shot.height, shot.width, shot.frames) for turn in turns])
+            moments = encode_frames(autoencoder, frames_BTHWC)
+            return torch.stack([moments.mean_BTCHW, moments.logvar_BTCHW], dim=1)
+
+        return encode
+
+    def _patches(self) -> Callable[[Sequence[PackedTurn]], Tensor]:
+        conditions, shot = self.checkpoint.conditions(self.device), self.checkpoint.config.shot_decoder
+        which = self.recipe.shot.frame
+
+        def encode(turns: Sequence[PackedTurn]) -> Tensor:
+            seen = [
+                turn.frames(shot.height, shot.width, shot.frames)[frame_to_see(turn.clip_id, shot.frames, which)]
+                for turn in turns
+            ]
+            return conditions.image_patches(torch.stack(seen))
+
+        return encode
+
+    def _text(self) -> Callable[[Sequence[RecordedTurn]], Tensor]:
+        conditions = self.checkpoint.conditions(self.device)
+        return lambda turns: conditions.text_states([motion_text(turn) for turn in turns])
+
+    def _shot_tokens(self) -> Callable[[Sequence[RecordedTurn]], Tensor]:
+        encoder = self.checkpoint.shot_encoder(self.device, torch.float32)
+
+        @torch.no_grad()
+        def encode(turns: Sequence[RecordedTurn]) -> Tensor:
+            text_BND, patches_BPD = (
+                torch.stack([self.cache.get(name, turn.clip_id) for turn in turns]).float().to(self.device)
+                for name in ("text", "patches")
+            )
+            tokens_BLD: Tensor = encoder(text_BND, patches_BPD)
+            return tokens_BLD
+
+        return encode
+
+    def _predictions(self) -> Callable[[Sequence[RecordedTurn]], Tensor]:
+        """Teacher-forced: each turn is predicted after the recorded ones, as far back as play would look.
+
+        A turn without an instruction cannot be predicted and is never asked for; it gets zeros.
+        """
+        model, tokenizer = self.checkpoint.game_model(self.device), self.checkpoint.tokenizer()
+        config = self.checkpoint.config
+        windows = Windows(self.cache.catalog.turns, self.recipe.game.windows)
+        item_of = {turn.clip_id: item for item, turn in enumerate(windows.turns)}
+
+        @torch.no_grad()
+        def encode(turns: Sequence[RecordedTurn]) -> Tensor:
+            rows_BLD = torch.zeros(len(turns), *self.cache.features["predictions"].shape)
+            rows = [row for row, turn in enumerate(turns) if turn.clip_id in item_of]
+            past = [windows.longest(item_of[turns[row].clip_id]) for row in rows]
+            tokens_of = partial(self.cache.get, "shot_tokens")
+            if rows:
+                prompts = [prompt_of(window, tokens_of, tokenizer, config) for window in past]
+                rows_BLD[rows] = model(prompts).shot_tokens_BLD.float().cpu()
+            return rows_BLD
+
+        return encode
+
+
+def _feature(name: Name, catalog: Catalog, checkpoint: Checkpoint, recipe: Recipe) -> Feature:
+    config = checkpoint.config
+    shot, encoder = config.shot_decoder, config.shot_encoder
+    height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
+    tokens = (encoder.shot_tokens, encoder.width)
+    shapes: dict[Name, tuple[int, ...]] = {
+        "latents": (2, shot.latent_frames, LATENT_CHANNELS, height, width),
+        "patches": (encoder.image_tokens, encoder.image_width),
+        "text": (encoder.text_tokens, encoder.text_width),
+        "shot_tokens": tokens,
+        "predictions": tokens,
+    }
+    return Feature(name, shapes[name], storage_dtype(config), _ingredients(name, catalog, checkpoint, recipe))
+
+
+def _ingredients(name: Name, catalog: Catalog, checkpoint: Checkpoint, recipe: Recipe) -> dict[str, str]:
+    """What a feature is made of; those of the features it is made of are among them."""
+    folder, base = checkpoint.folder, checkpoint.base
+    if name == "latents":
+        return made_by_base("autoencoder", base("autoencoder"))
+    if name == "patches":
+        return {**made_by_base("image_encoder", base("image_encoder")), "frame": recipe.shot.frame}
+    if name == "text":
+        return made_by_base("text_encoder", base("text_encoder"))
+    deeper = [_ingredients(each, catalog, checkpoint, recipe) for each in ("patches", "text")]
+    shot_tokens = {**deeper[0], **deeper[1], **made_by_files("shot_encoder", folder / SHOT_ENCODER)}
+    if name == "shot_tokens":
+        return shot_tokens
+    return {
+        **shot_tokens,
+        **made_by_base("language_model", base("language_model")),
+        **made_by_files("game_model", folder / ADAPTER, folder / RESAMPLERS),
+        "conventions": checkpoint.config.conventions.model_dump_json(),
+        "windows": recipe.game.windows.model_dump_json(),
+        "turns": catalog.fingerprint,
+    }

@@ -1,0 +1,134 @@
+"""The phases put together: the networks of a checkpoint, what is trained of them, and the examples of a data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from models.checkpoint import Checkpoint
+from models.config import ModelConfig
+from models.game_model import make_trainable, mistral_of
+from models.shot_decoder import ShotDecoder
+from models.trainable import for_adaptation, for_joint, for_warm_up, for_whole
+from training.config import Precision, Recipe
+from training.data.feature_cache import FeatureCache
+from training.data.turns import Catalog
+from training.data.windows import Windows
+from training.phases.game import GameExamples, GamePhase, GameTraining
+from training.phases.shot import ShotExamples, ShotNetworks, ShotPhase
+
+FROZEN_PRECISION: dict[Precision, torch.dtype] = {
+    "no": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+"""What the frozen part of a network is kept in; what is trained stays in float32, cast where it is used."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """The turns of a split and their features."""
+
+    catalog: Catalog
+    cache: FeatureCache
+
+
+def shot_phase(
+    part: Literal["warm-up", "joint"],
+    recipe: Recipe,
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    train: Split,
+    val: Split | None,
+) -> ShotPhase:
+    """Phase a: its warm-up, or its joint training.
+
+    Args:
+        part: which.
+        recipe: how.
+        checkpoint: where it starts.
+        config: of the checkpoint that comes out.
+        train: to train on; holds latents, patches and text.
+        val: to look at, if there is any.
+    """
+    frozen = FROZEN_PRECISION[recipe.shot.precision]
+    if recipe.shot.trained == "whole":
+        frozen = torch.float32
+    decoder = checkpoint.shot_decoder("cpu", frozen, torch.float32)
+    encoder = checkpoint.shot_encoder("cpu", torch.float32)
+    told = config.shot_decoder.motion_scope
+    whole = part == "joint" and recipe.shot.trained == "whole"
+    thaw = for_warm_up if part == "warm-up" else for_whole if whole else for_joint
+    thaw(encoder, decoder, motion_scope=told)
+    _save_memory(decoder, wanted=recipe.shot.gradient_checkpointing)
+    shape = config.shot_encoder
+    absent = {
+        "text": torch.zeros(shape.text_tokens, shape.text_width),
+        "patches": torch.zeros(shape.image_tokens, shape.image_width),
+    }
+    loop = recipe.shot.warm_up if part == "warm-up" else recipe.shot.joint
+    return ShotPhase(
+        part,
+        ShotNetworks(decoder, encoder, motion_scope=told),
+        ShotExamples(train.catalog.turns, train.cache, absent, dropout=recipe.shot.dropout, seed=loop.seed),
+        ShotExamples(val.catalog.turns if val else (), (val or train).cache, absent),
+        recipe.looks,
+        checkpoint,
+        config,
+        whole,
+    )
+
+
+def game_phase(
+    recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: Split, val: Split | None
+) -> GamePhase:
+    """Phase b; `train` and `val` hold shot tokens, otherwise as `shot_phase`."""
+    model = checkpoint.game_model("cpu", FROZEN_PRECISION[recipe.game.precision], torch.float32)
+    make_trainable(model.language_model)
+    for resampler in (model.input_resampler, model.output_resampler):
+        resampler.requires_grad_(True)
+    if recipe.game.gradient_checkpointing:
+        mistral_of(model.language_model).activation_checkpointing_enable({"use_reentrant": False})
+    tokenizer, settings, seed = checkpoint.tokenizer(), recipe.game.windows, recipe.game.loop.seed
+    held_out = Windows(val.catalog.turns if val else (), settings)
+    return GamePhase(
+        "game",
+        GameTraining(model, recipe.game.alpha, recipe.game.beta),
+        GameExamples(Windows(train.catalog.turns, settings, seed), train.cache, tokenizer, config),
+        GameExamples(held_out, (val or train).cache, tokenizer, config),
+        recipe.looks,
+        checkpoint,
+        config,
+    )
+
+
+def adapt_phase(
+    recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: Split, val: Split | None
+) -> ShotPhase:
+    """Phase c; `train` and `val` hold latents and predictions, otherwise as `shot_phase`."""
+    decoder = checkpoint.shot_decoder("cpu", FROZEN_PRECISION[recipe.adapt.precision], torch.float32)
+    told = config.shot_decoder.motion_scope
+    for_adaptation(decoder, motion_scope=told)
+    _save_memory(decoder, wanted=recipe.adapt.gradient_checkpointing)
+    with torch.no_grad():
+        absent = {"predictions": checkpoint.shot_encoder("cpu", torch.float32).unconditional(1)[0]}
+    settings = recipe.adapt
+    predicted, held_out = (
+        [turn for turn in split.catalog.turns if turn.instruction] if split else [] for split in (train, val)
+    )
+    return ShotPhase(
+        "adapt",
+        ShotNetworks(decoder, None, motion_scope=told),
+        ShotExamples(predicted, train.cache, absent, dropout=settings.dropout, seed=settings.loop.seed),
+        ShotExamples(held_out, (val or train).cache, absent),
+        recipe.looks,
+        checkpoint,
+        config,
+    )
+
+
+def _save_memory(decoder: ShotDecoder, *, wanted: bool) -> None:
+    if wanted:
+        decoder.enable_gradient_checkpointing()
