@@ -98,7 +98,7 @@ def test_a_bug_is_not_the_films_fault(capfd: pytest.CaptureFixture[str]) -> None
 
 PARENT = """
 from pipeline.core.child_process import call_in_child
-from tests.pipeline.test_child import linger
+from tests.pipeline.core.test_child_process import linger
 if __name__ == "__main__":
     call_in_child(linger, None, "film", lambda pid, _: print(int(pid), flush=True))
 """

@@ -13,7 +13,7 @@ import pytest
 from pipeline.core.records import Crop, Damage, Failure, RecordError, Verdict
 from pipeline.core.stage import Outcome, Progress, Stage, attempt_each, is_current, perform, silent, why_stale
 from pipeline.core.store import FilmFolder, StoreError
-from tests.pipeline.test_store import FILM
+from tests.pipeline.core.test_store import FILM
 
 
 @dataclass(frozen=True)
