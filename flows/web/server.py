@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import uvicorn
+import uvicorn  # noqa: TID251 - the one server
 
 from flows.console.terminal import say
 from flows.game.records import GameSettings
