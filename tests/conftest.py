@@ -17,7 +17,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from flows.demos.bunny import FetchError, fetch_bunny, fetch_trailer
 from flows.demos.world.art import ArtUnobtainableError
 from flows.demos.world.film import Truth, compose_film
-from tests.support.shared_folders import remove_shared_folders
+from tests.support.shared_folders import run_folder
+
+run_folder()  # by the first process, before it starts those of pytest-xdist
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -60,12 +62,6 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-@pytest.hookimpl(trylast=True)  # after the last fixture is taken down
-def pytest_sessionfinish() -> None:
-    """Of each process of the test run."""
-    remove_shared_folders()
 
 
 def _fetched(fetch: Callable[[], Path]) -> Path:

@@ -8,6 +8,7 @@ film is dropped as dark, one for text, and one of the second film repeats the fi
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -30,6 +31,7 @@ from pipeline.core.records import (
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StageRecord, fingerprint
 from tests.support import records
 from tests.support.records import FILM_FPS
+from tests.support.shared_folders import shared_folder
 
 FPS = Fraction(8)
 FRAMES = 16
@@ -61,7 +63,7 @@ def make_dataset(
     damaged_seconds: float = 0.0,
     names: Sequence[str] = ("Kiki's Café (1989).mkv", "海の話.mp4"),
 ) -> Dataset:
-    """A data set of `films` films with `scenes` scenes of `clips` clips each.
+    """A data set of `films` films with `scenes` scenes of `clips` clips each: a copy, for each is made once in a run.
 
     Args:
         captioner: `rules`, or the name of a model (`MODEL`), which fills in every tag and characters of `CAST`.
@@ -69,10 +71,24 @@ def make_dataset(
         damaged_seconds: length of an undecodable stretch at the end of each film.
         names: file names of the films; more films than names take numbered ones.
     """
-    dataset = Dataset(root)
     all_names = [*names, *(f"film {number}.mkv" for number in range(len(names), films))][:films]
+    options = (tuple(all_names), scenes, clips, captioner, tuple(levels), damaged_seconds)
+    key = hashlib.sha256(repr(options).encode()).hexdigest()[:16]
+    made = shared_folder(f"dataset-{key}", lambda folder: _make(Dataset(folder), *options))
+    return Dataset(shutil.copytree(made, root, dirs_exist_ok=True))
+
+
+def _make(
+    dataset: Dataset,
+    names: Sequence[str],
+    scenes: int,
+    clips: int,
+    captioner: str,
+    levels: Sequence[int],
+    damaged_seconds: float,
+) -> None:
     entries: list[FilmEntry] = []
-    for number, name in enumerate(all_names):
+    for number, name in enumerate(names):
         film = records.film(name, scenes * scene_seconds(clips) + damaged_seconds)
         folder = dataset.folder(film.film_id)
         folder.save_film(film)
@@ -105,7 +121,6 @@ def make_dataset(
             config=config.model_dump(mode="json"),
         )
     )
-    return dataset
 
 
 def scene_seconds(clips: int) -> float:
