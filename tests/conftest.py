@@ -24,6 +24,8 @@ run_folder()  # by the first process, before it starts those of pytest-xdist
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from tests.support.object_store import ObjectStore
+
 
 @pytest.fixture(scope="session")
 def bunny() -> Path:
@@ -54,6 +56,15 @@ def chromium() -> Iterator[Browser]:
 
     with launched() as browser:
         yield browser
+
+
+@pytest.fixture(scope="module")
+def object_store() -> Iterator[ObjectStore]:
+    """An S3-compatible store on loopback, empty at first, which the environment names as long as it runs."""
+    from tests.support.object_store import ObjectStore  # takes seconds, and most tests need no store
+
+    with ObjectStore() as store:
+        yield store
 
 
 @pytest.fixture
