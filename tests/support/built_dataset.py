@@ -42,9 +42,10 @@ def copy_of_built(folder: Path) -> tuple[Path, Path]:
 def build_here(request: BuildRequest) -> None:
     """A build in this process, film by film and stage by stage, published."""
     plan = make_plan(request)
-    for film_id in plan.films:
+    for folder in map(plan.dataset.folder, plan.films):
+        folder.sweep()
         for stage in plan.stages:
-            perform(stage, plan.dataset.folder(film_id))
+            perform(stage, folder)
     for _, step in publish_steps(plan.dataset, plan.config):
         step(silent)
 
