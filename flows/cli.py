@@ -5,19 +5,21 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flows.commands.dataset import asked, calibrate, report, status, told, verify
 from flows.commands.model import import_weights, new_checkpoint, play
 from flows.commands.train import recipe, train
-from flows.console.terminal import is_text, say
-from flows.plan.request import BuildRequest, Until
+from flows.console.terminal import say
 from flows.prefect_settings import set_prefect_defaults
 from pipeline.core.config import Config, ConfigError, as_toml, checked, load_config
+from pipeline.plan.request import BuildRequest, Until
+
+if TYPE_CHECKING:
+    from pipeline.plan.build_plan import Plan
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -117,40 +119,44 @@ def _build(request: BuildRequest) -> int:
 
 
 def _plan_and_run(request: BuildRequest) -> int:
-    from flows.plan.build_plan import alone, is_settled, make_plan
-    from flows.plan.publish import is_published
-    from flows.plan.summary import print_summary
-    from pipeline.core.atomic import HeldError
-    from pipeline.remote.film_cache import drop_film
+    from flows.console.summary import print_summary
+    from pipeline.plan.build_plan import make_plan
+    from pipeline.plan.publish import is_published
+    from pipeline.plan.workspace import Workspace
 
-    with alone(request):
+    with Workspace(request.out).locked("animegamer build"):
         plan = make_plan(request)
-        settled = is_settled(plan) and (not plan.publish or is_published(plan.dataset, plan.config))
-        if settled and plan.publish:
-            plan.place.send()  # what a build that was killed at the very end has not sent
-    for notice in plan.notices:
-        say(notice)
-    refused = [f"{refusal.record_id}: {refusal.reason}" for refusal in plan.refused]
-    if not plan.films:
-        return print_summary(plan, refused)
-    if settled:
+        for notice in plan.notices:
+            say(notice)
+        if not plan.films:
+            return print_summary(plan, plan.refusals)
+        if plan.unfinished or (plan.publishes and not is_published(plan.dataset, plan.config)):
+            return print_summary(plan, _run(plan))
         say("nothing to do: every stage is up to date")
-        for film_id in plan.films:
-            drop_film(plan.dataset.folder(film_id))
-        return print_summary(plan, refused)
-    set_prefect_defaults()
-    from flows.dataset import build_dataset  # Prefect takes seconds to import: only when there is work
+        if plan.publishes:
+            plan.workspace.send()  # what a build that was killed at the very end has not sent
+    return print_summary(plan, plan.refusals)
 
-    # Prefect stores its parameters as UTF-8; a name that is none was refused above
-    given = request.model_copy(update={"films": tuple(filter(is_text, request.films))})
+
+def _run(plan: Plan) -> list[str]:
+    """Run the plan as a flow; a line for each failure.
+
+    Raises:
+        ConfigError: it failed before the first film started.
+    """
+    set_prefect_defaults()
+    from flows.dataset import run_plan  # Prefect takes seconds to import: only when there is work
+
     with ThreadPoolExecutor(max_workers=1) as pool:
-        # not in the main thread, where Prefect would put its own answer to SIGTERM in the place of ours
-        state = pool.submit(copy_context().run, partial(build_dataset, given, return_state=True)).result()
-    error = None if state.is_completed() else state.result(raise_on_failure=False)
-    if isinstance(error, ConfigError | HeldError):
-        raise error  # it never came to a film
-    told = [] if state.is_completed() else (state.message or "the build failed").splitlines()
-    return print_summary(plan, [*(line for line in refused if line not in told), *told])
+        # not in the main thread, where Prefect would install its own handler of SIGTERM in place of ours
+        state = pool.submit(copy_context().run, run_plan, plan).result()
+    if state.is_completed():
+        return []
+    error = state.result(raise_on_failure=False)
+    if isinstance(error, ConfigError):
+        raise error
+    failures = (state.message or "the build failed").splitlines()
+    return [*(line for line in plan.refusals if line not in failures), *failures]
 
 
 @app.command()

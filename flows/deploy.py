@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.console.terminal import say
-from flows.plan.request import BuildRequest
-from flows.plan.workspace import absolute
-from flows.runners import CAPTIONS, GPU
 from pipeline.core.atomic import HeldError
 from pipeline.core.config import ConfigError
+from pipeline.core.stage import CAPTIONS, GPU
+from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import absolute
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -147,11 +147,11 @@ def from_anywhere(request: BuildRequest) -> BuildRequest:
 
 
 @contextmanager
-def patiently(take: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
-    """Hold what `take` holds; a run that a worker started waits a while for whoever is at work there.
+def acquire_with_retry(take: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+    """Hold the lock that `take` takes; a run that a worker started retries for a while if another process holds it.
 
-    That may be the process of a run before, which goes on for a moment when its worker has died. At a terminal nobody
-    waits: the user is told at once who holds the folder.
+    That may be the process of an earlier run, which goes on for a moment after its worker has died. At a terminal
+    there is no wait: the error names the holder at once.
 
     Raises:
         HeldError: it is still held.

@@ -15,7 +15,7 @@ from prefect import State, flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed
 
-from flows.plan.request import TrainRequest
+from flows.train_request import TrainRequest
 
 PHASES = ("shot", "game", "adapt")
 

@@ -30,11 +30,11 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Cancelling, Failed
 
-from flows.console.progress import Watch, watched
 from flows.console.terminal import say
-from flows.plan.request import BuildRequest
-from flows.plan.workspace import absolute
 from pipeline.core.config import ConfigError
+from pipeline.core.progress import Watch, watched
+from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import absolute
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

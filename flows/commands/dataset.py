@@ -15,13 +15,14 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from flows.console.terminal import printable, say
-from flows.plan.request import BuildRequest
+from flows.console.terminal import say
 from pipeline.core.config import Config, ConfigError, checked, load_config
+from pipeline.core.plain_text import printable
 from pipeline.core.records import faults_of
+from pipeline.plan.request import BuildRequest
 
 if TYPE_CHECKING:
-    from flows.plan.workspace import Place
+    from pipeline.plan.workspace import Workspace
 
 DatasetPlace = Annotated[
     str, typer.Argument(metavar="DATASET", help="What `animegamer build --out` made: a folder, or an address.")
@@ -62,23 +63,23 @@ def asked(**fields: Any) -> BuildRequest:
         raise ConfigError(faults_of(error)) from None
 
 
-def _open(dataset: str) -> Place:
+def _open(dataset: str) -> Workspace:
     """The data set, fetched if it lies at an address; a copy that a build is at work on is the newest there is."""
-    from flows.plan.workspace import Place
     from pipeline.core.atomic import HeldError, held
     from pipeline.core.store import open_dataset
+    from pipeline.plan.workspace import Workspace
 
-    place = Place(dataset)
-    if place.is_copy:
-        with suppress(HeldError), held(place.dataset.root, "fetching the data set"):
-            place.fetch()
-    open_dataset(place.dataset.root)
-    return place
+    workspace = Workspace(dataset)
+    if workspace.is_copy:
+        with suppress(HeldError), held(workspace.dataset.root, "fetching the data set"):
+            workspace.fetch()
+    open_dataset(workspace.dataset.root)
+    return workspace
 
 
-def _settings(place: Place) -> Config:
+def _settings(workspace: Workspace) -> Config:
     """The configuration of the last build."""
-    return checked(place.dataset.record.config, str(place.dataset.root / "dataset.json"))
+    return checked(workspace.dataset.record.config, str(workspace.dataset.root / "dataset.json"))
 
 
 def status(
@@ -97,17 +98,18 @@ def status(
 
         animegamer status data/ --config stricter.toml --explain
     """
-    from flows.plan.status import as_table, explanations, film_rows, published_line
+    from flows.console.status import as_table, explanations
+    from pipeline.plan.status import film_rows, published_line
 
     shown = Console(soft_wrap=True)
     with told():
-        place = _open(dataset)
-        settings = load_config(config) if config else _settings(place)
+        workspace = _open(dataset)
+        settings = load_config(config) if config else _settings(workspace)
         certain = [*(["captions"] if cast else []), *(["motion"] if config else [])]
-        request = asked(films=(), out=dataset, cast=cast or place.dataset.record.cast_source, config=settings)
-        rows = film_rows(place.dataset, request, certain)
+        request = asked(films=(), out=dataset, cast=cast or workspace.dataset.record.cast_source, config=settings)
+        rows = film_rows(workspace.dataset, request, certain)
         shown.print(as_table(rows))
-        shown.print("shards", published_line(place.dataset, settings, rows), highlight=False)
+        shown.print("shards", published_line(workspace.dataset, settings, rows), highlight=False)
     for line in explanations(rows) if explain else ():
         shown.print(printable(line), markup=False, highlight=False)
     left, unknown = sum(row.open_parts for row in rows), sum(row.unknown_parts for row in rows)
@@ -124,13 +126,14 @@ def verify(dataset: DatasetPlace) -> None:
 
     Exit code: 0 nothing wrong, 1 faults found (listed with their remedy).
     """
-    from flows.console.progress import Bars, watched
+    from flows.console.progress import Bars
+    from pipeline.core.progress import watched
     from pipeline.publish.verify import verify as find_faults
 
     with told():
-        place = _open(dataset)
-        with Bars().watching(), watched(place.dataset.root.name, "verify") as watch:
-            faults = find_faults(place.dataset, progress=watch)
+        workspace = _open(dataset)
+        with Bars().watching(), watched(workspace.dataset.root.name, "verify") as watch:
+            faults = find_faults(workspace.dataset, progress=watch)
     for fault in faults:
         say(f"fault  {fault}", "red")
     say(f"{len(faults)} faults" if faults else "verified: no fault")
@@ -144,11 +147,11 @@ def report(dataset: DatasetPlace) -> None:
     from pipeline.pages.report import write_report
 
     with told():
-        place = _open(dataset)
-        with held(place.dataset.root, "animegamer report"):
-            for page in (write_card(place.dataset, _settings(place).card), write_report(place.dataset)):
+        workspace = _open(dataset)
+        with held(workspace.dataset.root, "animegamer report"):
+            for page in (write_card(workspace.dataset, _settings(workspace).card), write_report(workspace.dataset)):
                 typer.echo(page)
-            place.send()
+            workspace.send()
 
 
 def calibrate(
@@ -167,15 +170,15 @@ def calibrate(
     from pipeline.stages.motion_levels import calibrate as fit
 
     with told():
-        place = _open(dataset)
-        with held(place.dataset.root, "animegamer calibrate"):
+        workspace = _open(dataset)
+        with held(workspace.dataset.root, "animegamer calibrate"):
             try:
-                fitted = fit(place.dataset, method.value)
+                fitted = fit(workspace.dataset, method.value)
             except ValueError as error:
                 raise ConfigError(str(error)) from error
             news = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": f"calibrated: {method.value}"}
-            place.dataset.save(place.dataset.record.model_copy(update=news))
-            place.send()
+            workspace.dataset.save(workspace.dataset.record.model_copy(update=news))
+            workspace.send()
     for level, (value, count) in enumerate(zip(fitted.values, fitted.counts, strict=True), start=1):
         upper = f"up to {fitted.edges[level - 1]:.3g}" if level < 5 else "above"
         typer.echo(f"level {level}  {upper:>12} px  median {value:.3g} px  {count} clips")

@@ -115,9 +115,10 @@ def import_weights(
         animegamer import-weights released/ qiqi/ --character Qiqi
     """
     need_networks()
-    from flows.console.progress import STOPPED, Bars, watched
+    from flows.console.progress import STOPPED, Bars
     from models.released.importer import import_weights as convert
     from models.weights import CheckpointError
+    from pipeline.core.progress import watched
 
     table: Literal["decoder script", "app"] = "app" if levels is Levels.app else "decoder script"
     try:

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from flows.commands.model import fail, need_networks
 from flows.console.terminal import say
-from flows.plan.request import Ablation, RecipeName, TrainPart, TrainRequest
 from flows.prefect_settings import set_prefect_defaults
+from flows.train_request import Ablation, RecipeName, TrainPart, TrainRequest
 from pipeline.core.records import faults_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from flows.console.terminal import console, printable, say
+from flows.console.terminal import console, say
+from pipeline.core.plain_text import printable
 from training.trainer import StepReport
 
 _SECONDS_BETWEEN_LINES = 30.0

@@ -16,18 +16,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flows.console.progress import watched
 from flows.demos.world.art import art_folder
 from flows.demos.world.film import SPRITES, SceneTruth, Truth, compose_film
 from flows.demos.world.story import SOURCE, caption_of, story
-from flows.plan.build_plan import make_plan
-from flows.plan.publish import select, write_shards
-from flows.plan.request import BuildRequest, Until
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import ClipSettings, Config, MotionSettings, RunSettings, ShardSettings
+from pipeline.core.progress import Progress, watched
 from pipeline.core.records import Caption, Clip, Failure, Verdict
-from pipeline.core.stage import Outcome, Progress, Stage, perform
+from pipeline.core.stage import Outcome, Stage, perform
 from pipeline.core.store import Dataset, FilmFolder, StoreError
+from pipeline.plan.build_plan import make_plan
+from pipeline.plan.publish import select, write_shards
+from pipeline.plan.request import BuildRequest, Until
 from pipeline.stages.motion_levels import calibrate
 
 CONFIG = Config(
@@ -40,7 +40,7 @@ CONFIG = Config(
 
 
 @dataclass(frozen=True)
-class CaptionByScript:
+class CaptionByScript(Stage):
     """Caption the clips that `screened` keeps with what the script says; takes the place of `WriteCaptions`."""
 
     truth: Truth
@@ -102,7 +102,7 @@ def _run(request: BuildRequest, truth: Truth) -> Dataset:
     (film_id,) = plan.films
     folder = plan.dataset.folder(film_id)
     for planned in plan.stages:
-        stage: Stage = CaptionByScript(truth) if isinstance(planned, WriteCaptions) else planned
+        stage = CaptionByScript(truth) if planned.name == WriteCaptions.name else planned
         with watched(folder.film.name, stage.name) as watch:
             watch.changed = perform(stage, folder, watch)
     return plan.dataset

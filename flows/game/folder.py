@@ -27,11 +27,11 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from flows.console.terminal import is_text
 from flows.game.records import GameError, GameSettings, TurnRecord, read_log, record_of
 from models.tokens import PastTurn
 from models.turns import GameState, Progress, Turn, TurnMaker, Values, turn_seed, unwatched
 from pipeline.core.atomic import HeldError, held, replacing, write_json
+from pipeline.core.plain_text import is_text
 from pipeline.core.records import RecordError, faults_of
 from pipeline.video.clip_files import join_clips, write_clip
 

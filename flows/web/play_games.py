@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from flows.console.terminal import is_text, say
+from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from flows.game.play_file import SHARES
 from flows.game.records import GameError, GameSettings
 from models.turns import TurnMaker
+from pipeline.core.plain_text import is_text
 
 Status = Literal["waiting", "drawing", "done", "refused", "failed", "cancelled"]
 

@@ -1,7 +1,7 @@
-"""What a stage is, and how one is run on a film: skip if nothing changed, else run, write, and note the ingredients.
+"""Stage protocol, and one run of a stage on a film: skip if nothing changed, else run, write, record the ingredients.
 
 A stage is a frozen dataclass whose fields are its settings, with one method `run` that turns the tables of the
-stages before it into its own. It never learns who runs it: a plain call, a Prefect task or a test.
+stages before it into its own. It is the same under a plain call, a Prefect task or a test.
 
     perform(FindCrop(config.crop), folder, progress)
 """
@@ -17,18 +17,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Failure, Record, RecordError
 from pipeline.core.store import FilmFolder, StageRecord, StoreError, fingerprint
 
 LONGEST_CHANGE = 80
 """Characters in which a changed ingredient is told with its values; hashes and lists are named only."""
-
-Progress = Callable[[float, float], None]
-"""Called with (done, total) in whatever unit the stage counts."""
-
-
-def silent(done: float, total: float) -> None:
-    """The progress of nobody watching."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +35,46 @@ class Outcome:
     """Other files it made, relative to the film's folder."""
 
 
+GPU, CAPTIONS = "gpu", "captions"
+"""Tags: a scheduler may limit how many stages with one of them run at once."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Needs of a stage while it runs, for the runner that places it."""
+
+    reads_film: bool = False
+    """The film itself is read: `folder.film.source` is then a file on this machine."""
+    cpus: float = 1.0
+    gpu: bool = False
+    tags: tuple[str, ...] = ()
+    """Concurrency limits of these names, where a scheduler has them, hold for the stage."""
+    retry_on: tuple[type[Exception], ...] = ()
+    """Failures that another try may mend, such as a service that is down."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Work left to a stage although its result may be current."""
+
+    batches: tuple[tuple[str, ...], ...] = ()
+    """Ids of records to work on before `run`, in batches that can be retried alone."""
+    uncollected: bool = False
+    """Answers have come that the result lacks: the stage has to run again, and asks nothing for them."""
+    reason: str | None = None
+    """Description of what is left; None if nothing is."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of all batches, in order."""
+        return tuple(chain.from_iterable(self.batches))
+
+
+NOTHING_PENDING = Pending()
+
+
 class Stage(Protocol):
-    """One step from records to records, for one film."""
+    """One step from records to records, for one film. Stages inherit from it for the defaults."""
 
     name: ClassVar[str]
     version: ClassVar[int]
@@ -50,13 +82,48 @@ class Stage(Protocol):
     needs: ClassVar[tuple[str, ...]]
     """Names of the stages whose tables it reads; their fingerprints are part of its own."""
 
+    @property
+    def resources(self) -> Resources:
+        """Needs while it runs; by default one CPU."""
+        return Resources()
+
     def ingredients(self) -> dict[str, Any]:
-        """What else the result depends on: settings, model names and revisions, prompt versions; JSON values."""
+        """Return what else the result depends on: settings, models and revisions, prompt versions; JSON values."""
         ...
+
+    def pending(self, folder: FilmFolder, *, current: bool) -> Pending:  # noqa: ARG002
+        """Return the work left besides `run`; `current` says that the result on disk is. By default nothing."""
+        return NOTHING_PENDING
+
+    def work_off(self, folder: FilmFolder, batch: Sequence[str], progress: Progress) -> None:  # noqa: ARG002
+        """Do one batch of what is pending; each may be retried alone."""
+        raise AssertionError(f"{self.name} has no batches")
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Do the work. Raises RecordError when the film itself cannot be used."""
         ...
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Comparison of a stage's result on a film with what running the stage would give."""
+
+    stale: str | None
+    """Why the stage has to run: the ingredient that changed, or the file that is missing; None if it need not."""
+    pending: Pending = NOTHING_PENDING
+
+    @property
+    def reason(self) -> str | None:
+        """Why the stage is not done; None if it is."""
+        return self.stale or self.pending.reason
+
+
+def judge(stage: Stage, folder: FilmFolder) -> Judgement:
+    """Compare the stage's result on a film with what running it would give."""
+    stale = why_stale(stage, folder)
+    if stale and any(folder.stage_record(name) is None for name in stage.needs):
+        return Judgement(stale)  # what is pending shows once the stages before it are done
+    return Judgement(stale, stage.pending(folder, current=stale is None))
 
 
 def ingredients_of(stage: Stage, folder: FilmFolder) -> dict[str, Any]:
@@ -130,6 +197,17 @@ def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bo
     """
     if is_current(stage, folder):
         return False
+    make(stage, folder, progress)
+    return True
+
+
+def make(stage: Stage, folder: FilmFolder, progress: Progress) -> None:
+    """Run the stage on this film, and record what its result was made from.
+
+    Raises:
+        StoreError: a stage that this one needs has not finished.
+        RecordError: the film itself cannot be used.
+    """
     ingredients = ingredients_of(stage, folder)
     unfinished = [name for name, made_from in ingredients["upstream"].items() if made_from is None]
     if unfinished:
@@ -148,7 +226,6 @@ def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bo
             failures=outcome.failures,
         )
     )
-    return True
 
 
 T = TypeVar("T")

@@ -95,10 +95,16 @@ class StageRecord(Record):
 
 
 class FilmFolder:
-    """One film's part of the data set."""
+    """One film's part of the data set.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the folder.
+        source: the film's file on this machine, where `film.json` names an address.
+    """
+
+    def __init__(self, path: Path, source: Path | None = None) -> None:
         self.path = path
+        self._source = source
 
     @property
     def film_id(self) -> str:
@@ -107,8 +113,9 @@ class FilmFolder:
 
     @property
     def film(self) -> Film:
-        """What the probe found."""
-        return _read_model(self.path / "film.json", Film)
+        """The record of the probe."""
+        film = _read_model(self.path / "film.json", Film)
+        return film.model_copy(update={"source": str(self._source)}) if self._source else film
 
     def save_film(self, film: Film) -> None:
         """Write `film.json`."""

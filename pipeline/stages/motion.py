@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import MotionSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Clip, Motion, RecordError
-from pipeline.core.stage import Outcome, Progress, attempt_batches
+from pipeline.core.stage import GPU, Outcome, Resources, Stage, attempt_batches
 from pipeline.core.store import FilmFolder
 from pipeline.stages.optical_flow import DenseInverseSearch, Frames, OpticalFlow, Vectors, scaled
 from pipeline.video.clip_files import read_clip, read_clip_gray
@@ -35,7 +36,7 @@ STRAY_SHARE = 1e-4
 
 
 @dataclass(frozen=True)
-class MeasureMotion:
+class MeasureMotion(Stage):
     """Motion of every clip. Levels are derived from it by the data set's edges and not stored."""
 
     name: ClassVar[str] = "motion"
@@ -45,6 +46,12 @@ class MeasureMotion:
     settings: MotionSettings
     threads: int
     failed_limit: float
+
+    @property
+    def resources(self) -> Resources:
+        """Threads of the CPU's optical flow, or a GPU for a network."""
+        network = self.settings.model != "dis"
+        return Resources(cpus=self.threads or 1, gpu=network, tags=(GPU,) if network else ())
 
     def ingredients(self) -> dict[str, Any]:
         """The optical flow and the background threshold; not the edges, nor how many clips are computed at once."""

@@ -41,7 +41,7 @@ NOT_PART_OF_THE_DATA = (".cache", ".lock")
 
 _FORKER = """
 import json, os, resource, sys, threading
-import flows.cli, flows.dataset, flows.plan.publish, flows.plan.build_plan, flows.plan.summary, webdataset.writer
+import flows.cli, flows.dataset, flows.console.summary, pipeline.plan.publish, webdataset.writer
 assert threading.active_count() == 1, "only a process of one thread can be forked safely"
 print("ready", flush=True)
 for line in sys.stdin:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.plan.request import Ablation, RecipeName
+from flows.train_request import Ablation, RecipeName
 from training.config import Recipe
 from training.recipes import ABLATIONS, RECIPES, RecipeError, ablation, as_toml, full, read_recipe, tiny
 

@@ -13,8 +13,9 @@ import pytest
 
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.chat_client import EndpointDownError, EndpointRefusedError
+from pipeline.core.progress import silent
 from pipeline.core.records import RecordError
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from tests.support.caption_server import (
     Answer,
     CaptionServer,
@@ -186,7 +187,7 @@ def test_one_clip_the_server_chokes_on_is_quarantined_and_not_kept(tmp_path: Pat
         captions = captions_of(stage, folder)
         assert "CUDA out of memory" in str(captions[3].fault)
         expect_good(captions[4], 4)
-        assert stage.open_ends(folder).waiting == (clip_ids(folder)[3],)
+        assert stage.pending(folder, current=True).ids == (clip_ids(folder)[3],)
         server.answer = good_answer
         (folder.path / "captions.json").unlink()
         expect_good(captions_of(stage, folder)[3], 3)
@@ -265,7 +266,7 @@ def test_progress_counts_clips_to_the_end(tmp_path: Path) -> None:
 
     with CaptionServer(late) as server:
         stage = stage_for(server.address, Cast(), timeout_seconds=60)
-        stage.ask_batch(folder, clip_ids(folder)[:1], silent)
+        stage.work_off(folder, clip_ids(folder)[:1], silent)
         stage.run(folder, report)
     assert list(dict.fromkeys(seen)) == [(1, 3), (2, 3), (3, 3)]
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from flows.plan.request import BuildRequest, TrainRequest
+from flows.train_request import TrainRequest
 from pipeline.core.config import CaptionSettings, ConfigError, checked
+from pipeline.plan.request import BuildRequest
 
 PLACE = BuildRequest.model_json_schema()["properties"]["out"]["pattern"]
 ENDPOINT = CaptionSettings.model_json_schema()["properties"]["endpoint"]["pattern"]
