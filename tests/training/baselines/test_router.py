@@ -10,6 +10,7 @@ import pytest
 
 from models.tokens import State
 from pipeline.captions.chat_client import Endpoint, EndpointDownError, RequestError
+from pipeline.core.errors import UserError
 from tests.support.caption_server import Answer, CaptionServer, Request
 from training.baselines.router import (
     MOST_TURNS,
@@ -129,5 +130,5 @@ def test_garbage_is_no_scene(garbage: str) -> None:
 
 def test_without_a_language_model_the_instruction_is_drawn_as_it_is() -> None:
     assert PlainRouter().route([], " Qiqi  runs ") == Scene("Qiqi runs", NEUTRAL)
-    with pytest.raises(ValueError, match="the instruction is empty"):
+    with pytest.raises(UserError, match="the instruction is empty"):
         PlainRouter().route([], " \n")
