@@ -57,8 +57,7 @@ class TrainingRun:
         """The checkpoint of the beginning, made where none was given; called by all processes together.
 
         Raises:
-            UserError: it cannot be made or read.
-            UserError: its networks are not those of the recipe.
+            UserError: it cannot be made or read, or its networks are not those of the recipe.
         """
         place, recipe = self.place, self.recipe
         new = place.folder / "start"

@@ -76,9 +76,9 @@ def make_plan(request: BuildRequest) -> Plan:
     """Identify the films, list new ones in `dataset.json`, and choose the stages; to be called `alone`.
 
     Raises:
-        UserError: the request cannot be joined with the data set that is already in `out`.
+        UserError: the request cannot be joined with the data set that is already in `out`, or the cast folder cannot be
+            used.
         RemoteError: an address cannot be used.
-        UserError: the cast folder cannot be used.
     """
     place = Place(request.out)
     dataset = place.dataset

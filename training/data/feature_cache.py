@@ -144,8 +144,8 @@ class FeatureCache:
             How many clips were done.
 
         Raises:
-            UserError: a shard or a clip cannot be read.
-            UserError: the encoder gave another shape, or numbers that are not finite.
+            UserError: a shard or a clip cannot be read, or the encoder gave another shape or numbers that are not
+                finite.
         """
         return self._fill(name, encode, lambda shard: read_turns([shard]), batch_size, shards, progress)
 

@@ -179,8 +179,8 @@ def fit_autoencoder(
         watch: told of every step.
 
     Raises:
-        UserError: the checkpoint's autoencoder is a published one, or the folder is of another run.
-        UserError: the data set cannot be read, or has clips of another shape.
+        UserError: the checkpoint's autoencoder is a published one, the folder is of another run, or the data set
+            cannot be read or has clips of another shape.
     """
     settings = settings or FitSettings()
     _refuse_published(checkpoint)
