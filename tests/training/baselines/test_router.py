@@ -75,7 +75,7 @@ def test_a_faulty_answer_is_repaired_in_the_same_conversation() -> None:
 
 
 def test_a_model_that_only_talks_fails_with_its_last_fault() -> None:
-    with CaptionServer(saying(*["Sure."] * 9)) as server, pytest.raises(RouterError) as caught:
+    with CaptionServer(saying(*["Sure."] * 9)) as server, pytest.raises(UserError) as caught:
         router(server).route([], "run")
     assert len(server.requests) == 1 + REPAIRS
     assert f"gave {1 + REPAIRS} answers that cannot be used; the last one: The answer holds no JSON" in str(
