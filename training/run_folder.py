@@ -16,12 +16,12 @@ from pathlib import Path
 from accelerate import Accelerator, PartialState
 from pydantic import ValidationError
 
+from models.progress import PartProgress, unwatched
 from models.untrained import Say
 from pipeline.core.atomic import HeldError, held, replacing
 from pipeline.core.records import Record
 from pipeline.publish.samples import SPLITS, Split
 from training.config import LoopSettings, Precision
-from training.data.encoding import Progress
 from training.data.shards import open_index, open_shards
 from training.data.turns import Catalog
 from training.phase import Phase, TrainError
@@ -59,7 +59,7 @@ class RunFolder:
     trackers: Sequence[str] = ("tensorboard",)
     say: Say = lambda _: None
     watch: Watch | None = None
-    watch_features: Progress | None = None
+    watch_features: PartProgress = unwatched
 
     @property
     def features(self) -> Path:

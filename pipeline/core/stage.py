@@ -17,18 +17,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Failure, Record, RecordError
 from pipeline.core.store import FilmFolder, StageRecord, StoreError, fingerprint
 
 LONGEST_CHANGE = 80
 """Characters in which a changed ingredient is told with its values; hashes and lists are named only."""
-
-Progress = Callable[[float, float], None]
-"""Called with (done, total) in whatever unit the stage counts."""
-
-
-def silent(done: float, total: float) -> None:
-    """The progress of nobody watching."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 
 from pipeline.core.atomic import replacing, write_json
 from pipeline.core.config import ShardSettings
-from pipeline.core.stage import Progress, silent
+from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset, DatasetRecord, StoreError, fingerprint
 from pipeline.publish.samples import SPLITS, KeptClip, Published, Sample, Split, kept_clips
 from pipeline.stages.motion_levels import Edges

@@ -21,8 +21,9 @@ from av.video.frame import VideoFrame
 from pipeline.core.atomic import replacing
 from pipeline.core.child_process import call_in_child
 from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Clip, Crop, Damage, Film, RecordError, Scene, make_clip_id
-from pipeline.core.stage import Outcome, Progress
+from pipeline.core.stage import Outcome
 from pipeline.core.store import FilmFolder
 from pipeline.remote.film_cache import film_here
 from pipeline.stages.clip_grid import ClipGrid, Piece

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from models.config import Base, ModelConfig
 from models.hub import pinned
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Record
 from pipeline.publish.shards import file_sha256
 from training.data.shards import ShardFile
@@ -41,8 +42,6 @@ VERSION = 1
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 Item = TypeVar("Item", PackedTurn, RecordedTurn)
-Progress = Callable[[int, int], None]
-"""Called with the clips done and the clips in all."""
 
 
 class FeatureError(ValueError):
@@ -132,7 +131,7 @@ class FeatureCache:
         *,
         batch_size: int,
         shards: Iterable[ShardFile] | None = None,
-        progress: Progress | None = None,
+        progress: Progress = silent,
     ) -> int:
         """Make what is missing or stale of a feature that is computed from the clips.
 
@@ -141,7 +140,7 @@ class FeatureCache:
             encode: gives one row of the feature's shape for each turn, on any device.
             batch_size: turns given to it at once; fewer at the end of a shard.
             shards: this process's part of them; all by default.
-            progress: called after every batch.
+            progress: called after every batch with the clips done and the clips in all.
 
         Returns:
             How many clips were done.
@@ -159,7 +158,7 @@ class FeatureCache:
         *,
         batch_size: int,
         shards: Iterable[ShardFile] | None = None,
-        progress: Progress | None = None,
+        progress: Progress = silent,
     ) -> int:
         """The same for a feature that is computed without the clips: from texts, or from other features."""
         turns = self.catalog.by_shard
@@ -172,7 +171,7 @@ class FeatureCache:
         items_of: Callable[[ShardFile], Iterable[Item]],
         batch_size: int,
         shards: Iterable[ShardFile] | None,
-        progress: Progress | None,
+        progress: Progress,
     ) -> int:
         if batch_size < 1:
             raise FeatureError(f"{name}: a batch of {batch_size} clips is none; take 1 or more")
@@ -186,8 +185,7 @@ class FeatureCache:
             while batch := list(islice(items, batch_size)):
                 tensors |= _rows(self.features[name], [item.clip_id for item in batch], encode(batch))
                 done += len(batch)
-                if progress:
-                    progress(done, total)
+                progress(done, total)
             self._write(name, shard.name, tensors)
         return done
 

@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 
 from pipeline.core.config import ClipSettings, CropSettings, FilmSettings, SceneSettings
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Crop, Damage, Film, RecordError, Scene
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder, StageRecord
 from pipeline.stages.crop import CropJob, find_crop
 from pipeline.stages.cut import Cut, CutJob, CutResult, cut_film
