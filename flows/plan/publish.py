@@ -15,10 +15,11 @@ from flows.plan.build_plan import STAGE_NAMES
 from flows.plan.consistency import refuse_to_publish
 from pipeline.core.atomic import write_json
 from pipeline.core.config import Config
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Motion, Verdict
 from pipeline.core.stage import is_whole
-from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError, fingerprint
+from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
 from pipeline.pages import card, report
 from pipeline.publish import shards
 from pipeline.stages import selection

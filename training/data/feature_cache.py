@@ -27,6 +27,7 @@ from torch import Tensor
 
 from models.config import Base, ModelConfig
 from models.hub import pinned
+from pipeline.core.ingredients import Ingredients, changed
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Record
 from pipeline.publish.shards import file_sha256
@@ -77,12 +78,9 @@ class _MadeFrom(Record):
     shard: str
     ingredients: dict[str, str]
 
-    def changes(self, now: _MadeFrom) -> list[str]:
-        """What is different now, by name."""
-        plain = ("version", "feature", "shape", "dtype", "shard")
-        fields = [name for name in plain if getattr(self, name) != getattr(now, name)]
-        names = sorted(self.ingredients.keys() | now.ingredients.keys())
-        return fields + [name for name in names if self.ingredients.get(name) != now.ingredients.get(name)]
+    def all(self) -> Ingredients:
+        """Return all that a file depends on, by name."""
+        return {**self.ingredients, **self.model_dump(exclude={"ingredients"})}
 
 
 class FeatureCache:
@@ -222,10 +220,11 @@ class FeatureCache:
         try:
             metadata: dict[str, str] | None = safe_open(path, "pt").metadata()  # type: ignore[no-untyped-call]
             header = (metadata or {}).get(_HEADER, "")
-            changes = _MadeFrom.model_validate_json(header).changes(self._made_from(name, shard))
+            before, now = _MadeFrom.model_validate_json(header), self._made_from(name, shard)
         except (SafetensorError, ValidationError, OSError) as error:
             return f"is damaged ({str(error).splitlines()[0]})"
-        return f"is stale: {', '.join(changes)} changed" if changes else None
+        names = changed(before.all(), now.all())
+        return f"is stale: {', '.join(names)} changed" if names else None
 
 
 def storage_dtype(config: ModelConfig) -> torch.dtype:
