@@ -17,7 +17,8 @@ from flows.commands.train import recipe, train
 from flows.console.terminal import is_text, say
 from flows.plan.request import BuildRequest, Until
 from flows.prefect_settings import set_prefect_defaults
-from pipeline.core.config import Config, ConfigError, as_toml, checked, load_config
+from pipeline.core.config import Config, ConfigError, checked, load_config
+from pipeline.core.toml import as_toml
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -156,6 +157,7 @@ def _plan_and_run(request: BuildRequest) -> int:
 @app.command()
 def config() -> None:
     """Print the complete default configuration as TOML, every key with its meaning."""
+    typer.echo("# Every key of `animegamer build --config FILE`; leave out what you do not change.\n")
     typer.echo(as_toml(Config()))
 
 

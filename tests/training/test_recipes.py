@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from flows.plan.request import Ablation, RecipeName
+from pipeline.core.toml import as_toml
 from training.config import Recipe
-from training.recipes import ABLATIONS, RECIPES, RecipeError, ablation, as_toml, full, read_recipe, tiny
+from training.recipes import ABLATIONS, RECIPES, RecipeError, ablation, full, read_recipe, tiny
 
 
 @pytest.mark.parametrize("name", RECIPES)
