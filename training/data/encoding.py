@@ -91,22 +91,17 @@ class Encoder:
         """Name the cache, from `open_cache`, and where the networks come from and compute."""
         self.cache, self.checkpoint, self.recipe, self.device = cache, checkpoint, recipe, device
 
-    def fill(self, progress: PartProgress = unwatched, process: int = 0, processes: int = 1) -> None:
-        """Make all that is missing or stale.
+    def make(self, name: Name, progress: PartProgress = unwatched, process: int = 0, processes: int = 1) -> None:
+        """Make one feature where it is missing or stale.
 
-        Features of clips come first, then those made of other features. Where several processes share the work, each
-        takes every n-th shard; a feature made of others needs these whole, so wait for each other between two calls.
+        Where several processes share the work, each takes every n-th shard; a feature made of others needs these whole,
+        so wait for each other between two calls.
 
         Raises:
             DataError: a shard or a clip cannot be read.
             FeatureError: what came out cannot be used.
             CheckpointError: a network cannot be loaded.
         """
-        for name in self.cache.features:
-            self.make(name, progress, process, processes)  # type: ignore[arg-type]  # names are ours
-
-    def make(self, name: Name, progress: PartProgress = unwatched, process: int = 0, processes: int = 1) -> None:
-        """Make one feature where it is missing or stale; otherwise as `fill`."""
         shards = self.cache.catalog.shards[process::processes]
         faults = self.cache.faults(name)
         if not any(shard.name in faults for shard in shards):
