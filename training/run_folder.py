@@ -18,6 +18,7 @@ from accelerate import Accelerator, PartialState
 from models.progress import PartProgress, unwatched
 from models.untrained import Say
 from pipeline.core.atomic import HeldError, held
+from pipeline.core.records import Record
 from pipeline.publish.samples import SPLITS, Split
 from training.config import LoopSettings, Precision
 from training.data.shards import open_index, open_shards
@@ -30,6 +31,14 @@ from training.trainer import Trainer, Watch
 def process_number() -> int:
     """Which of the processes that train together this is; 0 where it is alone."""
     return int(PartialState().process_index)
+
+
+class MadeFrom(Record):
+    """Ingredients of a phase's result: what `made_from.json` holds."""
+
+    data: str
+    start: str
+    recipe: str
 
 
 @dataclass(frozen=True)
@@ -145,7 +154,7 @@ class RunFolder:
     def _claim(self, folder: Path, accelerator: Accelerator, defined: Mapping[str, str]) -> None:
         """Note what defines the phase, or compare it with what is noted."""
         data = " ".join(catalog.fingerprint for catalog in self.catalogs().values())
-        made_from = {"data": data, "start": defined["start"], "recipe": defined["recipe"]}
+        made_from = MadeFrom(data=data, start=defined["start"], recipe=defined["recipe"]).model_dump()
         refuse_another(folder, made_from)
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:

@@ -13,7 +13,7 @@ from typing import Any
 from flows.plan.build_plan import STAGE_NAMES
 from flows.plan.consistency import refuse_to_publish
 from pipeline.core.config import Config
-from pipeline.core.ingredients import Ingredients, Notes, fingerprint
+from pipeline.core.ingredients import Ingredients, ResultNotes, fingerprint
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Motion, Verdict
 from pipeline.core.stage import is_whole
@@ -98,8 +98,8 @@ def is_published(dataset: Dataset, config: Config) -> bool:
     return all(notes.why_stale(name, made_from) is None for name, made_from in _ingredients(dataset, config).items())
 
 
-def _notes(dataset: Dataset) -> Notes:
-    return Notes(dataset.root / "published.json")
+def _notes(dataset: Dataset) -> ResultNotes:
+    return ResultNotes(dataset.root / "published.json")
 
 
 def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:

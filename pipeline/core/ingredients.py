@@ -5,8 +5,8 @@ before it is made again, so that a kill in the middle leaves nothing that passes
 keeps its note in its own format (`<stage>.json`, `published.json`, the index of the shards, the header of a feature
 file); what the note says is compared here.
 
-    MadeFrom(shard.made_from, {shard.name: shard.sha256}).why_stale(ingredients, hashes_of)    None: nothing to do
-    Notes(root / "published.json").renew("report", ingredients, write_pages)                   skip, or forget and make
+    ResultNote(shard.made_from, {shard.name: shard.sha256}).why_stale(ingredients, hashes_of)   None: nothing to do
+    ResultNotes(root / "published.json").renew("report", ingredients, write_pages)             skip, or forget and make
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def damage(files: Mapping[str, object], marks: Callable[[Iterable[str]], Mapping
 
 
 @dataclass(frozen=True)
-class MadeFrom:
-    """Ingredients and files of a result at the time it was made."""
+class ResultNote:
+    """Note of a result: its ingredients and its files at the time it was made."""
 
     fingerprint: str
     files: Mapping[str, object]
@@ -91,8 +91,8 @@ def read_note(path: Path) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True)
-class Notes:
-    """One JSON file with a note for each of several results: fingerprint and the sizes of the files.
+class ResultNotes:
+    """Notes of several results in one JSON file: fingerprint and the sizes of the files.
 
     Attributes:
         path: of the file; the results lie in its folder.
@@ -105,7 +105,7 @@ class Notes:
         note = self._read().get(name)
         if note is None:
             return "not made yet"
-        return MadeFrom(note["made_from"], note["files"]).why_stale(ingredients, self._sizes)
+        return ResultNote(note["made_from"], note["files"]).why_stale(ingredients, self._sizes)
 
     def renew(self, name: str, ingredients: Ingredients, make: Callable[[], Iterable[Path]]) -> bool:
         """Make a result unless it is current; `make` returns its files. False if there was nothing to do."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from pipeline.core.ingredients import MadeFrom, fingerprint
+from pipeline.core.ingredients import ResultNote, fingerprint
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Failure, Record, RecordError
 from pipeline.core.store import FilmFolder, StageRecord, StoreError
@@ -85,8 +85,8 @@ def why_stale(stage: Stage, folder: FilmFolder) -> str | None:
     record = folder.stage_record(stage.name)
     if record is None:
         return "not made yet"
-    made_from = MadeFrom(record.fingerprint, record.files, record.ingredients)
-    return made_from.why_stale(ingredients_of(stage, folder), folder.marks)
+    note = ResultNote(record.fingerprint, record.files, record.ingredients)
+    return note.why_stale(ingredients_of(stage, folder), folder.marks)
 
 
 def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bool:

@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 
 from pipeline.core.atomic import replacing, write_json
 from pipeline.core.config import ShardSettings
-from pipeline.core.ingredients import Ingredients, MadeFrom, fingerprint
+from pipeline.core.ingredients import Ingredients, ResultNote, fingerprint
 from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset, DatasetRecord, StoreError
 from pipeline.publish.samples import SPLITS, KeptClip, Published, Sample, Split, kept_clips
@@ -162,7 +162,7 @@ def _unchanged(root: Path, shard: Shard | None, ingredients: Ingredients) -> Sha
     def hashes(names: Iterable[str]) -> dict[str, str]:
         return {name: file_sha256(root / name) for name in names if (root / name).is_file()}
 
-    if shard is None or MadeFrom(shard.made_from, {shard.name: shard.sha256}).why_stale(ingredients, hashes):
+    if shard is None or ResultNote(shard.made_from, {shard.name: shard.sha256}).why_stale(ingredients, hashes):
         return None
     return shard
 

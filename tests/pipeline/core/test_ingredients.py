@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.ingredients import MadeFrom, Notes, changed, changes, fingerprint, read_note
+from pipeline.core.ingredients import ResultNote, ResultNotes, changed, changes, fingerprint, read_note
 
 PAGES = {"versions": [1, 2], "card": {"title": "Käse"}}
 NOTED = """{
@@ -48,18 +48,18 @@ def test_files_are_looked_at_only_where_the_ingredients_are_the_same() -> None:
         looked.extend(names)
         return {"one": 1, "two": 3}
 
-    made_from = MadeFrom(fingerprint(PAGES), {"one": 1, "two": 2, "three": 3})
+    made_from = ResultNote(fingerprint(PAGES), {"one": 1, "two": 2, "three": 3})
     assert made_from.why_stale({}, marks) == "changed"
     assert not looked
     assert made_from.why_stale(PAGES, marks) == "missing or damaged: two (2 of 3 files)"
-    assert MadeFrom(fingerprint(PAGES), {"one": 1}).why_stale(PAGES, marks) is None
-    assert MadeFrom(fingerprint({"a": 1}), {}, {"a": 1}).why_stale({"a": 2}, marks) == "changed: a (1 to 2)"
+    assert ResultNote(fingerprint(PAGES), {"one": 1}).why_stale(PAGES, marks) is None
+    assert ResultNote(fingerprint({"a": 1}), {}, {"a": 1}).why_stale({"a": 2}, marks) == "changed: a (1 to 2)"
 
 
 @pytest.fixture
-def notes(tmp_path: Path) -> Notes:
+def notes(tmp_path: Path) -> ResultNotes:
     (tmp_path / "published.json").write_text(NOTED, encoding="utf-8")
-    return Notes(tmp_path / "published.json")
+    return ResultNotes(tmp_path / "published.json")
 
 
 def pages(root: Path, report: str = "report") -> Callable[[], list[Path]]:
@@ -72,7 +72,7 @@ def pages(root: Path, report: str = "report") -> Callable[[], list[Path]]:
     return write
 
 
-def test_a_result_is_made_when_its_files_are_missing_and_left_alone_after(notes: Notes, tmp_path: Path) -> None:
+def test_a_result_is_made_when_its_files_are_missing_and_left_alone_after(notes: ResultNotes, tmp_path: Path) -> None:
     assert notes.why_stale("report", PAGES) == "missing or damaged: README.md (2 of 2 files)"
     assert notes.renew("report", PAGES, pages(tmp_path))
     assert notes.path.read_text(encoding="utf-8") == NOTED
@@ -80,7 +80,7 @@ def test_a_result_is_made_when_its_files_are_missing_and_left_alone_after(notes:
     assert (tmp_path / "sub" / "report.html").read_text() == "report"
 
 
-def test_changed_ingredients_and_damaged_files_make_it_again(notes: Notes, tmp_path: Path) -> None:
+def test_changed_ingredients_and_damaged_files_make_it_again(notes: ResultNotes, tmp_path: Path) -> None:
     assert notes.renew("report", {}, pages(tmp_path, "another"))
     assert notes.why_stale("report", PAGES) == "changed"
     (tmp_path / "README.md").write_text("cut")
@@ -89,7 +89,7 @@ def test_changed_ingredients_and_damaged_files_make_it_again(notes: Notes, tmp_p
     assert notes.why_stale("report", {}) is None
 
 
-def test_a_kill_while_it_is_made_leaves_nothing_that_passes_for_the_old_result(notes: Notes, tmp_path: Path) -> None:
+def test_a_kill_while_it_is_made_leaves_nothing_that_passes_for_the_old_one(notes: ResultNotes, tmp_path: Path) -> None:
     pages(tmp_path)()
     assert notes.why_stale("report", PAGES) is None
 
@@ -103,7 +103,7 @@ def test_a_kill_while_it_is_made_leaves_nothing_that_passes_for_the_old_result(n
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", "\udcff"])
-def test_damaged_notes_are_made_again(notes: Notes, tmp_path: Path, damaged: str) -> None:
+def test_damaged_notes_are_made_again(notes: ResultNotes, tmp_path: Path, damaged: str) -> None:
     notes.path.write_bytes(damaged.encode(errors="surrogateescape"))
     assert notes.renew("report", PAGES, pages(tmp_path))
     assert notes.why_stale("report", PAGES) is None
