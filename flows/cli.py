@@ -19,7 +19,8 @@ from flows.console.errors import user_errors_reported
 from flows.console.terminal import is_text, say
 from flows.plan.request import BuildRequest, Until
 from flows.prefect_settings import set_prefect_defaults
-from pipeline.core.config import Config, as_toml, checked, load_config
+from pipeline.core.config import Config, checked, load_config
+from pipeline.core.toml import as_toml
 
 
 class Commands(TyperGroup):
@@ -178,6 +179,7 @@ def _plan_and_run(request: BuildRequest) -> int:
 @app.command()
 def config() -> None:
     """Print the complete default configuration as TOML, every key with its meaning."""
+    typer.echo("# Every key of `animegamer build --config FILE`; leave out what you do not change.\n")
     typer.echo(as_toml(Config()))
 
 

@@ -28,10 +28,11 @@ from models.diffusion import Guidance, check_steps, sample
 from models.frames import decode_latents
 from models.game_model import GameModel
 from models.offload import Parked
+from models.progress import PartProgress, unwatched
 from models.shot_decoder import SPATIAL_COMPRESSION, ShotDecoder, denoise
 from models.shot_encoder import ShotEncoder
 from models.tokens import PastTurn, write_prompt
-from models.turns import GameState, Progress, Turn, unwatched
+from models.turns import GameState, Turn
 from pipeline.core.errors import UserError
 
 STEPS = 50
@@ -138,7 +139,7 @@ class Engine:
 
     @torch.no_grad()
     def next_turn(
-        self, state: GameState, instruction: str, seed: int, progress: Progress = unwatched
+        self, state: GameState, instruction: str, seed: int, progress: PartProgress = unwatched
     ) -> tuple[Turn, GameState]:
         """Make the turn after `state`.
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from models.engine import GUIDANCE, STEPS, Engine
-from models.turns import GameState, Progress, Turn, TurnMaker, turn_seed, unwatched
+from models.progress import PartProgress, unwatched
+from models.turns import GameState, Turn, TurnMaker, turn_seed
 
 
 class Agent(Protocol):
@@ -63,7 +64,7 @@ class Game:
         )
         return cls(engine, seed)
 
-    def play(self, instructions: str | Iterable[str], progress: Progress = unwatched) -> Iterator[Turn]:
+    def play(self, instructions: str | Iterable[str], progress: PartProgress = unwatched) -> Iterator[Turn]:
         """Play one instruction, or several in a row.
 
         Lazy: a turn is played when it is asked for, and `state` moves on with each. The instructions may come from an

@@ -11,13 +11,12 @@ Every ablation changes one thing; `ablation("linear", tiny())` is the tiny one.
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from models.config import full_config, tiny_config
 from pipeline.core.errors import UserError
@@ -126,11 +125,6 @@ def read_recipe(name: str, ablated: str | None = None, path: Path | None = None)
         raise UserError(f"{path}: {faults_of(error)}; `animegamer train recipe` lists all keys") from error
 
 
-def as_toml(recipe: Recipe) -> str:
-    """The whole recipe with what every key means, as a file to change."""
-    return "\n".join(_toml_lines(recipe, "")).strip() + "\n"
-
-
 def merged(whole: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Nested tables with changes, key by key; everything but tables is replaced as a whole."""
     result = dict(whole)
@@ -138,27 +132,3 @@ def merged(whole: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
         nested = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
         result[key] = merged(result[key], value) if nested else value
     return result
-
-
-def _toml_lines(part: BaseModel, path: str) -> list[str]:
-    """Plain keys first, then the tables within, as TOML wants it."""
-    plain, tables = [f"\n[{path}]"] if path else [], []
-    for key, field in type(part).model_fields.items():
-        value, inner = getattr(part, key), f"{path}.{key}" if path else key
-        if isinstance(value, BaseModel):
-            tables += _toml_lines(value, inner)
-        elif isinstance(value, Mapping):
-            for name, each in value.items():
-                tables += _toml_lines(each, f"{inner}.{name}")
-        else:
-            plain += [f"# {field.description}"] if field.description else []
-            plain.append(f"# {key} =" if value is None else f"{key} = {_toml_value(value)}")
-    return plain + tables
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml_value, value))}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)

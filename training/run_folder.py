@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelerate import Accelerator, PartialState
-from pydantic import ValidationError
 
+from models.progress import PartProgress, unwatched
 from models.untrained import Say
-from pipeline.core.atomic import held, replacing
+from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from pipeline.core.records import Record
 from pipeline.publish.samples import SPLITS, Split
 from training.config import LoopSettings, Precision
-from training.data.encoding import Progress
 from training.data.shards import open_index, open_shards
 from training.data.turns import Catalog
+from training.folder_note import note, refuse_another
 from training.phase import Phase
 from training.trainer import Trainer, Watch
 
@@ -35,7 +35,7 @@ def process_number() -> int:
 
 
 class MadeFrom(Record):
-    """What defines the result of a phase; by name, for the message when it has changed."""
+    """Ingredients of a phase's result: what `made_from.json` holds."""
 
     data: str
     start: str
@@ -60,7 +60,7 @@ class RunFolder:
     trackers: Sequence[str] = ("tensorboard",)
     say: Say = lambda _: None
     watch: Watch | None = None
-    watch_features: Progress | None = None
+    watch_features: PartProgress = unwatched
 
     @property
     def features(self) -> Path:
@@ -150,24 +150,11 @@ class RunFolder:
             yield
 
     def _claim(self, folder: Path, accelerator: Accelerator, defined: Mapping[str, str]) -> None:
-        """Write down what defines the phase, or compare it with what is written."""
-        path = folder / "made_from.json"
+        """Note what defines the phase, or compare it with what is noted."""
         data = " ".join(catalog.fingerprint for catalog in self.catalogs().values())
-        now = MadeFrom(data=data, start=defined["start"], recipe=defined["recipe"])
-        if path.exists():
-            try:
-                before = MadeFrom.model_validate_json(path.read_bytes())
-            except ValidationError as error:
-                raise UserError(f"{path} is damaged: remove {folder} and train this phase again") from error
-            changed = [field for field in MadeFrom.model_fields if getattr(before, field) != getattr(now, field)]
-            if changed:
-                raise UserError(
-                    f"{folder} was begun with another {' and another '.join(changed)}: name another --out, or remove "
-                    "that folder to train this phase again"
-                )
+        made_from = MadeFrom(data=data, start=defined["start"], recipe=defined["recipe"]).model_dump()
+        refuse_another(folder, made_from)
         accelerator.wait_for_everyone()
-        if accelerator.is_main_process and not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as temporary:
-                temporary.write_text(now.model_dump_json())
+        if accelerator.is_main_process:
+            note(folder, made_from)
         accelerator.wait_for_everyone()

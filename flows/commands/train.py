@@ -88,7 +88,8 @@ def train(
 def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ablation: Ablated = None) -> None:
     """Print a recipe as TOML, every key with its meaning; the file for `train --config` needs only what it changes."""
     need_networks()
-    from training.recipes import as_toml, read_recipe
+    from pipeline.core.toml import as_toml
+    from training.recipes import read_recipe
 
     typer.echo(as_toml(read_recipe(recipe, ablation)))
 

@@ -29,8 +29,9 @@ from safetensors.torch import load_file, save_file
 
 from flows.console.terminal import is_text
 from flows.game.records import GameError, GameSettings, TurnRecord, read_log, record_of
+from models.progress import PartProgress, unwatched
 from models.tokens import PastTurn
-from models.turns import GameState, Progress, Turn, TurnMaker, Values, turn_seed, unwatched
+from models.turns import GameState, Turn, TurnMaker, Values, turn_seed
 from pipeline.core.atomic import HeldError, held, replacing, write_json
 from pipeline.core.errors import disk_errors
 from pipeline.core.records import RecordError, faults_of
@@ -157,7 +158,7 @@ class GameFolder:
         return target
 
     def play(
-        self, engine: TurnMaker, instruction: str, parent: str | None, progress: Progress = unwatched
+        self, engine: TurnMaker, instruction: str, parent: str | None, progress: PartProgress = unwatched
     ) -> TurnRecord:
         """Play one turn after `parent` (None: a first turn) and keep it.
 

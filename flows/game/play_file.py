@@ -92,7 +92,7 @@ def play_on(folder: GameFolder, engine: TurnMaker, instructions: Sequence[str]) 
             say(line_of(record, before))
 
 
-def _tell(watch: Watch, turns: int, total: int, part: str, done: int, of: int) -> None:
+def _tell(watch: Watch, turns: int, total: int, part: str, done: float, of: float) -> None:
     """Pass the progress of one turn on as the progress of the game, in turns."""
     begin, share = SHARES[part]
     watch(turns + begin + share * done / of, total)

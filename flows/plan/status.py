@@ -25,8 +25,9 @@ from flows.plan.request import BuildRequest
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import Config
 from pipeline.core.errors import UserError
+from pipeline.core.ingredients import damage
 from pipeline.core.records import Clip
-from pipeline.core.stage import Stage, damage, why_stale
+from pipeline.core.stage import Stage, why_stale
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.publish.shards import read_index
 
@@ -147,7 +148,7 @@ def _cell(folder: FilmFolder, stage: Stage, before: Mapping[str, Cell], unknown:
     if undone:
         why: str | None = f"after {', '.join(undone)}"
     elif record and unsure:
-        why = damage(record, folder)
+        why = damage(record.files, folder.marks)
     else:
         why = why_stale(stage, folder) or _waiting(stage, folder)
     if why is None:

@@ -89,7 +89,7 @@ class Pace:
         if sum(seconds.values()) > 0:
             self._seconds, self._measured = dict(seconds), True
 
-    def share(self, part: str, done: int, total: int) -> float:
+    def share(self, part: str, done: float, total: float) -> float:
         """How much of the turn is done when `done` of the `total` steps of a part are."""
         passed = 0.0
         for name, seconds in self._seconds.items():
@@ -220,7 +220,7 @@ class Games:
             del self._latest[game_id]
 
     def _draw(self, drawing: Drawing) -> None:
-        def progress(part: str, done: int, total: int) -> None:
+        def progress(part: str, done: float, total: float) -> None:
             if drawing.stopped or self.closing:
                 raise _StoppedError
             drawing.part, drawing.share = part, self.pace.share(part, done, total)

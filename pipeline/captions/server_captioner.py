@@ -18,8 +18,8 @@ from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
 from pipeline.captions.questions import Question, asked_of, conversation, pictures_for, questions_about, view_clip
 from pipeline.captions.reply_cache import Exchange, Replies, load_replies, save_replies
 from pipeline.core.config import CaptionSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip, RecordError
-from pipeline.core.stage import Progress
 from pipeline.core.store import FilmFolder
 from prompts.tags import parse_what, parse_who
 from prompts.template import load_prompt

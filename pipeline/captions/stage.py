@@ -25,8 +25,9 @@ from pipeline.captions.cast import Cast
 from pipeline.captions.rules_captioner import RulesCaptioner
 from pipeline.captions.server_captioner import Interview, OpenEnds
 from pipeline.core.config import CaptionSettings
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Caption, Clip, Failure, RecordError, Verdict
-from pipeline.core.stage import Outcome, Progress, is_current, silent
+from pipeline.core.stage import Outcome, is_current
 from pipeline.core.store import FilmFolder
 
 

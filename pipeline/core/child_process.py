@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from pipeline.core.errors import UserError
+from pipeline.core.progress import Progress
 from pipeline.core.records import RecordError
-from pipeline.core.stage import Progress
 
 A = TypeVar("A")
 R = TypeVar("R")

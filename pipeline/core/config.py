@@ -7,7 +7,6 @@ redoes that stage and what depends on it, nothing else.
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from fractions import Fraction
@@ -290,28 +289,3 @@ def checked(values: dict[str, Any], origin: str) -> Config:
         return Config.model_validate(values)
     except ValidationError as error:
         raise UserError(f"{origin}: {faults_of(error)} (`animegamer config` lists every key)") from error
-
-
-def as_toml(config: Config) -> str:
-    """The whole configuration as commented TOML; `load_config` reads it back to an equal object."""
-    lines = ["# Every key of `animegamer build --config FILE`; leave out what you do not change.", ""]
-    for name, section_field in Config.model_fields.items():
-        section: Section = getattr(config, name)
-        lines += [f"# {section_field.annotation.__doc__.splitlines()[0]}", f"[{name}]"]  # type: ignore[union-attr]
-        for key, field in type(section).model_fields.items():
-            lines.append(f"# {field.description}")
-            value = getattr(section, key)
-            lines.append(f"# {key} =" if value is None else f"{key} = {_toml_value(value)}")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(_toml_value, value)) + "]"
-    if isinstance(value, int | float):
-        return repr(value)
-    # JSON's escapes are TOML's too, but TOML also wants DEL escaped
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -14,10 +14,8 @@ to this machine and are no part of the data set.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -29,6 +27,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pipeline.core.atomic import replacing, sweep, write_json
 from pipeline.core.errors import DiskError, UserError
 from pipeline.core.hashes import Hashes
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import (
     SCHEMA_VERSION,
     Caption,
@@ -64,12 +63,6 @@ TABLES: dict[str, type[Record]] = {
 
 class StoreError(UserError):
     """The data set folder holds something this version cannot read; the message names the file and the remedy."""
-
-
-def fingerprint(ingredients: Mapping[str, Any]) -> str:
-    """A short hash of what a result is made from; equal ingredients, equal fingerprint."""
-    text = json.dumps(ingredients, sort_keys=True, ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class FileMark(Record):

@@ -21,7 +21,7 @@ from typing import Any
 
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import UserError
-from pipeline.core.stage import Progress
+from pipeline.core.progress import Progress
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

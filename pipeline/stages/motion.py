@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import MotionSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Clip, Motion, RecordError
-from pipeline.core.stage import Outcome, Progress, attempt_batches
+from pipeline.core.stage import Outcome, attempt_batches
 from pipeline.core.store import FilmFolder
 from pipeline.stages.optical_flow import DenseInverseSearch, Frames, OpticalFlow, Vectors, scaled
 from pipeline.video.clip_files import read_clip, read_clip_gray

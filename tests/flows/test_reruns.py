@@ -21,8 +21,9 @@ from flows.plan.status import Cell, State, explanations, film_rows, published_li
 from pipeline.core.atomic import held
 from pipeline.core.config import checked
 from pipeline.core.errors import UserError
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip, RecordError
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.publish.verify import verify
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer

@@ -56,8 +56,10 @@ from pipeline.captions.questions import questions_about
 from pipeline.captions.reply_cache import Exchange, Replies, save_replies
 from pipeline.captions.server_captioner import Interview
 from pipeline.core.config import CaptionSettings, Config, checked
+from pipeline.core.ingredients import fingerprint
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Failure, Film, Motion, arrow_schema, make_clip_id, make_film_id
-from pipeline.core.stage import ingredients_of, perform, silent
+from pipeline.core.stage import ingredients_of, perform
 from pipeline.core.store import (
     TABLES,
     Dataset,
@@ -65,7 +67,6 @@ from pipeline.core.store import (
     FileMark,
     FilmFolder,
     StageRecord,
-    fingerprint,
 )
 from pipeline.publish.samples import Sample
 from pipeline.publish.shards import Index

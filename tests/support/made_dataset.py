@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.core.config import Config
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import (
     Caption,
     Clip,
@@ -29,7 +30,7 @@ from pipeline.core.records import (
     make_clip_id,
     make_film_id,
 )
-from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StageRecord, fingerprint
+from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StageRecord
 from pipeline.video.clip_files import write_clip
 
 FPS = Fraction(8)

@@ -23,8 +23,9 @@ import torch
 from flows.game.records import GameSettings
 from flows.web.play_games import Games
 from flows.web.server import PageServer, listening
+from models.progress import PartProgress, unwatched
 from models.tokens import PastTurn, State
-from models.turns import GameState, Progress, Turn, unwatched
+from models.turns import GameState, Turn
 from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class GradientEngine:
         state: GameState,
         instruction: str,
         seed: int,  # noqa: ARG002 - its pictures are the same for every seed
-        progress: Progress = unwatched,
+        progress: PartProgress = unwatched,
     ) -> tuple[Turn, GameState]:
         self.seen.append((state, instruction))
         progress("game model", 0, 1)

@@ -28,7 +28,8 @@ from typing import Any, Protocol
 
 import psutil
 
-from pipeline.core.config import as_toml, checked
+from pipeline.core.config import checked
+from pipeline.core.toml import as_toml
 from tests.support.films import Picture, make_film
 from tests.support.painted_clips import BITS
 

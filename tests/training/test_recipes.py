@@ -10,8 +10,9 @@ import pytest
 
 from flows.plan.request import Ablation, RecipeName
 from pipeline.core.errors import UserError
+from pipeline.core.toml import as_toml
 from training.config import Recipe
-from training.recipes import ABLATIONS, RECIPES, ablation, as_toml, full, read_recipe, tiny
+from training.recipes import ABLATIONS, RECIPES, ablation, full, read_recipe, tiny
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from models.config import Base
 from models.frames import LATENT_CHANNELS, encode_frames
+from models.progress import PartProgress, unwatched
 from pipeline.core.errors import UserError
 from training.baselines.folder import BaselineFolder, Device
 from training.baselines.pipelines import inside, sizes_of
@@ -30,9 +31,6 @@ from training.data.turns import Catalog, PackedTurn, RecordedTurn
 _TOGETHER = {"latents": 2}
 """Clips encoded at once; a single one takes torch's slow path for 3-D convolutions on a CPU."""
 _MANY = 16
-
-Progress = Callable[[str, int, int], None]
-"""Called with the feature, the clips done and the clips in all."""
 
 
 def open_features(baseline: BaselineFolder, folder: Path, catalog: Catalog) -> FeatureCache:
@@ -52,7 +50,7 @@ def fill_features(
     baseline: BaselineFolder,
     cache: FeatureCache,
     device: Device = "cpu",
-    progress: Progress | None = None,
+    progress: PartProgress = unwatched,
     process: int = 0,
     processes: int = 1,
 ) -> None:
@@ -82,8 +80,7 @@ def fill_features(
         fill: Callable[..., int] = cache.fill_from_turns
         if name in ("latents", "flux_pictures"):
             fill = cache.fill_from_videos
-        told = partial(progress, name) if progress else None
-        fill(name, encode[name], batch_size=_TOGETHER.get(name, _MANY), shards=shards, progress=told)
+        fill(name, encode[name], batch_size=_TOGETHER.get(name, _MANY), shards=shards, progress=partial(progress, name))
 
 
 def text_states(encoders: Any, texts: Sequence[str], tokens: int) -> Tensor:

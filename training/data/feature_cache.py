@@ -28,6 +28,8 @@ from torch import Tensor
 from models.config import Base, ModelConfig
 from models.hub import pinned
 from pipeline.core.errors import UserError
+from pipeline.core.ingredients import Ingredients, changed
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Record
 from pipeline.publish.shards import file_sha256
 from training.data.shards import ShardFile
@@ -42,8 +44,6 @@ VERSION = 1
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 Item = TypeVar("Item", PackedTurn, RecordedTurn)
-Progress = Callable[[int, int], None]
-"""Called with the clips done and the clips in all."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,9 @@ class _MadeFrom(Record):
     shard: str
     ingredients: dict[str, str]
 
-    def changes(self, now: _MadeFrom) -> list[str]:
-        """What is different now, by name."""
-        plain = ("version", "feature", "shape", "dtype", "shard")
-        fields = [name for name in plain if getattr(self, name) != getattr(now, name)]
-        names = sorted(self.ingredients.keys() | now.ingredients.keys())
-        return fields + [name for name in names if self.ingredients.get(name) != now.ingredients.get(name)]
+    def all(self) -> Ingredients:
+        """Return all that a file depends on, by name."""
+        return {**self.ingredients, **self.model_dump(exclude={"ingredients"})}
 
 
 class FeatureCache:
@@ -129,7 +126,7 @@ class FeatureCache:
         *,
         batch_size: int,
         shards: Iterable[ShardFile] | None = None,
-        progress: Progress | None = None,
+        progress: Progress = silent,
     ) -> int:
         """Make what is missing or stale of a feature that is computed from the clips.
 
@@ -138,7 +135,7 @@ class FeatureCache:
             encode: gives one row of the feature's shape for each turn, on any device.
             batch_size: turns given to it at once; fewer at the end of a shard.
             shards: this process's part of them; all by default.
-            progress: called after every batch.
+            progress: called after every batch with the clips done and the clips in all.
 
         Returns:
             How many clips were done.
@@ -156,7 +153,7 @@ class FeatureCache:
         *,
         batch_size: int,
         shards: Iterable[ShardFile] | None = None,
-        progress: Progress | None = None,
+        progress: Progress = silent,
     ) -> int:
         """The same for a feature that is computed without the clips: from texts, or from other features."""
         turns = self.catalog.by_shard
@@ -169,7 +166,7 @@ class FeatureCache:
         items_of: Callable[[ShardFile], Iterable[Item]],
         batch_size: int,
         shards: Iterable[ShardFile] | None,
-        progress: Progress | None,
+        progress: Progress,
     ) -> int:
         if batch_size < 1:
             raise UserError(f"{name}: a batch of {batch_size} clips is none; take 1 or more")
@@ -183,8 +180,7 @@ class FeatureCache:
             while batch := list(islice(items, batch_size)):
                 tensors |= _rows(self.features[name], [item.clip_id for item in batch], encode(batch))
                 done += len(batch)
-                if progress:
-                    progress(done, total)
+                progress(done, total)
             self._write(name, shard.name, tensors)
         return done
 
@@ -221,10 +217,11 @@ class FeatureCache:
         try:
             metadata: dict[str, str] | None = safe_open(path, "pt").metadata()  # type: ignore[no-untyped-call]
             header = (metadata or {}).get(_HEADER, "")
-            changes = _MadeFrom.model_validate_json(header).changes(self._made_from(name, shard))
+            before, now = _MadeFrom.model_validate_json(header), self._made_from(name, shard)
         except (SafetensorError, ValidationError, OSError) as error:
             return f"is damaged ({str(error).splitlines()[0]})"
-        return f"is stale: {', '.join(changes)} changed" if changes else None
+        names = changed(before.all(), now.all())
+        return f"is stale: {', '.join(names)} changed" if names else None
 
 
 def storage_dtype(config: ModelConfig) -> torch.dtype:

@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from webdataset.tariterators import group_by_keys, tar_file_expander
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
 from pipeline.publish.samples import Split
-from pipeline.publish.shard_tar import is_hollow
+from pipeline.publish.shard_tar import holds_hollow_member
 from pipeline.publish.shards import Index, Shard, file_sha256
 from pipeline.remote.objects import NotThereError, Remote, RemoteError
 
@@ -143,21 +143,15 @@ def _check(shard: ShardFile, path: Path) -> None:
         raise UserError(f"{shard.address} is damaged: its hash is not the index's; {remedy}")
 
 
-def _refuse_hollow(shard: ShardFile, path: Path) -> None:
-    """Look through the headers first: webdataset would read as many bytes as they claim."""
-    with suppress(tarfile.TarError), tarfile.open(path, "r:") as tar:  # no proper tar: webdataset says where
-        if any(is_hollow(member, path.stat().st_size) for member in tar):
-            raise UserError(f"{shard.address} has a member that claims more bytes than the file holds: do not use it")
-
-
 def _samples(shard: ShardFile, path: Path, kinds: Collection[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
     """What webdataset makes of the tar; members of other kinds are passed over unread."""
+    if holds_hollow_member(path):
+        raise UserError(f"{shard.address} has a member that claims more bytes than the file holds: do not use it")
     last = "at its start"
     with path.open("rb") as file:
         source = [{"url": shard.address, "stream": file}]
         members = tar_file_expander(source, select_files=lambda name: name.rpartition(".")[2] in kinds)
         samples = group_by_keys(members)
-        _refuse_hollow(shard, path)
         while True:
             try:
                 sample = next(samples, None)

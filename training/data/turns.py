@@ -26,8 +26,8 @@ from torchvision.transforms.v2.functional import resize
 from models.tokens import State
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import UserError
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import Record, faults_of
-from pipeline.core.store import fingerprint
 from pipeline.publish.samples import Sample
 from training.data.shards import ShardFile, unpack
 

@@ -13,8 +13,8 @@ from flows.demos.world.art import art_folder
 from flows.demos.world.film import truth_about
 from flows.demos.world.story import PLACES, caption_of, story
 from pipeline.core.errors import UserError
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Verdict
-from pipeline.core.stage import silent
 from pipeline.core.store import FilmFolder
 from pipeline.publish.shards import read_index
 from prompts.tags import TAGS, WhatReply, format_what, parse_what

@@ -21,7 +21,7 @@ from flows.game.records import GameError, GameSettings
 from models.tokens import MOST_INSTRUCTION_TOKENS
 from pipeline.core.atomic import LOCK
 from pipeline.core.errors import UserError
-from pipeline.core.stage import Progress as Report
+from pipeline.core.progress import Progress as Report
 from pipeline.video.clip_files import read_clip
 from tests.support.painted_engine import PaintedEngine
 from tests.support.tiny_models import brief_checkpoint

@@ -14,8 +14,9 @@ import pytest
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.chat_client import EndpointDownError
 from pipeline.core.errors import UserError
+from pipeline.core.progress import silent
 from pipeline.core.records import RecordError
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from tests.support.caption_server import (
     Answer,
     CaptionServer,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.config import CardSettings, ClipSettings, Config, MotionSettings, as_toml, load_config
+from pipeline.core.config import CardSettings, ClipSettings, Config, MotionSettings, load_config
 from pipeline.core.errors import UserError
+from pipeline.core.toml import as_toml
 
 AWKWARD = 'a "quoted" \\ back\tslash\nnew line \x7f \x01 é 千 \U0001f600 # no comment'
 

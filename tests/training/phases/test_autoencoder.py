@@ -140,7 +140,7 @@ def test_it_learns_and_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path: 
     assert whole.sheet.exists()
     _check_written(whole.checkpoint, start, whole.factor)
     other = settings.model_copy(update={"divergence": 1e-3})
-    with pytest.raises(UserError, match="was begun with other"):
+    with pytest.raises(UserError, match=r"was begun with another settings.divergence: name another --out"):
         fit_autoencoder(start, dataset, tmp_path / "whole", other)
 
 
