@@ -18,6 +18,7 @@ import decord
 import numpy as np
 import pytest
 
+from flows.demos.world.barcode import read_barcode
 from pipeline.core.config import ClipSettings, CropSettings, FilmSettings, SceneSettings
 from pipeline.core.records import Clip, Crop, Damage, Film, RecordError, Scene
 from pipeline.core.stage import perform, silent
@@ -28,7 +29,7 @@ from pipeline.stages.probe import probe
 from pipeline.video import containers
 from pipeline.video.clip_files import read_clip
 from pipeline.video.containers import Picture
-from tests.support.films import corrupt, make_film, paint_pictures, planned, read_barcode, truncate
+from tests.support.films import corrupt, make_film, paint_pictures, planned, truncate
 
 OPEN_GOP = "keyint=48:min-keyint=48:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
 

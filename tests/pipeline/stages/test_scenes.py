@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flows.demos.world.film import Truth
+from flows.demos.world.truth import Truth
 from pipeline.core.config import SceneSettings
 from pipeline.stages.scenes import Cut, SceneFinder
 from pipeline.video.film_reader import FilmReader
