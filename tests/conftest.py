@@ -15,7 +15,9 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from flows.demos.bunny import fetch_bunny, fetch_trailer
-from flows.demos.world.film import Truth, compose_film
+from flows.demos.world.film import compose_film
+from flows.demos.world.short_film import short_film
+from flows.demos.world.truth import Truth
 from pipeline.core.errors import UserError
 from tests.support.shared_folders import remove_shared_folders
 
@@ -40,7 +42,7 @@ def composed_film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth
     """A 2D film composed from anime art, and the truth about it."""
     path = tmp_path_factory.mktemp("composed") / "composed.mp4"
     try:
-        return path, compose_film(path)
+        return path, compose_film(path, short_film())
     except UserError as error:
         _unobtainable(error)
 

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from flows.console.progress import watched
+from flows.demos.world.acting import SPRITES
 from flows.demos.world.art import art_folder
-from flows.demos.world.film import SPRITES, SceneTruth, Truth, compose_film
+from flows.demos.world.film import compose_film
 from flows.demos.world.story import SOURCE, caption_of, story
+from flows.demos.world.truth import Truth
 from flows.plan.build_plan import make_plan
 from flows.plan.publish import select, write_shards
 from flows.plan.request import BuildRequest, Until
@@ -63,7 +65,7 @@ class CaptionByScript:
         return Outcome(tables={"captions": captions}, failures=failures)
 
     def _caption(self, clip: Clip, level: int) -> Caption:
-        scenes = {_scene_at(self.truth, frame) for frame in clip.source_frames}
+        scenes = {self.truth.scene_at(frame) for frame in clip.source_frames}
         if len(scenes) > 1:
             names = ", ".join(sorted(scene.name for scene in scenes))
             return Caption(clip_id=clip.clip_id, source=SOURCE, fault=f"it spans several scenes: {names}")
@@ -129,7 +131,3 @@ def _cast(folder: Path) -> Path:
             home.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(picture, home / "front.png")
     return folder
-
-
-def _scene_at(truth: Truth, frame: int) -> SceneTruth:
-    return next(scene for scene in truth.scenes if scene.start_frame <= frame < scene.end_frame)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flows.demos.world.barcode import read_stripes
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.chat_client import EndpointDownError
 from pipeline.core.errors import UserError
@@ -24,15 +25,7 @@ from tests.support.caption_server import (
     expect_good,
     good_answer,
 )
-from tests.support.painted_clips import (
-    captions_of,
-    clip_ids,
-    make_cast,
-    make_screened_film,
-    read_moment,
-    read_number,
-    stage_for,
-)
+from tests.support.painted_clips import captions_of, clip_ids, make_cast, make_screened_film, read_moment, stage_for
 
 
 @pytest.fixture
@@ -311,5 +304,5 @@ def test_the_server_reads_the_painted_numbers(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 12)
     with CaptionServer(good_answer) as server:
         perform(stage_for(server.address, Cast()), folder)
-        assert [read_number(request.pictures[7]) for request in server.requests] == server.asked("what")
+        assert [read_stripes(request.pictures[7]) for request in server.requests] == server.asked("what")
         assert sorted(server.asked("what")) == list(range(12))

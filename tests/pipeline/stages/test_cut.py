@@ -15,9 +15,10 @@ from pathlib import Path
 
 import cv2
 import decord
-import numpy as np
 import pytest
 
+from flows.demos.world.barcode import read_barcode
+from flows.demos.world.transitions import mixed
 from pipeline.core.config import ClipSettings, CropSettings, FilmSettings, SceneSettings
 from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Crop, Damage, Film, RecordError, Scene
@@ -30,7 +31,7 @@ from pipeline.video import containers
 from pipeline.video.clip_files import read_clip
 from pipeline.video.containers import Picture
 from tests.support.decoded_frames import counting_decoded_frames
-from tests.support.films import corrupt, make_film, paint_pictures, planned, read_barcode, truncate
+from tests.support.films import corrupt, make_film, paint_pictures, planned, truncate
 
 OPEN_GOP = "keyint=48:min-keyint=48:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
 
@@ -203,11 +204,11 @@ def test_only_the_picture_inside_the_borders_is_shown(tmp_path: Path) -> None:
 
 
 def test_no_clip_reaches_into_a_dissolve(tmp_path: Path) -> None:
-    one, two = (next(paint_pictures(1, (320, 180), scenes=scenes, barcode=False)) for scenes in ((0,), (-1, 0)))
+    one, two = paint_pictures(2, (320, 180), scenes=(0, 1), barcode=False)
 
     def paint(number: int, picture: Picture) -> None:
         share = min(max((number - 46) / 24, 0), 1)
-        picture[:] = (one * (1 - share) + two * share).astype(np.uint8)
+        picture[:] = mixed(one, two, share)
 
     _, result = cut(tmp_path, make_film(tmp_path / "film.mp4", frames=150, barcode=False, paint=paint))
     assert [scene.opened_by for scene in result.scenes] == ["start", "dissolve"]

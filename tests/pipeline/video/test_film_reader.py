@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flows.demos.world.barcode import read_barcode
 from pipeline.core.records import RecordError
 from pipeline.video.film_reader import FilmReader, Frame, keyframes
 from tests.support.decoded_frames import counting_decoded_frames
-from tests.support.films import corrupt, make_film, paint_pictures, read_barcode, truncate
+from tests.support.films import corrupt, make_film, paint_pictures, truncate
 
 OPEN_GOP = "keyint=24:min-keyint=24:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
 

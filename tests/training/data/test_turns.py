@@ -20,13 +20,14 @@ import numpy as np
 import pytest
 import torch
 
+from flows.demos.world.barcode import read_stripes
 from models.tokens import State
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import file_sha256, read_index, write_shards
 from pipeline.video.clip_files import read_clip, write_clip
 from tests.support.made_dataset import MODEL, make_dataset
-from tests.support.painted_clips import paint_number, read_moment, read_number
+from tests.support.painted_clips import paint_number, read_moment
 from training.data.shards import open_shards
 from training.data.turns import Catalog, PackedTurn, read_texts, read_turns
 
@@ -272,7 +273,7 @@ def test_frames_come_in_order_at_the_size_asked_for(
     assert frames_THWC.dtype == torch.uint8
     assert frames_THWC.is_contiguous()
     pictures = [frame_HWC.numpy() for frame_HWC in frames_THWC]
-    assert [read_number(picture) for picture in pictures] == [37] * 17
+    assert [read_stripes(picture) for picture in pictures] == [37] * 17
     moments = [*range(16), 15 if frames == 16 else 16]
     assert [round(read_moment(picture)) for picture in pictures] == moments
 
