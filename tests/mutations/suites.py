@@ -152,7 +152,10 @@ def collect(name: str, commit: str, expression: str, paths: list[str], processes
     missing = [path for path in paths if path not in state["tests"]]
     if missing:
         _write_state(name, state)  # what an interrupted run leaves is of this commit
-        _record(folder, check_out(commit), ["-m", expression, "-n", str(processes), *missing])
+        tree = check_out(commit)
+        if strangers := [path for path in missing if not (tree / path).exists()]:
+            raise SystemExit(f"{commit[:12]} has no {' and no '.join(strangers)}")
+        _record(folder, tree, ["-m", expression, "-n", str(processes), *missing])
         _write_state(name, {"commit": commit, "tests": [*state["tests"], *missing]})
     return Suite(name, commit)
 

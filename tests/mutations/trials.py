@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from tests.mutations.mutants import Mutant
 from tests.mutations.suites import Recorded, Suite, environment_of
 
 _TEST_SECONDS = 60.0
-_FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
+_FAILURE = re.compile(r"^(?:FAILED|ERROR) (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -72,23 +73,28 @@ def _first_failure(tests: list[Recorded], tree: Path) -> str | None:
     options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=line", "-rfE", "-m", ""]
     limit = f"--timeout={max(_TEST_SECONDS, 3 * slowest):.0f}"
     command = [sys.executable, "-m", "pytest", *options, limit, f"@{listed}"]
-    with subprocess.Popen(
-        command, cwd=tree, env=environment_of(tree), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", start_new_session=True,
-    ) as process:  # fmt: skip
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as output,
+        subprocess.Popen(
+            command, cwd=tree, env=environment_of(tree), stdout=output, stderr=output, start_new_session=True
+        ) as process,
+    ):
         try:
-            printed, _ = process.communicate(timeout=2 * _TEST_SECONDS + 3 * together)
-        except subprocess.TimeoutExpired:
-            printed = "ERROR: time ran out"
+            process.wait(2 * _TEST_SECONDS + 3 * together)
+        except subprocess.TimeoutExpired:  # the limit of each test has not helped
+            output.write("ERROR time ran out")
         finally:
             _end(process)
+        output.seek(0)
+        printed = output.read()
     if process.returncode == pytest.ExitCode.OK:
         return None
-    failure = _FIRST_FAILURE.search(printed)
-    return failure[1] if failure else (printed.strip().splitlines() or ["no output"])[-1]
+    failures = _FAILURE.findall(printed)
+    named = [test.name for test in tests for line in failures if f"{line} ".startswith(f"{test.name} ")]
+    return max(named, key=len) if named else [*printed.strip().splitlines(), *failures][-1]
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """End the run and the children that it may have left."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
