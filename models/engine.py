@@ -32,6 +32,7 @@ from models.shot_decoder import SPATIAL_COMPRESSION, ShotDecoder, denoise
 from models.shot_encoder import ShotEncoder
 from models.tokens import PastTurn, write_prompt
 from models.turns import GameState, Progress, Turn, unwatched
+from pipeline.core.errors import UserError
 
 STEPS = 50
 GUIDANCE = 6.0
@@ -104,8 +105,7 @@ class Engine:
             compile: compile the shot decoder; its first turn takes longer, the others less.
 
         Raises:
-            CheckpointError: a ValueError: no checkpoint there, or not a whole one.
-            ValueError: `steps` does not divide 1000, or there is no such device.
+            UserError: no whole checkpoint there, `steps` does not divide 1000, or there is no such device.
         """
         check_steps(steps)
         place = _device(device)
@@ -149,7 +149,7 @@ class Engine:
             progress: told of every part and denoising step; what it raises ends the turn, and nothing has changed.
 
         Raises:
-            ValueError: the instruction is empty or too long.
+            UserError: the instruction is empty or too long.
         """
         seconds: dict[str, float] = {}
         tokens, conventions = self.config.shot_encoder.shot_tokens, self.config.conventions
@@ -212,12 +212,12 @@ class Engine:
 
 
 def _device(name: str | None) -> torch.device:
-    """The device of that name, or the first GPU, or the CPU; ValueError when there is none of that name here."""
+    """The device of that name, or the first GPU, or the CPU; UserError when there is none of that name here."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"no device {name!r} here: give `cpu`, or `cuda` where PyTorch sees a GPU") from error
+        raise UserError(f"no device {name!r} here: give `cpu`, or `cuda` where PyTorch sees a GPU") from error
     return device

@@ -56,7 +56,7 @@ class Game:
         """A new game with the networks of a checkpoint; the arguments are those of `Engine.load`.
 
         Raises:
-            CheckpointError: a ValueError: no checkpoint there, or not a whole one.
+            UserError: no checkpoint there, or not a whole one.
         """
         engine = Engine.load(
             checkpoint, device=device, steps=steps, guidance=guidance, offload=offload, compile=compile
@@ -70,7 +70,7 @@ class Game:
         iterator that waits for the player. A turn that fails or is stopped leaves the state as it was before it.
 
         Raises:
-            ValueError: an instruction is empty or too long.
+            UserError: an instruction is empty or too long.
         """
         for instruction in [instructions] if isinstance(instructions, str) else instructions:
             seed = turn_seed(self.seed, self.state.turns + 1)

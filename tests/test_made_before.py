@@ -1,6 +1,6 @@
 """Data sets, runs, checkpoints and games made before: read, skipped and continued, by what `made_before.json` holds.
 
-`made_before.py` says what is in the file and how it is written anew.
+`support/made_before.py` says what is in the file and how it is written anew.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from flows.game_folder import GameFolder
-from flows.game_records import GameSettings
-from flows.publish import is_published
-from flows.request import BuildRequest
-from flows.stages import STAGE_NAMES, is_settled, make_plan
+from flows.game.folder import GameFolder
+from flows.game.records import GameSettings
+from flows.plan.build_plan import STAGE_NAMES, is_settled, make_plan
+from flows.plan.publish import is_published
+from flows.plan.request import BuildRequest
 from models.checkpoint import Checkpoint
 from models.config import tiny_config
-from pipeline.config import Config, checked
-from pipeline.interview import Interview, OpenEnds
-from pipeline.stage import perform, why_stale
-from pipeline.store import FilmFolder
-from tests.made_before import (
+from pipeline.captions.server_captioner import Interview, OpenEnds
+from pipeline.core.config import Config, checked
+from pipeline.core.stage import perform, why_stale
+from pipeline.core.store import FilmFolder
+from tests.support.made_before import (
     CAST,
     FACTS,
     SERVER,
@@ -41,7 +41,7 @@ from tests.made_before import (
     train_all,
     unpack,
 )
-from tests.painted_engine import PaintedEngine
+from tests.support.painted_engine import PaintedEngine
 from training.run import PHASES
 
 BEFORE: dict[str, Any] = json.loads(Path(__file__).with_name("made_before.json").read_text(encoding="utf-8"))

@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from models.config import full_config, tiny_config
+from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
 from training.config import (
     AdaptPhaseSettings,
@@ -31,10 +32,6 @@ from training.config import (
     Recipe,
     ShotPhaseSettings,
 )
-
-
-class RecipeError(ValueError):
-    """A recipe that cannot be used; the message names the file and every offending key."""
 
 
 def full() -> Recipe:
@@ -100,10 +97,10 @@ def ablation(name: str, recipe: Recipe) -> Recipe:
     """A recipe with the one change of an ablation.
 
     Raises:
-        RecipeError: no such ablation.
+        UserError: no such ablation.
     """
     if name not in _CHANGES:
-        raise RecipeError(f"no ablation {name!r}: choose one of {', '.join(ABLATIONS)}")
+        raise UserError(f"no ablation {name!r}: choose one of {', '.join(ABLATIONS)}")
     return Recipe.model_validate(merged(recipe.model_dump(), _CHANGES[name]))
 
 
@@ -111,10 +108,10 @@ def read_recipe(name: str, ablated: str | None = None, path: Path | None = None)
     """A recipe by its name, with an ablation's change and then those of a TOML file.
 
     Raises:
-        RecipeError: no such recipe, or the file cannot be read or has keys or values that do not fit.
+        UserError: no such recipe, or the file cannot be read or has keys or values that do not fit.
     """
     if name not in RECIPES:
-        raise RecipeError(f"no recipe {name!r}: choose one of {', '.join(RECIPES)}")
+        raise UserError(f"no recipe {name!r}: choose one of {', '.join(RECIPES)}")
     recipe = RECIPES[name]()
     if ablated:
         recipe = ablation(ablated, recipe)
@@ -124,9 +121,9 @@ def read_recipe(name: str, ablated: str | None = None, path: Path | None = None)
         changes = tomllib.loads(path.read_text(encoding="utf-8"))
         return Recipe.model_validate(merged(recipe.model_dump(), changes))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise RecipeError(f"{path} cannot be read: {error}") from error
+        raise UserError(f"{path} cannot be read: {error}") from error
     except ValidationError as error:
-        raise RecipeError(f"{path}: {faults_of(error)}; `animegamer train recipe` lists all keys") from error
+        raise UserError(f"{path}: {faults_of(error)}; `animegamer train recipe` lists all keys") from error
 
 
 def as_toml(recipe: Recipe) -> str:

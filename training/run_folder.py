@@ -17,14 +17,15 @@ from accelerate import Accelerator, PartialState
 from pydantic import ValidationError
 
 from models.untrained import Say
-from pipeline.core.atomic import HeldError, held, replacing
+from pipeline.core.atomic import held, replacing
+from pipeline.core.errors import UserError
 from pipeline.core.records import Record
 from pipeline.publish.samples import SPLITS, Split
 from training.config import LoopSettings, Precision
 from training.data.encoding import Progress
 from training.data.shards import open_index, open_shards
 from training.data.turns import Catalog
-from training.phase import Phase, TrainError
+from training.phase import Phase
 from training.trainer import Trainer, Watch
 
 
@@ -73,13 +74,13 @@ class RunFolder:
                 mixed_precision=precision, log_with=list(self.trackers), project_dir=str(self.folder / "log")
             )
         except ValueError as error:
-            raise TrainError(f"{section}: {error}; set {section}.precision in the recipe, or --tracker") from error
+            raise UserError(f"{section}: {error}; set {section}.precision in the recipe, or --tracker") from error
 
     def catalogs(self) -> dict[Split, Catalog]:
         """The splits there are; validation does without `val` where there is none.
 
         Raises:
-            DataError: the data set cannot be used, or has nothing to train on.
+            UserError: the data set cannot be used, or has nothing to train on.
         """
         here = {shard.split for shard in open_index(self.source).shards}
         kept = self.folder / "catalogs"
@@ -108,7 +109,7 @@ class RunFolder:
             The folder of the result.
 
         Raises:
-            TrainError: the folder is of another run, or training cannot go on.
+            UserError: the folder is of another run, or training cannot go on.
         """
         with self._alone(accelerator):
             return self._run(name, loop, accelerator, defined, make)
@@ -130,7 +131,7 @@ class RunFolder:
         phase = make()
         accelerator.init_trackers(name)
         if accelerator.is_main_process and len(accelerator.trackers) < len(self.trackers):
-            raise TrainError(f"not all of {', '.join(self.trackers)} are installed: install the tracker's package")
+            raise UserError(f"not all of {', '.join(self.trackers)} are installed: install the tracker's package")
         trainer = Trainer(phase, loop, folder, accelerator)
         begun = f"goes on after step {trainer.done}" if trainer.done else f"{len(phase.examples)} examples"
         self.say(f"{name}: {begun}, {loop.steps} steps")
@@ -145,10 +146,7 @@ class RunFolder:
         """Keep others out of the folder: what a killed `train all` left behind may still be training in it."""
         with ExitStack() as held_until_the_end:
             if accelerator.is_main_process:
-                try:
-                    held_until_the_end.enter_context(held(self.folder, "animegamer train"))
-                except HeldError as error:
-                    raise TrainError(str(error)) from error
+                held_until_the_end.enter_context(held(self.folder, "animegamer train"))
             yield
 
     def _claim(self, folder: Path, accelerator: Accelerator, defined: Mapping[str, str]) -> None:
@@ -160,10 +158,10 @@ class RunFolder:
             try:
                 before = MadeFrom.model_validate_json(path.read_bytes())
             except ValidationError as error:
-                raise TrainError(f"{path} is damaged: remove {folder} and train this phase again") from error
+                raise UserError(f"{path} is damaged: remove {folder} and train this phase again") from error
             changed = [field for field in MadeFrom.model_fields if getattr(before, field) != getattr(now, field)]
             if changed:
-                raise TrainError(
+                raise UserError(
                     f"{folder} was begun with another {' and another '.join(changed)}: name another --out, or remove "
                     "that folder to train this phase again"
                 )

@@ -75,7 +75,7 @@ def build_labelled(folder: Path) -> Dataset:
     There is no data card and no report: they would speak of captions by rules or by a model.
 
     Raises:
-        ArtUnobtainableError: the art cannot be fetched.
+        UserError: the art cannot be fetched.
         RecordError: a stage cannot use the film.
         StoreError: the folder holds a data set of another film.
     """

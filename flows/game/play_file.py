@@ -54,7 +54,7 @@ def play_file(
         compile: compile the shot decoder first.
 
     Raises:
-        ValueError: the game file, the checkpoint or the folder cannot be used; the message says how to mend it.
+        UserError: the game file, the checkpoint or the folder cannot be used; the message says how to mend it.
     """
     opened = Checkpoint.open(checkpoint)
     instructions = read_instructions(game, check=partial(instruction_ids, opened.tokenizer()))

@@ -47,7 +47,7 @@ def select(dataset: Dataset, config: Config) -> bool:
     """Write the final verdicts of every finished film, and what follows from them for the whole data set.
 
     Raises:
-        ConfigError: some films were left as other settings made them.
+        UserError: some films were left as other settings made them.
     """
     folders, record = finished(dataset), dataset.record
     refuse_to_publish(folders, _edges(record))

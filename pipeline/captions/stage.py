@@ -73,7 +73,7 @@ class WriteCaptions:
         `concurrency` requests in flight.
 
         Raises:
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
         wanted = set(clip_ids)
         clips, levels = _candidates(folder)
@@ -85,7 +85,7 @@ class WriteCaptions:
 
         Raises:
             RecordError: more than `failed_limit` of the clips have no usable caption.
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
         clips, levels = _candidates(folder)
         captions = self._captioner().captions(folder, clips, levels, progress)

@@ -16,11 +16,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
+from pipeline.core.errors import UserError
 from pipeline.core.records import Rate, faults_of
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the file and every offending key."""
 
 
 class Section(BaseModel):
@@ -270,16 +267,16 @@ def load_config(path: Path | None) -> Config:
     """The configuration in a TOML file, or the default.
 
     Raises:
-        ConfigError: the file is missing, is not TOML, or holds a key or value that no section knows.
+        UserError: the file is missing, is not TOML, or holds a key or value that no section knows.
     """
     if path is None:
         return Config()
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; `animegamer config > {path.name}` writes the default") from None
+        raise UserError(f"{path}: no such file; `animegamer config > {path.name}` writes the default") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
+        raise UserError(f"{path}: cannot be read as TOML: {error}") from error
     return checked(raw, str(path))
 
 
@@ -287,12 +284,12 @@ def checked(values: dict[str, Any], origin: str) -> Config:
     """A configuration from plain values; `origin` says in errors where they come from.
 
     Raises:
-        ConfigError: a key that no section knows, or a value out of bounds.
+        UserError: a key that no section knows, or a value out of bounds.
     """
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {faults_of(error)} (`animegamer config` lists every key)") from error
+        raise UserError(f"{origin}: {faults_of(error)} (`animegamer config` lists every key)") from error
 
 
 def as_toml(config: Config) -> str:

@@ -26,7 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, Field, ValidationError
 
-from pipeline.core.atomic import NoRoomError, replacing, sweep, write_json
+from pipeline.core.atomic import replacing, sweep, write_json
+from pipeline.core.errors import DiskError, UserError
 from pipeline.core.hashes import Hashes
 from pipeline.core.records import (
     SCHEMA_VERSION,
@@ -61,7 +62,7 @@ TABLES: dict[str, type[Record]] = {
 }
 
 
-class StoreError(Exception):
+class StoreError(UserError):
     """The data set folder holds something this version cannot read; the message names the file and the remedy."""
 
 
@@ -185,7 +186,7 @@ class FilmFolder:
             for name, path in paths.items()
             if path.is_file()
         }
-        with suppress(OSError, NoRoomError):  # it is only a cache; to look at a data set needs no right to write there
+        with suppress(OSError, DiskError):  # it is only a cache; to look at a data set needs no right to write there
             hashes.save()
         return marks
 

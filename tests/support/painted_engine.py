@@ -7,6 +7,7 @@ import torch
 
 from models.tokens import PastTurn, State
 from models.turns import GameState, Progress, Turn, unwatched
+from pipeline.core.errors import UserError
 
 PARTS = ("game model", "denoising", "frames")
 
@@ -27,7 +28,7 @@ class PaintedEngine:
     ) -> tuple[Turn, GameState]:
         """Make the turn after `state`."""
         if not instruction.strip():
-            raise ValueError("the instruction is empty")
+            raise UserError("the instruction is empty")
         self.seen.append((state, instruction, seed))
         for part in PARTS:
             for done in range(3):

@@ -25,6 +25,7 @@ from flows.web.play_games import Games
 from flows.web.server import PageServer, listening
 from models.tokens import PastTurn, State
 from models.turns import GameState, Progress, Turn, unwatched
+from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -104,9 +105,9 @@ def settings(checkpoint: str = "gradients") -> GameSettings:
 def check(instruction: str) -> None:
     """What the real engine refuses too."""
     if not instruction.strip():
-        raise ValueError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
+        raise UserError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
     if len(instruction.split()) > 200:
-        raise ValueError(f"the instruction has {len(instruction.split())} tokens, at most 200 fit: shorten it")
+        raise UserError(f"the instruction has {len(instruction.split())} tokens, at most 200 fit: shorten it")
 
 
 @dataclass

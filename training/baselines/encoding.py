@@ -21,6 +21,7 @@ from torch import Tensor
 
 from models.config import Base
 from models.frames import LATENT_CHANNELS, encode_frames
+from pipeline.core.errors import UserError
 from training.baselines.folder import BaselineFolder, Device
 from training.baselines.pipelines import inside, sizes_of
 from training.data.feature_cache import Feature, FeatureCache, made_by_base
@@ -38,12 +39,11 @@ def open_features(baseline: BaselineFolder, folder: Path, catalog: Catalog) -> F
     """The cache of what a baseline is trained on; nothing is made yet.
 
     Raises:
-        ValueError: the baseline has nothing to train.
-        CheckpointError: a pipeline is not at hand.
+        UserError: the baseline has nothing to train, or a pipeline is not at hand.
     """
     made = {"gc": _of_gc, "gfc": _of_gfc}.get(baseline.config.kind)
     if made is None:
-        raise ValueError(f"{baseline.config.kind} has no adapters to train; take gc or gfc")
+        raise UserError(f"{baseline.config.kind} has no adapters to train; take gc or gfc")
     return FeatureCache(folder, catalog, made(baseline))
 
 

@@ -100,9 +100,7 @@ class Encoder:
         takes every n-th shard; a feature made of others needs these whole, so wait for each other between two calls.
 
         Raises:
-            DataError: a shard or a clip cannot be read.
-            FeatureError: what came out cannot be used.
-            CheckpointError: a network cannot be loaded.
+            UserError: a shard, a clip or a network cannot be read, or what came out cannot be used.
         """
         for name in self.cache.features:
             self.make(name, progress, process, processes)  # type: ignore[arg-type]  # names are ours

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from models.config import Base, ModelConfig
 from models.hub import pinned
+from pipeline.core.errors import UserError
 from pipeline.core.records import Record
 from pipeline.publish.shards import file_sha256
 from training.data.shards import ShardFile
@@ -43,10 +44,6 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 Item = TypeVar("Item", PackedTurn, RecordedTurn)
 Progress = Callable[[int, int], None]
 """Called with the clips done and the clips in all."""
-
-
-class FeatureError(ValueError):
-    """Features that are missing, stale or damaged, or that cannot be made; the message names file and remedy."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +101,13 @@ class FeatureCache:
         """A feature of a clip, in the precision it is stored in.
 
         Raises:
-            FeatureError: it was not made yet, is stale, or its file is damaged.
+            UserError: it was not made yet, is stale, or its file is damaged.
         """
         shard = self.catalog.by_id[clip_id].shard
         if (name, shard) not in self._open:
             if fault := self._fault(name, shard):
                 remedy = "fill the cache again"
-                raise FeatureError(f"{self._path(name, shard)} {fault}; {remedy}")
+                raise UserError(f"{self._path(name, shard)} {fault}; {remedy}")
             self._open[name, shard] = safe_open(self._path(name, shard), "pt")
         tensor: Tensor = self._open[name, shard].get_tensor(clip_id)
         return tensor.clone()  # what safetensors gives is the mapped file itself
@@ -147,8 +144,8 @@ class FeatureCache:
             How many clips were done.
 
         Raises:
-            DataError: a shard or a clip cannot be read.
-            FeatureError: the encoder gave another shape, or numbers that are not finite.
+            UserError: a shard or a clip cannot be read, or the encoder gave another shape or numbers that are not
+                finite.
         """
         return self._fill(name, encode, lambda shard: read_turns([shard]), batch_size, shards, progress)
 
@@ -175,7 +172,7 @@ class FeatureCache:
         progress: Progress | None,
     ) -> int:
         if batch_size < 1:
-            raise FeatureError(f"{name}: a batch of {batch_size} clips is none; take 1 or more")
+            raise UserError(f"{name}: a batch of {batch_size} clips is none; take 1 or more")
         to_make = [
             shard for shard in (self.catalog.shards if shards is None else shards) if self._fault(name, shard.name)
         ]
@@ -239,7 +236,7 @@ def made_by_base(name: str, base: Base) -> dict[str, str]:
     """The ingredient that a frozen base is: on the hub its commit, in a folder the hash of all its files.
 
     Raises:
-        CheckpointError: there is no such base, or it is on the hub and its commit is neither configured nor cached.
+        UserError: there is no such base, or it is on the hub and its commit is neither configured nor cached.
     """
     place = base if _COMMIT.fullmatch(base.revision or "") else pinned(base)
     subfolders = sorted({place.subfolder, place.tokenizer_subfolder or place.subfolder})
@@ -261,10 +258,10 @@ def _rows(feature: Feature, clip_ids: Sequence[str], rows: Tensor) -> dict[str, 
     """A batch as tensors of its own for each clip."""
     if rows.shape != (len(clip_ids), *feature.shape):
         wanted = (len(clip_ids), *feature.shape)
-        raise FeatureError(f"{feature.name}: the encoder gave {tuple(rows.shape)} where {wanted} was announced")
+        raise UserError(f"{feature.name}: the encoder gave {tuple(rows.shape)} where {wanted} was announced")
     stored = rows.detach().to("cpu", feature.dtype)
     for clip_id, row in zip(clip_ids, stored, strict=True):
         if not row.isfinite().all():
             remedy = "look at the clip, or compute in a wider precision"
-            raise FeatureError(f"{feature.name} of clip {clip_id} has numbers that are not finite; {remedy}")
+            raise UserError(f"{feature.name} of clip {clip_id} has numbers that are not finite; {remedy}")
     return {clip_id: row.clone() for clip_id, row in zip(clip_ids, stored, strict=True)}

@@ -133,7 +133,7 @@ def compose_film(path: Path, shots: tuple[Shot, ...] | None = None) -> Truth:
         shots: what is to be seen, scene by scene; by default `short_film()`.
 
     Raises:
-        ArtUnobtainableError: the Debian packages can be neither found in the cache nor fetched.
+        UserError: the Debian packages can be neither found in the cache nor fetched.
     """
     shots = shots or short_film()
     truth = truth_about(shots)
