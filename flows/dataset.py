@@ -22,8 +22,9 @@ from flows.deploy import acquire_with_retry, from_anywhere
 from flows.runners import connected, ray_runner, run_task
 from flows.tasks import run_batch, run_stage, run_step
 from flows.worker_runs import run_at_a_worker
-from pipeline.core.atomic import NoRoomError, held
+from pipeline.core.atomic import held
 from pipeline.core.config import RunSettings
+from pipeline.core.errors import UserError
 from pipeline.core.plain_text import is_text
 from pipeline.core.records import RecordError
 from pipeline.core.stage import Stage, judge
@@ -164,7 +165,7 @@ def _failure_noted(folder: FilmFolder) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a bug too is why the film failed; it is noted and goes on up
-        with suppress(NoRoomError):
+        with suppress(UserError):
             folder.save_failure(_failure(folder.film_id, error))
         raise
 
@@ -173,7 +174,7 @@ def _failure(film_id: str, error: Exception) -> RecordError:
     """The error as a failure of the film: with its class name where the message is not meant for people."""
     if isinstance(error, RecordError):
         return error
-    return RecordError(film_id, str(error) if isinstance(error, NoRoomError) else f"{type(error).__name__}: {error}")
+    return RecordError(film_id, str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
 
 
 def publish(plan: Plan) -> list[str]:

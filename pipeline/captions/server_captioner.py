@@ -69,7 +69,7 @@ class Interview:
         """Ask what is missing, then make a caption of what is kept about each clip, in the order of `clips`.
 
         Raises:
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
         failures = self.ask(folder, clips, levels, progress)
         return [self._caption(folder, clip, levels, failures.get(clip.clip_id)) for clip in clips]
@@ -81,7 +81,7 @@ class Interview:
             By clip id, why the clip file or the server failed; nothing for clips that were answered.
 
         Raises:
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
         ids = set(self.left_over(folder, clips, levels, {})[0])
         waiting = [clip for clip in clips if clip.clip_id in ids]

@@ -89,7 +89,7 @@ class WriteCaptions(Stage):
         `concurrency` requests in flight.
 
         Raises:
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
         wanted = set(batch)
         clips, levels = _candidates(folder)
@@ -100,7 +100,7 @@ class WriteCaptions(Stage):
 
         Raises:
             RecordError: more than `failed_limit` of the clips have no usable caption.
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
         clips, levels = _candidates(folder)
         captions = self._captioner().captions(folder, clips, levels, progress)

@@ -80,9 +80,9 @@ def make_plan(request: BuildRequest) -> Plan:
     """Identify the films, list new ones in `dataset.json`, and choose the stages; the workspace must be locked.
 
     Raises:
-        ConfigError: the request cannot be joined with the data set that is already in `out`.
+        UserError: the request cannot be joined with the data set that is already in `out`, or the cast folder cannot be
+            used.
         RemoteError: an address cannot be used.
-        CastError: the cast folder cannot be used.
     """
     workspace = Workspace(request.out)
     dataset = workspace.dataset

@@ -16,18 +16,18 @@ from pathlib import Path
 
 from rich.filesize import decimal
 
-from pipeline.captions.cast import CastError
 from pipeline.captions.stage import WriteCaptions
-from pipeline.core.config import Config, ConfigError
+from pipeline.core.config import Config
+from pipeline.core.errors import UserError
+from pipeline.core.ingredients import damage
 from pipeline.core.records import Clip
-from pipeline.core.stage import Stage, damage, judge
+from pipeline.core.stage import Stage, judge
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.plan.build_plan import choose_edges, planned_stages
 from pipeline.plan.identify import known_film
 from pipeline.plan.publish import finished, is_published, verdicts_of
 from pipeline.plan.request import BuildRequest
 from pipeline.publish.shards import read_index
-from pipeline.remote.objects import RemoteError
 
 
 class State(StrEnum):
@@ -83,13 +83,13 @@ def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] 
         certain: stages that must not be unknown: what they are made from was named by the user just now.
 
     Raises:
-        CastError, RemoteError, ConfigError: what a stage in `certain` is made from is not here.
+        UserError: what a stage in `certain` is made from is not here.
     """
     edges, _ = choose_edges(request.config, dataset.record)
     unknown: dict[str, str] = {}
     try:
         stages = planned_stages(request, edges)
-    except (CastError, RemoteError) as error:
+    except UserError as error:
         if WriteCaptions.name in certain:
             raise
         stages = planned_stages(request.model_copy(update={"cast": None}), edges)
@@ -97,7 +97,7 @@ def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] 
     for stage in stages:
         try:
             stage.ingredients()
-        except ConfigError as error:
+        except UserError as error:
             if stage.name in certain:
                 raise
             unknown[stage.name] = str(error)
@@ -137,7 +137,7 @@ def _cell(folder: FilmFolder, stage: Stage, before: Mapping[str, Cell], unknown:
     if undone:
         why: str | None = f"after {', '.join(undone)}"
     elif record and unsure:
-        why = damage(record, folder)
+        why = damage(record.files, folder.marks)
     else:
         why = judge(stage, folder).reason
     if why is None:

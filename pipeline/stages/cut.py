@@ -58,7 +58,6 @@ class CutResult:
     scenes: list[Scene]
     damage: list[Damage]
     clips: list[Clip]
-    decoded_frames: int
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def cut_film(job: CutJob, progress: Progress) -> CutResult:
             Damage(film_id=job.film.film_id, start_seconds=start, end_seconds=end, reason=reason)
             for start, end, reason in reader.damage
         ]
-        return CutResult(chopper.scenes, damage, writer.finish(), reader.decoded_frames)
+        return CutResult(chopper.scenes, damage, writer.finish())
 
 
 class _Waiting:

@@ -106,7 +106,7 @@ def test_training_reads_the_shards_from_there(built: Machine, store: ObjectStore
 
 
 def test_plain_webdataset_reads_the_shards_from_there(built: Machine, store: ObjectStore) -> None:
-    """As the README shows it."""
+    """As `docs/data-format.md` shows it."""
     names = [name for name in store.contents("data/") if name.endswith(".tar")]
     assert names
     with mock.patch.dict(gopen_schemes, s3=lambda url, mode, _: fsspec.open(url, mode).open()):

@@ -24,13 +24,7 @@ from tests.support.caption_server import (
     expect_good,
     good_answer,
 )
-from tests.support.painted_clips import (
-    captions_of,
-    clip_ids,
-    make_cast,
-    make_screened_film,
-    stage_for,
-)
+from tests.support.painted_clips import captions_of, clip_ids, make_cast, make_screened_film, stage_for
 
 
 @pytest.fixture
