@@ -20,7 +20,7 @@ from prefect.states import Completed, Failed
 from flows.artifacts import show_results
 from flows.deploy import acquire_with_retry, from_anywhere
 from flows.runners import connected, ray_runner, run_task
-from flows.tasks import run_batch, run_stage, run_step
+from flows.tasks import run_batch, run_publish_stage, run_stage
 from flows.worker_runs import run_at_a_worker
 from pipeline.core.atomic import held
 from pipeline.core.config import RunSettings
@@ -30,7 +30,7 @@ from pipeline.core.records import RecordError
 from pipeline.core.stage import Stage, judge
 from pipeline.core.store import FilmFolder
 from pipeline.plan.build_plan import Plan, choose_edges, make_plan, planned_stages
-from pipeline.plan.publish import publish_steps
+from pipeline.plan.publish import publish_stages
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
 from pipeline.remote.film_cache import drop_film
@@ -178,13 +178,13 @@ def _failure(film_id: str, error: Exception) -> RecordError:
 
 
 def publish(plan: Plan) -> list[str]:
-    """Run the steps of publishing, up to the first that fails, and send each; a line for it.
+    """Run the stages of publishing, up to the first that fails, and send each; a line for it.
 
-    What was published before stays until the step is done.
+    What was published before stays until the stage is done.
     """
-    for name, work in publish_steps(plan.dataset, plan.config):
-        state: State[Any] = run_step(plan.dataset.root.name, name, work, return_state=True)
+    for stage in publish_stages(plan.config):
+        state: State[Any] = run_publish_stage(stage, plan.dataset, return_state=True)
         plan.workspace.send()
         if not state.is_completed():
-            return [f"{name}: {state.result(raise_on_failure=False)}"]
+            return [f"{stage.name}: {state.result(raise_on_failure=False)}"]
     return []

@@ -6,7 +6,7 @@ fingerprints and files. Only what a stage says another try may mend is retried; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,8 @@ from prefect.tasks import exponential_backoff
 from flows.artifacts import shown
 from pipeline.core.progress import Progress
 from pipeline.core.stage import Stage, make
-from pipeline.core.store import FilmFolder
+from pipeline.core.store import Dataset, FilmFolder
+from pipeline.plan.publish import PublishStage
 from pipeline.plan.workspace import Workspace
 from pipeline.remote.film_cache import drop_film, film_here
 
@@ -67,11 +68,11 @@ def run_batch(stage: Stage, film: FilmJob, name: str, batch: tuple[str, ...]) ->
         stage.work_off(folder, batch, watch)
 
 
-@task(task_run_name="{subject}-{name}", cache_policy=NO_CACHE, persist_result=False)
-def run_step(subject: str, name: str, work: Callable[[Progress], bool]) -> bool:
-    """Run one step of publishing, shown; False if it was already up to date."""
-    with shown(subject, name) as watch:
-        watch.changed = work(watch)
+@task(task_run_name="{dataset.root.name}-{stage.name}", cache_policy=NO_CACHE, persist_result=False)
+def run_publish_stage(stage: PublishStage, dataset: Dataset) -> bool:
+    """Run one stage of publishing, shown; False if it was already up to date."""
+    with shown(dataset.root.name, stage.name) as watch:
+        watch.changed = stage.run(dataset, watch)
     return watch.changed
 
 

@@ -28,7 +28,7 @@ from pipeline.core.records import Caption, Clip, Failure, Verdict
 from pipeline.core.stage import Outcome, Stage, perform
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.plan.build_plan import make_plan
-from pipeline.plan.publish import select, write_shards
+from pipeline.plan.publish import Select, WriteShards
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.stages.motion_levels import calibrate
 
@@ -94,8 +94,8 @@ def build_labelled(folder: Path) -> Dataset:
     _calibrate_once(dataset)
     _run(request.model_copy(update={"until": Until.captions}), truth)
     with watched(dataset.root.name, "publish") as watch:
-        select(dataset, CONFIG)
-        write_shards(dataset, CONFIG, watch)
+        Select(CONFIG).run(dataset, watch)
+        WriteShards(CONFIG).run(dataset, watch)
     return dataset
 
 

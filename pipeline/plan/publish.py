@@ -1,4 +1,4 @@
-"""From finished films to a data set: verdicts over all films, shards, data card, report. Plain Python, no Prefect.
+"""Stages of publishing: verdicts over all finished films, shards, data card, report. Plain Python, no Prefect.
 
 A film counts once all its stages are finished; films that failed or wait for a later stage stay out of the shards and
 are shown as such in the report. Nothing is published again unless something it is made from has changed.
@@ -6,9 +6,9 @@ are shown as such in the report. Nothing is published again unless something it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from pipeline.core.config import Config
 from pipeline.core.ingredients import Ingredients, ResultNotes, fingerprint
@@ -23,16 +23,94 @@ from pipeline.publish import shards
 from pipeline.stages import selection
 from pipeline.stages.motion_levels import level_values
 
-Step = Callable[[Progress], bool]
+
+class PublishStage(Protocol):
+    """One step of publishing, over all films. It skips itself where what it would make is there."""
+
+    name: ClassVar[str]
+
+    def run(self, dataset: Dataset, progress: Progress) -> bool:
+        """Bring its results up to date; False if they already were."""
+        ...
 
 
-def publish_steps(dataset: Dataset, config: Config) -> list[tuple[str, Step]]:
-    """The steps of publishing, in order, each with its name; a step says whether it changed anything."""
-    return [
-        ("selection", lambda _: select(dataset, config)),
-        ("shards", lambda progress: write_shards(dataset, config, progress)),
-        ("report", lambda progress: write_pages(dataset, config, progress)),
-    ]
+def publish_stages(config: Config) -> tuple[PublishStage, ...]:
+    """The stages of publishing, in order."""
+    return (Select(config), WriteShards(config), WritePages(config))
+
+
+@dataclass(frozen=True)
+class Select:
+    """Final verdicts of every finished film, and what follows from them for the whole data set."""
+
+    name: ClassVar[str] = "selection"
+
+    config: Config
+
+    def run(self, dataset: Dataset, progress: Progress) -> bool:  # noqa: ARG002 - it takes no time
+        """Write the verdicts that differ from those on disk, and `dataset.json` if it does.
+
+        Raises:
+            UserError: some films were left as other settings made them.
+        """
+        folders, record = finished(dataset), dataset.record
+        refuse_to_publish(folders, _edges(record))
+        for folder in dataset.folders():
+            if folder.film_id not in {done.film_id for done in folders}:
+                # those of an earlier run would put old clips in shards
+                folder.table_path("verdicts").unlink(missing_ok=True)
+        verdicts = selection.judge([selection.film_facts(folder) for folder in folders], self.config.selection)
+        changed = False
+        for folder in folders:
+            if verdicts_of(folder) != verdicts[folder.film_id]:
+                folder.write("verdicts", verdicts[folder.film_id])
+                changed = True
+        kept = {verdict.clip_id for rows in verdicts.values() for verdict in rows if verdict.keep}
+        motion = [row for folder in folders for row in folder.read("motion", Motion)]
+        updates = {
+            "flow_model": next((row.flow_model for row in motion), None),
+            "captioner": next((row.source for folder in folders for row in folder.read("captions", Caption)), None),
+            "level_values": level_values([row.scope_px for row in motion if row.clip_id in kept], _edges(record)),
+        }
+        if record != (selected := record.model_copy(update=updates)):
+            dataset.save(selected)
+            changed = True
+        return changed
+
+
+@dataclass(frozen=True)
+class WriteShards:
+    """Shards and their index."""
+
+    name: ClassVar[str] = "shards"
+
+    config: Config
+
+    def run(self, dataset: Dataset, progress: Progress) -> bool:
+        """Write them unless those on disk were made from the same."""
+
+        def write() -> list[Path]:
+            index, folder = shards.write_shards(dataset, self.config.shards, progress), dataset.root / "shards"
+            return [folder / "index.json", *(folder / shard.name for shard in index.shards)]
+
+        return _notes(dataset).renew(self.name, _ingredients(dataset, self.config)[self.name], write)
+
+
+@dataclass(frozen=True)
+class WritePages:
+    """Data card and report."""
+
+    name: ClassVar[str] = "report"
+
+    config: Config
+
+    def run(self, dataset: Dataset, progress: Progress) -> bool:
+        """Write them unless those on disk were made from the same."""
+
+        def write() -> list[Path]:
+            return [card.write_card(dataset, self.config.card), report.write_report(dataset, progress)]
+
+        return _notes(dataset).renew(self.name, _ingredients(dataset, self.config)[self.name], write)
 
 
 def finished(dataset: Dataset) -> list[FilmFolder]:
@@ -41,55 +119,6 @@ def finished(dataset: Dataset) -> list[FilmFolder]:
     A film whose last attempt failed before it changed anything is still whole, and stays published.
     """
     return [folder for folder in dataset.folders() if is_whole(folder, STAGE_NAMES)]
-
-
-def select(dataset: Dataset, config: Config) -> bool:
-    """Write the final verdicts of every finished film, and what follows from them for the whole data set.
-
-    Raises:
-        UserError: some films were left as other settings made them.
-    """
-    folders, record = finished(dataset), dataset.record
-    refuse_to_publish(folders, _edges(record))
-    for folder in dataset.folders():
-        if folder.film_id not in {done.film_id for done in folders}:
-            folder.table_path("verdicts").unlink(missing_ok=True)  # of an earlier run: it would put old clips in shards
-    verdicts = selection.judge([selection.film_facts(folder) for folder in folders], config.selection)
-    changed = False
-    for folder in folders:
-        if verdicts_of(folder) != verdicts[folder.film_id]:
-            folder.write("verdicts", verdicts[folder.film_id])
-            changed = True
-    kept = {verdict.clip_id for rows in verdicts.values() for verdict in rows if verdict.keep}
-    motion = [row for folder in folders for row in folder.read("motion", Motion)]
-    news = {
-        "flow_model": next((row.flow_model for row in motion), None),
-        "captioner": next((row.source for folder in folders for row in folder.read("captions", Caption)), None),
-        "level_values": level_values([row.scope_px for row in motion if row.clip_id in kept], _edges(record)),
-    }
-    if record != (selected := record.model_copy(update=news)):
-        dataset.save(selected)
-        changed = True
-    return changed
-
-
-def write_shards(dataset: Dataset, config: Config, progress: Progress) -> bool:
-    """Write the shards and their index unless what is there was made from the same."""
-
-    def write() -> list[Path]:
-        index, folder = shards.write_shards(dataset, config.shards, progress), dataset.root / "shards"
-        return [folder / "index.json", *(folder / shard.name for shard in index.shards)]
-
-    return _notes(dataset).renew("shards", _ingredients(dataset, config)["shards"], write)
-
-
-def write_pages(dataset: Dataset, config: Config, progress: Progress) -> bool:
-    """Write the data card and the report unless what is there was made from the same."""
-
-    def write() -> list[Path]:
-        return [card.write_card(dataset, config.card), report.write_report(dataset, progress)]
-
-    return _notes(dataset).renew("report", _ingredients(dataset, config)["report"], write)
 
 
 def is_published(dataset: Dataset, config: Config) -> bool:

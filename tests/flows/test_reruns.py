@@ -23,7 +23,7 @@ from pipeline.core.records import Clip, RecordError
 from pipeline.core.stage import perform
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.build_plan import STAGE_NAMES, make_plan
-from pipeline.plan.publish import is_published, select, write_pages, write_shards
+from pipeline.plan.publish import Select, WritePages, WriteShards, is_published
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.status import Cell, State, film_rows, published_line
 from pipeline.publish.verify import verify
@@ -259,35 +259,35 @@ def test_films_of_two_kinds_are_not_published_together(tmp_path: Path) -> None:
     request = request_for(*films, out=tmp_path / "data")
     redone(request)
     data = Dataset(tmp_path / "data")
-    assert select(data, request.config)
+    assert Select(request.config).run(data, silent)
     before = {path: path.read_bytes() for path in data.root.rglob("verdicts.parquet")}
     other = request_for(*films, out=tmp_path / "data", motion={"edges": [1e-6, 2e-6, 3e-6, 1e3]})
     plan = make_plan(other)
     with pytest.raises(UserError, match=r"level edges of several kinds: .*dataset\.json.*again together"):
-        select(data, plan.config)
+        Select(plan.config).run(data, silent)
     for stage in plan.stages:
         perform(stage, data.folders()[0])
     with pytest.raises(UserError, match=r"level edges"):
-        select(data, plan.config)
+        Select(plan.config).run(data, silent)
     assert {path: path.read_bytes() for path in before} == before
     redone(other)
-    assert select(data, plan.config)
+    assert Select(plan.config).run(data, silent)
 
 
 def test_damaged_verdicts_are_made_again(tmp_path: Path, film: Path) -> None:
     request = request_for(film, out=tmp_path / "data")
     redone(request)
     data = Dataset(tmp_path / "data")
-    select(data, request.config)
-    write_shards(data, request.config, silent)
-    write_pages(data, request.config, silent)
+    Select(request.config).run(data, silent)
+    WriteShards(request.config).run(data, silent)
+    WritePages(request.config).run(data, silent)
     assert is_published(data, request.config)
     (path,) = data.root.rglob("verdicts.parquet")
     whole = path.read_bytes()
     path.write_bytes(b"damaged")
     assert not is_published(data, request.config)
     assert film_rows(data, request)[0].kept is None
-    assert select(data, request.config)
+    assert Select(request.config).run(data, silent)
     assert path.read_bytes() == whole
     assert is_published(data, request.config)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from pipeline.core.config import RunSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import RecordError
+from pipeline.core.store import Dataset
 from pipeline.plan.workspace import Workspace
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
 from tests.support.painted_clips import make_cast, make_screened_film, stage_for
@@ -52,17 +55,20 @@ def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tm
 def test_any_other_failure_is_tried_once(tmp_path: Path) -> None:
     from prefect import flow
 
-    from flows.tasks import run_step
+    from flows.tasks import run_publish_stage
 
     tries = []
 
-    def fail(progress: object) -> bool:
-        tries.append(1)
-        raise RecordError("film", "cannot be used")
+    class Failing:
+        name: ClassVar[str] = "stage"
+
+        def run(self, dataset: Dataset, progress: Progress) -> bool:  # noqa: ARG002
+            tries.append(1)
+            raise RecordError("film", "cannot be used")
 
     @flow(persist_result=False)
     def failing() -> None:
-        run_step("film", "stage", fail)
+        run_publish_stage(Failing(), Dataset(tmp_path))
 
     state = failing(return_state=True)
     assert state.is_failed()

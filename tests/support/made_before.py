@@ -66,7 +66,7 @@ from pipeline.core.store import (
     StageRecord,
 )
 from pipeline.plan.build_plan import STAGE_NAMES, choose_edges, make_plan, planned_stages
-from pipeline.plan.publish import publish_steps, write_pages, write_shards
+from pipeline.plan.publish import WritePages, WriteShards, publish_stages
 from pipeline.plan.request import BuildRequest
 from pipeline.publish.samples import Sample
 from pipeline.publish.shards import Index
@@ -279,8 +279,8 @@ def build(root: Path) -> Path:
     plan = make_plan(request)
     for stage in plan.stages:
         perform(stage, plan.dataset.folder(plan.films[0]))
-    for _, step in publish_steps(plan.dataset, plan.config):
-        step(silent)
+    for stage in publish_stages(plan.config):
+        stage.run(plan.dataset, silent)
     return root / "data"
 
 
@@ -338,8 +338,8 @@ def write_dataset(root: Path) -> None:
             failures=(Failure(record_id="a clip", reason="a reason"),),
         )  # fmt: skip
         folder.save_stage_record(made)
-    write_shards(dataset, plan.config, silent)
-    write_pages(dataset, plan.config, silent)
+    WriteShards(plan.config).run(dataset, silent)
+    WritePages(plan.config).run(dataset, silent)
     folder.save_film(film)  # without the place where it lay
 
 
