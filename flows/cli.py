@@ -10,22 +10,45 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from flows.commands.dataset import asked, calibrate, report, status, told, verify
+from flows.commands.dataset import asked, calibrate, report, status, verify
 from flows.commands.model import import_weights, new_checkpoint, play
 from flows.commands.train import recipe, train
+from flows.console.errors import user_errors_reported
 from flows.console.terminal import is_text, say
 from flows.plan.request import BuildRequest, Until
 from flows.prefect_settings import set_prefect_defaults
-from pipeline.core.config import Config, ConfigError, as_toml, checked, load_config
+from pipeline.core.config import Config, checked, load_config
+from pipeline.core.toml import as_toml
+
+
+class Commands(TyperGroup):
+    """All commands: errors that a user can mend are reported here and nowhere else."""
+
+    def invoke(self, ctx: Any) -> Any:  # a context of the copy of click inside typer, which is private to it
+        """Run the command that was asked for."""
+        with user_errors_reported(debug=ctx.params["debug"]):
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Anime films to WebDataset shards, and the AnimeGamer model to play on: an endless game of animation shots.",
 )
+
+
+@app.callback()
+def options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of every error, not of bugs alone.")
+    ] = False,
+) -> None:
+    """The options of all commands; `Commands` reads them."""
 
 
 class Captioner(StrEnum):
@@ -82,9 +105,8 @@ def build(
 
     Exit code: 0 all good, 1 nothing could be built, 2 built, but with the failures listed.
     """
-    with told():
-        settings = _override(load_config(config), captioner, flow, end, runner)
-        request = asked(films=tuple(films), out=out, cast=cast, config=settings, until=until)
+    settings = _override(load_config(config), captioner, flow, end, runner)
+    request = asked(films=tuple(films), out=out, cast=cast, config=settings, until=until)
     raise typer.Exit(_build(request))
 
 
@@ -109,7 +131,7 @@ def _build(request: BuildRequest) -> int:
     from flows.console.progress import STOPPED, Bars
 
     try:
-        with told(), Bars().watching():
+        with Bars().watching():
             return _plan_and_run(request)
     except KeyboardInterrupt:
         say(STOPPED, "yellow")
@@ -120,7 +142,6 @@ def _plan_and_run(request: BuildRequest) -> int:
     from flows.plan.build_plan import alone, is_settled, make_plan
     from flows.plan.publish import is_published
     from flows.plan.summary import print_summary
-    from pipeline.core.atomic import HeldError
     from pipeline.remote.film_cache import drop_film
 
     with alone(request):
@@ -139,6 +160,8 @@ def _plan_and_run(request: BuildRequest) -> int:
             drop_film(plan.dataset.folder(film_id))
         return print_summary(plan, refused)
     set_prefect_defaults()
+    from prefect.exceptions import PrefectException
+
     from flows.dataset import build_dataset  # Prefect takes seconds to import: only when there is work
 
     # Prefect stores its parameters as UTF-8; a name that is none was refused above
@@ -147,8 +170,8 @@ def _plan_and_run(request: BuildRequest) -> int:
         # not in the main thread, where Prefect would put its own answer to SIGTERM in the place of ours
         state = pool.submit(copy_context().run, partial(build_dataset, given, return_state=True)).result()
     error = None if state.is_completed() else state.result(raise_on_failure=False)
-    if isinstance(error, ConfigError | HeldError):
-        raise error  # it never came to a film
+    if state.is_failed() and isinstance(error, Exception) and not isinstance(error, PrefectException):
+        raise error  # the flow's own, not a film's: it never came to one, or it is a bug
     told = [] if state.is_completed() else (state.message or "the build failed").splitlines()
     return print_summary(plan, [*(line for line in refused if line not in told), *told])
 
@@ -156,6 +179,7 @@ def _plan_and_run(request: BuildRequest) -> int:
 @app.command()
 def config() -> None:
     """Print the complete default configuration as TOML, every key with its meaning."""
+    typer.echo("# Every key of `animegamer build --config FILE`; leave out what you do not change.\n")
     typer.echo(as_toml(Config()))
 
 
@@ -174,8 +198,7 @@ def deploy(
     set_prefect_defaults()
     from flows.deploy import deploy_to
 
-    with told():
-        deploy_to(pool)
+    deploy_to(pool)
 
 
 for command in (status, verify, report, calibrate, new_checkpoint, import_weights, play, train, recipe):

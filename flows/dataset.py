@@ -28,7 +28,8 @@ from flows.tasks import ask_captions, run_stage, run_step
 from flows.worker_runs import run_at_a_worker
 from pipeline.captions.server_captioner import OpenEnds
 from pipeline.captions.stage import WriteCaptions
-from pipeline.core.atomic import NoRoomError, held
+from pipeline.core.atomic import held
+from pipeline.core.errors import UserError
 from pipeline.core.records import RecordError
 from pipeline.core.stage import Stage, why_stale
 from pipeline.remote.film_cache import drop_film
@@ -61,7 +62,7 @@ def _failure_noted(out: str, film_id: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a bug too is why the film failed; it is noted and goes on up
-        with suppress(NoRoomError, RemoteError), film_at(out, film_id) as folder:
+        with suppress(UserError), film_at(out, film_id) as folder:
             folder.save_failure(_failure(film_id, error))
         raise
 
@@ -70,7 +71,7 @@ def _failure(film_id: str, error: Exception) -> RecordError:
     """Why the film failed, in words: the name of an error is told where its message is not meant for people."""
     if isinstance(error, RecordError):
         return error
-    told = str(error) if isinstance(error, NoRoomError) else f"{type(error).__name__}: {error}"
+    told = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
     return RecordError(film_id, told)
 
 

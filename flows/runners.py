@@ -19,7 +19,8 @@ from prefect import Task
 from prefect.settings import PREFECT_API_URL
 
 from pipeline.captions.stage import WriteCaptions
-from pipeline.core.config import ConfigError, RunSettings
+from pipeline.core.config import RunSettings
+from pipeline.core.errors import UserError
 from pipeline.core.stage import Stage
 from pipeline.stages.motion import MeasureMotion
 
@@ -58,10 +59,10 @@ def connected(settings: RunSettings) -> Iterator[None]:
     """Whatever the runner needs, for as long as films are worked on.
 
     Raises:
-        ConfigError: there is no Prefect server for other machines, no package, or no cluster.
+        UserError: there is no Prefect server for other machines, no package, or no cluster.
     """
     if settings.runner != "threads" and not PREFECT_API_URL.value():
-        raise ConfigError(
+        raise UserError(
             f"the runner `{settings.runner}` needs a Prefect server that every machine reaches: start one with "
             "`prefect server start` and set PREFECT_API_URL, for instance to http://127.0.0.1:4200/api"
         )
@@ -92,13 +93,13 @@ def _ray(address: str) -> Iterator[None]:
         import prefect_ray  # noqa: F401
         import ray
     except ImportError as error:
-        raise ConfigError(f"the runner `ray` needs a package more ({error}): `make install-ray`") from error
+        raise UserError(f"the runner `ray` needs a package more ({error}): `make install-ray`") from error
     try:
         if address != "auto":
             _knock(address)
         ray.init(address, namespace="prefect", log_to_driver=False)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"no Ray cluster at `{address}` ({error}): start one with `ray start --head`") from error
+        raise UserError(f"no Ray cluster at `{address}` ({error}): start one with `ray start --head`") from error
     try:
         yield
     finally:

@@ -19,7 +19,8 @@ from flows.plan.workspace import film_at
 from flows.runners import CAPTIONS
 from pipeline.captions.chat_client import EndpointDownError
 from pipeline.captions.stage import WriteCaptions
-from pipeline.core.stage import Progress, Stage, perform
+from pipeline.core.progress import Progress
+from pipeline.core.stage import Stage, perform
 from pipeline.remote.film_cache import drop_film
 
 

@@ -28,8 +28,8 @@ from rich.progress import (
 )
 
 from flows.console.terminal import console, printable, say
-from pipeline.core.stage import Progress as Report
-from pipeline.core.stage import silent
+from pipeline.core.progress import Progress as Report
+from pipeline.core.progress import silent
 
 
 class Watcher(Protocol):

@@ -42,7 +42,7 @@ class TrainBars:
         if not self._silent:
             say(line)
 
-    def feature(self, name: str, done: int, total: int) -> None:
+    def feature(self, name: str, done: float, total: float) -> None:
         """How far a feature is encoded."""
         self._move(f"encoding {name}", done, total, "clips")
 
@@ -56,7 +56,7 @@ class TrainBars:
             held_out = ", ".join(f"{name.removeprefix('val/')} {value:.4f}" for name, value in seen.items())
             self.say(f"  {report.phase}, step {report.step}: {told}; held out: {held_out}")
 
-    def _move(self, name: str, done: int, total: int, figures: str) -> None:
+    def _move(self, name: str, done: float, total: float, figures: str) -> None:
         if name not in self._tasks:
             self._tasks[name] = self._progress.add_task(printable(name), total=total, figures="")
         self._progress.update(self._tasks[name], completed=done, total=total, figures=figures)

@@ -27,8 +27,9 @@ from flows.plan.publish import select, write_shards
 from flows.plan.request import BuildRequest, Until
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import ClipSettings, Config, MotionSettings, RunSettings, ShardSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip, Failure, Verdict
-from pipeline.core.stage import Outcome, Progress, Stage, perform
+from pipeline.core.stage import Outcome, Stage, perform
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.stages.motion_levels import calibrate
 
@@ -77,7 +78,7 @@ def build_labelled(folder: Path) -> Dataset:
     There is no data card and no report: they would speak of captions by rules or by a model.
 
     Raises:
-        ArtUnobtainableError: the art cannot be fetched.
+        UserError: the art cannot be fetched.
         RecordError: a stage cannot use the film.
         StoreError: the folder holds a data set of another film.
     """

@@ -54,7 +54,7 @@ def play_file(
         compile: compile the shot decoder first.
 
     Raises:
-        ValueError: the game file, the checkpoint or the folder cannot be used; the message says how to mend it.
+        UserError: the game file, the checkpoint or the folder cannot be used; the message says how to mend it.
     """
     opened = Checkpoint.open(checkpoint)
     instructions = read_instructions(game, check=partial(instruction_ids, opened.tokenizer()))
@@ -92,7 +92,7 @@ def play_on(folder: GameFolder, engine: TurnMaker, instructions: Sequence[str]) 
             say(line_of(record, before))
 
 
-def _tell(watch: Watch, turns: int, total: int, part: str, done: int, of: int) -> None:
+def _tell(watch: Watch, turns: int, total: int, part: str, done: float, of: float) -> None:
     """Pass the progress of one turn on as the progress of the game, in turns."""
     begin, share = SHARES[part]
     watch(turns + begin + share * done / of, total)

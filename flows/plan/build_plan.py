@@ -76,9 +76,9 @@ def make_plan(request: BuildRequest) -> Plan:
     """Identify the films, list new ones in `dataset.json`, and choose the stages; to be called `alone`.
 
     Raises:
-        ConfigError: the request cannot be joined with the data set that is already in `out`.
+        UserError: the request cannot be joined with the data set that is already in `out`, or the cast folder cannot be
+            used.
         RemoteError: an address cannot be used.
-        CastError: the cast folder cannot be used.
     """
     place = Place(request.out)
     dataset = place.dataset
@@ -136,7 +136,7 @@ def planned_stages(request: BuildRequest, edges: Edges) -> tuple[Stage, ...]:
     """The stages of this build that a probed film goes through, in order.
 
     Raises:
-        CastError: the cast folder cannot be used.
+        UserError: the cast folder cannot be used.
     """
     config, run = request.config, request.config.run
     cast = cast_of(request) if config.captions.captioner == "server" else Cast()  # the rules know nobody
@@ -159,7 +159,7 @@ def cast_of(request: BuildRequest) -> Cast:
     """The cast that the request names, or one of nobody.
 
     Raises:
-        CastError: the folder cannot be used.
+        UserError: the folder cannot be used.
     """
     return load_cast(cast_folder(request.cast) if request.cast else None)
 

@@ -14,8 +14,8 @@ from flows.console.progress import watched
 from flows.console.terminal import is_text, printable
 from flows.plan.workspace import absolute
 from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
+from pipeline.core.progress import Progress
 from pipeline.core.records import Failure, Film, RecordError, make_film_id
-from pipeline.core.stage import Progress
 from pipeline.core.store import Dataset, FilmEntry, FilmFolder, StoreError
 from pipeline.remote.film_cache import copied_bytes, drop_copy, film_file, film_identity
 from pipeline.remote.objects import RemoteError, is_address

@@ -22,14 +22,14 @@ from flows.plan.build_plan import choose_edges, planned_stages
 from flows.plan.identify import known_film
 from flows.plan.publish import finished, is_published, verdicts_of
 from flows.plan.request import BuildRequest
-from pipeline.captions.cast import CastError
 from pipeline.captions.stage import WriteCaptions
-from pipeline.core.config import Config, ConfigError
+from pipeline.core.config import Config
+from pipeline.core.errors import UserError
+from pipeline.core.ingredients import damage
 from pipeline.core.records import Clip
-from pipeline.core.stage import Stage, damage, why_stale
+from pipeline.core.stage import Stage, why_stale
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.publish.shards import read_index
-from pipeline.remote.objects import RemoteError
 
 
 class State(StrEnum):
@@ -94,13 +94,13 @@ def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] 
         certain: stages that must not be unknown: what they are made from was named by the user just now.
 
     Raises:
-        CastError, RemoteError, ConfigError: what a stage in `certain` is made from is not here.
+        UserError: what a stage in `certain` is made from is not here.
     """
     edges, _ = choose_edges(request.config, dataset.record)
     unknown: dict[str, str] = {}
     try:
         stages = planned_stages(request, edges)
-    except (CastError, RemoteError) as error:
+    except UserError as error:
         if WriteCaptions.name in certain:
             raise
         stages = planned_stages(request.model_copy(update={"cast": None}), edges)
@@ -108,7 +108,7 @@ def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] 
     for stage in stages:
         try:
             stage.ingredients()
-        except ConfigError as error:
+        except UserError as error:
             if stage.name in certain:
                 raise
             unknown[stage.name] = str(error)
@@ -148,7 +148,7 @@ def _cell(folder: FilmFolder, stage: Stage, before: Mapping[str, Cell], unknown:
     if undone:
         why: str | None = f"after {', '.join(undone)}"
     elif record and unsure:
-        why = damage(record, folder)
+        why = damage(record.files, folder.marks)
     else:
         why = why_stale(stage, folder) or _waiting(stage, folder)
     if why is None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from pipeline.core.stage import Progress, silent
+from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.remote.film_cache import fetch_folder
 from pipeline.remote.mirror import Mirror

@@ -18,8 +18,8 @@ from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
 from pipeline.captions.questions import Question, asked_of, conversation, pictures_for, questions_about, view_clip
 from pipeline.captions.reply_cache import Exchange, Replies, load_replies, save_replies
 from pipeline.core.config import CaptionSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip, RecordError
-from pipeline.core.stage import Progress
 from pipeline.core.store import FilmFolder
 from prompts.tags import parse_what, parse_who
 from prompts.template import load_prompt
@@ -76,7 +76,7 @@ class Interview:
         """Ask what is missing, then make a caption of what is kept about each clip, in the order of `clips`.
 
         Raises:
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
         failures = self.ask(folder, clips, levels, progress)
         return [self._caption(folder, clip, levels, failures.get(clip.clip_id)) for clip in clips]
@@ -88,7 +88,7 @@ class Interview:
             By clip id, why the clip file or the server failed; nothing for clips that were answered.
 
         Raises:
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
         ids = set(self.open_ends(folder, clips, levels, {}).waiting)
         waiting = [clip for clip in clips if clip.clip_id in ids]

@@ -25,8 +25,9 @@ from pipeline.captions.cast import Cast
 from pipeline.captions.rules_captioner import RulesCaptioner
 from pipeline.captions.server_captioner import Interview, OpenEnds
 from pipeline.core.config import CaptionSettings
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Caption, Clip, Failure, RecordError, Verdict
-from pipeline.core.stage import Outcome, Progress, is_current, silent
+from pipeline.core.stage import Outcome, is_current
 from pipeline.core.store import FilmFolder
 
 
@@ -73,7 +74,7 @@ class WriteCaptions:
         `concurrency` requests in flight.
 
         Raises:
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
         wanted = set(clip_ids)
         clips, levels = _candidates(folder)
@@ -85,7 +86,7 @@ class WriteCaptions:
 
         Raises:
             RecordError: more than `failed_limit` of the clips have no usable caption.
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
         clips, levels = _candidates(folder)
         captions = self._captioner().captions(folder, clips, levels, progress)

@@ -8,7 +8,6 @@ stages before it into its own. It never learns who runs it: a plain call, a Pref
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,18 +16,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from pipeline.core.ingredients import ResultNote, fingerprint
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Failure, Record, RecordError
-from pipeline.core.store import FilmFolder, StageRecord, StoreError, fingerprint
-
-LONGEST_CHANGE = 80
-"""Characters in which a changed ingredient is told with its values; hashes and lists are named only."""
-
-Progress = Callable[[float, float], None]
-"""Called with (done, total) in whatever unit the stage counts."""
-
-
-def silent(done: float, total: float) -> None:
-    """The progress of nobody watching."""
+from pipeline.core.store import FilmFolder, StageRecord, StoreError
 
 
 @dataclass(frozen=True)
@@ -94,31 +85,8 @@ def why_stale(stage: Stage, folder: FilmFolder) -> str | None:
     record = folder.stage_record(stage.name)
     if record is None:
         return "not made yet"
-    ingredients = ingredients_of(stage, folder)
-    if record.fingerprint != fingerprint(ingredients):
-        return "changed: " + ", ".join(_changes(_leaves(record.ingredients), _leaves(ingredients)))
-    return damage(record, folder)
-
-
-def damage(record: StageRecord, folder: FilmFolder) -> str | None:
-    """Which file of a result is not what it was, in words; None if all are whole."""
-    now = folder.marks(record.files)
-    damaged = [name for name, mark in record.files.items() if now.get(name) != mark]
-    return f"missing or damaged: {damaged[0]} ({len(damaged)} of {len(record.files)} files)" if damaged else None
-
-
-def _changes(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    """The ingredients that differ, by name, with both values where a person can tell them apart."""
-    keys = [key for key in sorted(before | now) if before.get(key) != now.get(key)]
-    told = {key: f"{key} ({before.get(key, 'none')} to {now.get(key, 'none')})" for key in keys}
-    return [key if key.startswith("upstream.") or len(told[key]) > LONGEST_CHANGE else told[key] for key in keys]
-
-
-def _leaves(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested ingredients as one dict with dotted names."""
-    if not isinstance(value, Mapping):
-        return {name: json.dumps(value)}
-    return {key: leaf for child in value for key, leaf in _leaves(value[child], f"{name}.{child}".strip(".")).items()}
+    note = ResultNote(record.fingerprint, record.files, record.ingredients)
+    return note.why_stale(ingredients_of(stage, folder), folder.marks)
 
 
 def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bool:

@@ -19,8 +19,8 @@ from pydantic import ValidationError
 
 from pipeline.core.atomic import sweep, write_json
 from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Film, RecordError
-from pipeline.core.stage import Progress, silent
 from pipeline.core.store import FilmFolder, StoreError
 from pipeline.remote.mirror import Mirror, Note, noted
 from pipeline.remote.objects import Remote, RemoteError, Transfers, is_address, is_file_name, is_hidden

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from pipeline.core.child_process import call_in_child
 from pipeline.core.config import CropSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Crop, Film
-from pipeline.core.stage import Outcome, Progress
+from pipeline.core.stage import Outcome
 from pipeline.core.store import FilmFolder
 from pipeline.remote.film_cache import film_here
 from pipeline.video.film_reader import keyframes

@@ -21,8 +21,9 @@ from av.video.frame import VideoFrame
 from pipeline.core.atomic import replacing
 from pipeline.core.child_process import call_in_child
 from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Clip, Crop, Damage, Film, RecordError, Scene, make_clip_id
-from pipeline.core.stage import Outcome, Progress
+from pipeline.core.stage import Outcome
 from pipeline.core.store import FilmFolder
 from pipeline.remote.film_cache import film_here
 from pipeline.stages.clip_grid import ClipGrid, Piece
@@ -58,7 +59,6 @@ class CutResult:
     scenes: list[Scene]
     damage: list[Damage]
     clips: list[Clip]
-    decoded_frames: int
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def cut_film(job: CutJob, progress: Progress) -> CutResult:
             Damage(film_id=job.film.film_id, start_seconds=start, end_seconds=end, reason=reason)
             for start, end, reason in reader.damage
         ]
-        return CutResult(chopper.scenes, damage, writer.finish(), reader.decoded_frames)
+        return CutResult(chopper.scenes, damage, writer.finish())
 
 
 class _Waiting:

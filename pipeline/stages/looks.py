@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.config import LooksSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Clip, Looks
-from pipeline.core.stage import Outcome, Progress, attempt_each
+from pipeline.core.stage import Outcome, attempt_each
 from pipeline.core.store import FilmFolder
 from pipeline.stages.duplicates import frame_hash
 from pipeline.stages.text import TextFacts, detector_version, find_text

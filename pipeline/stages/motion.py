@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import MotionSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Clip, Motion, RecordError
-from pipeline.core.stage import Outcome, Progress, attempt_batches
+from pipeline.core.stage import Outcome, attempt_batches
 from pipeline.core.store import FilmFolder
 from pipeline.stages.optical_flow import DenseInverseSearch, Frames, OpticalFlow, Vectors, scaled
 from pipeline.video.clip_files import read_clip, read_clip_gray
@@ -54,7 +55,7 @@ class MeasureMotion:
         """Measure every clip of the film.
 
         Raises:
-            ConfigError: the optical-flow model cannot be used as configured.
+            UserError: the optical-flow model cannot be used as configured.
             RecordError: too many clips cannot be read.
         """
         clips = folder.read("clips", Clip)
@@ -77,7 +78,7 @@ def identify(settings: MotionSettings) -> dict[str, Any]:
     """The ingredients of a measurement: model, weights, version and scale; two equal ones give equal vectors.
 
     Raises:
-        ConfigError: the model is unknown, has no weights, or needs an extra that is not installed.
+        UserError: the model is unknown, has no weights, or needs an extra that is not installed.
     """
     if settings.model == "dis":
         return {"model": "dis", "scale": _scale(settings)}
@@ -90,7 +91,7 @@ def flow_model_of(settings: MotionSettings) -> str:
     """The name under which records and the data set know the measurement, such as `dis@0.5` or `memflow:1a2b3c4d@1`.
 
     Raises:
-        ConfigError: as `identify`.
+        UserError: as `identify`.
     """
     found = identify(settings)
     weights = f":{found['weights'][:8]}" if "weights" in found else ""
@@ -101,7 +102,7 @@ def open_optical_flow(settings: MotionSettings) -> OpticalFlow:
     """The back end that the settings name, with its weights loaded.
 
     Raises:
-        ConfigError: as `identify`, or the checkpoint does not hold weights of this model.
+        UserError: as `identify`, or the checkpoint does not hold weights of this model.
     """
     if settings.model == "dis":
         return DenseInverseSearch(_scale(settings))

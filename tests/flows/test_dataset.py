@@ -12,7 +12,8 @@ import pytest
 
 from flows.plan.build_plan import make_plan
 from flows.plan.request import BuildRequest, Until
-from pipeline.core.config import ConfigError, checked
+from pipeline.core.config import checked
+from pipeline.core.errors import UserError
 from pipeline.core.records import Clip, Damage, Scene, Verdict
 from pipeline.core.stage import perform
 from pipeline.core.store import Dataset
@@ -141,7 +142,7 @@ def test_a_build_that_would_mix_two_kinds_is_refused(tmp_path: Path, section: st
     request = BuildRequest(films=(first,), out=tmp_path / "data", config=FAST)
     build_dataset(request)
     other = request.model_copy(update={"config": checked({**FAST.model_dump(), section: changed}, "test")})
-    with pytest.raises(ConfigError, match=r"first.mp4.*name all its films"):
+    with pytest.raises(UserError, match=r"first.mp4.*name all its films"):
         make_plan(other.model_copy(update={"films": (str(second),)}))
     make_plan(other.model_copy(update={"films": (str(first), str(second))}))
 

@@ -18,11 +18,12 @@ from flows.plan.build_plan import STAGE_NAMES, is_settled, make_plan
 from flows.plan.publish import is_published, select, write_pages, write_shards
 from flows.plan.request import BuildRequest, Until
 from flows.plan.status import Cell, State, explanations, film_rows, published_line
-from pipeline.captions.cast import CastError
 from pipeline.core.atomic import held
-from pipeline.core.config import ConfigError, checked
+from pipeline.core.config import checked
+from pipeline.core.errors import UserError
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip, RecordError
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.publish.verify import verify
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
@@ -261,11 +262,11 @@ def test_films_of_two_kinds_are_not_published_together(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in data.root.rglob("verdicts.parquet")}
     other = request_for(*films, out=tmp_path / "data", motion={"edges": [1e-6, 2e-6, 3e-6, 1e3]})
     plan = make_plan(other)
-    with pytest.raises(ConfigError, match=r"level edges of several kinds: .*dataset\.json.*again together"):
+    with pytest.raises(UserError, match=r"level edges of several kinds: .*dataset\.json.*again together"):
         select(data, plan.config)
     for stage in plan.stages:
         perform(stage, data.folders()[0])
-    with pytest.raises(ConfigError, match=r"level edges"):
+    with pytest.raises(UserError, match=r"level edges"):
         select(data, plan.config)
     assert {path: path.read_bytes() for path in before} == before
     redone(other)
@@ -310,9 +311,9 @@ def test_status_tells_what_only_another_machine_can_judge(tmp_path: Path, film: 
         "captions",
     ]
     assert "raft.ckpt" in row.cells["motion"].why
-    with pytest.raises(ConfigError, match=r"raft\.ckpt"):
+    with pytest.raises(UserError, match=r"raft\.ckpt"):
         film_rows(Dataset(out), weights, certain=["motion"])
-    with pytest.raises(CastError, match="no such folder"):
+    with pytest.raises(UserError, match="no such folder"):
         film_rows(Dataset(out), by_server, certain=["captions"])
 
 

@@ -18,6 +18,7 @@ from flows.demos.world.places import DrawnPlace, Figure
 from flows.demos.world.scene import Sprite
 from flows.demos.world.textures import Picture
 from pipeline.core.config import Config
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import (
     Caption,
     Clip,
@@ -32,7 +33,7 @@ from pipeline.core.records import (
     make_clip_id,
     make_film_id,
 )
-from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StageRecord, fingerprint
+from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StageRecord
 from pipeline.video.clip_files import write_clip
 
 FPS = Fraction(8)

@@ -30,7 +30,8 @@ import psutil
 
 from flows.demos.world.barcode import paint_stripes
 from flows.demos.world.textures import Picture
-from pipeline.core.config import as_toml, checked
+from pipeline.core.config import checked
+from pipeline.core.toml import as_toml
 from tests.support.films import make_film
 
 ROOT = Path(__file__).parents[2]

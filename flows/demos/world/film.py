@@ -19,7 +19,7 @@ def compose_film(path: Path, scenes: Sequence[Scene]) -> Truth:
     """Write a film to `path` (MP4, H.264) and return the truth about it. The same scenes give the same film.
 
     Raises:
-        ArtUnobtainableError: a place is a painting, and the art can be neither found in the cache nor fetched.
+        UserError: a place is a painting, and the art can be neither found in the cache nor fetched.
     """
     options = {"crf": "20", "preset": "superfast", "threads": "1"}
     write_film(path, pictures_of(scenes), fps=FPS, channels="rgb24", options=options)

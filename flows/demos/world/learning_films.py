@@ -20,8 +20,8 @@ from flows.demos.world.dataset import CLIP_FPS, film_record, save_clip
 from flows.demos.world.shapes import DEEDS, FIGURES, FRAMES, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
 from pipeline.captions.rules_captioner import ADVERBS
 from pipeline.core.config import MotionSettings, ShardSettings
+from pipeline.core.progress import silent
 from pipeline.core.records import Caption, Clip, Film, Motion, Scene, Verdict
-from pipeline.core.stage import silent
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
 from pipeline.publish.shards import write_shards
 from pipeline.stages.motion import MeasureMotion, flow_model_of

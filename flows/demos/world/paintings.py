@@ -48,7 +48,7 @@ class Painting:
         """The place with characters, as the camera sees it: BGR, HWC uint8.
 
         Raises:
-            ArtUnobtainableError: the art cannot be fetched.
+            UserError: the art cannot be fetched.
         """
         world = _image(self.name).copy()
         for sprite in sprites:

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from flows.demos.labelled import CONFIG, CaptionByScript, build_labelled
-from flows.demos.world.art import ArtUnobtainableError, art_folder
+from flows.demos.world.art import art_folder
 from flows.demos.world.film import FPS
 from flows.demos.world.story import PLACES, caption_of, story
 from flows.demos.world.truth import truth_about
+from pipeline.core.errors import UserError
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Verdict
-from pipeline.core.stage import silent
 from pipeline.core.store import FilmFolder
 from pipeline.publish.shards import read_index
 from prompts.tags import TAGS, WhatReply, format_what, parse_what
@@ -63,7 +64,7 @@ def test_a_clip_over_a_missed_cut_gets_no_caption(tmp_path: Path) -> None:
 def test_the_shards_say_what_the_script_says_the_same_every_time(tmp_path: Path) -> None:
     try:
         art_folder()
-    except ArtUnobtainableError as error:
+    except UserError as error:
         pytest.skip(str(error))
     dataset = build_labelled(tmp_path / "one")
     truth = truth_about(story(), FPS)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.demos.world.art import ArtUnobtainableError
 from flows.demos.world.film import FPS, pictures_of
 from flows.demos.world.motions import closer, drift, held, pan, zoom
 from flows.demos.world.paintings import Painting
@@ -19,6 +18,7 @@ from flows.demos.world.textures import Picture
 from flows.demos.world.transitions import Mix
 from flows.demos.world.truth import truth_about
 from flows.demos.world.writer import write_film
+from pipeline.core.errors import UserError
 from pipeline.video.film_reader import FilmReader
 
 WIDTH, HEIGHT = 64, 48
@@ -151,6 +151,6 @@ def test_a_written_film_shows_the_pictures_in_their_colours(tmp_path: Path, chan
 def test_what_cannot_be_painted_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(ArtUnobtainableError):
+    with pytest.raises(UserError, match="apt-get"):
         write_film(tmp_path / "film.mp4", pictures_of([Scene("nowhere", 1, Painting("bg nowhere"))]), fps=24)
     assert not (tmp_path / "film.mp4").exists()

@@ -13,9 +13,11 @@ import pytest
 
 from flows.demos.world.barcode import read_stripes
 from pipeline.captions.cast import Cast, load_cast
-from pipeline.captions.chat_client import EndpointDownError, EndpointRefusedError
+from pipeline.captions.chat_client import EndpointDownError
+from pipeline.core.errors import UserError
+from pipeline.core.progress import silent
 from pipeline.core.records import RecordError
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from tests.support.caption_server import (
     Answer,
     CaptionServer,
@@ -227,7 +229,7 @@ def test_a_wrong_key_stops_at_once(tmp_path: Path, cast: Cast, monkeypatch: pyte
     monkeypatch.setenv("ANIMEGAMER_API_KEY", "sk-not-the-right-one")
     folder = make_screened_film(tmp_path, 6)
     with CaptionServer(lambda _: Answer(status=401, raw=b"bad key sk-not-the-right-one")) as server:
-        with pytest.raises(EndpointRefusedError, match="ANIMEGAMER_API_KEY") as caught:
+        with pytest.raises(UserError, match="ANIMEGAMER_API_KEY") as caught:
             perform(stage_for(server.address, cast, concurrency=2, attempts=5), folder)
         assert len(server.requests) <= 2
     assert "sk-not" not in str(caught.value)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.core.progress import silent
 from pipeline.core.records import Film, RecordError
-from pipeline.core.stage import silent
 from pipeline.remote.film_cache import drop_film, fetch_film, fetch_folder, film_here, film_identity
 from pipeline.remote.objects import RemoteError
 from tests.support.films import make_film, planned

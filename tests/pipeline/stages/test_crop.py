@@ -8,8 +8,9 @@ import pytest
 
 from flows.demos.world.textures import Picture
 from pipeline.core.config import CropSettings
+from pipeline.core.progress import silent
 from pipeline.core.records import Crop, RecordError
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from pipeline.stages.crop import CropJob, FindCrop, find_crop
 from pipeline.stages.probe import probe
 from tests.support.films import make_film, planned
