@@ -151,6 +151,6 @@ def test_a_written_film_shows_the_pictures_in_their_colours(tmp_path: Path, chan
 def test_what_cannot_be_painted_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="apt-get"):
         write_film(tmp_path / "film.mp4", pictures_of([Scene("nowhere", 1, Painting("bg nowhere"))]), fps=24)
     assert not (tmp_path / "film.mp4").exists()
