@@ -28,10 +28,12 @@ from models.diffusion import Guidance, check_steps, sample
 from models.frames import decode_latents
 from models.game_model import GameModel
 from models.offload import Parked
+from models.progress import PartProgress, unwatched
 from models.shot_decoder import SPATIAL_COMPRESSION, ShotDecoder, denoise
 from models.shot_encoder import ShotEncoder
 from models.tokens import PastTurn, write_prompt
-from models.turns import GameState, Progress, Turn, unwatched
+from models.turns import GameState, Turn
+from pipeline.core.errors import UserError
 
 STEPS = 50
 GUIDANCE = 6.0
@@ -104,8 +106,7 @@ class Engine:
             compile: compile the shot decoder; its first turn takes longer, the others less.
 
         Raises:
-            CheckpointError: a ValueError: no checkpoint there, or not a whole one.
-            ValueError: `steps` does not divide 1000, or there is no such device.
+            UserError: no whole checkpoint there, `steps` does not divide 1000, or there is no such device.
         """
         check_steps(steps)
         place = _device(device)
@@ -138,7 +139,7 @@ class Engine:
 
     @torch.no_grad()
     def next_turn(
-        self, state: GameState, instruction: str, seed: int, progress: Progress = unwatched
+        self, state: GameState, instruction: str, seed: int, progress: PartProgress = unwatched
     ) -> tuple[Turn, GameState]:
         """Make the turn after `state`.
 
@@ -149,7 +150,7 @@ class Engine:
             progress: told of every part and denoising step; what it raises ends the turn, and nothing has changed.
 
         Raises:
-            ValueError: the instruction is empty or too long.
+            UserError: the instruction is empty or too long.
         """
         seconds: dict[str, float] = {}
         tokens, conventions = self.config.shot_encoder.shot_tokens, self.config.conventions
@@ -212,12 +213,12 @@ class Engine:
 
 
 def _device(name: str | None) -> torch.device:
-    """The device of that name, or the first GPU, or the CPU; ValueError when there is none of that name here."""
+    """The device of that name, or the first GPU, or the CPU; UserError when there is none of that name here."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"no device {name!r} here: give `cpu`, or `cuda` where PyTorch sees a GPU") from error
+        raise UserError(f"no device {name!r} here: give `cpu`, or `cuda` where PyTorch sees a GPU") from error
     return device

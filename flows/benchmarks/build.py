@@ -27,13 +27,14 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.demos.bunny import ATTRIBUTION, fetch_bunny
-from flows.plan.build_plan import make_plan
-from flows.plan.publish import publish_steps
-from flows.plan.request import BuildRequest
 from pipeline.core.config import LooksSettings, checked
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from pipeline.core.store import Dataset
+from pipeline.plan.build_plan import make_plan
+from pipeline.plan.publish import publish_stages
+from pipeline.plan.request import BuildRequest
 from pipeline.publish.verify import verify
 from pipeline.stages.text import find_text
 from pipeline.video.clip_files import read_clip
@@ -98,9 +99,9 @@ def build(film: Path, out: Path, end_seconds: float | None) -> dict[str, Any]:
     for stage in plan.stages:
         with _accounted(costs, stage.name):
             perform(stage, folder)
-    for name, step in publish_steps(plan.dataset, config):
-        with _accounted(costs, name):
-            step(silent)
+    for publish_stage in publish_stages(config):
+        with _accounted(costs, publish_stage.name):
+            publish_stage.run(plan.dataset, silent)
     with _accounted(costs, "verify"):
         faults = verify(plan.dataset)
     clips = folder.read("clips", Clip)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from flows.console.terminal import say
+from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
     from models.config import ModelConfig
@@ -33,13 +34,8 @@ def need_networks() -> None:
     """End with the remedy where the data half alone is installed."""
     missing = [name for name in ("torch", "transformers", "diffusers", "peft") if find_spec(name) is None]
     if missing:
-        raise fail(f"the networks are not installed ({', '.join(missing)}): `make install-train`, or the extra `train`")
-
-
-def fail(message: str) -> typer.Exit:
-    """Say what is wrong; the exit to raise."""
-    say(f"animegamer: {message}", "red")
-    return typer.Exit(1)
+        names = ", ".join(missing)
+        raise UserError(f"the networks are not installed ({names}): `make install-train`, or the extra `train`")
 
 
 def new_checkpoint(
@@ -68,13 +64,8 @@ def new_checkpoint(
     from models.config import full_config, tiny_config
     from models.untrained import new_checkpoint as write
 
-    try:
-        config = with_bases(full_config() if size is Size.full else tiny_config(), base or [])
-        checkpoint = write(folder, config, seed, say)
-    except ValueError as error:
-        raise fail(str(error)) from error
-    except OSError as error:
-        raise fail(f"{error.filename or folder}: {error.strerror or error}") from error
+    config = with_bases(full_config() if size is Size.full else tiny_config(), base or [])
+    checkpoint = write(folder, config, seed, say)
     typer.echo(checkpoint.folder)
 
 
@@ -82,13 +73,13 @@ def with_bases(config: ModelConfig, given: list[str]) -> ModelConfig:
     """The configuration with some frozen parts taken from elsewhere.
 
     Raises:
-        ValueError: something that is not NAME=WHERE, or not a name of a frozen part.
+        UserError: something that is not NAME=WHERE, or not a name of a frozen part.
     """
     bases = {name: base.model_dump() for name, base in config.bases.items()}
     for text in given:
         name, equals, where = text.partition("=")
         if not equals or not where or name not in bases:
-            raise ValueError(f"--base {text}: give NAME=WHERE, with one of the names {', '.join(sorted(bases))}")
+            raise UserError(f"--base {text}: give NAME=WHERE, with one of the names {', '.join(sorted(bases))}")
         folder = Path(where)
         bases[name] = {"id": str(folder.absolute()) if folder.is_dir() else where}
     return config.replaced(bases=bases)
@@ -115,18 +106,14 @@ def import_weights(
         animegamer import-weights released/ qiqi/ --character Qiqi
     """
     need_networks()
-    from flows.console.progress import STOPPED, Bars, watched
+    from flows.console.progress import STOPPED, Bars
     from models.released.importer import import_weights as convert
-    from models.weights import CheckpointError
+    from pipeline.core.progress import watched
 
     table: Literal["decoder script", "app"] = "app" if levels is Levels.app else "decoder script"
     try:
         with Bars().watching(), watched(target.name, "import") as watch:
             imported = convert(source, target, table, character, watch)
-    except CheckpointError as error:
-        raise fail(str(error)) from error
-    except OSError as error:
-        raise fail(f"{error.filename or target}: {error.strerror or error}") from error
     except KeyboardInterrupt:
         say(STOPPED, "yellow")
         raise typer.Exit(130) from None
@@ -172,9 +159,9 @@ def play(
         animegamer play --checkpoint ckpt/ --serve
     """
     if serve == bool(game):
-        raise fail("give either --game FILE with --out FOLDER, or --serve")
+        raise UserError("give either --game FILE with --out FOLDER, or --serve")
     if game and not out:
-        raise fail("--game needs --out: the folder for the shots")
+        raise UserError("--game needs --out: the folder for the shots")
     need_networks()
     import torch
 
@@ -187,12 +174,8 @@ def play(
             from flows.web.server import serve as serve_page
 
             serve_page(checkpoint, out or Path("games"), port, **how)
-    except ValueError as error:
-        raise fail(str(error)) from error
-    except OSError as error:
-        raise fail(f"{error.filename or out}: {error.strerror or error}; free space, or name another --out") from error
     except torch.OutOfMemoryError as error:
-        raise fail("the card's memory is full: try --offload") from error
+        raise UserError("the card's memory is full: try --offload") from error
     except KeyboardInterrupt:
         from flows.console.progress import STOPPED
 

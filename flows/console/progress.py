@@ -1,7 +1,6 @@
-"""Who watches a build: progress bars with time left on a terminal, a line per finished stage elsewhere, or nobody.
+"""Progress bars of a build: a bar per film with the time left on a terminal, a line per finished stage elsewhere.
 
-The watcher travels in a context variable, so that flows and tasks need no parameter that Prefect would store. It is
-also how a build stops: after Ctrl-C the next progress report of any stage raises KeyboardInterrupt there.
+They are also how a build stops: after Ctrl-C the next progress report of any stage raises KeyboardInterrupt there.
 """
 
 from __future__ import annotations
@@ -12,10 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from types import FrameType
-from typing import Protocol
 
 from rich.progress import (
     BarColumn,
@@ -27,61 +23,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from flows.console.terminal import console, printable, say
-from pipeline.core.stage import Progress as Report
-from pipeline.core.stage import silent
-
-
-class Watcher(Protocol):
-    """Told what a build is doing."""
-
-    def begin(self, subject: str, stage: str) -> Report:
-        """A stage starts on a film (or on the data set); the result is called as it advances."""
-        ...
-
-    def end(self, subject: str, stage: str, outcome: str) -> None:
-        """The stage ended: `done`, `unchanged` or `failed: ...`."""
-        ...
-
-
-class Nobody:
-    """The watcher of runs that nobody looks at."""
-
-    def begin(self, subject: str, stage: str) -> Report:  # noqa: ARG002
-        """Report to nobody."""
-        return silent
-
-    def end(self, subject: str, stage: str, outcome: str) -> None:
-        """Tell nobody."""
-
-
-watcher: ContextVar[Watcher] = ContextVar("watcher", default=Nobody())  # noqa: B039 - Nobody has no state
-
-
-@dataclass
-class Watch:
-    """One piece of work under way; called with (done, total) like any progress."""
-
-    report: Report
-    changed: bool = True
-    """Whether the work made anything new; set by who does it."""
-
-    def __call__(self, done: float, total: float) -> None:
-        """Tell the watcher how far the work is; raises KeyboardInterrupt when the build is to stop."""
-        self.report(done, total)
-
-
-@contextmanager
-def watched(subject: str, name: str) -> Iterator[Watch]:
-    """Let the watcher see the work in this block, and how it ends."""
-    watch = Watch(watcher.get().begin(subject, name))
-    outcome = "failed"
-    try:
-        yield watch
-        outcome = "done" if watch.changed else "unchanged"
-    finally:
-        watcher.get().end(subject, name, outcome)
-
+from flows.console.terminal import console, say
+from pipeline.core.plain_text import printable
+from pipeline.core.progress import Progress as Report
+from pipeline.core.progress import watcher
 
 GRACE_SECONDS = 8.0
 """How long a stop may take before the process just ends; nothing is ever half-written under its final name."""

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from flows.console.terminal import console, printable, say
+from flows.console.terminal import console, say
+from pipeline.core.plain_text import printable
 from training.trainer import StepReport
 
 _SECONDS_BETWEEN_LINES = 30.0
@@ -42,7 +43,7 @@ class TrainBars:
         if not self._silent:
             say(line)
 
-    def feature(self, name: str, done: int, total: int) -> None:
+    def feature(self, name: str, done: float, total: float) -> None:
         """How far a feature is encoded."""
         self._move(f"encoding {name}", done, total, "clips")
 
@@ -56,7 +57,7 @@ class TrainBars:
             held_out = ", ".join(f"{name.removeprefix('val/')} {value:.4f}" for name, value in seen.items())
             self.say(f"  {report.phase}, step {report.step}: {told}; held out: {held_out}")
 
-    def _move(self, name: str, done: int, total: int, figures: str) -> None:
+    def _move(self, name: str, done: float, total: float, figures: str) -> None:
         if name not in self._tasks:
             self._tasks[name] = self._progress.add_task(printable(name), total=total, figures="")
         self._progress.update(self._tasks[name], completed=done, total=total, figures=figures)

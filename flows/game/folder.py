@@ -27,11 +27,13 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from flows.console.terminal import is_text
 from flows.game.records import GameError, GameSettings, TurnRecord, read_log, record_of
+from models.progress import PartProgress, unwatched
 from models.tokens import PastTurn
-from models.turns import GameState, Progress, Turn, TurnMaker, Values, turn_seed, unwatched
+from models.turns import GameState, Turn, TurnMaker, Values, turn_seed
 from pipeline.core.atomic import HeldError, held, replacing, write_json
+from pipeline.core.errors import disk_errors
+from pipeline.core.plain_text import is_text
 from pipeline.core.records import RecordError, faults_of
 from pipeline.video.clip_files import join_clips, write_clip
 
@@ -45,14 +47,15 @@ def alone(path: Path) -> Iterator[None]:
 
     Raises:
         GameError: another process has it, or it is no folder.
+        DiskError: it is not to be written in.
     """
+    if path.is_file():
+        raise GameError(f"{path}: is a file; name another --out")
     with ExitStack() as stack:
         try:
             stack.enter_context(held(path, "animegamer play"))
         except HeldError as error:
             raise GameError(f"{error}, or name another --out") from error
-        except FileExistsError as error:
-            raise GameError(f"{path}: is a file; name another --out") from error
         yield
 
 
@@ -155,15 +158,15 @@ class GameFolder:
         return target
 
     def play(
-        self, engine: TurnMaker, instruction: str, parent: str | None, progress: Progress = unwatched
+        self, engine: TurnMaker, instruction: str, parent: str | None, progress: PartProgress = unwatched
     ) -> TurnRecord:
         """Play one turn after `parent` (None: a first turn) and keep it.
 
         Whatever `progress` raises ends the turn, and the folder is as it was.
 
         Raises:
-            ValueError: the instruction is empty or too long.
-            GameError: a ValueError: there is no such turn, or another process plays this game.
+            UserError: the instruction is empty or too long.
+            GameError: there is no such turn, or another process plays this game.
         """
         if not is_text(instruction):
             raise GameError("the instruction holds half a character (a lone surrogate); type it again")
@@ -177,7 +180,7 @@ class GameFolder:
 
     def _keep(self, record: TurnRecord, turn: Turn) -> None:
         """Write the turn's files, and when they are safe its line in the log."""
-        with self._log_to_add_to() as log:
+        with disk_errors(self.path), self._log_to_add_to() as log:
             for leftover in self.path.glob(f".{record.id}.*"):  # of a process that was killed while it wrote this turn
                 leftover.unlink()
             with replacing(self.path / f"{record.id}.mp4") as temporary:

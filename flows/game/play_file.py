@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from flows.console.progress import Watch, watched
 from flows.console.terminal import say
 from flows.game.folder import GameFolder, alone
 from flows.game.records import GameError, GameSettings, TurnRecord
@@ -21,6 +20,7 @@ from models.engine import GUIDANCE, STEPS, Engine
 from models.instructions import read_instructions
 from models.tokens import instruction_ids
 from models.turns import TurnMaker, Values
+from pipeline.core.progress import Watch, watched
 
 SHARES = {"game model": (0.0, 0.1), "denoising": (0.1, 0.8), "frames": (0.9, 0.1)}
 """Where each part of a turn begins and how much of the turn it is, roughly, for the bar."""
@@ -54,7 +54,7 @@ def play_file(
         compile: compile the shot decoder first.
 
     Raises:
-        ValueError: the game file, the checkpoint or the folder cannot be used; the message says how to mend it.
+        UserError: the game file, the checkpoint or the folder cannot be used; the message says how to mend it.
     """
     opened = Checkpoint.open(checkpoint)
     instructions = read_instructions(game, check=partial(instruction_ids, opened.tokenizer()))
@@ -92,7 +92,7 @@ def play_on(folder: GameFolder, engine: TurnMaker, instructions: Sequence[str]) 
             say(line_of(record, before))
 
 
-def _tell(watch: Watch, turns: int, total: int, part: str, done: int, of: int) -> None:
+def _tell(watch: Watch, turns: int, total: int, part: str, done: float, of: float) -> None:
     """Pass the progress of one turn on as the progress of the game, in turns."""
     begin, share = SHARES[part]
     watch(turns + begin + share * done / of, total)

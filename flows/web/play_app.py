@@ -33,9 +33,10 @@ from starlette.exceptions import HTTPException as RoutingError
 from flows.game.folder import GameFolder
 from flows.game.records import GameError, TurnRecord
 from flows.web.guard import Guard
-from flows.web.play_games import BusyError, Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
+from flows.web.play_games import Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
 from models.turns import Values
 from pipeline.core.atomic import replacing
+from pipeline.core.errors import DiskError, UserError
 from pipeline.core.records import RecordError
 from pipeline.video.clip_files import read_clip
 
@@ -108,12 +109,12 @@ def _add_errors(app: FastAPI) -> None:
 
     def fail(_: Request, error: Exception) -> JSONResponse:
         report(f"{type(error).__name__}: {error}")
-        return reply(507 if is_disk_full(error) else 500 if isinstance(error, OSError) else 409, reason(error))
+        unwritten = 500 if isinstance(error, DiskError) else 409
+        return reply(507 if is_disk_full(error) else unwritten, reason(error))
 
     app.add_exception_handler(RoutingError, refuse)
-    for told in (BusyError, UnplayableError):
-        app.add_exception_handler(told, lambda _, error: reply(409, str(error)))
-    for failure in (GameError, RecordError, OSError):
+    app.add_exception_handler(UnplayableError, lambda _, error: reply(409, str(error)))
+    for failure in (UserError, RecordError):
         app.add_exception_handler(failure, fail)
     app.add_exception_handler(
         RequestValidationError,
@@ -182,9 +183,9 @@ def _add_games(app: FastAPI, games: Games) -> None:
     def ask_for_turn(game_id: str, folder: Folder, move: Move) -> Step:  # noqa: ARG001
         try:
             drawing = games.draw(game_id, move.after, move.instruction)
-        except GameError:
+        except (DiskError, GameError, UnplayableError):
             raise
-        except ValueError as error:
+        except UserError as error:
             raise HTTPException(422, str(error)) from error
         return _step(games, drawing)
 

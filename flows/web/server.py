@@ -20,6 +20,7 @@ from flows.web.play_games import Games
 from models.checkpoint import Checkpoint
 from models.engine import GUIDANCE, STEPS, Engine
 from models.tokens import instruction_ids
+from pipeline.core.errors import UserError
 
 HOST = "127.0.0.1"
 
@@ -48,7 +49,7 @@ def serve(
         compile: compile the shot decoder first.
 
     Raises:
-        ValueError: the checkpoint cannot be used, or the port is taken; the message says how to mend it.
+        UserError: the checkpoint cannot be used, or the port is taken; the message says how to mend it.
     """
     with suppress(KeyboardInterrupt), listening(port) as listener:
         opened = Checkpoint.open(checkpoint)
@@ -67,7 +68,7 @@ def listening(port: int) -> socket.socket:
     """A socket that listens on this machine only; taken before anything slow is done.
 
     Raises:
-        ValueError: the port is taken, or not ours to take.
+        UserError: the port is taken, or not ours to take.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -76,7 +77,7 @@ def listening(port: int) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        raise ValueError(
+        raise UserError(
             f"port {port} cannot be used ({error.strerror}): is the game open already? Give another with --port"
         ) from error
     return listener

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.plan.build_plan import STAGE_NAMES
-from flows.plan.request import BuildRequest
 from pipeline.core.config import checked
 from pipeline.core.store import Dataset
+from pipeline.plan.build_plan import STAGE_NAMES
+from pipeline.plan.request import BuildRequest
 from pipeline.publish.verify import verify
 from tests.support.built_dataset import SMALL
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer

@@ -13,11 +13,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from flows.plan.build_plan import make_plan
-from flows.plan.publish import publish_steps
-from flows.plan.request import BuildRequest
 from pipeline.core.config import checked
-from pipeline.core.stage import perform, silent
+from pipeline.core.progress import silent
+from pipeline.core.stage import perform
+from pipeline.plan.build_plan import make_plan
+from pipeline.plan.publish import publish_stages
+from pipeline.plan.request import BuildRequest
 from tests.support.films import make_film
 from tests.support.shared_folders import shared_folder
 
@@ -46,8 +47,8 @@ def build_here(request: BuildRequest) -> None:
         folder.sweep()
         for stage in plan.stages:
             perform(stage, folder)
-    for _, step in publish_steps(plan.dataset, plan.config):
-        step(silent)
+    for step in publish_stages(plan.config):
+        step.run(plan.dataset, silent)
 
 
 def _build(folder: Path) -> None:

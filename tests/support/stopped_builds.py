@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from flows.plan.request import BuildRequest
+from pipeline.plan.request import BuildRequest
 from pipeline.stages import cut
 from tests.support.built_dataset import build_here
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from PIL.Image import Image
 
 from models.turns import Turn, Values, turn_seed
+from pipeline.core.errors import UserError
 from training.baselines.config import BaselineConfig, Kind, PictureSettings, StorySettings
 from training.baselines.consistent import Window, drawn_together, windows
 from training.baselines.folder import BaselineFolder
@@ -76,12 +77,11 @@ class Baseline(ABC):
             offload: for a small card: one network on it at a time.
 
         Raises:
-            CheckpointError: a ValueError: no such baseline there, or a pipeline cannot be loaded.
-            ValueError: it is a baseline of another kind.
+            UserError: no such baseline there, it is of another kind, or a pipeline cannot be loaded.
         """
         baseline = BaselineFolder.open(folder)
         if baseline.config.kind != cls.kind:
-            raise ValueError(f"{folder} is a baseline of kind {baseline.config.kind}, not {cls.kind}")
+            raise UserError(f"{folder} is a baseline of kind {baseline.config.kind}, not {cls.kind}")
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
         pipelines: dict[str, Any] = {"video": baseline.video(place)}
         if baseline.config.picture:
@@ -99,7 +99,7 @@ class Baseline(ABC):
         Lazy: a shot is drawn when it is asked for. A turn that fails leaves the game as it was before it.
 
         Raises:
-            ValueError: an instruction is empty, or the router's language model is of no use.
+            UserError: an instruction is empty, or the router's language model is of no use.
         """
         texts = [instructions] if isinstance(instructions, str) else list(instructions)
         for together in self._portions(texts):

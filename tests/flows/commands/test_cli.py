@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.plan.request import BuildRequest
 from pipeline.core.config import Config, load_config
+from pipeline.plan.request import BuildRequest
 from tests.support.built_dataset import build_here
 from tests.support.films import make_film, truncate
 

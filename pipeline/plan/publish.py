@@ -1,0 +1,168 @@
+"""Stages of publishing: verdicts over all finished films, shards, data card, report. Plain Python, no Prefect.
+
+A film counts once all its stages are finished; films that failed or wait for a later stage stay out of the shards and
+are shown as such in the report. Nothing is published again unless something it is made from has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from pipeline.core.config import Config
+from pipeline.core.ingredients import Ingredients, ResultNotes, fingerprint
+from pipeline.core.progress import Progress
+from pipeline.core.records import Caption, Motion, Verdict
+from pipeline.core.stage import is_whole
+from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
+from pipeline.pages import card, report
+from pipeline.plan.build_plan import STAGE_NAMES
+from pipeline.plan.consistency import refuse_to_publish
+from pipeline.publish import shards
+from pipeline.stages import selection
+from pipeline.stages.motion_levels import level_values
+
+
+class PublishStage(Protocol):
+    """One step of publishing, over all films. It skips itself where what it would make is there."""
+
+    name: ClassVar[str]
+
+    def run(self, dataset: Dataset, progress: Progress) -> bool:
+        """Bring its results up to date; False if they already were."""
+        ...
+
+
+def publish_stages(config: Config) -> tuple[PublishStage, ...]:
+    """The stages of publishing, in order."""
+    return (Select(config), WriteShards(config), WritePages(config))
+
+
+@dataclass(frozen=True)
+class Select:
+    """Final verdicts of every finished film, and what follows from them for the whole data set."""
+
+    name: ClassVar[str] = "selection"
+
+    config: Config
+
+    def run(self, dataset: Dataset, progress: Progress) -> bool:  # noqa: ARG002 - it takes no time
+        """Write the verdicts that differ from those on disk, and `dataset.json` if it does.
+
+        Raises:
+            UserError: some films were left as other settings made them.
+        """
+        folders, record = finished(dataset), dataset.record
+        refuse_to_publish(folders, _edges(record))
+        for folder in dataset.folders():
+            if folder.film_id not in {done.film_id for done in folders}:
+                # those of an earlier run would put old clips in shards
+                folder.table_path("verdicts").unlink(missing_ok=True)
+        verdicts = selection.judge([selection.film_facts(folder) for folder in folders], self.config.selection)
+        changed = False
+        for folder in folders:
+            if verdicts_of(folder) != verdicts[folder.film_id]:
+                folder.write("verdicts", verdicts[folder.film_id])
+                changed = True
+        kept = {verdict.clip_id for rows in verdicts.values() for verdict in rows if verdict.keep}
+        motion = [row for folder in folders for row in folder.read("motion", Motion)]
+        updates = {
+            "flow_model": next((row.flow_model for row in motion), None),
+            "captioner": next((row.source for folder in folders for row in folder.read("captions", Caption)), None),
+            "level_values": level_values([row.scope_px for row in motion if row.clip_id in kept], _edges(record)),
+        }
+        if record != (selected := record.model_copy(update=updates)):
+            dataset.save(selected)
+            changed = True
+        return changed
+
+
+@dataclass(frozen=True)
+class WriteShards:
+    """Shards and their index."""
+
+    name: ClassVar[str] = "shards"
+
+    config: Config
+
+    def run(self, dataset: Dataset, progress: Progress) -> bool:
+        """Write them unless those on disk were made from the same."""
+
+        def write() -> list[Path]:
+            index, folder = shards.write_shards(dataset, self.config.shards, progress), dataset.root / "shards"
+            return [folder / "index.json", *(folder / shard.name for shard in index.shards)]
+
+        return _notes(dataset).renew(self.name, _ingredients(dataset, self.config)[self.name], write)
+
+
+@dataclass(frozen=True)
+class WritePages:
+    """Data card and report."""
+
+    name: ClassVar[str] = "report"
+
+    config: Config
+
+    def run(self, dataset: Dataset, progress: Progress) -> bool:
+        """Write them unless those on disk were made from the same."""
+
+        def write() -> list[Path]:
+            return [card.write_card(dataset, self.config.card), report.write_report(dataset, progress)]
+
+        return _notes(dataset).renew(self.name, _ingredients(dataset, self.config)[self.name], write)
+
+
+def finished(dataset: Dataset) -> list[FilmFolder]:
+    """The films with every stage done and made from what the others hold now, in the order they were added.
+
+    A film whose last attempt failed before it changed anything is still whole, and stays published.
+    """
+    return [folder for folder in dataset.folders() if is_whole(folder, STAGE_NAMES)]
+
+
+def is_published(dataset: Dataset, config: Config) -> bool:
+    """Whether shards and pages are what publishing now would write."""
+    notes = _notes(dataset)
+    return all(notes.why_stale(name, made_from) is None for name, made_from in _ingredients(dataset, config).items())
+
+
+def _notes(dataset: Dataset) -> ResultNotes:
+    return ResultNotes(dataset.root / "published.json")
+
+
+def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
+    """All that shards and report would be made from now."""
+    contents = {
+        "films": {folder.film_id: _made_of(folder) for folder in dataset.folders()},
+        "record": dataset.record.model_dump(mode="json", exclude={"config", "cast_source"}),
+    }
+    settings = [config.selection.model_dump(mode="json"), config.shards.model_dump(mode="json")]
+    made: Ingredients = {"version": shards.VERSION, "settings": settings, **contents}
+    versions = [card.VERSION, report.VERSION, fingerprint(made)]
+    return {"shards": made, "report": {"versions": versions, "card": config.card.model_dump(mode="json")}}
+
+
+def _made_of(folder: FilmFolder) -> list[Any]:
+    """What the published data depends on in a film: what every stage made, the verdicts, a failure.
+
+    Not only what the stages are made from: a question that is asked again may be answered in other words.
+    """
+    records = {stage: record for stage in STAGE_NAMES if (record := folder.stage_record(stage))}
+    stages = {stage: [record.fingerprint, record.result] for stage, record in records.items()}
+    verdicts = [mark.sha256 for mark in folder.marks([folder.table_path("verdicts").name]).values()]
+    return [stages, verdicts, folder.failure.reason if folder.failure else None]
+
+
+def verdicts_of(folder: FilmFolder) -> list[Verdict] | None:
+    """A film's verdicts, if publishing has left a table of them that can be read."""
+    try:
+        return folder.read("verdicts", Verdict)
+    except StoreError:
+        return None
+
+
+def _edges(record: DatasetRecord) -> tuple[float, float, float, float]:
+    if record.edges is None:
+        raise StoreError("dataset.json names no level edges; run `animegamer build` on it first")
+    return record.edges
