@@ -21,7 +21,8 @@ from pipeline.captions.server_captioner import Interview
 from pipeline.core.config import Config, checked
 from pipeline.core.stage import perform, why_stale
 from pipeline.core.store import FilmFolder
-from pipeline.plan.build_plan import STAGE_NAMES, make_plan
+from pipeline.plan.build_plan import make_plan
+from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.publish import is_published
 from pipeline.plan.request import BuildRequest
 from tests.support.made_before import (

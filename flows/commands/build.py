@@ -119,10 +119,10 @@ def _plan_and_run(request: BuildRequest) -> int:
             say(notice)
         if not plan.films:
             return print_summary(plan, plan.refusals)
-        if plan.unfinished or (plan.publishes and not is_published(plan.dataset, plan.config)):
+        if plan.unfinished or (plan.publishing and not is_published(plan.dataset, plan.config)):
             return print_summary(plan, _run(plan))
         say("nothing to do: every stage is up to date")
-        if plan.publishes:
+        if plan.publishing:
             plan.workspace.send()  # what a build that was killed at the very end has not sent
     return print_summary(plan, plan.refusals)
 

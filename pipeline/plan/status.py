@@ -23,7 +23,7 @@ from pipeline.core.ingredients import damage
 from pipeline.core.records import Clip
 from pipeline.core.stage import Stage, judge
 from pipeline.core.store import Dataset, FilmFolder, StoreError
-from pipeline.plan.build_plan import choose_edges, planned_stages
+from pipeline.plan.film_stages import choose_edges, planned_stages
 from pipeline.plan.identify import known_film
 from pipeline.plan.publish import finished, is_published, verdicts_of
 from pipeline.plan.request import BuildRequest

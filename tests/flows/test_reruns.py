@@ -22,7 +22,8 @@ from pipeline.core.progress import silent
 from pipeline.core.records import Clip, RecordError
 from pipeline.core.stage import perform
 from pipeline.core.store import Dataset, FilmFolder
-from pipeline.plan.build_plan import STAGE_NAMES, make_plan
+from pipeline.plan.build_plan import make_plan
+from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.publish import Select, WritePages, WriteShards, is_published
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.status import Cell, State, film_rows, published_line

@@ -65,7 +65,8 @@ from pipeline.core.store import (
     FilmFolder,
     StageRecord,
 )
-from pipeline.plan.build_plan import STAGE_NAMES, choose_edges, make_plan, planned_stages
+from pipeline.plan.build_plan import make_plan
+from pipeline.plan.film_stages import STAGE_NAMES, choose_edges, planned_stages
 from pipeline.plan.publish import WritePages, WriteShards, publish_stages
 from pipeline.plan.request import BuildRequest
 from pipeline.publish.samples import Sample
