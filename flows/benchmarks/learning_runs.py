@@ -102,7 +102,7 @@ def learn(part: Part, folder: Path, data: Path, start: Checkpoint, recipe: Recip
     """
     bars = TrainBars()
     run = TrainingRun(RunFolder(folder, str(data), say=bars.say, watch=bars.step), recipe, start.folder)
-    with bars.showing():
+    with bars.shown():
         after = Checkpoint.open({"shot": run.shot, "game": run.game, "adapt": run.adapt}[part]())
     catalog = Catalog.read(open_shards(data, "train"))
     return Learned(

@@ -125,7 +125,7 @@ def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     bars = TrainBars(silent=process_number() > 0)
     try:
         recipe = read_recipe(request.recipe, request.ablation, request.config)
-        with bars.showing():
+        with bars.shown():
             yield RunFolder(request.out, request.data, request.trackers, bars.say, bars.step, bars.feature), recipe
     except ValueError as error:
         raise fail(str(error)) from error

@@ -1,7 +1,7 @@
-"""Who watches a build: progress bars with time left on a terminal, a line per finished stage elsewhere, or nobody.
+"""Watchers of work under way: the bars of a command, which are also how it stops, or nobody.
 
-The watcher travels in a context variable, so that flows and tasks need no parameter that Prefect would store. It is
-also how a build stops: after Ctrl-C the next progress report of any stage raises KeyboardInterrupt there.
+The watcher travels in a context variable, so that flows and tasks need no parameter that Prefect would store. After
+Ctrl-C the next progress report of any stage raises KeyboardInterrupt there.
 """
 
 from __future__ import annotations
@@ -17,17 +17,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol
 
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
-
-from flows.console.terminal import console, printable, say
+from flows.console.display import Display
+from flows.console.terminal import console, say
 from pipeline.core.stage import Progress as Report
 from pipeline.core.stage import silent
 
@@ -96,28 +87,21 @@ def _leave() -> None:
 
 
 class Bars:
-    """One bar per film with its present stage and time left; on a plain stream, a line per finished stage."""
+    """The watcher of a command: one bar per film and stage, a line per finished stage, and a clean stop."""
 
     def __init__(self) -> None:
         self._stopping = threading.Event()
-        self._tasks: dict[tuple[str, str], tuple[TaskID, float]] = {}
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        self._started: dict[str, float] = {}
+        self._display = Display()
 
     def begin(self, subject: str, stage: str) -> Report:
         """Show the stage's own bar under the film's name."""
-        task = self._progress.add_task(printable(f"{subject}  {stage}"), total=None)
-        self._tasks[subject, stage] = task, time.monotonic()
+        name = f"{subject}  {stage}"
+        self._display.begin(name)
+        self._started[name] = time.monotonic()
 
         def report(done: float, total: float) -> None:
-            self._progress.update(task, completed=done, total=total or None)
+            self._display.move(name, done, total)
             if self._stopping.is_set():
                 raise KeyboardInterrupt
 
@@ -125,10 +109,11 @@ class Bars:
 
     def end(self, subject: str, stage: str, outcome: str) -> None:
         """Take the bar away and leave a line, unless nothing was to be done."""
-        task, started = self._tasks.pop((subject, stage))
-        self._progress.remove_task(task)
+        name = f"{subject}  {stage}"
+        self._display.end(name)
+        seconds = time.monotonic() - self._started.pop(name)
         if outcome != "unchanged":
-            say(f"  {subject}  {stage}: {outcome} ({time.monotonic() - started:.1f} s)")
+            say(f"  {name}: {outcome} ({seconds:.1f} s)")
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -148,7 +133,7 @@ class Bars:
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         token = watcher.set(self)
         try:
-            with self._progress:
+            with self._display.shown():
                 yield
         finally:
             hurry.cancel()

@@ -103,7 +103,7 @@ def scalars(log: Path, name: str) -> list[float]:
 
 def _fit(start: Checkpoint, data: Path, folder: Path) -> Fitted:
     bars = TrainBars()
-    with bars.showing():
+    with bars.shown():
         return fit_autoencoder(start, data, folder, watch=bars.step)
 
 
