@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from flows.commands.dataset import asked, calibrate, report, status, told, verify
-from flows.commands.model import import_weights, new_checkpoint, play
+from flows.commands.model import import_weights, new_checkpoint
+from flows.commands.play import play
 from flows.commands.train import recipe, train
 from flows.console.terminal import is_text, say
 from flows.plan.request import BuildRequest, Until

@@ -1,4 +1,4 @@
-"""Watchers of work under way: the bars of a command, which are also how it stops, or nobody.
+"""Watchers of work under way: the bars of a command, which are also how it stops, or none.
 
 The watcher travels in a context variable, so that flows and tasks need no parameter that Prefect would store. After
 Ctrl-C the next progress report of any stage raises KeyboardInterrupt there.
@@ -24,7 +24,7 @@ from pipeline.core.stage import silent
 
 
 class Watcher(Protocol):
-    """Told what a build is doing."""
+    """Observer of a build."""
 
     def begin(self, subject: str, stage: str) -> Report:
         """A stage starts on a film (or on the data set); the result is called as it advances."""
@@ -36,14 +36,14 @@ class Watcher(Protocol):
 
 
 class Nobody:
-    """The watcher of runs that nobody looks at."""
+    """The watcher of runs without an observer."""
 
     def begin(self, subject: str, stage: str) -> Report:  # noqa: ARG002
-        """Report to nobody."""
+        """Ignore the start of a stage."""
         return silent
 
     def end(self, subject: str, stage: str, outcome: str) -> None:
-        """Tell nobody."""
+        """Ignore the end of a stage."""
 
 
 watcher: ContextVar[Watcher] = ContextVar("watcher", default=Nobody())  # noqa: B039 - Nobody has no state
@@ -55,7 +55,7 @@ class Watch:
 
     report: Report
     changed: bool = True
-    """Whether the work made anything new; set by who does it."""
+    """False if the work made nothing new; set by the work itself."""
 
     def __call__(self, done: float, total: float) -> None:
         """Tell the watcher how far the work is; raises KeyboardInterrupt when the build is to stop."""
@@ -75,7 +75,7 @@ def watched(subject: str, name: str) -> Iterator[Watch]:
 
 
 GRACE_SECONDS = 8.0
-"""How long a stop may take before the process just ends; nothing is ever half-written under its final name."""
+"""Longest time for a stop before the process just ends; nothing is ever half-written under its final name."""
 STOPPED = "stopped; what is finished is kept, the same command goes on from here"
 
 
@@ -123,7 +123,7 @@ class Bars:
             if self._stopping.is_set():
                 _leave()
             self._stopping.set()
-            # Ctrl-C has reached Prefect's temporary server too, and Prefect would try for minutes to tell it the end
+            # Ctrl-C has reached Prefect's temporary server too; Prefect would try for minutes to report the end to it
             hurry.start()
             say("stopping; once more to stop at once")
 

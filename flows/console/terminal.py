@@ -1,4 +1,4 @@
-"""What the commands say to a person, on standard error: plain, whole lines, whatever a film is called."""
+"""Messages of the commands on standard error: plain, whole lines, whatever a film is called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def say(text: str, style: str | None = None) -> None:
 
 
 def is_text(text: str) -> bool:
-    """Whether the text can be stored as UTF-8; a file name from a disk need not be."""
+    """Return whether the text can be stored as UTF-8; a file name from a disk need not be."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
