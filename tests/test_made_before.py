@@ -1,0 +1,162 @@
+"""Data sets, runs, checkpoints and games made before: read, skipped and continued, by what `made_before.json` holds.
+
+`made_before.py` says what is in the file and how it is written anew.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from flows.game_folder import GameFolder
+from flows.game_records import GameSettings
+from flows.publish import is_published
+from flows.request import BuildRequest
+from flows.stages import STAGE_NAMES, is_settled, make_plan
+from models.checkpoint import Checkpoint
+from models.config import tiny_config
+from pipeline.config import Config, checked
+from pipeline.interview import Interview, OpenEnds
+from pipeline.stage import perform, why_stale
+from pipeline.store import FilmFolder
+from tests.made_before import (
+    CAST,
+    FACTS,
+    SERVER,
+    build,
+    build_bytes,
+    build_facts,
+    caches,
+    caption_of,
+    clip_record,
+    film_file,
+    libraries,
+    made_up,
+    packed,
+    train_all,
+    unpack,
+)
+from tests.painted_engine import PaintedEngine
+from training.run import PHASES
+
+BEFORE: dict[str, Any] = json.loads(Path(__file__).with_name("made_before.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set as today's code builds it; read it only."""
+    return build(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The data set made before, with files of the sizes and contents that it speaks of."""
+    data = unpack(BEFORE["folders"]["data"], tmp_path / "data")
+    for record in data.glob("films/*/*.json"):
+        for name in json.loads(record.read_bytes()).get("files", ()):
+            file = record.parent / name
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(name, encoding="utf-8")
+    for entry in json.loads((data / "published.json").read_bytes()).values():
+        for name, size in entry["files"].items():
+            (data / name).write_bytes(b"x" * size)
+    return data
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of the training run made before: its start, its data, and what its phases left."""
+    for name in ("source", "checkpoint", "gc", "gfc", "run"):
+        unpack(BEFORE["folders"][name], tmp_path / name)
+    for name in ("checkpoint", "gc", "gfc"):
+        made_up(tmp_path / name)
+    return tmp_path
+
+
+def as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_what_decides_is_as_it_was(tmp_path: Path, name: str) -> None:
+    assert as_json(FACTS[name](tmp_path)) == BEFORE["facts"][name]
+
+
+def test_a_configuration_written_before_is_the_default(tmp_path: Path) -> None:
+    assert checked(BEFORE["facts"]["config"], "before") == Config()
+
+
+def test_a_build_leaves_what_it_left_before(built: Path) -> None:
+    assert as_json(build_facts(built)) == BEFORE["facts"]["build"]
+
+
+def test_a_build_leaves_the_same_bytes(built: Path) -> None:
+    if libraries() != BEFORE["libraries"]:
+        pytest.skip("on this processor, or in these versions, the libraries give other bytes than where it was written")
+    assert as_json(build_bytes(built)) == BEFORE["bytes"]
+
+
+def test_a_data_set_made_before_is_skipped(tmp_path: Path, data: Path) -> None:
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file() and path.name != "film.json"}
+    plan = make_plan(BuildRequest(films=(film_file(tmp_path),), out=data))
+    folder = plan.dataset.folder(*plan.films)
+    assert {stage.name: why_stale(stage, folder) for stage in plan.stages} == dict.fromkeys(STAGE_NAMES)
+    assert not any(perform(stage, folder) for stage in plan.stages)
+    assert is_settled(plan)
+    assert is_published(plan.dataset, plan.config)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_replies_kept_before_are_not_asked_for_again(tmp_path: Path) -> None:
+    folder, clip = FilmFolder(unpack(BEFORE["folders"]["film"], tmp_path)), clip_record()
+    assert Interview(SERVER, CAST).open_ends(folder, [clip], {clip.clip_id: 3}, {}) == OpenEnds()
+    assert as_json(caption_of(folder.path)) == BEFORE["caption"]
+    assert packed(tmp_path) == BEFORE["folders"]["film"]
+
+
+def test_a_checkpoint_made_before_is_read(run: Path) -> None:
+    checkpoint = Checkpoint.open(run / "checkpoint")
+    assert checkpoint.config == tiny_config()
+    assert checkpoint.identity() == BEFORE["identity"]
+
+
+def test_a_run_finished_before_is_skipped(run: Path) -> None:
+    assert train_all(run, run / "source") == [f"{phase}: done already" for phase in (*PHASES, "gc", "gfc")]
+    noted = {name: text for name, text in packed(run / "run").items() if "/result/" not in name}
+    assert noted == BEFORE["folders"]["run"]
+
+
+def test_features_made_before_are_used(run: Path) -> None:
+    expected = set()
+    for cache in caches(run, run / "source"):
+        for feature in cache.features.values():
+            for shard, turns in cache.catalog.by_shard.items():
+                path = cache.folder / feature.name / shard.replace(".tar", ".safetensors")
+                expected.add(name := path.relative_to(run).as_posix())
+                path.parent.mkdir(parents=True, exist_ok=True)
+                rows = {turn.clip_id: torch.zeros(feature.shape, dtype=feature.dtype) for turn in turns}
+                save_file(rows, path, BEFORE["headers"][name])
+        assert {name: cache.faults(name) for name in cache.features} == {name: {} for name in cache.features}
+        for name, feature in cache.features.items():
+            assert cache.get(name, cache.catalog.turns[0].clip_id).shape == feature.shape
+    assert expected == BEFORE["headers"].keys()
+
+
+def test_a_game_begun_before_goes_on(tmp_path: Path, run: Path) -> None:
+    path = unpack(BEFORE["folders"]["game"], tmp_path / "game")
+    game = GameFolder.open(path)
+    assert game.settings == GameSettings.of(Checkpoint.open(run / "checkpoint"), seed=7, steps=50, guidance=6.0)
+    assert [turn.id for turn in game.turns] == ["0001", "0002", "0002-1"]
+    assert packed(path) == BEFORE["folders"]["game"]
+    for turn in game.turns:
+        save_file({"shot_tokens_LD": torch.zeros(6, 8)}, path / f"{turn.id}.safetensors")
+    further = game.play(PaintedEngine(), "Ponyo comes back", "0002-1")
+    assert (further.id, further.parent, further.number) == ("0003", "0002-1", 3)
+    before = BEFORE["folders"]["game"]["turns.jsonl"]
+    assert (path / "turns.jsonl").read_text(encoding="utf-8").startswith(before)
+    assert GameFolder.open(path).turns == [*game.turns]
