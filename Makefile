@@ -9,7 +9,7 @@ BIN := .venv/bin
 # bytecode now, or every start compiles torch and Prefect anew where PYTHONDONTWRITEBYTECODE is set, as in many images
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-all bench bench-model bench-learning bench-training soak constraints clean
+.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-all bench bench-model bench-learning bench-training soak mutations constraints clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -69,9 +69,16 @@ bench-training: install-train  ## memory and time of a step of each phase; RECIP
 soak: install-dev  ## kill builds at KILLS random moments and compare what their reruns make, byte for byte
 	ANIMEGAMER_KILLS=$(KILLS) $(BIN)/pytest -q -s -m slow --timeout 0 tests/flows/test_killed.py
 
+mutations: install-dev  ## do the tests notice 60 small changes of the code? OLD=commit asks that commit's tests as well
+	$(BIN)/python -m tests.mutations collect gate
+	$(BIN)/python -m tests.mutations collect nightly
+	$(if $(OLD),$(BIN)/python -m tests.mutations collect old --commit $(OLD))
+	$(BIN)/python -m tests.mutations run
+
 constraints: install-dev  ## resolve the pins anew
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra cloud --extra ray --extra dev --universal \
 		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --upgrade --output-file constraints.txt
 
-clean:  ## remove the environment and the demo
-	rm -rf .venv demo demo-model bench-learning
+clean:  ## remove the environment and what the commands above made
+	rm -rf .venv .mutations demo demo-model bench-learning
+	git worktree prune

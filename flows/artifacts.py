@@ -23,13 +23,12 @@ from prefect.artifacts import (
 from prefect.exceptions import PrefectException
 from prefect.settings import PREFECT_API_URL
 
-from flows.console.progress import Watch, watched
-from flows.console.terminal import printable
-from flows.plan.build_plan import Plan
-from flows.plan.request import BuildRequest
-from flows.plan.summary import COLUMNS, film_row
-from flows.plan.workspace import absolute
+from flows.console.summary import COLUMNS, film_row
+from pipeline.core.plain_text import printable
+from pipeline.core.progress import Watch, watched
 from pipeline.core.store import StoreError
+from pipeline.plan.build_plan import Plan
+from pipeline.plan.workspace import absolute
 from pipeline.publish.shards import read_index
 
 SECONDS = 3.0
@@ -98,14 +97,14 @@ class _Bar:
         return made
 
 
-def show_results(plan: Plan, request: BuildRequest, failures: Sequence[str]) -> None:
+def show_results(plan: Plan, failures: Sequence[str]) -> None:
     """At the end of a build: a table of its films, and a page that says where everything lies."""
     if not PREFECT_API_URL.value():
         return
-    name = request.out.rstrip("/").rpartition("/")[2]
+    name = plan.workspace.name.rstrip("/").rpartition("/")[2]
     with suppress(*LOST):
         create_table_artifact(film_table(plan), key=_key("films", name), description="What became of each film")
-        page = results_page(plan, absolute(request.out), failures)
+        page = results_page(plan, absolute(plan.workspace.name), failures)
         create_markdown_artifact(page, key=_key("results", name), description="Where everything lies")
 
 

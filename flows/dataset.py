@@ -8,7 +8,7 @@ published. A run in which anything failed ends as Failed: Prefect alone would ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -18,148 +18,173 @@ from prefect import State, flow
 from prefect.states import Completed, Failed
 
 from flows.artifacts import show_results
-from flows.deploy import from_anywhere, patiently
-from flows.plan.build_plan import Plan, alone, choose_edges, make_plan, planned_stages
-from flows.plan.publish import publish_steps
-from flows.plan.request import BuildRequest
-from flows.plan.workspace import Place, film_at
-from flows.runners import GPU, connected, needs_gpu, ray_runner, run_task
-from flows.tasks import ask_captions, run_stage, run_step
+from flows.deploy import acquire_with_retry, from_anywhere
+from flows.runners import connected, ray_runner, run_task
+from flows.tasks import run_batch, run_stage, run_step
 from flows.worker_runs import run_at_a_worker
-from pipeline.captions.server_captioner import OpenEnds
-from pipeline.captions.stage import WriteCaptions
-from pipeline.core.atomic import NoRoomError, held
+from pipeline.core.atomic import held
+from pipeline.core.config import RunSettings
+from pipeline.core.errors import UserError
+from pipeline.core.plain_text import is_text
 from pipeline.core.records import RecordError
-from pipeline.core.stage import Stage, why_stale
+from pipeline.core.stage import Stage, judge
+from pipeline.core.store import FilmFolder
+from pipeline.plan.build_plan import Plan, choose_edges, make_plan, planned_stages
+from pipeline.plan.publish import publish_steps
+from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import Workspace
 from pipeline.remote.film_cache import drop_film
 from pipeline.remote.objects import RemoteError
 
-
-@flow(name="onboard-film", flow_run_name="{film_id}", persist_result=False)
-def onboard_film(film_id: str, request: BuildRequest) -> None:
-    """Bring every stage of one planned film up to date; the unit that schedulers run and retry."""
-    place = Place(request.out)
-    place.fetch("dataset.json")
-    edges, _ = choose_edges(request.config, place.dataset.record)
-    folder = place.dataset.folder(film_id)
-    with patiently(lambda: held(folder.path, f"onboard-film {film_id}")), _failure_noted(request.out, film_id):
-        folder.sweep()
-        try:
-            for stage in planned_stages(request, edges):
-                if isinstance(stage, WriteCaptions):
-                    ask_in_batches(stage, film_id, request)
-                bring_up_to_date(stage, film_id, request)
-        finally:
-            drop_film(folder)
+ONBOARD, BUILD = "onboard-film", "build-dataset"
 
 
-@contextmanager
-def _failure_noted(out: str, film_id: str) -> Iterator[None]:
-    """Leave in the film's folder why it failed, for the report, `animegamer status` and the next run."""
-    with film_at(out, film_id) as folder:
-        folder.clear_failure()
-    try:
-        yield
-    except Exception as error:  # a bug too is why the film failed; it is noted and goes on up
-        with suppress(NoRoomError, RemoteError), film_at(out, film_id) as folder:
-            folder.save_failure(_failure(film_id, error))
-        raise
-
-
-def _failure(film_id: str, error: Exception) -> RecordError:
-    """Why the film failed, in words: the name of an error is told where its message is not meant for people."""
-    if isinstance(error, RecordError):
-        return error
-    told = str(error) if isinstance(error, NoRoomError) else f"{type(error).__name__}: {error}"
-    return RecordError(film_id, told)
-
-
-def ask_in_batches(stage: WriteCaptions, film_id: str, request: BuildRequest) -> None:
-    """Ask the caption service what is missing, in tasks that can be retried; the replies are then to be collected."""
-    settings, size = request.config.run, request.config.captions.batch
-    with film_at(request.out, film_id) as folder:
-        open_ends = stage.open_ends(folder)
-    if open_ends == OpenEnds():
-        return
-    waiting = open_ends.waiting
-    for number, start in enumerate(range(0, len(waiting), size)):
-        run_task(ask_captions, stage, settings, request.out, film_id, number, list(waiting[start : start + size]))
-    with film_at(request.out, film_id) as folder:
-        if stage.open_ends(folder).news:
-            folder.forget_stage(stage.name)
-
-
-def bring_up_to_date(stage: Stage, film_id: str, request: BuildRequest) -> None:
-    """Run one stage on a film as a task, telling why if it was done before and has to be done again."""
-    with film_at(request.out, film_id) as folder:
-        again = folder.stage_record(stage.name) is not None and why_stale(stage, folder)
-    name = f"{stage.name} again ({again})" if again else stage.name
-    task = run_stage.with_options(tags=[GPU]) if needs_gpu(stage) else run_stage
-    keeps_film = request.config.run.runner != "ray"  # there the next stage may run on another machine
-    run_task(task, stage, request.config.run, request.out, film_id, name, keeps_film)
-
-
-@flow(name="build-dataset", persist_result=False)
+@flow(name=BUILD, persist_result=False)
 def build_dataset(request: BuildRequest) -> State[Any]:
     """Onboard every film, at most `run.films_at_once` together, then publish shards, card and report.
 
     The message of a failed run has a line for each failure: what failed, and why.
     """
-    with patiently(lambda: alone(request)), connected(request.config.run):
-        plan = make_plan(request)
-        failed = _onboard_all(plan, request)
-        plan.place.fetch()  # what other machines did
-        failed += [f"{refusal.record_id}: {refusal.reason}" for refusal in plan.refused]
-        if plan.publish:
-            failed.append(_publish(plan))
-        failures = [failure for failure in failed if failure]
-        show_results(plan, request, failures)
-    return Failed(message="\n".join(failures)) if failures else Completed(message="every film is up to date")
+    workspace = Workspace(request.out)
+    with acquire_with_retry(lambda: workspace.locked("animegamer build")):
+        return work_through(make_plan(request))
 
 
-def _onboard_all(plan: Plan, request: BuildRequest) -> list[str | None]:
-    pool = ThreadPoolExecutor(max_workers=request.config.run.films_at_once)
-    try:
-        runs = [pool.submit(copy_context().run, _onboard, film, plan, request) for film in plan.films]
-        return [run.result() for run in runs]
-    finally:  # where the build is stopped, no film more is begun
-        pool.shutdown(cancel_futures=True)
+def run_plan(plan: Plan) -> State[Any]:
+    """Run a plan that is made already, in a workspace that is locked, as a run of the flow `build_dataset`."""
 
+    @flow(name=BUILD, persist_result=False)
+    def planned(request: BuildRequest) -> State[Any]:  # noqa: ARG001 - the server shows it as the run's parameter
+        return work_through(plan)
 
-def _onboard(film_id: str, plan: Plan, request: BuildRequest) -> str | None:
-    """Onboard one film; why it failed, or None."""
-    state = _run_film(film_id, request)
-    drop_film(plan.dataset.folder(film_id))  # the plan's own copy, where another machine did the work
-    if state.is_completed():
-        return None
-    told = (state.message or "it ended without a word").removeprefix("Flow run encountered an exception: ")
-    try:
-        with film_at(request.out, film_id) as folder:
-            if state.is_crashed() or state.is_cancelled():
-                folder.save_failure(RecordError(film_id, told))  # its process was in no state to say so
-            failure = folder.failure
-    except RemoteError as error:
-        return f"{film_id}: {told}; {error}"
-    return f"{folder.film.name}: {failure.reason if failure else told}"
-
-
-def _run_film(film_id: str, request: BuildRequest) -> State[Any]:
-    """Run the flow of one film where the settings say, to its final state."""
-    settings = request.config.run
-    request = request.model_copy(update={"films": ()})  # or the server would keep every name with every film
-    request = request if settings.runner == "threads" else from_anywhere(request)
-    if settings.runner == "workers":
-        return run_at_a_worker(film_id, request)
-    flow = onboard_film.with_options(task_runner=ray_runner(settings)) if settings.runner == "ray" else onboard_film
-    state: State[Any] = flow(film_id, request, return_state=True)
+    # the server stores parameters as UTF-8; a name that is not was refused by the plan
+    request = plan.request.model_copy(update={"films": tuple(filter(is_text, plan.request.films))})
+    state: State[Any] = planned(request, return_state=True)
     return state
 
 
-def _publish(plan: Plan) -> str | None:
-    """Run the steps of publishing; why one failed, or None. What was published before stays until the step is done."""
+def work_through(plan: Plan) -> State[Any]:
+    """Onboard the films of a plan that have something to do, then publish."""
+    with connected(plan.config.run):
+        failures = [*onboard_films(plan), *plan.refusals]
+        if plan.publishes:
+            failures += publish(plan)
+        show_results(plan, failures)
+    return Failed(message="\n".join(failures)) if failures else Completed(message="every film is up to date")
+
+
+def onboard_films(plan: Plan) -> list[str]:
+    """Onboard the unfinished films, some at a time; a line for each that failed."""
+    pool = ThreadPoolExecutor(max_workers=plan.config.run.films_at_once)
+    try:
+        runs = [pool.submit(copy_context().run, _onboard, film_id, plan) for film_id in plan.unfinished]
+        failures = [failure for run in runs if (failure := run.result())]
+    finally:  # where the build is stopped, no film more is begun
+        pool.shutdown(cancel_futures=True)
+    if plan.config.run.runner == "workers":
+        plan.workspace.fetch()  # results of other machines
+    return failures
+
+
+def _onboard(film_id: str, plan: Plan) -> str | None:
+    """Onboard one film where the settings say; why it failed, or None."""
+    state = _run_at_a_worker(film_id, plan) if plan.config.run.runner == "workers" else _run_here(film_id, plan)
+    drop_film(plan.dataset.folder(film_id))  # the plan's own copy, where another machine did the work
+    if state.is_completed():
+        return None
+    message = (state.message or "it ended without a message").removeprefix("Flow run encountered an exception: ")
+    try:
+        with plan.workspace.film(film_id) as folder:
+            if state.is_crashed() or state.is_cancelled():
+                folder.save_failure(RecordError(film_id, message))  # its process could not do so
+            failure = folder.failure
+    except RemoteError as error:
+        return f"{film_id}: {message}; {error}"
+    return f"{folder.film.name}: {failure.reason if failure else message}"
+
+
+def _run_at_a_worker(film_id: str, plan: Plan) -> State[Any]:
+    """Have a worker run `onboard_film`; the request goes without its films, or the server would store all with each."""
+    return run_at_a_worker(film_id, from_anywhere(plan.request.model_copy(update={"films": ()})))
+
+
+def _run_here(film_id: str, plan: Plan) -> State[Any]:
+    """Onboard the film by the plan's own stages, as a run of the flow `onboard_film`."""
+    settings = plan.config.run
+
+    @flow(name=ONBOARD, flow_run_name="{film_id}", persist_result=False)
+    def planned(film_id: str) -> None:
+        bring_up_to_date(plan.workspace, film_id, plan.unfinished[film_id], settings)
+
+    run = planned.with_options(task_runner=ray_runner(settings)) if settings.runner == "ray" else planned
+    state: State[Any] = run(film_id, return_state=True)
+    return state
+
+
+@flow(name=ONBOARD, flow_run_name="{film_id}", persist_result=False)
+def onboard_film(film_id: str, request: BuildRequest) -> None:
+    """Bring every stage of one planned film up to date; the unit that schedulers run and retry."""
+    workspace = Workspace(request.out)
+    workspace.fetch("dataset.json")
+    edges, _ = choose_edges(request.config, workspace.dataset.record)
+    bring_up_to_date(workspace, film_id, planned_stages(request, edges), request.config.run)
+
+
+def bring_up_to_date(workspace: Workspace, film_id: str, stages: Sequence[Stage], settings: RunSettings) -> None:
+    """Run each stage that is stale or has something pending, in order, as tasks."""
+    path = workspace.dataset.folder(film_id).path
+    with acquire_with_retry(lambda: held(path, f"onboard-film {film_id}")), workspace.film(film_id) as folder:
+        folder.sweep()
+        try:
+            with _failure_noted(folder):
+                for stage in stages:
+                    _bring_stage_up_to_date(stage, folder, workspace, settings)
+        finally:
+            drop_film(folder)
+
+
+def _bring_stage_up_to_date(stage: Stage, folder: FilmFolder, workspace: Workspace, settings: RunSettings) -> None:
+    """Work off what is pending, then run the stage if it is stale; its task says why a finished stage runs again."""
+    film_id, found = folder.film_id, judge(stage, folder)
+    stale, pending = found.stale, found.pending
+    for number, batch in enumerate(pending.batches, start=1):
+        run_task(run_batch, stage, workspace, film_id, settings, f"{stage.name}, batch {number}", batch)
+    if pending.batches and not stale:
+        pending = stage.pending(folder, current=True)
+    if not stale and not pending.uncollected:
+        return
+    again = stale if folder.stage_record(stage.name) else None
+    name = f"{stage.name} again ({again or pending.reason})" if again or not stale else stage.name
+    run_task(run_stage, stage, workspace, film_id, settings, name)
+
+
+@contextmanager
+def _failure_noted(folder: FilmFolder) -> Iterator[None]:
+    """Leave in the film's folder why it failed, for the report, `animegamer status` and the next run."""
+    folder.clear_failure()
+    try:
+        yield
+    except Exception as error:  # a bug too is why the film failed; it is noted and goes on up
+        with suppress(UserError):
+            folder.save_failure(_failure(folder.film_id, error))
+        raise
+
+
+def _failure(film_id: str, error: Exception) -> RecordError:
+    """The error as a failure of the film: with its class name where the message is not meant for people."""
+    if isinstance(error, RecordError):
+        return error
+    return RecordError(film_id, str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+
+
+def publish(plan: Plan) -> list[str]:
+    """Run the steps of publishing, up to the first that fails, and send each; a line for it.
+
+    What was published before stays until the step is done.
+    """
     for name, work in publish_steps(plan.dataset, plan.config):
         state: State[Any] = run_step(plan.dataset.root.name, name, work, return_state=True)
-        plan.place.send()
+        plan.workspace.send()
         if not state.is_completed():
-            return f"{name}: {state.result(raise_on_failure=False)}"
-    return None
+            return [f"{name}: {state.result(raise_on_failure=False)}"]
+    return []

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.console.terminal import say
-from flows.plan.request import BuildRequest
-from flows.plan.workspace import absolute
-from flows.runners import CAPTIONS, GPU
 from pipeline.core.atomic import HeldError
-from pipeline.core.config import ConfigError
+from pipeline.core.errors import UserError
+from pipeline.core.stage import CAPTIONS, GPU
+from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import absolute
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -43,26 +43,26 @@ def deploy_to(pool: str) -> None:
     """Make or update everything on the server that PREFECT_API_URL names; to be repeated at will.
 
     Raises:
-        ConfigError: there is no server, it cannot be reached, or the deployments cannot be applied.
+        UserError: there is no server, it cannot be reached, or the deployments cannot be applied.
     """
     import httpx
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_API_URL
 
     if not PREFECT_API_URL.value():
-        raise ConfigError(
+        raise UserError(
             "deployments live on a Prefect server of your own: start one with `prefect server start` and set "
             "PREFECT_API_URL, for instance to http://127.0.0.1:4200/api"
         )
     if not DEPLOYMENTS_FILE.exists():
-        raise ConfigError(f"{DEPLOYMENTS_FILE}: no such file; run this from a checkout, workers need only the package")
+        raise UserError(f"{DEPLOYMENTS_FILE}: no such file; run this from a checkout, workers need only the package")
     try:
         with get_client(sync_client=True) as client:
             _make_pool(client, pool)
             _make_limits(client)
             _watch_for_dead_runs(client)
     except httpx.HTTPError as error:
-        raise ConfigError(f"the Prefect server at {PREFECT_API_URL.value()} does not do it: {error}") from error
+        raise UserError(f"the Prefect server at {PREFECT_API_URL.value()} does not do it: {error}") from error
     _apply(pool)
 
 
@@ -128,7 +128,7 @@ def _apply(pool: str) -> None:
         check=False,
     )
     if done.returncode:
-        raise ConfigError(f"`prefect deploy` ended with exit code {done.returncode}; what it said stands above")
+        raise UserError(f"`prefect deploy` ended with exit code {done.returncode}; what it said stands above")
 
 
 def from_anywhere(request: BuildRequest) -> BuildRequest:
@@ -147,11 +147,11 @@ def from_anywhere(request: BuildRequest) -> BuildRequest:
 
 
 @contextmanager
-def patiently(take: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
-    """Hold what `take` holds; a run that a worker started waits a while for whoever is at work there.
+def acquire_with_retry(take: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+    """Hold the lock that `take` takes; a run that a worker started retries for a while if another process holds it.
 
-    That may be the process of a run before, which goes on for a moment when its worker has died. At a terminal nobody
-    waits: the user is told at once who holds the folder.
+    That may be the process of an earlier run, which goes on for a moment after its worker has died. At a terminal
+    there is no wait: the error names the holder at once.
 
     Raises:
         HeldError: it is still held.

@@ -1,9 +1,9 @@
-"""Who works on the films: threads of this process, the workers of a Prefect work pool, or a Ray cluster.
+"""Runners of a build: threads of this process, the workers of a Prefect work pool, or a Ray cluster.
 
 Films are independent, so `workers` makes each film a flow run of its own, which any worker of the pool takes up: the
-simple step beyond one machine. `ray` spreads the stages instead: each asks the cluster for its share of CPUs, and
-of a GPU where its optical flow is a network. Both want a Prefect server that all machines reach, and a data set that
-all machines see: a shared disk, or an address.
+simple step beyond one machine. `ray` spreads the stages instead: each asks the cluster for the CPUs, and the share of a
+GPU, that its `resources` name. Both want a Prefect server that all machines reach, and a data set that all machines
+see: a shared disk, or an address.
 """
 
 from __future__ import annotations
@@ -18,50 +18,45 @@ from urllib.parse import urlsplit
 from prefect import Task
 from prefect.settings import PREFECT_API_URL
 
-from pipeline.captions.stage import WriteCaptions
-from pipeline.core.config import ConfigError, RunSettings
+from flows.tasks import FilmJob, as_stage_wants
+from pipeline.core.config import RunSettings
+from pipeline.core.errors import UserError
 from pipeline.core.stage import Stage
-from pipeline.stages.motion import MeasureMotion
+from pipeline.plan.workspace import Workspace, film_part
 
 if TYPE_CHECKING:
     from prefect_ray import RayTaskRunner
-
-GPU, CAPTIONS = "gpu", "captions"
-"""Tags of tasks: a concurrency limit of this name, set on the server, holds for all machines together."""
-
 
 REACH_SECONDS = 10.0
 """How long the head of a Ray cluster may take to answer."""
 
 
-def needs_gpu(stage: Stage) -> bool:
-    """Whether the stage runs a network of ours, which wants a GPU."""
-    return isinstance(stage, MeasureMotion) and stage.settings.model != "dis"
-
-
-def run_task(task: Task[..., Any], stage: Stage, settings: RunSettings, *arguments: object) -> None:
-    """Run a task about a stage to its end, where the settings say; what it raises is raised here."""
+def run_task(
+    task: Task[..., Any], stage: Stage, workspace: Workspace, film_id: str, settings: RunSettings, *arguments: object
+) -> None:
+    """Run a task of a stage on a film to its end, where the settings say; what it raises is raised here."""
+    task = as_stage_wants(task, stage)
     if settings.runner != "ray":
-        done: object = task(stage, *arguments)
+        done: object = task(stage, FilmJob(workspace.name, film_id, is_here=True), *arguments)
         assert not isawaitable(done), "our tasks are plain functions"
         return
     from prefect_ray.context import remote_options
 
-    gpus = settings.ray_gpus if needs_gpu(stage) else 0
-    cpus = 0.1 if isinstance(stage, WriteCaptions) else settings.threads or 1  # captions only wait for the service
-    with remote_options(num_cpus=cpus, num_gpus=gpus):
-        task.submit(stage, *arguments).result()
+    workspace.send(film_part(film_id))
+    with remote_options(num_cpus=stage.resources.cpus, num_gpus=settings.ray_gpus if stage.resources.gpu else 0):
+        task.submit(stage, FilmJob(workspace.name, film_id, is_here=False), *arguments).result()
+    workspace.fetch(film_part(film_id))
 
 
 @contextmanager
 def connected(settings: RunSettings) -> Iterator[None]:
-    """Whatever the runner needs, for as long as films are worked on.
+    """Connection to what the runner needs, for as long as films are worked on.
 
     Raises:
-        ConfigError: there is no Prefect server for other machines, no package, or no cluster.
+        UserError: there is no Prefect server for other machines, no package, or no cluster.
     """
     if settings.runner != "threads" and not PREFECT_API_URL.value():
-        raise ConfigError(
+        raise UserError(
             f"the runner `{settings.runner}` needs a Prefect server that every machine reaches: start one with "
             "`prefect server start` and set PREFECT_API_URL, for instance to http://127.0.0.1:4200/api"
         )
@@ -79,8 +74,8 @@ def ray_runner(settings: RunSettings) -> RayTaskRunner:
     return RayTaskRunner(address=settings.ray_address)
 
 
-def _knock(address: str) -> None:
-    """Fail soon where nobody is: Ray itself would go on trying for ten minutes."""
+def _check_port(address: str) -> None:
+    """Fail soon where no cluster answers: Ray itself would go on trying for ten minutes."""
     host = urlsplit(address if "://" in address else f"ray://{address}")
     socket.create_connection((host.hostname or "", host.port or 0), timeout=REACH_SECONDS).close()
 
@@ -92,13 +87,13 @@ def _ray(address: str) -> Iterator[None]:
         import prefect_ray  # noqa: F401
         import ray
     except ImportError as error:
-        raise ConfigError(f"the runner `ray` needs a package more ({error}): `make install-ray`") from error
+        raise UserError(f"the runner `ray` needs a package more ({error}): `make install-ray`") from error
     try:
         if address != "auto":
-            _knock(address)
+            _check_port(address)
         ray.init(address, namespace="prefect", log_to_driver=False)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"no Ray cluster at `{address}` ({error}): start one with `ray start --head`") from error
+        raise UserError(f"no Ray cluster at `{address}` ({error}): start one with `ray start --head`") from error
     try:
         yield
     finally:

@@ -1,12 +1,14 @@
-"""Prefect tasks: thin wrappers that run one stage on one part. Everything they do is done by plain functions.
+"""Prefect tasks: thin wrappers that run one stage, or one batch of what is pending, on one film.
 
-Prefect's own caching is off: it does not notice a deleted file and forgets between runs, while `stage.perform`
-compares fingerprints and files. Only the caption service is retried; every other failure would fail again.
+Prefect's own caching is off: it does not notice a deleted file and forgets between runs, while `stage.judge` compares
+fingerprints and files. Only what a stage says another try may mend is retried; every other failure would fail again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from prefect import State, Task, task
@@ -15,52 +17,77 @@ from prefect.client.schemas.objects import TaskRun
 from prefect.tasks import exponential_backoff
 
 from flows.artifacts import shown
-from flows.plan.workspace import film_at
-from flows.runners import CAPTIONS
-from pipeline.captions.chat_client import EndpointDownError
-from pipeline.captions.stage import WriteCaptions
-from pipeline.core.stage import Progress, Stage, perform
-from pipeline.remote.film_cache import drop_film
+from pipeline.core.progress import Progress
+from pipeline.core.stage import Stage, make
+from pipeline.core.store import FilmFolder
+from pipeline.plan.workspace import Workspace
+from pipeline.remote.film_cache import drop_film, film_here
+
+RETRIES = 3
+
+
+@dataclass(frozen=True)
+class FilmJob:
+    """One film for a task, which may run on another machine: only the data set's place and the film's id travel."""
+
+    out: str
+    film_id: str
+    is_here: bool
+    """The task runs in the process that has fetched the film's folder and will send it."""
+
+    @contextmanager
+    def folder(self) -> Iterator[FilmFolder]:
+        """The film's folder on the machine of the task; elsewhere it is fetched before and sent after the block."""
+        workspace = Workspace(self.out)
+        if self.is_here:
+            yield workspace.dataset.folder(self.film_id)
+            return
+        with workspace.film(self.film_id) as folder:
+            try:
+                yield folder
+            finally:
+                drop_film(folder)  # the next stage may run on another machine
+
+
+@task(task_run_name="{film.film_id}-{name}", cache_policy=NO_CACHE, persist_result=False)
+def run_stage(stage: Stage, film: FilmJob, name: str) -> None:
+    """Run one stage on a film, shown under a name; a film at an address is fetched if the stage reads it."""
+    with film.folder() as folder, shown(film.film_id, name) as watch, _with_film(stage, folder, watch) as readable:
+        make(stage, readable, watch)
+
+
+def _with_film(stage: Stage, folder: FilmFolder, progress: Progress) -> AbstractContextManager[FilmFolder]:
+    return film_here(folder, progress) if stage.resources.reads_film else nullcontext(folder)
+
+
+@task(task_run_name="{film.film_id}-{name}", cache_policy=NO_CACHE, persist_result=False)
+def run_batch(stage: Stage, film: FilmJob, name: str, batch: tuple[str, ...]) -> None:
+    """Work off one batch of what is pending; what is done is kept, so a retry does only the rest."""
+    with film.folder() as folder, shown(film.film_id, name) as watch:
+        stage.work_off(folder, batch, watch)
 
 
 @task(task_run_name="{subject}-{name}", cache_policy=NO_CACHE, persist_result=False)
 def run_step(subject: str, name: str, work: Callable[[Progress], bool]) -> bool:
-    """Run one step on the data set, shown; False if it was already up to date."""
+    """Run one step of publishing, shown; False if it was already up to date."""
     with shown(subject, name) as watch:
         watch.changed = work(watch)
     return watch.changed
 
 
-@task(task_run_name="{film_id}-{name}", cache_policy=NO_CACHE, persist_result=False)
-def run_stage(stage: Stage, out: str, film_id: str, name: str, keeps_film: bool) -> bool:
-    """Run one stage on a film of the data set at `out`, shown; False if it was already up to date.
+def as_stage_wants(task: Task[..., Any], stage: Stage) -> Task[..., Any]:
+    """The task with the tags of a stage, retried after the failures that the stage names."""
+    resources = stage.resources
+    if not resources.retry_on:
+        return task.with_options(tags=resources.tags)
 
-    Without `keeps_film` the copy of a film from an address is removed from this machine.
-    """
-    with film_at(out, film_id) as folder, shown(film_id, name) as watch:
-        try:
-            watch.changed = perform(stage, folder, watch)
-        finally:
-            if not keeps_film:
-                drop_film(folder)
-    return watch.changed
+    def may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
+        return isinstance(state.result(raise_on_failure=False), resources.retry_on)
 
-
-def _service_failed(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
-    return isinstance(state.result(raise_on_failure=False), EndpointDownError)
-
-
-@task(
-    task_run_name="{film_id}-captions-{number:03d}",
-    tags=[CAPTIONS],
-    cache_policy=NO_CACHE,
-    persist_result=False,
-    retries=3,
-    retry_delay_seconds=exponential_backoff(10),
-    retry_jitter_factor=0.5,
-    retry_condition_fn=_service_failed,
-)
-def ask_captions(stage: WriteCaptions, out: str, film_id: str, number: int, clip_ids: list[str]) -> None:
-    """Ask the caption service about one batch of clips; replies are kept per clip, so a retry asks only the rest."""
-    with film_at(out, film_id) as folder, shown(film_id, f"captions, batch {number + 1}") as watch:
-        stage.ask_batch(folder, clip_ids, watch)
+    return task.with_options(
+        tags=resources.tags,
+        retries=RETRIES,
+        retry_delay_seconds=exponential_backoff(10),
+        retry_jitter_factor=0.5,
+        retry_condition_fn=may_pass,
+    )

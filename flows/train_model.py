@@ -15,7 +15,8 @@ from prefect import State, flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed
 
-from flows.plan.request import TrainRequest
+from flows.train_request import TrainRequest
+from pipeline.core.errors import UserError
 
 PHASES = ("shot", "game", "adapt")
 
@@ -37,11 +38,11 @@ def run_phase(phase: str, request: TrainRequest) -> str:
     """Run one phase to its end; the folder of its checkpoint.
 
     Raises:
-        RuntimeError: its process failed; what was wrong it has said itself.
+        UserError: its process failed; what was wrong it has said itself.
     """
     done = subprocess.run(command_of(phase, request), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"ended with exit code {done.returncode}; the same command goes on from its last state")
+        raise UserError(f"ended with exit code {done.returncode}; the same command goes on from its last state")
     return done.stdout.splitlines()[-1]
 
 

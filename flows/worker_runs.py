@@ -30,11 +30,11 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Cancelling, Failed
 
-from flows.console.progress import Watch, watched
 from flows.console.terminal import say
-from flows.plan.request import BuildRequest
-from flows.plan.workspace import absolute
-from pipeline.core.config import ConfigError
+from pipeline.core.errors import UserError
+from pipeline.core.progress import Watch, watched
+from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import absolute
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -55,7 +55,7 @@ def run_at_a_worker(film_id: str, request: BuildRequest) -> State[Any]:
     """Have a worker bring the film up to date; the final state of its run, Failed if the server does not do it.
 
     Raises:
-        ConfigError: the server does not know the deployment.
+        UserError: the server does not know the deployment.
         KeyboardInterrupt: the build is to stop; the run is called off.
     """
     with get_client(sync_client=True) as client, watched(film_id, "at a worker") as watch:
@@ -113,7 +113,7 @@ def _started(film_id: str, request: BuildRequest) -> FlowRun:
     try:
         run = run_deployment(name, parameters=parameters, flow_run_name=film_id, timeout=0)
     except ObjectNotFound:
-        raise ConfigError(f"the server has no {name}: `animegamer deploy` makes it") from None
+        raise UserError(f"the server has no {name}: `animegamer deploy` makes it") from None
     assert not isawaitable(run), "it is one only where an event loop is running"
     return run
 

@@ -24,6 +24,7 @@ from transformers import (
 from models.config import Component, ModelConfig
 from models.hub import quietly
 from models.tokens import MISTRAL_VOCABULARY, VOCABULARY, shipped_tokenizer
+from pipeline.core.errors import UserError
 
 _HEAD_WIDTH = 64
 
@@ -32,7 +33,7 @@ def save_random_base(component: Component, config: ModelConfig, folder: Path) ->
     """Write a frozen part with random weights in the hub's format: float32 at `tiny`, bfloat16 at `full`.
 
     Raises:
-        ValueError: a part that is not needed to play, at `full`.
+        UserError: a part that is not needed to play, at `full`.
     """
     device = "cuda" if torch.cuda.is_available() and config.size == "full" else "cpu"  # 7 billion numbers take long
     with quietly():
@@ -48,7 +49,7 @@ def random_base(component: Component, config: ModelConfig, device: torch.device 
         with torch.device(device):
             return _TINY[component](config)
     if component not in _FULL:
-        raise ValueError(f"{component}: no random one at full size; name the published one in `bases`")
+        raise UserError(f"{component}: no random one at full size; name the published one in `bases`")
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:

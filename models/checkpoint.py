@@ -39,7 +39,8 @@ from models.hub import load_base, quietly, reading
 from models.shot_decoder import ShotDecoder, add_lora, decoder_options, own_names
 from models.shot_encoder import ShotEncoder
 from models.tokens import load_mistral_tokenizer
-from models.weights import CheckpointError, adapter_metadata, adapter_tensors, load_adapter, load_tensors, write_tensors
+from models.weights import adapter_metadata, adapter_tensors, load_adapter, load_tensors, write_tensors
+from pipeline.core.errors import UserError, disk_errors
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer"
@@ -90,20 +91,20 @@ class Checkpoint:
         """Read the configuration.
 
         Raises:
-            CheckpointError: no checkpoint there, or a configuration that is not valid.
+            UserError: no checkpoint there, or a configuration that is not valid.
         """
         folder = Path(folder)
         path = folder / CONFIG
         try:
             return cls(folder, ModelConfig.model_validate_json(path.read_bytes()))
         except OSError as error:
-            raise CheckpointError(
+            raise UserError(
                 f"{folder} is no checkpoint: {CONFIG} cannot be read ({error.strerror}). "
                 "`animegamer new-checkpoint` makes one, `animegamer import-weights` converts the released one"
             ) from error
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            raise CheckpointError(f"{path} is not valid: {faults}") from error
+            raise UserError(f"{path} is not valid: {faults}") from error
 
     def tokenizer(self) -> LlamaTokenizer:
         """The game model's tokenizer."""
@@ -188,7 +189,7 @@ def identity_of(paths: Iterable[Path]) -> str:
     """A hash of files in their order.
 
     Raises:
-        CheckpointError: one of them cannot be read.
+        UserError: one of them cannot be read.
     """
     digest = hashlib.sha256()
     for path in paths:
@@ -196,7 +197,7 @@ def identity_of(paths: Iterable[Path]) -> str:
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         except OSError as error:
-            raise CheckpointError(f"{path} cannot be read ({error.strerror}): copy the checkpoint again") from error
+            raise UserError(f"{path} cannot be read ({error.strerror}): copy the checkpoint again") from error
     return digest.hexdigest()[:16]
 
 
@@ -205,14 +206,16 @@ def writing(folder: Path) -> Iterator[Path]:
     """A temporary folder that takes the given name when the block ends well, and vanishes when it does not.
 
     Raises:
-        CheckpointError: there is something at that place already.
+        UserError: there is something at that place already.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CheckpointError(f"{folder} exists already: name another folder, or remove it first")
-    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
+        raise UserError(f"{folder} exists already: name another folder, or remove it first")
+    with disk_errors(folder):
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
     try:
-        yield part
+        with disk_errors(folder):
+            yield part
         for path in (*part.rglob("*"), part):
             if path.is_dir() or path.stat().st_nlink == 1:  # not what is shared with another checkpoint
                 path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors' files are made for the owner alone

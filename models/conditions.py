@@ -22,13 +22,14 @@ from transformers import AutoTokenizer, CLIPVisionModel, PreTrainedTokenizerBase
 
 from models.config import Base, ShotEncoderConfig
 from models.hub import load_base, reading, where
+from pipeline.core.errors import UserError
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 class ConditionEncoder(nn.Module):
-    """CLIP and T5, frozen, in evaluation mode. ValueError when their sizes are not the configuration's."""
+    """CLIP and T5, frozen, in evaluation mode. UserError when their sizes are not the configuration's."""
 
     def __init__(
         self,
@@ -114,4 +115,4 @@ def squared(pictures_BCHW: Tensor, side: int) -> Tensor:
 
 def _check(field: str, configured: int, loaded: int) -> None:
     if configured != loaded:
-        raise ValueError(f"shot_encoder.{field} is {configured}, but the encoder loaded has {loaded}")
+        raise UserError(f"shot_encoder.{field} is {configured}, but the encoder loaded has {loaded}")

@@ -21,6 +21,7 @@ from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
 from models.shot_decoder import ShotDecoder, denoise, latent_shape
+from pipeline.core.errors import UserError
 
 TIMESTEPS = 1000
 STEP_COUNTS = tuple(steps for steps in range(1, TIMESTEPS + 1) if TIMESTEPS % steps == 0)
@@ -97,9 +98,9 @@ def v_loss(predicted_BTCHW: Tensor, latents_BTCHW: Tensor, noise_BTCHW: Tensor, 
 
 
 def check_steps(steps: int) -> None:
-    """ValueError when a run of so many steps would end with noise left in the sample."""
+    """UserError when a run of so many steps would end with noise left in the sample."""
     if steps not in STEP_COUNTS:
-        raise ValueError(f"steps must divide {TIMESTEPS}: one of {', '.join(map(str, STEP_COUNTS))}; not {steps}")
+        raise UserError(f"steps must divide {TIMESTEPS}: one of {', '.join(map(str, STEP_COUNTS))}; not {steps}")
 
 
 @torch.no_grad()
@@ -120,7 +121,7 @@ def sample(
     `latent_shape` is (T, C, H, W). `unconditional_BLD` are the shot encoder's tokens of no shot. With guidance, both
     halves go through the network in one batch, unconditional first, under the same motion scopes. `generator` is one
     of the CPU, so that a seed gives the same shot on every device. `progress(done, total)` is called after each step
-    and may raise to stop. ValueError for a number of steps that does not divide 1000, or another device's generator.
+    and may raise to stop. UserError for a number of steps that does not divide 1000.
     """
     check_steps(steps)
     if generator.device.type != "cpu":

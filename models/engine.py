@@ -29,10 +29,12 @@ from models.engine_options import EngineOptions
 from models.frames import decode_latents
 from models.game_model import GameModel
 from models.offload import Parked
+from models.progress import PartProgress, unwatched
 from models.shot_decoder import ShotDecoder
 from models.shot_encoder import ShotEncoder
 from models.tokens import PastTurn, write_prompt
-from models.turns import GameState, Progress, Turn, unwatched
+from models.turns import GameState, Turn
+from pipeline.core.errors import UserError
 
 TILE = {"tile_sample_min_height": 240, "tile_sample_min_width": 360}
 """Pixels of a tile, those of CogVideoX's autoencoder. diffusers takes half of the frame's, which for other frames need
@@ -84,8 +86,7 @@ class Engine:
         """Load the networks of a checkpoint.
 
         Raises:
-            CheckpointError: a ValueError: no checkpoint there, or not a whole one.
-            ValueError: `steps` does not divide 1000, or there is no such device.
+            UserError: no whole checkpoint there, `steps` does not divide 1000, or there is no such device.
         """
         check_steps(options.steps)
         device = device_of(options.device)
@@ -111,7 +112,7 @@ class Engine:
 
     @torch.no_grad()
     def next_turn(
-        self, state: GameState, instruction: str, seed: int, progress: Progress = unwatched
+        self, state: GameState, instruction: str, seed: int, progress: PartProgress = unwatched
     ) -> tuple[Turn, GameState]:
         """Make the turn after `state`.
 
@@ -122,7 +123,7 @@ class Engine:
             progress: called at every part and denoising step; what it raises ends the turn, and nothing has changed.
 
         Raises:
-            ValueError: the instruction is empty or too long.
+            UserError: the instruction is empty or too long.
         """
         seconds: dict[str, float] = {}
         tokens, conventions = self.config.shot_encoder.shot_tokens, self.config.conventions
@@ -175,12 +176,12 @@ class Engine:
 
 
 def device_of(name: str | None) -> torch.device:
-    """The device of that name, or the first GPU, or the CPU; ValueError when there is none of that name here."""
+    """The device of that name, or the first GPU, or the CPU; UserError when there is none of that name here."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"no device {name!r} here: give `cpu`, or `cuda` where PyTorch sees a GPU") from error
+        raise UserError(f"no device {name!r} here: give `cpu`, or `cuda` where PyTorch sees a GPU") from error
     return device

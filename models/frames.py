@@ -48,7 +48,7 @@ def encode_frames(autoencoder: AutoencoderKLCogVideoX, frames_BTHWC: Tensor) -> 
     """
     frames = frames_BTHWC.shape[1]
     if frames % 8 != 1:
-        raise ValueError(f"a shot has 8n + 1 frames, not {frames}; models.frames.repeat_last lengthens it")
+        raise ValueError(f"a shot has 8n + 1 frames, not {frames}: repeat the last one")
     pictures_BCTHW = frames_BTHWC.to(autoencoder.device).permute(0, 4, 1, 2, 3)
     pictures_BCTHW = (pictures_BCTHW.float() / 127.5 - 1).to(autoencoder.dtype)
     found = autoencoder.encode(pictures_BCTHW).latent_dist
@@ -66,14 +66,6 @@ def decode_latents(autoencoder: AutoencoderKLCogVideoX, latents_BTCHW: Tensor) -
     decoded = autoencoder.decode(latents_BTCHW.transpose(1, 2).to(autoencoder.dtype))
     pictures_BCTHW: Tensor = decoded.sample.float()
     return ((pictures_BCTHW + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 4, 1).contiguous()
-
-
-def repeat_last(frames_BTHWC: Tensor, to: int) -> Tensor:
-    """The frames with the last one repeated up to `to` frames: clips have 16, the autoencoder wants 17."""
-    missing = to - frames_BTHWC.shape[1]
-    if missing < 0:
-        raise ValueError(f"{frames_BTHWC.shape[1]} frames cannot be lengthened to {to}")
-    return torch.cat([frames_BTHWC, frames_BTHWC[:, -1:].expand(-1, missing, -1, -1, -1)], dim=1)
 
 
 def scaling_factor(autoencoder: AutoencoderKLCogVideoX) -> float:

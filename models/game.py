@@ -12,7 +12,8 @@ from typing import Protocol, Self
 
 from models.engine import Engine
 from models.engine_options import EngineOptions
-from models.turns import GameState, Progress, Turn, TurnMaker, turn_seed, unwatched
+from models.progress import PartProgress, unwatched
+from models.turns import GameState, Turn, TurnMaker, turn_seed
 
 
 class Agent(Protocol):
@@ -47,18 +48,18 @@ class Game:
         """A new game with the networks of a checkpoint.
 
         Raises:
-            CheckpointError: a ValueError: no checkpoint there, or not a whole one.
+            UserError: no checkpoint there, or not a whole one.
         """
         return cls(Engine.load(checkpoint, options), seed)
 
-    def play(self, instructions: str | Iterable[str], progress: Progress = unwatched) -> Iterator[Turn]:
+    def play(self, instructions: str | Iterable[str], progress: PartProgress = unwatched) -> Iterator[Turn]:
         """Play one instruction, or several in a row.
 
         Lazy: a turn is played when it is asked for, and `state` moves on with each. The instructions may come from an
         iterator that waits for the player. A turn that fails or is stopped leaves the state as it was before it.
 
         Raises:
-            ValueError: an instruction is empty or too long.
+            UserError: an instruction is empty or too long.
         """
         for instruction in [instructions] if isinstance(instructions, str) else instructions:
             seed = turn_seed(self.seed, self.state.turns + 1)

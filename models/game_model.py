@@ -23,6 +23,7 @@ from transformers import DynamicCache, MistralForCausalLM
 from models.attention import query_block_mask
 from models.config import GameModelConfig, ModelConfig
 from models.tokens import LEGAL_IDS, MISTRAL_VOCABULARY, PAD, STATE_TAGS, VOCABULARY, Prompt, State
+from pipeline.core.errors import UserError
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 NORMS = ("input_layernorm", "post_attention_layernorm", "norm")
@@ -54,10 +55,10 @@ def wrap_language_model(base: MistralForCausalLM, config: GameModelConfig) -> Pe
     rows are the mean of the old ones, new output rows three times the mean. The base is changed in place.
 
     Raises:
-        ValueError: the base has not Mistral's 32,000 tokens.
+        UserError: the base has not Mistral's 32,000 tokens.
     """
     if base.config.vocab_size != MISTRAL_VOCABULARY:
-        raise ValueError(
+        raise UserError(
             f"the language model has {base.config.vocab_size} tokens where Mistral 7B v0.1 has {MISTRAL_VOCABULARY}: "
             f"name Mistral-7B-Instruct-v0.1 as base `language_model`"
         )

@@ -22,7 +22,8 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import extract_commit_hash
 
 from models.config import Base, Component
-from models.weights import CheckpointError, shortened
+from models.weights import shortened
+from pipeline.core.errors import UserError
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -54,7 +55,7 @@ def load_base(component: Component, kind: type[Network], base: Base, dtype: torc
         options: handed on to `from_pretrained`.
 
     Raises:
-        CheckpointError: it is neither in the folder nor in the cache, and cannot be fetched; it is of another kind, is
+        UserError: it is neither in the folder nor in the cache, and cannot be fetched; it is of another kind, is
             not whole, has other tensors, or comes as a pickle.
     """
     with reading(base):
@@ -137,4 +138,4 @@ def reading(base: Base, named: str = "`bases` in config.json") -> Iterator[None]
                 f"Fetch it once with `hf download {base.id}` (after `hf auth login`, where its page asks to accept "
                 f"terms), or name a folder under {named}"
             )
-        raise CheckpointError(f"{base.id} cannot be loaded: {reason}. {remedy}") from error
+        raise UserError(f"{base.id} cannot be loaded: {reason}. {remedy}") from error

@@ -12,16 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from pipeline.core.errors import UserError
+
 
 def read_instructions(path: Path, check: Callable[[str], object] | None = None) -> list[str]:
     """The instructions of a game file in order; blank lines and remarks are left out.
 
     Args:
         path: UTF-8 text, with or without a byte order mark, with line ends of any system.
-        check: called with each instruction; a ValueError from it is told with the file and the line.
+        check: called with each instruction; a UserError from it is told with the file and the line.
 
     Raises:
-        ValueError: the file cannot be read, is not UTF-8, or holds no instruction; or `check` refused one.
+        UserError: the file cannot be read, is not UTF-8, or holds no instruction; or `check` refused one.
     """
     instructions = []
     for number, line in enumerate(_text_of(path).split("\n"), start=1):
@@ -31,24 +33,24 @@ def read_instructions(path: Path, check: Callable[[str], object] | None = None) 
         if check:
             try:
                 check(instruction)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from error
+            except UserError as error:
+                raise UserError(f"{path}, line {number}: {error}") from error
         instructions.append(instruction)
     if not instructions:
-        raise ValueError(f"{path}: no instruction in it; write one a line, such as `Character: Qiqi; Motion: fly.`")
+        raise UserError(f"{path}: no instruction in it; write one a line, such as `Character: Qiqi; Motion: fly.`")
     return instructions
 
 
 def _text_of(path: Path) -> str:
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: not a file; give a text file with an instruction a line")
+        raise UserError(f"{path}: not a file; give a text file with an instruction a line")
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from error
+        raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -26,6 +26,7 @@ from torch import Tensor
 from transformers import AddedToken, LlamaTokenizer
 
 from models.config import MOST_SHOT_TOKENS, Conventions
+from pipeline.core.errors import UserError
 
 MISTRAL_VOCABULARY = 32000
 PAD, BOS, EOS = 0, 1, 2  # <unk>, <s> and </s> of Mistral
@@ -159,16 +160,16 @@ def load_mistral_tokenizer(folder_or_id: str | Path) -> LlamaTokenizer:
 def instruction_ids(tokenizer: LlamaTokenizer, instruction: str) -> list[int]:
     """The ids of an instruction as it stands after `<TURN>`: pieces of Mistral's own vocabulary only.
 
-    White space and control characters become single spaces. ValueError when nothing is left, or over 200 ids.
+    White space and control characters become single spaces. UserError when nothing is left, or over 200 ids.
     """
     printable = "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in instruction)
     text = " ".join(printable.split())
     if not text:
-        raise ValueError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
+        raise UserError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
     # The bare model: no added token is matched, and no space is put before the text.
     ids = [piece.id for piece in tokenizer.backend_tokenizer.model.tokenize(text.replace(" ", "▁"))]
     if len(ids) > MOST_INSTRUCTION_TOKENS:
-        raise ValueError(f"the instruction has {len(ids)} tokens, at most {MOST_INSTRUCTION_TOKENS} fit: shorten it")
+        raise UserError(f"the instruction has {len(ids)} tokens, at most {MOST_INSTRUCTION_TOKENS} fit: shorten it")
     return ids
 
 
@@ -191,7 +192,8 @@ def write_prompt(
         target: the state to learn; None to play.
 
     Raises:
-        ValueError: an empty or overlong instruction, or past shot tokens of another number.
+        UserError: an empty or overlong instruction.
+        ValueError: past shot tokens of another number.
     """
     ids = [BOS]
     history: list[int] = []

@@ -9,7 +9,6 @@ Shapes: T frames, H and W pixels, C the colours red, green, blue; L shot tokens 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,19 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.progress import PartProgress, unwatched
 from models.tokens import PastTurn, State
 
 START = 50
 """Every character value before the first turn; the range is 0 to 100."""
 POINTS = 5
 """Points that a predicted change of one moves a character value by."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with a part of the turn, the steps of it that are done, and its steps in all. What it raises ends the turn."""
-
-
-def unwatched(part: str, done: int, total: int) -> None:
-    """Ignore the progress."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +103,7 @@ class TurnMaker(Protocol):
         ...
 
     def next_turn(
-        self, state: GameState, instruction: str, seed: int, progress: Progress = unwatched
+        self, state: GameState, instruction: str, seed: int, progress: PartProgress = unwatched
     ) -> tuple[Turn, GameState]:
         """Make the turn after `state`."""
         ...

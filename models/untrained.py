@@ -43,7 +43,7 @@ def new_checkpoint(folder: Path, config: ModelConfig, seed: int = 0, say: Say = 
         say: told what is being done, a line at a time.
 
     Raises:
-        CheckpointError: the folder is taken, or a base cannot be loaded.
+        UserError: the folder is taken, or a base cannot be loaded.
     """
     with writing(folder) as part, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)

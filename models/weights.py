@@ -17,20 +17,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from pipeline.core.errors import UserError
+
 Network = TypeVar("Network")
 _SHOWN = 5
 _TORCH = {"format": "pt"}
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be used; the message names the file and the remedy."""
 
 
 def load_tensors(module: nn.Module, path: Path, names: Iterable[str] | None = None) -> None:
     """Fill the named tensors of a module from a file that holds exactly them; all of its state where none are named.
 
     Raises:
-        CheckpointError: the file cannot be read, or holds other tensors.
+        UserError: the file cannot be read, or holds other tensors.
     """
     state = module.state_dict()
     wanted = {name: state[name] for name in (state if names is None else names)}
@@ -48,7 +46,7 @@ def load_adapter(module: nn.Module, path: Path, *, embeddings: bool = False) -> 
         embeddings: whether input and output embeddings were trained in full and are in the file.
 
     Raises:
-        CheckpointError: the file cannot be read, or holds other tensors.
+        UserError: the file cannot be read, or holds other tensors.
     """
     tensors = read_tensors(path)
     _compare(path, tensors, adapter_tensors(module, embeddings=embeddings))
@@ -67,14 +65,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a safetensors file.
 
     Raises:
-        CheckpointError: the file is not there, or is no whole safetensors file.
+        UserError: the file is not there, or is no whole safetensors file.
     """
     try:
         return load_file(path)
     except FileNotFoundError as error:
-        raise CheckpointError(f"{path} is missing: the checkpoint is incomplete, copy it again") from error
+        raise UserError(f"{path} is missing: the checkpoint is incomplete, copy it again") from error
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}; copy the checkpoint again") from error
+        raise UserError(f"{path} cannot be read: {error}; copy the checkpoint again") from error
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] = _TORCH) -> None:
@@ -103,7 +101,7 @@ def _compare(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tenso
         if found[name].shape != wanted[name].shape
     ]
     if faults:
-        raise CheckpointError(f"{path} does not fit its config.json: {shortened(faults)}; copy the checkpoint again")
+        raise UserError(f"{path} does not fit its config.json: {shortened(faults)}; copy the checkpoint again")
 
 
 def shortened(faults: list[str]) -> str:

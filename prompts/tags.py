@@ -48,7 +48,7 @@ _WHO = re.compile(
 _INDEX_LIST = re.compile(r"(?>[0-9]+(?:\s*(?:[,;&\s]|\band\b)\s*#?[0-9]+)*)(?!\s*[-~.]\s*[0-9])(?!\w)", re.I)
 
 
-class TagError(ValueError):
+class TagError(Exception):
     """A reply that cannot be used; the message is a sentence to the model that wrote it."""
 
 

@@ -17,13 +17,11 @@ from functools import cache
 from importlib import resources
 from string import Template
 
+from pipeline.core.errors import UserError
+
 _FRONT_MATTER = re.compile(
     r"---\nname: (?P<name>[a-z][a-z-]*)\nversion: (?P<version>[1-9]\d*)\n---\n(?P<text>.+)", re.S
 )
-
-
-class PromptError(ValueError):
-    """A prompt file that is malformed, or values that do not fit its placeholders."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +46,13 @@ class Prompt:
         """The text with every placeholder replaced.
 
         Raises:
-            PromptError: a placeholder has no value, or a value no placeholder.
+            UserError: a placeholder has no value, or a value no placeholder.
         """
         missing, unknown = self.placeholders - values.keys(), values.keys() - self.placeholders
         if missing:
-            raise PromptError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
+            raise UserError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
         if unknown:
-            raise PromptError(f"prompt {self.name}: it has no placeholder {', '.join(sorted(unknown))}")
+            raise UserError(f"prompt {self.name}: it has no placeholder {', '.join(sorted(unknown))}")
         return Template(self.text).substitute(values)
 
 
@@ -62,16 +60,16 @@ def parse_prompt(source: str, name: str) -> Prompt:
     """Read a prompt file: front matter with its name and version, then the text.
 
     Raises:
-        PromptError: the front matter is missing or names another prompt, the text is empty, or a `$` opens nothing.
+        UserError: the front matter is missing or names another prompt, the text is empty, or a `$` opens nothing.
     """
     match = _FRONT_MATTER.fullmatch(source.replace("\r\n", "\n"))
     if match is None:
-        raise PromptError(f"prompt {name}: it must open with `---`, `name: ...`, `version: <number>`, `---`, then text")
+        raise UserError(f"prompt {name}: it must open with `---`, `name: ...`, `version: <number>`, `---`, then text")
     if match["name"] != name:
-        raise PromptError(f"prompt {name}: its front matter calls it {match['name']}")
+        raise UserError(f"prompt {name}: its front matter calls it {match['name']}")
     text = match["text"].strip()
     if not text or not Template(text).is_valid():
-        raise PromptError(f"prompt {name}: the text is empty or has a stray `$` (write `$$` for a dollar sign)")
+        raise UserError(f"prompt {name}: the text is empty or has a stray `$` (write `$$` for a dollar sign)")
     return Prompt(name=name, version=int(match["version"]), text=text)
 
 
@@ -80,11 +78,11 @@ def load_prompt(name: str) -> Prompt:
     """The prompt `<name>.md` of this package.
 
     Raises:
-        PromptError: there is no such prompt, or it is malformed.
+        UserError: there is no such prompt, or it is malformed.
     """
     file = resources.files("prompts") / f"{name}.md"
     try:
         source = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise PromptError(f"prompt {name}: there is no {name}.md in the package `prompts`") from None
+        raise UserError(f"prompt {name}: there is no {name}.md in the package `prompts`") from None
     return parse_prompt(source, name)

@@ -14,9 +14,11 @@ import pytest
 # other's turn on a busy core take many times longer than one that works alone.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from flows.demos.bunny import FetchError, fetch_bunny, fetch_trailer
-from flows.demos.world.art import ArtUnobtainableError
-from flows.demos.world.film import Truth, compose_film
+from flows.demos.bunny import fetch_bunny, fetch_trailer
+from flows.demos.world.film import compose_film
+from flows.demos.world.short_film import short_film
+from flows.demos.world.truth import Truth
+from pipeline.core.errors import UserError
 from tests.support.shared_folders import remove_shared_folders
 
 if TYPE_CHECKING:
@@ -40,8 +42,8 @@ def composed_film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth
     """A 2D film composed from anime art, and the truth about it."""
     path = tmp_path_factory.mktemp("composed") / "composed.mp4"
     try:
-        return path, compose_film(path)
-    except ArtUnobtainableError as error:
+        return path, compose_film(path, short_film())
+    except UserError as error:
         _unobtainable(error)
 
 
@@ -71,7 +73,7 @@ def pytest_sessionfinish() -> None:
 def _fetched(fetch: Callable[[], Path]) -> Path:
     try:
         return fetch()
-    except FetchError as error:
+    except UserError as error:
         _unobtainable(error)
 
 

@@ -60,12 +60,13 @@ if sys.argv[1] == "verify":
         return [str(fault) for fault in verify(Dataset(root), threads=1) if ".tar" in fault.where]
 else:
     from training.data.turns import read_turns
-    from training.data.shards import DataError, open_shards
+    from training.data.shards import open_shards
+    from pipeline.core.errors import UserError
     def read(root):
         try:
             return [turn.clip_id for split in ("train", "val") for turn in read_turns(open_shards(root, split))]
-        except DataError as error:
-            return f"DataError: {error}"
+        except UserError as error:
+            return f"UserError: {error}"
 resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
 for root in sys.argv[2:]:
     try:
@@ -105,7 +106,7 @@ def test_a_hostile_member_of_a_tar_is_refused_or_passed_over(published: Path, an
         assert isinstance(answer, list), answer
         assert answer, "verify says nothing of it"
     elif isinstance(answer, str):
-        assert answer.startswith("DataError")
+        assert answer.startswith("UserError")
     else:
         clips = {path.stem for path in (published / "films").rglob("clips/*.mp4")}
         assert set(answer) <= clips

@@ -1,6 +1,6 @@
 """Data sets, runs, checkpoints and games made before: read, skipped and continued, by what `made_before.json` holds.
 
-`made_before.py` says what is in the file and how it is written anew.
+`support/made_before.py` says what is in the file and how it is written anew.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from flows.game_folder import GameFolder
-from flows.game_records import GameSettings
-from flows.publish import is_published
-from flows.request import BuildRequest
-from flows.stages import STAGE_NAMES, is_settled, make_plan
+from flows.game.folder import GameFolder
+from flows.game.records import GameSettings
 from models.checkpoint import Checkpoint
 from models.config import tiny_config
-from pipeline.config import Config, checked
-from pipeline.interview import Interview, OpenEnds
-from pipeline.stage import perform, why_stale
-from pipeline.store import FilmFolder
-from tests.made_before import (
+from pipeline.captions.server_captioner import Interview
+from pipeline.core.config import Config, checked
+from pipeline.core.stage import perform, why_stale
+from pipeline.core.store import FilmFolder
+from pipeline.plan.build_plan import STAGE_NAMES, make_plan
+from pipeline.plan.publish import is_published
+from pipeline.plan.request import BuildRequest
+from tests.support.made_before import (
     CAST,
     FACTS,
     SERVER,
@@ -41,7 +41,7 @@ from tests.made_before import (
     train_all,
     unpack,
 )
-from tests.painted_engine import PaintedEngine
+from tests.support.painted_engine import PaintedEngine
 from training.run import PHASES
 
 BEFORE: dict[str, Any] = json.loads(Path(__file__).with_name("made_before.json").read_text(encoding="utf-8"))
@@ -107,14 +107,14 @@ def test_a_data_set_made_before_is_skipped(tmp_path: Path, data: Path) -> None:
     folder = plan.dataset.folder(*plan.films)
     assert {stage.name: why_stale(stage, folder) for stage in plan.stages} == dict.fromkeys(STAGE_NAMES)
     assert not any(perform(stage, folder) for stage in plan.stages)
-    assert is_settled(plan)
+    assert not plan.unfinished
     assert is_published(plan.dataset, plan.config)
     assert {path: path.read_bytes() for path in before} == before
 
 
 def test_replies_kept_before_are_not_asked_for_again(tmp_path: Path) -> None:
     folder, clip = FilmFolder(unpack(BEFORE["folders"]["film"], tmp_path)), clip_record()
-    assert Interview(SERVER, CAST).open_ends(folder, [clip], {clip.clip_id: 3}, {}) == OpenEnds()
+    assert Interview(SERVER, CAST).left_over(folder, [clip], {clip.clip_id: 3}, {}) == ([], False)
     assert as_json(caption_of(folder.path)) == BEFORE["caption"]
     assert packed(tmp_path) == BEFORE["folders"]["film"]
 

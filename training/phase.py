@@ -12,10 +12,6 @@ from torch import Tensor, nn
 from training.data.order import Place
 
 
-class TrainError(ValueError):
-    """Training that cannot start or go on; the message says where it stands and what to do."""
-
-
 class Batch(Protocol):
     """Some examples put together."""
 

@@ -11,15 +11,15 @@ Every ablation changes one thing; `ablation("linear", tiny())` is the tiny one.
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from models.config import full_config, tiny_config
+from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
 from training.config import (
     AdaptPhaseSettings,
@@ -31,10 +31,6 @@ from training.config import (
     Recipe,
     ShotPhaseSettings,
 )
-
-
-class RecipeError(ValueError):
-    """A recipe that cannot be used; the message names the file and every offending key."""
 
 
 def full() -> Recipe:
@@ -100,10 +96,10 @@ def ablation(name: str, recipe: Recipe) -> Recipe:
     """A recipe with the one change of an ablation.
 
     Raises:
-        RecipeError: no such ablation.
+        UserError: no such ablation.
     """
     if name not in _CHANGES:
-        raise RecipeError(f"no ablation {name!r}: choose one of {', '.join(ABLATIONS)}")
+        raise UserError(f"no ablation {name!r}: choose one of {', '.join(ABLATIONS)}")
     return Recipe.model_validate(merged(recipe.model_dump(), _CHANGES[name]))
 
 
@@ -111,10 +107,10 @@ def read_recipe(name: str, ablated: str | None = None, path: Path | None = None)
     """A recipe by its name, with an ablation's change and then those of a TOML file.
 
     Raises:
-        RecipeError: no such recipe, or the file cannot be read or has keys or values that do not fit.
+        UserError: no such recipe, or the file cannot be read or has keys or values that do not fit.
     """
     if name not in RECIPES:
-        raise RecipeError(f"no recipe {name!r}: choose one of {', '.join(RECIPES)}")
+        raise UserError(f"no recipe {name!r}: choose one of {', '.join(RECIPES)}")
     recipe = RECIPES[name]()
     if ablated:
         recipe = ablation(ablated, recipe)
@@ -124,14 +120,9 @@ def read_recipe(name: str, ablated: str | None = None, path: Path | None = None)
         changes = tomllib.loads(path.read_text(encoding="utf-8"))
         return Recipe.model_validate(merged(recipe.model_dump(), changes))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise RecipeError(f"{path} cannot be read: {error}") from error
+        raise UserError(f"{path} cannot be read: {error}") from error
     except ValidationError as error:
-        raise RecipeError(f"{path}: {faults_of(error)}; `animegamer train recipe` lists all keys") from error
-
-
-def as_toml(recipe: Recipe) -> str:
-    """The whole recipe with what every key means, as a file to change."""
-    return "\n".join(_toml_lines(recipe, "")).strip() + "\n"
+        raise UserError(f"{path}: {faults_of(error)}; `animegamer train recipe` lists all keys") from error
 
 
 def merged(whole: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,27 +132,3 @@ def merged(whole: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
         nested = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
         result[key] = merged(result[key], value) if nested else value
     return result
-
-
-def _toml_lines(part: BaseModel, path: str) -> list[str]:
-    """Plain keys first, then the tables within, as TOML wants it."""
-    plain, tables = [f"\n[{path}]"] if path else [], []
-    for key, field in type(part).model_fields.items():
-        value, inner = getattr(part, key), f"{path}.{key}" if path else key
-        if isinstance(value, BaseModel):
-            tables += _toml_lines(value, inner)
-        elif isinstance(value, Mapping):
-            for name, each in value.items():
-                tables += _toml_lines(each, f"{inner}.{name}")
-        else:
-            plain += [f"# {field.description}"] if field.description else []
-            plain.append(f"# {key} =" if value is None else f"{key} = {_toml_value(value)}")
-    return plain + tables
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml_value, value))}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)

@@ -21,12 +21,13 @@ from accelerate import Accelerator, PartialState
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
 from models.untrained import new_checkpoint
-from pipeline.core.atomic import HeldError, held, write_json
+from pipeline.core.atomic import held, write_json
+from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
 from training.data.encoding import FROZEN, Encoder, Name, open_cache
 from training.data.shards import open_index
 from training.data.turns import Catalog
-from training.phase import Phase, TrainError
+from training.phase import Phase
 from training.phases.assembly import Split, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
 from training.run_folder import RunFolder, process_number
@@ -56,8 +57,7 @@ class TrainingRun:
         """The checkpoint of the beginning, made where none was given; called by all processes together.
 
         Raises:
-            CheckpointError: it cannot be made or read.
-            TrainError: its networks are not those of the recipe.
+            UserError: it cannot be made or read, or its networks are not those of the recipe.
         """
         place, recipe = self.place, self.recipe
         new = place.folder / "start"
@@ -71,14 +71,11 @@ class TrainingRun:
         return checkpoint
 
     def _make_start(self, new: Path) -> None:
-        try:
-            with held(self.place.folder, "animegamer train"):
-                for left in self.place.folder.glob(f".{new.name}-*"):  # by a run that was killed here: gigabytes
-                    shutil.rmtree(left)
-                if not new.exists():
-                    new_checkpoint(new, self.recipe.model, self.recipe.shot.joint.seed, self.place.say)
-        except HeldError as error:
-            raise TrainError(str(error)) from error
+        with held(self.place.folder, "animegamer train"):
+            for left in self.place.folder.glob(f".{new.name}-*"):  # by a run that was killed here: gigabytes
+                shutil.rmtree(left)
+            if not new.exists():
+                new_checkpoint(new, self.recipe.model, self.recipe.shot.joint.seed, self.place.say)
 
     def features(self) -> Path:
         """Encode all clips with the frozen networks, ahead of phase a. Returns the folder of the features."""
@@ -139,7 +136,7 @@ class TrainingRun:
         checkpoint = Checkpoint.open(folder)
         for part in ("size", "shot_encoder", "shot_decoder", "game_model", "conventions"):
             if getattr(checkpoint.config, part) != getattr(self.recipe.model, part):
-                raise TrainError(
+                raise UserError(
                     f"{folder}/config.json and the recipe differ in {part}: train from another checkpoint, or put its "
                     f"values under [model.{part}] in a TOML file"
                 )
@@ -158,7 +155,7 @@ class TrainingRun:
                 return self._fitting(result)
             if self.given is None:
                 remedy = f"run `animegamer train {COMMANDS[name]}` first, or name a checkpoint with --from"
-                raise TrainError(f"{result} is not there yet: {remedy}")
+                raise UserError(f"{result} is not there yet: {remedy}")
         return self.start()
 
     def _loop(self, name: PhaseName) -> LoopSettings:

@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelerate import Accelerator, PartialState
-from pydantic import ValidationError
 
+from models.progress import PartProgress, unwatched
 from models.untrained import Say
-from pipeline.core.atomic import HeldError, held, replacing
+from pipeline.core.atomic import held
+from pipeline.core.errors import UserError
 from pipeline.core.records import Record
 from pipeline.publish.samples import SPLITS, Split
 from training.config import LoopSettings, Precision
-from training.data.encoding import Progress
 from training.data.shards import open_index, open_shards
 from training.data.turns import Catalog
-from training.phase import Phase, TrainError
+from training.folder_note import note, refuse_another
+from training.phase import Phase
 from training.trainer import Trainer, Watch
 
 
@@ -34,7 +35,7 @@ def process_number() -> int:
 
 
 class MadeFrom(Record):
-    """What defines the result of a phase; by name, for the message when it has changed."""
+    """Ingredients of a phase's result: what `made_from.json` holds."""
 
     data: str
     start: str
@@ -59,7 +60,7 @@ class RunFolder:
     trackers: Sequence[str] = ("tensorboard",)
     say: Say = lambda _: None
     watch: Watch | None = None
-    watch_features: Progress | None = None
+    watch_features: PartProgress = unwatched
 
     @property
     def features(self) -> Path:
@@ -73,13 +74,13 @@ class RunFolder:
                 mixed_precision=precision, log_with=list(self.trackers), project_dir=str(self.folder / "log")
             )
         except ValueError as error:
-            raise TrainError(f"{section}: {error}; set {section}.precision in the recipe, or --tracker") from error
+            raise UserError(f"{section}: {error}; set {section}.precision in the recipe, or --tracker") from error
 
     def catalogs(self) -> dict[Split, Catalog]:
         """The splits there are; validation does without `val` where there is none.
 
         Raises:
-            DataError: the data set cannot be used, or has nothing to train on.
+            UserError: the data set cannot be used, or has nothing to train on.
         """
         here = {shard.split for shard in open_index(self.source).shards}
         kept = self.folder / "catalogs"
@@ -108,7 +109,7 @@ class RunFolder:
             The folder of the result.
 
         Raises:
-            TrainError: the folder is of another run, or training cannot go on.
+            UserError: the folder is of another run, or training cannot go on.
         """
         with self._alone(accelerator):
             return self._run(name, loop, accelerator, defined, make)
@@ -130,7 +131,7 @@ class RunFolder:
         phase = make()
         accelerator.init_trackers(name)
         if accelerator.is_main_process and len(accelerator.trackers) < len(self.trackers):
-            raise TrainError(f"not all of {', '.join(self.trackers)} are installed: install the tracker's package")
+            raise UserError(f"not all of {', '.join(self.trackers)} are installed: install the tracker's package")
         trainer = Trainer(phase, loop, folder, accelerator)
         begun = f"goes on after step {trainer.done}" if trainer.done else f"{len(phase.examples)} examples"
         self.say(f"{name}: {begun}, {loop.steps} steps")
@@ -145,31 +146,15 @@ class RunFolder:
         """Keep others out of the folder: what a killed `train all` left behind may still be training in it."""
         with ExitStack() as held_until_the_end:
             if accelerator.is_main_process:
-                try:
-                    held_until_the_end.enter_context(held(self.folder, "animegamer train"))
-                except HeldError as error:
-                    raise TrainError(str(error)) from error
+                held_until_the_end.enter_context(held(self.folder, "animegamer train"))
             yield
 
     def _claim(self, folder: Path, accelerator: Accelerator, defined: Mapping[str, str]) -> None:
-        """Write down what defines the phase, or compare it with what is written."""
-        path = folder / "made_from.json"
+        """Note what defines the phase, or compare it with what is noted."""
         data = " ".join(catalog.fingerprint for catalog in self.catalogs().values())
-        now = MadeFrom(data=data, start=defined["start"], recipe=defined["recipe"])
-        if path.exists():
-            try:
-                before = MadeFrom.model_validate_json(path.read_bytes())
-            except ValidationError as error:
-                raise TrainError(f"{path} is damaged: remove {folder} and train this phase again") from error
-            changed = [field for field in MadeFrom.model_fields if getattr(before, field) != getattr(now, field)]
-            if changed:
-                raise TrainError(
-                    f"{folder} was begun with another {' and another '.join(changed)}: name another --out, or remove "
-                    "that folder to train this phase again"
-                )
+        made_from = MadeFrom(data=data, start=defined["start"], recipe=defined["recipe"]).model_dump()
+        refuse_another(folder, made_from)
         accelerator.wait_for_everyone()
-        if accelerator.is_main_process and not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as temporary:
-                temporary.write_text(now.model_dump_json())
+        if accelerator.is_main_process:
+            note(folder, made_from)
         accelerator.wait_for_everyone()

@@ -21,10 +21,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load as read_checkpoint
 from torch.distributed.checkpoint.state_dict_saver import save as write_checkpoint
 
-
-class StateError(ValueError):
-    """A state that cannot be written; the ones before are whole. The message says why."""
-
+from pipeline.core.errors import UserError
 
 _NAME = re.compile(r"step-(\d{8})")
 
@@ -54,7 +51,7 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int, accelerator:
             write_checkpoint(state, checkpoint_id=part)
     except CheckpointException as error:  # no Exception in torch, but a BaseException
         first = next(iter(error.failures.values()))[0]
-        raise StateError(f"{part} cannot be written: {first}; make room, and the same command goes on") from error
+        raise UserError(f"{part} cannot be written: {first}; make room, and the same command goes on") from error
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         part.rename(folder / _folder_name(step))

@@ -37,10 +37,11 @@ from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, Dataset
 
 from models.checkpoint import writing
+from pipeline.core.errors import UserError
 from training import run_states as states
 from training.config import LoopSettings
 from training.data.order import Batches
-from training.phase import Phase, TrainError
+from training.phase import Phase
 
 _TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -75,7 +76,7 @@ class Trainer:
             accelerator: devices, precision, trackers.
 
         Raises:
-            ValueError: there are no examples, or the batch cannot be shared by so many processes.
+            UserError: there are no examples, or the batch cannot be shared by so many processes.
         """
         self.phase, self.loop, self.folder, self.accelerator = phase, loop, folder, accelerator
         phase.network.to(accelerator.device)
@@ -99,7 +100,7 @@ class Trainer:
             The folder of the result.
 
         Raises:
-            TrainError: the loss is not finite.
+            UserError: the loss is not finite.
         """
         loop, result = self.loop, self.folder / "result"
         batches = self._batches()
@@ -131,7 +132,7 @@ class Trainer:
             processes=accelerator.num_processes,
         )
         if sampler.share % loop.micro_batch:
-            raise TrainError(
+            raise UserError(
                 f"{self.phase.name}: a process gets {sampler.share} examples a step, no multiple of micro_batch "
                 f"{loop.micro_batch}: change one of the two, or the number of processes"
             )
@@ -174,7 +175,7 @@ class Trainer:
     def _check_finite(self, step: int, what: str, value: float) -> None:
         if not math.isfinite(value):
             kept = states.newest(self._states)
-            raise TrainError(
+            raise UserError(
                 f"{self.phase.name}: the {what} of step {step + 1} is {value}. "
                 f"{'No state is saved yet' if kept is None else f'The state of step {kept} is whole'}. Train in a new "
                 "folder with a smaller learning_rate, or precision = 'no' (CogVideoX 2B is known to overflow in bf16)"

@@ -27,13 +27,14 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.demos.bunny import ATTRIBUTION, fetch_bunny
-from flows.plan.build_plan import make_plan
-from flows.plan.publish import publish_steps
-from flows.plan.request import BuildRequest
 from pipeline.core.config import LooksSettings, checked
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from pipeline.core.store import Dataset
+from pipeline.plan.build_plan import make_plan
+from pipeline.plan.publish import publish_steps
+from pipeline.plan.request import BuildRequest
 from pipeline.publish.verify import verify
 from pipeline.stages.text import find_text
 from pipeline.video.clip_files import read_clip

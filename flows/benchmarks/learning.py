@@ -1,7 +1,7 @@
 """The proof that it learns: `make bench-learning`, or one claim with `--only motion`. Tiny networks, a CPU, minutes.
 
 Painted figures move over painted grounds (`flows/demos/world/shapes.py`); the clips are a data set like any other
-(`flows/demos/world/shape_films.py`), and all that is trained is trained by `TrainingRun`. Each claim has an aim, and
+(`flows/demos/world/learning_films.py`), and all that is trained is trained by `TrainingRun`. Each claim has an aim, and
 what is measured is compared with it. This shows that every part can learn, by heart and on clips it has seen: it says
 nothing of how good the method is on films.
 
@@ -38,7 +38,7 @@ from flows.benchmarks.learning_runs import (
 )
 from flows.console.terminal import say
 from flows.console.training_bars import TrainBars
-from flows.demos.world.shape_films import AGAIN, FASTER, FIRST, SECOND, write_films
+from flows.demos.world.learning_films import AGAIN, FASTER, FIRST, SECOND, write_films
 from flows.demos.world.shapes import FRAMES, HEIGHT, WIDTH
 from models.checkpoint import Checkpoint
 from models.config import tiny_config

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from flows.console.training_bars import TrainBars
-from flows.demos.world.shape_films import MOTION
+from flows.demos.world.learning_films import MOTION
 from models.checkpoint import Checkpoint, copy_rest, save_config, writing
 from models.config import ModelConfig
 from models.frames import decode_latents

@@ -5,8 +5,7 @@ Each takes a folder or an address; a data set at an address is fetched first, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,13 +14,15 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from flows.console.terminal import printable, say
-from flows.plan.request import BuildRequest
-from pipeline.core.config import Config, ConfigError, checked, load_config
+from flows.console.terminal import say
+from pipeline.core.config import Config, checked, load_config
+from pipeline.core.errors import UserError
+from pipeline.core.plain_text import printable
 from pipeline.core.records import faults_of
+from pipeline.plan.request import BuildRequest
 
 if TYPE_CHECKING:
-    from flows.plan.workspace import Place
+    from pipeline.plan.workspace import Workspace
 
 DatasetPlace = Annotated[
     str, typer.Argument(metavar="DATASET", help="What `animegamer build --out` made: a folder, or an address.")
@@ -35,50 +36,35 @@ class Method(StrEnum):
     published = "published"
 
 
-@contextmanager
-def told() -> Iterator[None]:
-    """Tell what a user can mend in one line and exit code 1, whichever part found it."""
-    from pipeline.captions.cast import CastError
-    from pipeline.core.atomic import HeldError, NoRoomError
-    from pipeline.core.store import StoreError
-    from pipeline.remote.objects import RemoteError
-
-    try:
-        yield
-    except (ConfigError, CastError, StoreError, HeldError, NoRoomError, RemoteError, OSError) as error:
-        say(f"animegamer: {error}", "red")
-        raise typer.Exit(1) from error
-
-
 def asked(**fields: Any) -> BuildRequest:
     """What is asked of a build, checked.
 
     Raises:
-        ConfigError: an address that may not be stored.
+        UserError: an address that may not be stored.
     """
     try:
         return BuildRequest(**fields)
     except ValidationError as error:
-        raise ConfigError(faults_of(error)) from None
+        raise UserError(faults_of(error)) from None
 
 
-def _open(dataset: str) -> Place:
+def _open(dataset: str) -> Workspace:
     """The data set, fetched if it lies at an address; a copy that a build is at work on is the newest there is."""
-    from flows.plan.workspace import Place
     from pipeline.core.atomic import HeldError, held
     from pipeline.core.store import open_dataset
+    from pipeline.plan.workspace import Workspace
 
-    place = Place(dataset)
-    if place.is_copy:
-        with suppress(HeldError), held(place.dataset.root, "fetching the data set"):
-            place.fetch()
-    open_dataset(place.dataset.root)
-    return place
+    workspace = Workspace(dataset)
+    if workspace.is_copy:
+        with suppress(HeldError), held(workspace.dataset.root, "fetching the data set"):
+            workspace.fetch()
+    open_dataset(workspace.dataset.root)
+    return workspace
 
 
-def _settings(place: Place) -> Config:
+def _settings(workspace: Workspace) -> Config:
     """The configuration of the last build."""
-    return checked(place.dataset.record.config, str(place.dataset.root / "dataset.json"))
+    return checked(workspace.dataset.record.config, str(workspace.dataset.root / "dataset.json"))
 
 
 def status(
@@ -97,17 +83,17 @@ def status(
 
         animegamer status data/ --config stricter.toml --explain
     """
-    from flows.plan.status import as_table, explanations, film_rows, published_line
+    from flows.console.status import as_table, explanations
+    from pipeline.plan.status import film_rows, published_line
 
     shown = Console(soft_wrap=True)
-    with told():
-        place = _open(dataset)
-        settings = load_config(config) if config else _settings(place)
-        certain = [*(["captions"] if cast else []), *(["motion"] if config else [])]
-        request = asked(films=(), out=dataset, cast=cast or place.dataset.record.cast_source, config=settings)
-        rows = film_rows(place.dataset, request, certain)
-        shown.print(as_table(rows))
-        shown.print("shards", published_line(place.dataset, settings, rows), highlight=False)
+    workspace = _open(dataset)
+    settings = load_config(config) if config else _settings(workspace)
+    certain = [*(["captions"] if cast else []), *(["motion"] if config else [])]
+    request = asked(films=(), out=dataset, cast=cast or workspace.dataset.record.cast_source, config=settings)
+    rows = film_rows(workspace.dataset, request, certain)
+    shown.print(as_table(rows))
+    shown.print("shards", published_line(workspace.dataset, settings, rows), highlight=False)
     for line in explanations(rows) if explain else ():
         shown.print(printable(line), markup=False, highlight=False)
     left, unknown = sum(row.open_parts for row in rows), sum(row.unknown_parts for row in rows)
@@ -124,13 +110,13 @@ def verify(dataset: DatasetPlace) -> None:
 
     Exit code: 0 nothing wrong, 1 faults found (listed with their remedy).
     """
-    from flows.console.progress import Bars, watched
+    from flows.console.progress import Bars
+    from pipeline.core.progress import watched
     from pipeline.publish.verify import verify as find_faults
 
-    with told():
-        place = _open(dataset)
-        with Bars().watching(), watched(place.dataset.root.name, "verify") as watch:
-            faults = find_faults(place.dataset, progress=watch)
+    workspace = _open(dataset)
+    with Bars().watching(), watched(workspace.dataset.root.name, "verify") as watch:
+        faults = find_faults(workspace.dataset, progress=watch)
     for fault in faults:
         say(f"fault  {fault}", "red")
     say(f"{len(faults)} faults" if faults else "verified: no fault")
@@ -143,12 +129,11 @@ def report(dataset: DatasetPlace) -> None:
     from pipeline.pages.card import write_card
     from pipeline.pages.report import write_report
 
-    with told():
-        place = _open(dataset)
-        with held(place.dataset.root, "animegamer report"):
-            for page in (write_card(place.dataset, _settings(place).card), write_report(place.dataset)):
-                typer.echo(page)
-            place.send()
+    workspace = _open(dataset)
+    with held(workspace.dataset.root, "animegamer report"):
+        for page in (write_card(workspace.dataset, _settings(workspace).card), write_report(workspace.dataset)):
+            typer.echo(page)
+        workspace.send()
 
 
 def calibrate(
@@ -166,16 +151,12 @@ def calibrate(
     from pipeline.core.atomic import held
     from pipeline.stages.motion_levels import calibrate as fit
 
-    with told():
-        place = _open(dataset)
-        with held(place.dataset.root, "animegamer calibrate"):
-            try:
-                fitted = fit(place.dataset, method.value)
-            except ValueError as error:
-                raise ConfigError(str(error)) from error
-            news = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": f"calibrated: {method.value}"}
-            place.dataset.save(place.dataset.record.model_copy(update=news))
-            place.send()
+    workspace = _open(dataset)
+    with held(workspace.dataset.root, "animegamer calibrate"):
+        fitted = fit(workspace.dataset, method.value)
+        news = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": f"calibrated: {method.value}"}
+        workspace.dataset.save(workspace.dataset.record.model_copy(update=news))
+        workspace.send()
     for level, (value, count) in enumerate(zip(fitted.values, fitted.counts, strict=True), start=1):
         upper = f"up to {fitted.edges[level - 1]:.3g}" if level < 5 else "above"
         typer.echo(f"level {level}  {upper:>12} px  median {value:.3g} px  {count} clips")

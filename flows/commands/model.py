@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from flows.console.terminal import say
+from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
     from models.config import ModelConfig
@@ -41,13 +42,8 @@ def need_networks() -> None:
     """End with the remedy where the data half alone is installed."""
     missing = [name for name in ("torch", "transformers", "diffusers", "peft") if find_spec(name) is None]
     if missing:
-        raise fail(f"the networks are not installed ({', '.join(missing)}): `make install-train`, or the extra `train`")
-
-
-def fail(message: str) -> typer.Exit:
-    """Say what is wrong; the exit to raise."""
-    say(f"animegamer: {message}", "red")
-    return typer.Exit(1)
+        names = ", ".join(missing)
+        raise UserError(f"the networks are not installed ({names}): `make install-train`, or the extra `train`")
 
 
 def new_checkpoint(
@@ -76,17 +72,12 @@ def new_checkpoint(
         animegamer new-checkpoint start/ --size tiny
     """
     if agent and base:
-        raise fail(f"--base goes with the model, not with --agent {agent}; change the ids in `baseline.json`")
+        raise UserError(f"--base goes with the model, not with --agent {agent}; change the ids in `baseline.json`")
     need_networks()
-    try:
-        if agent:
-            _write_baseline(folder, agent, size, seed)
-        else:
-            _write_checkpoint(folder, size, base or [], seed)
-    except ValueError as error:
-        raise fail(str(error)) from error
-    except OSError as error:
-        raise fail(f"{error.filename or folder}: {error.strerror or error}") from error
+    if agent:
+        _write_baseline(folder, agent, size, seed)
+    else:
+        _write_checkpoint(folder, size, base or [], seed)
     typer.echo(folder)
 
 
@@ -108,13 +99,13 @@ def with_bases(config: ModelConfig, given: list[str]) -> ModelConfig:
     """The configuration with some frozen parts taken from elsewhere.
 
     Raises:
-        ValueError: something that is not NAME=WHERE, or not a name of a frozen part.
+        UserError: something that is not NAME=WHERE, or not a name of a frozen part.
     """
     bases = {name: base.model_dump() for name, base in config.bases.items()}
     for text in given:
         name, equals, where = text.partition("=")
         if not equals or not where or name not in bases:
-            raise ValueError(f"--base {text}: give NAME=WHERE, with one of the names {', '.join(sorted(bases))}")
+            raise UserError(f"--base {text}: give NAME=WHERE, with one of the names {', '.join(sorted(bases))}")
         folder = Path(where)
         bases[name] = {"id": str(folder.absolute()) if folder.is_dir() else where}
     return config.replaced(bases=bases)
@@ -141,18 +132,14 @@ def import_weights(
         animegamer import-weights released/ qiqi/ --character Qiqi
     """
     need_networks()
-    from flows.console.progress import STOPPED, Bars, watched
+    from flows.console.progress import STOPPED, Bars
     from models.released.importer import import_weights as convert
-    from models.weights import CheckpointError
+    from pipeline.core.progress import watched
 
     table: Literal["decoder script", "app"] = "app" if levels is Levels.app else "decoder script"
     try:
         with Bars().watching(), watched(target.name, "import") as watch:
             imported = convert(source, target, table, character, watch)
-    except CheckpointError as error:
-        raise fail(str(error)) from error
-    except OSError as error:
-        raise fail(f"{error.filename or target}: {error.strerror or error}") from error
     except KeyboardInterrupt:
         say(STOPPED, "yellow")
         raise typer.Exit(130) from None

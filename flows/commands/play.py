@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.model import AgentName, fail, need_networks
+from flows.commands.model import AgentName, need_networks
 from flows.console.progress import STOPPED, Bars
 from flows.console.terminal import say
 from models.engine_options import EngineOptions
+from pipeline.core.errors import UserError
 
 MODEL_ONLY = ("serve", "port", "steps", "guidance", "compile")
 """Options that a baseline does not have; its steps and guidance are in its `baseline.json`."""
@@ -72,12 +73,12 @@ def play(
     if agent:
         _check_model_only(context, agent)
     if serve == bool(game):
-        raise fail("give either --game FILE with --out FOLDER, or --serve")
+        raise UserError("give either --game FILE with --out FOLDER, or --serve")
     if game and not out:
-        raise fail("--game needs --out: the folder for the shots")
+        raise UserError("--game needs --out: the folder for the shots")
     need_networks()
     options = EngineOptions(device, steps, guidance, offload, compile)
-    with _reported(out):
+    with _stoppable():
         if game and out and agent:
             from flows.game.play_baseline import play_baseline
 
@@ -103,22 +104,18 @@ def _check_model_only(context: typer.Context, agent: AgentName) -> None:
     for name in MODEL_ONLY:
         source = context.get_parameter_source(name)
         if source and source.name != "DEFAULT":
-            raise fail(f"--{name} goes with the model, not with --agent {agent}")
+            raise UserError(f"--{name} goes with the model, not with --agent {agent}")
 
 
 @contextmanager
-def _reported(out: Path | None) -> Iterator[None]:
-    """End the command with a sentence where something cannot be used, and on Ctrl-C."""
+def _stoppable() -> Iterator[None]:
+    """Report a full GPU with its remedy, and end on Ctrl-C."""
     import torch
 
     try:
         yield
-    except ValueError as error:
-        raise fail(str(error)) from error
-    except OSError as error:
-        raise fail(f"{error.filename or out}: {error.strerror or error}; free space, or name another --out") from error
     except torch.OutOfMemoryError as error:
-        raise fail("the GPU's memory is full: try --offload") from error
+        raise UserError("the GPU's memory is full: try --offload") from error
     except KeyboardInterrupt:
         say(STOPPED, "yellow")
         raise typer.Exit(130) from None

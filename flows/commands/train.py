@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import ValidationError
 
-from flows.commands.model import fail, need_networks
+from flows.commands.model import need_networks
 from flows.console.terminal import say
-from flows.plan.request import Ablation, RecipeName, TrainPart, TrainRequest
 from flows.prefect_settings import set_prefect_defaults
+from flows.train_request import Ablation, RecipeName, TrainPart, TrainRequest
+from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.records import faults_of
 
 if TYPE_CHECKING:
@@ -80,14 +81,15 @@ def train(
             accelerate=accelerate,
         )
     except ValidationError as error:
-        raise fail(faults_of(error)) from None
+        raise UserError(faults_of(error)) from None
     typer.echo(_train_all(request) if part is TrainPart.all else _train_part(part, request))
 
 
 def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ablation: Ablated = None) -> None:
     """Print a recipe as TOML, every key with its meaning; the file for `train --config` needs only what it changes."""
     need_networks()
-    from training.recipes import as_toml, read_recipe
+    from pipeline.core.toml import as_toml
+    from training.recipes import read_recipe
 
     typer.echo(as_toml(read_recipe(recipe, ablation)))
 
@@ -98,7 +100,7 @@ def _train_all(request: TrainRequest) -> str:
 
     state = train_model(request, return_state=True)
     if not state.is_completed():
-        raise fail(state.message or "training failed")
+        raise UserError(state.message or "training failed")
     return str(state.result())
 
 
@@ -117,7 +119,7 @@ def _train_part(part: TrainPart, request: TrainRequest) -> Path:
 
 @contextmanager
 def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
-    """Folder and recipe of a run with its bars; what is wrong with it ends the command with a sentence."""
+    """Folder and recipe of a run, with its bars."""
     from flows.console.training_bars import TrainBars
     from training.recipes import read_recipe
     from training.run_folder import RunFolder, process_number
@@ -125,12 +127,8 @@ def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     bars = TrainBars(silent=process_number() > 0)
     try:
         recipe = read_recipe(request.recipe, request.ablation, request.config)
-        with bars.shown():
+        with disk_errors(request.out), bars.shown():
             yield RunFolder(request.out, request.data, request.trackers, bars.say, bars.step, bars.feature), recipe
-    except ValueError as error:
-        raise fail(str(error)) from error
-    except OSError as error:
-        raise fail(f"{error.filename or request.out}: {error.strerror or error}") from error
     except KeyboardInterrupt:
         say("stopped; the same command goes on from the newest saved state", "yellow")
         raise typer.Exit(130) from None

@@ -16,7 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from flows.console.terminal import console, printable, say
+from flows.console.terminal import console, say
+from pipeline.core.plain_text import printable
 
 SECONDS_BETWEEN_LINES = 30.0
 

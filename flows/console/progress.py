@@ -1,7 +1,6 @@
-"""Watchers of work under way: the bars of a command, which are also how it stops, or none.
+"""Progress bars of a command: the watcher that shows its work, stage by stage.
 
-The watcher travels in a context variable, so that flows and tasks need no parameter that Prefect would store. After
-Ctrl-C the next progress report of any stage raises KeyboardInterrupt there.
+They are also how a command stops: after Ctrl-C the next progress report of any stage raises KeyboardInterrupt there.
 """
 
 from __future__ import annotations
@@ -12,67 +11,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from types import FrameType
-from typing import Protocol
 
 from flows.console.display import Display
 from flows.console.terminal import console, say
-from pipeline.core.stage import Progress as Report
-from pipeline.core.stage import silent
-
-
-class Watcher(Protocol):
-    """Observer of a build."""
-
-    def begin(self, subject: str, stage: str) -> Report:
-        """A stage starts on a film (or on the data set); the result is called as it advances."""
-        ...
-
-    def end(self, subject: str, stage: str, outcome: str) -> None:
-        """The stage ended: `done`, `unchanged` or `failed: ...`."""
-        ...
-
-
-class Nobody:
-    """The watcher of runs without an observer."""
-
-    def begin(self, subject: str, stage: str) -> Report:  # noqa: ARG002
-        """Ignore the start of a stage."""
-        return silent
-
-    def end(self, subject: str, stage: str, outcome: str) -> None:
-        """Ignore the end of a stage."""
-
-
-watcher: ContextVar[Watcher] = ContextVar("watcher", default=Nobody())  # noqa: B039 - Nobody has no state
-
-
-@dataclass
-class Watch:
-    """One piece of work under way; called with (done, total) like any progress."""
-
-    report: Report
-    changed: bool = True
-    """False if the work made nothing new; set by the work itself."""
-
-    def __call__(self, done: float, total: float) -> None:
-        """Tell the watcher how far the work is; raises KeyboardInterrupt when the build is to stop."""
-        self.report(done, total)
-
-
-@contextmanager
-def watched(subject: str, name: str) -> Iterator[Watch]:
-    """Let the watcher see the work in this block, and how it ends."""
-    watch = Watch(watcher.get().begin(subject, name))
-    outcome = "failed"
-    try:
-        yield watch
-        outcome = "done" if watch.changed else "unchanged"
-    finally:
-        watcher.get().end(subject, name, outcome)
-
+from pipeline.core.progress import Progress as Report
+from pipeline.core.progress import watcher
 
 GRACE_SECONDS = 8.0
 """Longest time for a stop before the process just ends; nothing is ever half-written under its final name."""

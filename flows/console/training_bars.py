@@ -9,9 +9,9 @@ from training.trainer import StepReport
 class TrainBars(Display):
     """The reports of training as bars. Where several processes train, all but the first are silent."""
 
-    def feature(self, name: str, done: int, total: int) -> None:
+    def feature(self, name: str, done: float, total: float) -> None:
         """Show how far a feature is encoded."""
-        self.move(f"encoding {name}", done, total, f"{done} of {total} clips")
+        self.move(f"encoding {name}", done, total, f"{done:g} of {total:g} clips")
 
     def step(self, report: StepReport) -> None:
         """Show a step of training; validations leave a line."""

@@ -22,6 +22,8 @@ from typing import IO
 
 from platformdirs import user_cache_path
 
+from pipeline.core.errors import UserError
+
 ATTRIBUTION = "Big Buck Bunny (c) 2008 Blender Foundation, CC BY 3.0, peach.blender.org"
 
 _PACKAGE = "moviepy==2.2.1"
@@ -30,10 +32,6 @@ _SHA256 = {
     "big_buck_bunny.mp4": "475fbbf34c4c367998f80c29ea03b15a743941179b12da3373fc6706e68621d0",
     "big_buck_bunny_trailer.mp4": "ce0d2ba68822a89ae65ee41b53be9de621771130c2aa1d0ff02d935df75b59ae",
 }
-
-
-class FetchError(Exception):
-    """The film could not be fetched (most often: no package index within reach)."""
 
 
 def fetch_bunny() -> Path:
@@ -52,7 +50,7 @@ def _fetch(name: str) -> Path:
         _download(path.parent)
     if _sha256(path) != _SHA256[name]:
         path.unlink()
-        raise FetchError(f"{path} was damaged and has been removed; run again to fetch it anew")
+        raise UserError(f"{path} was damaged and has been removed; run again to fetch it anew")
     return path
 
 
@@ -63,7 +61,7 @@ def _download(folder: Path) -> None:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "moviepy"]
         done = subprocess.run([*command, "--dest", scratch, _PACKAGE], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise FetchError(f"pip could not download {_PACKAGE}:\n{done.stderr.strip()[-2000:]}")
+            raise UserError(f"pip could not download {_PACKAGE}:\n{done.stderr.strip()[-2000:]}")
         (package,) = Path(scratch).glob("moviepy-*.tar.gz")
         with tarfile.open(package) as source:
             _copy(_member(source, f"{_MEDIA}/trailer_bbb.mp4"), Path(scratch, "big_buck_bunny_trailer.mp4"))
@@ -78,7 +76,7 @@ def _member(source: tarfile.TarFile, ending: str) -> IO[bytes]:
     for member in source:
         if member.name.endswith(ending) and (stream := source.extractfile(member)):
             return stream
-    raise FetchError(f"{_PACKAGE} no longer carries {ending}")
+    raise UserError(f"{_PACKAGE} no longer carries {ending}")
 
 
 def _copy(stream: IO[bytes], target: Path) -> None:
@@ -95,7 +93,7 @@ def main() -> None:
     """Print the path of the film."""
     try:
         print(fetch_bunny())
-    except FetchError as error:
+    except UserError as error:
         raise SystemExit(str(error)) from error
     print(ATTRIBUTION, file=sys.stderr)
 

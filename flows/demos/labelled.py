@@ -16,18 +16,20 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flows.console.progress import watched
+from flows.demos.world.acting import SPRITES
 from flows.demos.world.art import art_folder
-from flows.demos.world.film import SPRITES, SceneTruth, Truth, compose_film
+from flows.demos.world.film import compose_film
 from flows.demos.world.story import SOURCE, caption_of, story
-from flows.plan.build_plan import make_plan
-from flows.plan.publish import select, write_shards
-from flows.plan.request import BuildRequest, Until
+from flows.demos.world.truth import Truth
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import ClipSettings, Config, MotionSettings, RunSettings, ShardSettings
+from pipeline.core.progress import Progress, watched
 from pipeline.core.records import Caption, Clip, Failure, Verdict
-from pipeline.core.stage import Outcome, Progress, Stage, perform
+from pipeline.core.stage import Outcome, Stage, perform
 from pipeline.core.store import Dataset, FilmFolder, StoreError
+from pipeline.plan.build_plan import make_plan
+from pipeline.plan.publish import select, write_shards
+from pipeline.plan.request import BuildRequest, Until
 from pipeline.stages.motion_levels import calibrate
 
 CONFIG = Config(
@@ -40,7 +42,7 @@ CONFIG = Config(
 
 
 @dataclass(frozen=True)
-class CaptionByScript:
+class CaptionByScript(Stage):
     """Caption the clips that `screened` keeps with what the script says; takes the place of `WriteCaptions`."""
 
     truth: Truth
@@ -62,7 +64,7 @@ class CaptionByScript:
         return Outcome(tables={"captions": captions}, failures=failures)
 
     def _caption(self, clip: Clip, level: int) -> Caption:
-        scenes = {_scene_at(self.truth, frame) for frame in clip.source_frames}
+        scenes = {self.truth.scene_at(frame) for frame in clip.source_frames}
         if len(scenes) > 1:
             names = ", ".join(sorted(scene.name for scene in scenes))
             return Caption(clip_id=clip.clip_id, source=SOURCE, fault=f"it spans several scenes: {names}")
@@ -75,7 +77,7 @@ def build_labelled(folder: Path) -> Dataset:
     There is no data card and no report: they would speak of captions by rules or by a model.
 
     Raises:
-        ArtUnobtainableError: the art cannot be fetched.
+        UserError: the art cannot be fetched.
         RecordError: a stage cannot use the film.
         StoreError: the folder holds a data set of another film.
     """
@@ -102,7 +104,7 @@ def _run(request: BuildRequest, truth: Truth) -> Dataset:
     (film_id,) = plan.films
     folder = plan.dataset.folder(film_id)
     for planned in plan.stages:
-        stage: Stage = CaptionByScript(truth) if isinstance(planned, WriteCaptions) else planned
+        stage = CaptionByScript(truth) if planned.name == WriteCaptions.name else planned
         with watched(folder.film.name, stage.name) as watch:
             watch.changed = perform(stage, folder, watch)
     return plan.dataset
@@ -128,7 +130,3 @@ def _cast(folder: Path) -> Path:
             home.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(picture, home / "front.png")
     return folder
-
-
-def _scene_at(truth: Truth, frame: int) -> SceneTruth:
-    return next(scene for scene in truth.scenes if scene.start_frame <= frame < scene.end_frame)

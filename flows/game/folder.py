@@ -31,6 +31,7 @@ from flows.game.records import GameError, GameSettings, TurnRecord, read_log, re
 from models.tokens import PastTurn
 from models.turns import GameState, Turn, Values
 from pipeline.core.atomic import HeldError, held, replacing, write_json
+from pipeline.core.errors import disk_errors
 from pipeline.core.records import RecordError, faults_of
 from pipeline.video.clip_files import join_clips, write_clip
 
@@ -43,15 +44,16 @@ def alone(path: Path) -> Iterator[None]:
     """Keep every other process that asks from playing in a folder meanwhile, also from beginning a game there.
 
     Raises:
-        GameError: another process has it, or it is no folder.
+        GameError: another process has it, or it is not a folder.
+        DiskError: it is not to be written in.
     """
+    if path.is_file():
+        raise GameError(f"{path}: is a file; name another --out")
     with ExitStack() as stack:
         try:
             stack.enter_context(held(path, "animegamer play"))
         except HeldError as error:
             raise GameError(f"{error}, or name another --out") from error
-        except FileExistsError as error:
-            raise GameError(f"{path}: is a file; name another --out") from error
         yield
 
 
@@ -162,10 +164,11 @@ class GameFolder:
 
         Raises:
             GameError: another process plays this game.
+            DiskError: a file cannot be written.
         """
         branch = self.branch(turn.number)
         record = record_of(turn, f"{turn.number:04d}-{branch}" if branch else f"{turn.number:04d}", parent)
-        with self._log_to_add_to() as log:
+        with disk_errors(self.path), self._log_to_add_to() as log:
             for leftover in self.path.glob(f".{record.id}.*"):  # of a process that was killed while it wrote this turn
                 leftover.unlink()
             with replacing(self.path / f"{record.id}.mp4") as temporary:

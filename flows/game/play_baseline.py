@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.console.progress import watched
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from flows.game.play_file import FILM, begun, is_unfinished, line_of
 from flows.game.records import GameError, GameSettings
 from models.instructions import read_instructions
+from pipeline.core.progress import watched
 from training.baselines.agents import AGENTS, Baseline
 from training.baselines.config import Kind
 from training.baselines.folder import BaselineFolder
@@ -39,7 +39,7 @@ def play_baseline(
         offload: for a small GPU, one network on it at a time.
 
     Raises:
-        ValueError: the game file, the baseline or the game folder cannot be used; the message names the remedy.
+        UserError: the game file, the baseline or the game folder cannot be used; the message names the remedy.
     """
     agent = AGENTS[kind]
     baseline = agent.open(folder)

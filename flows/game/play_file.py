@@ -13,16 +13,18 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from flows.console.progress import Watch, watched
-from flows.console.terminal import is_text, say
+from flows.console.terminal import say
 from flows.game.folder import GameFolder, alone
 from flows.game.records import GameError, GameSettings, TurnRecord
 from models.checkpoint import Checkpoint
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.instructions import read_instructions
+from models.progress import PartProgress, unwatched
 from models.tokens import instruction_ids
-from models.turns import Progress, TurnMaker, Values, turn_seed, unwatched
+from models.turns import TurnMaker, Values, turn_seed
+from pipeline.core.plain_text import is_text
+from pipeline.core.progress import Watch, watched
 
 FILM = "film.mp4"
 """The film of the whole game, in its folder."""
@@ -33,7 +35,7 @@ SHARES = {"game model": (0.0, 0.1), "denoising": (0.1, 0.8), "frames": (0.9, 0.1
 def play_file(game: Path, checkpoint: Path, out: Path, options: EngineOptions = EngineOptions(), seed: int = 0) -> Path:
     """Play the instructions of a game file, keep every turn in `out`, and return the film of the whole game.
 
-    The watcher of `flows.console.progress` sees how far the game is, and may stop it by KeyboardInterrupt.
+    The watcher of `pipeline.core.progress` sees how far the game is, and may stop it by KeyboardInterrupt.
 
     Args:
         game: a text file, an instruction a line.
@@ -43,7 +45,7 @@ def play_file(game: Path, checkpoint: Path, out: Path, options: EngineOptions = 
         seed: the same seed gives the same game.
 
     Raises:
-        ValueError: the game file, the checkpoint or the folder cannot be used; the message says how to mend it.
+        UserError: the game file, the checkpoint or the folder cannot be used; the message says how to mend it.
     """
     opened = Checkpoint.open(checkpoint)
     instructions = read_instructions(game, check=partial(instruction_ids, opened.tokenizer()))
@@ -68,15 +70,15 @@ def play_on(folder: GameFolder, engine: TurnMaker, instructions: Sequence[str]) 
 
 
 def play_turn(
-    folder: GameFolder, engine: TurnMaker, instruction: str, parent: str | None, progress: Progress = unwatched
+    folder: GameFolder, engine: TurnMaker, instruction: str, parent: str | None, progress: PartProgress = unwatched
 ) -> TurnRecord:
     """Play one turn after `parent` (None: a first turn) and keep it.
 
     Whatever `progress` raises ends the turn, and the folder is as it was.
 
     Raises:
-        ValueError: the instruction is empty or too long.
-        GameError: a ValueError: there is no such turn, or another process plays this game.
+        UserError: the instruction is empty or too long.
+        GameError: there is no such turn, or another process plays this game.
     """
     if not is_text(instruction):
         raise GameError("the instruction holds half a character (a lone surrogate); type it again")
@@ -112,7 +114,7 @@ def is_unfinished(folder: GameFolder, instructions: Sequence[str]) -> bool:
     return False
 
 
-def _report_turn(watch: Watch, turns: int, total: int, part: str, done: int, of: int) -> None:
+def _report_turn(watch: Watch, turns: int, total: int, part: str, done: float, of: float) -> None:
     """Pass the progress of one turn on as the progress of the game, in turns."""
     begin, share = SHARES[part]
     watch(turns + begin + share * done / of, total)

@@ -15,10 +15,11 @@ from models.diffusion import check_steps
 from models.engine_options import EngineOptions
 from models.tokens import State
 from models.turns import Turn
+from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.records import SCHEMA_VERSION, Record, faults_of
 
 
-class GameError(ValueError):
+class GameError(UserError):
     """A game folder that cannot be used as asked; the message names the file and the remedy."""
 
 
@@ -38,8 +39,7 @@ class GameSettings(Record):
         """The settings of a game that is played with a checkpoint.
 
         Raises:
-            CheckpointError: a ValueError: the checkpoint is not whole.
-            ValueError: `steps` does not divide 1000.
+            UserError: the checkpoint is not whole, or `steps` does not divide 1000.
         """
         check_steps(options.steps)
         config = checkpoint.config
@@ -109,8 +109,10 @@ def read_log(path: Path) -> tuple[dict[str, TurnRecord], int]:
 
     Raises:
         GameError: a line is damaged or out of order.
+        DiskError: the file cannot be read.
     """
-    content = path.read_bytes() if path.exists() else b""
+    with disk_errors(path):
+        content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]
     turns: dict[str, TurnRecord] = {}
     for number, line in enumerate(whole.split(b"\n"), start=1):

@@ -26,6 +26,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException as RoutingError
 
 from flows.web.guard import Guard
+from pipeline.core.errors import UserError
 
 HOST = "127.0.0.1"
 MEDIA_TYPES = {
@@ -73,7 +74,7 @@ def listening(port: int, name: str) -> socket.socket:
         name: of the page, for the error message.
 
     Raises:
-        ValueError: the port is taken, or not ours to take.
+        UserError: the port is taken, or not ours to take.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -82,7 +83,7 @@ def listening(port: int, name: str) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        raise ValueError(
+        raise UserError(
             f"port {port} cannot be used ({error.strerror}): is {name} open already? Give another with --port"
         ) from error
     return listener

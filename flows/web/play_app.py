@@ -34,13 +34,14 @@ from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from flows.game.records import GameError, GameSettings, TurnRecord
 from flows.web.page_server import PageServer, address_of, listening, page_app, refused, until_stopped
-from flows.web.play_games import BusyError, Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
+from flows.web.play_games import Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
 from models.checkpoint import Checkpoint
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.tokens import instruction_ids
 from models.turns import Values
 from pipeline.core.atomic import replacing
+from pipeline.core.errors import DiskError, UserError
 from pipeline.core.records import RecordError
 from pipeline.video.clip_files import read_clip
 
@@ -84,7 +85,7 @@ def serve(checkpoint: Path, out: Path, port: int = 8731, options: EngineOptions 
         options: of the engine.
 
     Raises:
-        ValueError: the checkpoint cannot be used, or the port is taken; the message says how to mend it.
+        UserError: the checkpoint cannot be used, or the port is taken; the message says how to mend it.
     """
     with until_stopped(), listening(port, "the game") as listener:
         opened = Checkpoint.open(checkpoint)
@@ -119,11 +120,11 @@ def _add_errors(app: FastAPI) -> None:
 
     def fail(_: Request, error: Exception) -> JSONResponse:
         report(f"{type(error).__name__}: {error}")
-        return refused(507 if is_disk_full(error) else 500 if isinstance(error, OSError) else 409, reason(error))
+        unwritten = 500 if isinstance(error, DiskError) else 409
+        return refused(507 if is_disk_full(error) else unwritten, reason(error))
 
-    for refusal in (BusyError, UnplayableError):
-        app.add_exception_handler(refusal, lambda _, error: refused(409, str(error)))
-    for failure in (GameError, RecordError, OSError):
+    app.add_exception_handler(UnplayableError, lambda _, error: refused(409, str(error)))
+    for failure in (UserError, RecordError):
         app.add_exception_handler(failure, fail)
 
 
@@ -162,9 +163,9 @@ def _add_games(app: FastAPI, games: Games) -> None:
     def ask_for_turn(game_id: str, folder: Folder, move: Move) -> Step:  # noqa: ARG001
         try:
             drawing = games.draw(game_id, move.after, move.instruction)
-        except GameError:
+        except (DiskError, GameError, UnplayableError):
             raise
-        except ValueError as error:
+        except UserError as error:
             raise HTTPException(422, str(error)) from error
         return _step(games, drawing)
 

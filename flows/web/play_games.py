@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from flows.console.terminal import is_text, say
+from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from flows.game.play_file import SHARES, play_turn
 from flows.game.records import GameError, GameSettings
 from models.turns import TurnMaker
+from pipeline.core.errors import DiskError, NoRoomError, UserError
+from pipeline.core.plain_text import is_text
 
 Status = Literal["waiting", "drawing", "done", "refused", "failed", "cancelled"]
 
@@ -41,12 +43,8 @@ SURE_SHARE = 0.15
 """Share of the first turn that must be done before a time left is shown."""
 
 
-class BusyError(Exception):
-    """The game has a drawing under way, or too many players wait."""
-
-
-class UnplayableError(Exception):
-    """The game cannot go on as asked; the message is for the player."""
+class UnplayableError(UserError):
+    """The game cannot go on as asked, or not now; the message is for the player."""
 
 
 class _StoppedError(Exception):
@@ -92,7 +90,7 @@ class Pace:
         if sum(seconds.values()) > 0:
             self._seconds, self._measured = dict(seconds), True
 
-    def share(self, part: str, done: int, total: int) -> float:
+    def share(self, part: str, done: float, total: float) -> float:
         """Return the share of the turn that is done after `done` of the `total` steps of a part."""
         passed = 0.0
         for name, seconds in self._seconds.items():
@@ -120,7 +118,7 @@ class Games:
         folder: every game is a folder in it, named by its id.
         engine: draws the turns; used by one thread at a time.
         settings: of the engine; a game made with others can be looked at, but not go on.
-        check: called with every instruction before it waits its turn; a ValueError refuses it.
+        check: called with every instruction before it waits its turn; a UserError refuses it.
     """
 
     def __init__(self, folder: Path, engine: TurnMaker, settings: GameSettings, check: Callable[[str], object]) -> None:
@@ -160,21 +158,21 @@ class Games:
         Raises:
             KeyError: there is no such game.
             GameError: the game's folder is damaged.
-            UnplayableError: there is no such turn, or the game was played with another engine.
-            ValueError: the instruction is empty, too long, or no text.
-            BusyError: this game has a drawing under way, or the queue is full.
+            UnplayableError: there is no such turn, the game was played with another engine or has a drawing under way,
+                or the queue is full.
+            UserError: the instruction is empty, too long, or no text.
         """
         self._check_game(self.open(game_id), after)
         if not is_text(instruction):
-            raise ValueError("the instruction holds half a character: type it again")
+            raise UserError("the instruction holds half a character: type it again")
         self.check(instruction)
         drawing = Drawing(game_id, after, instruction)
         with self._lock:
             waiting = self._under_way()
             if any(other.game_id == game_id for other in waiting):
-                raise BusyError("A turn of this game is being drawn already: wait for it, or cancel it.")
+                raise UnplayableError("A turn of this game is being drawn already: wait for it, or cancel it.")
             if len(waiting) >= MOST_WAITING:
-                raise BusyError(f"{len(waiting)} turns wait to be drawn: try again in a while.")
+                raise UnplayableError(f"{len(waiting)} turns wait to be drawn: try again in a while.")
             drawing.work = self._worker.submit(self._draw, drawing)
             self._remember(drawing)
         drawing.work.add_done_callback(lambda work: _settle(drawing, work))
@@ -227,7 +225,7 @@ class Games:
             del self._latest[game_id]
 
     def _draw(self, drawing: Drawing) -> None:
-        def progress(part: str, done: int, total: int) -> None:
+        def progress(part: str, done: float, total: float) -> None:
             if drawing.stopped or self.closing:
                 raise _StoppedError
             drawing.part, drawing.share = part, self.pace.share(part, done, total)
@@ -246,7 +244,7 @@ def _settle(drawing: Drawing, work: Future[None]) -> None:
         drawing.status = "cancelled"
     elif error is None:
         drawing.status = "done"
-    elif isinstance(error, ValueError) and not isinstance(error, GameError):
+    elif isinstance(error, UserError) and not isinstance(error, DiskError | GameError):
         drawing.message = str(error)
         drawing.status = "refused"
     else:
@@ -259,7 +257,7 @@ def reason(error: BaseException) -> str:
     """Explain a failed request to the player, without paths of the server's disk."""
     if is_disk_full(error):
         return "The disk of the game's server is full: make room there, then play the turn again."
-    if isinstance(error, OSError):
+    if isinstance(error, DiskError | OSError):
         return "The game's server could not read or write the game's files; its terminal says why."
     if isinstance(error, GameError):
         return "The files of this game are damaged, or in use by another program; the server's terminal says more."
@@ -268,7 +266,9 @@ def reason(error: BaseException) -> str:
 
 def is_disk_full(error: BaseException) -> bool:
     """Return whether nothing more can be written, on the disk or within the quota."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, NoRoomError) or (
+        isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    )
 
 
 def report(text: str) -> None:

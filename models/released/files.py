@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.weights import CheckpointError
+from pipeline.core.errors import UserError
 
 LANGUAGE_FOLDER, LANGUAGE_FILE = "MLLM-", "pytorch_model.bin"
 DECODER_FOLDER, DECODER_FILE = "VDM_Decoder-", "mp_rank_00_model_states.pt"
@@ -40,12 +40,12 @@ def find_files(source: Path, character: str | None = None) -> tuple[Path, Path]:
         The file of the language half and that of the decoder half.
 
     Raises:
-        CheckpointError: nothing there, several models and no choice, or only one half.
+        UserError: nothing there, several models and no choice, or only one half.
     """
     languages = _language_files(source)
     decoders = _decoder_files(source)
     if not languages and not decoders:
-        raise CheckpointError(
+        raise UserError(
             f"{source} holds no published weights: expected {LANGUAGE_FOLDER}NAME/{LANGUAGE_FILE} and "
             f"{DECODER_FOLDER}NAME/{_STEP}/{DECODER_FILE}, as in the hub repository TencentARC/AnimeGamer"
         )
@@ -53,10 +53,10 @@ def find_files(source: Path, character: str | None = None) -> tuple[Path, Path]:
     language = languages.get(name, languages.get(_UNNAMED))
     decoder = decoders.get(name, decoders.get(_UNNAMED))
     if language is None:
-        raise CheckpointError(f"{source / (LANGUAGE_FOLDER + name) / LANGUAGE_FILE} is missing: fetch it too")
+        raise UserError(f"{source / (LANGUAGE_FOLDER + name) / LANGUAGE_FILE} is missing: fetch it too")
     if decoder is None:
         missing = source / (DECODER_FOLDER + name) / _STEP / DECODER_FILE
-        raise CheckpointError(f"{missing} is missing: fetch it too")
+        raise UserError(f"{missing} is missing: fetch it too")
     return language, decoder
 
 
@@ -64,25 +64,25 @@ def open_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a pickled PyTorch file, mapped from disk; nothing in the file is run.
 
     Raises:
-        CheckpointError: not a whole PyTorch file, one that only running its code would read, or no state dict in it.
+        UserError: not a whole PyTorch file, one that only running its code would read, or no state dict in it.
     """
     try:
         with torch.serialization.safe_globals(_ARRAYS):
             # the published files exist in this format only; weights_only runs none of their code
             content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)  # noqa: TID251
     except pickle.UnpicklingError as error:
-        raise CheckpointError(
+        raise UserError(
             f"{path} holds Python objects besides tensors, and reading them would run its code: refused. "
             f"Fetch the published file again ({_first_line(error)})"
         ) from error
     except (RuntimeError, OSError, EOFError) as error:
-        raise CheckpointError(
+        raise UserError(
             f"{path} is not a whole PyTorch file ({_size(path)} bytes): fetch it again; a file of some hundred bytes "
             f"is a pointer left by git without its large-file extension ({_first_line(error)})"
         ) from error
     state = content.get("module", content) if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise CheckpointError(f"{path} holds no plain table of tensors: it is not the published file")
+        raise UserError(f"{path} holds no plain table of tensors: it is not the published file")
     return dict(state)
 
 
@@ -111,12 +111,10 @@ def _folders(source: Path, prefix: str) -> dict[str, Path]:
 def _choose(source: Path, names: list[str], character: str | None) -> str:
     if character is not None:
         if character not in names:
-            raise CheckpointError(
-                f"{source} has no weights of {character!r}, only of: {', '.join(names) or 'one model'}"
-            )
+            raise UserError(f"{source} has no weights of {character!r}, only of: {', '.join(names) or 'one model'}")
         return character
     if len(names) > 1:
-        raise CheckpointError(f"{source} holds several models: say which character, one of {', '.join(names)}")
+        raise UserError(f"{source} holds several models: say which character, one of {', '.join(names)}")
     return names[0] if names else _UNNAMED
 
 

@@ -37,7 +37,7 @@ from models.released.sizes import POSITIONS, DecoderSizes, LanguageSizes, Shapes
 from models.released.writer import Writer, save_descriptions, save_fresh_adapters
 from models.shot_decoder import SPATIAL_COMPRESSION
 from models.tokens import shipped_tokenizer
-from models.weights import CheckpointError
+from pipeline.core.errors import UserError
 
 Levels = Literal["decoder script", "app"]
 _POSITION_TOLERANCE = 4e-3  # of values up to 1, which the file may hold in half precision
@@ -85,7 +85,7 @@ def import_weights(
         progress: told how many of the tensors are written; it may raise to stop.
 
     Raises:
-        CheckpointError: the target is taken; a published file is missing, damaged, holds code, or other tensors than
+        UserError: the target is taken; a published file is missing, damaged, holds code, or other tensors than
             it should; a value is not finite.
     """
     files = find_files(source, character)
@@ -116,7 +116,7 @@ def _frame_of(file: Path, shapes: Shapes) -> ModelConfig:
     frames = {(1, _positions(frame), frame.shot_encoder.width): frame for frame in (full_config(), tiny_config())}
     found = shapes.get(POSITIONS)
     if found not in frames:
-        raise CheckpointError(
+        raise UserError(
             f"{file} is not the published file: {POSITIONS} is {found and list(found)}, expected "
             f"{' or '.join(str(list(shape)) for shape in frames)}; fetch it again"
         )
@@ -153,7 +153,7 @@ def _account(
         ignored += aside
     if faults:
         lines = "\n  ".join(faults)
-        raise CheckpointError(f"these are not the published files, {len(faults)} faults; fetch them again:\n  {lines}")
+        raise UserError(f"these are not the published files, {len(faults)} faults; fetch them again:\n  {lines}")
     return [*plans[0], *plans[1]], ignored
 
 
@@ -180,4 +180,4 @@ def _check_positions(file: Path, table_1LD: Tensor, config: ModelConfig) -> None
     patches_LD = patches_LD.flatten(0, 1).float()
     expected_LD = torch.cat([patches_LD.new_zeros(config.shot_encoder.shot_tokens, patches_LD.shape[1]), patches_LD])
     if not torch.allclose(table_1LD[0].float(), expected_LD, rtol=0, atol=_POSITION_TOLERANCE):
-        raise CheckpointError(f"{file}: {POSITIONS} is not the table of CogVideoX 2B; this is another network")
+        raise UserError(f"{file}: {POSITIONS} is not the table of CogVideoX 2B; this is another network")

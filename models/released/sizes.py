@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from models.weights import CheckpointError
+from pipeline.core.errors import UserError
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
@@ -37,7 +37,7 @@ class LanguageSizes:
         """Read them off a file, all but the width of a shot token, which the other half has settled.
 
         Raises:
-            CheckpointError: a tensor that tells a size is missing.
+            UserError: a tensor that tells a size is missing.
         """
         layer = f"{LANGUAGE}model.layers.0."
         query, rank = _shape(shapes, f"{layer}self_attn.q_proj.lora_B.default.weight", 2)
@@ -71,7 +71,7 @@ class DecoderSizes:
         """Read them off a file.
 
         Raises:
-            CheckpointError: a tensor that tells a size is missing.
+            UserError: a tensor that tells a size is missing.
         """
         width, channels, patch, _ = _shape(shapes, f"{DIFFUSION}mixins.patch_embed.proj.weight", 4)
         dense = f"{DIFFUSION}transformer.layers.0.attention.dense"
@@ -95,9 +95,9 @@ def has_adapters(shapes: Shapes) -> bool:
 
 def _shape(shapes: Shapes, name: str, dimensions: int) -> Shape:
     if name not in shapes:
-        raise CheckpointError(f"{name} is missing: this is not the published file; fetch it again")
+        raise UserError(f"{name} is missing: this is not the published file; fetch it again")
     if len(shapes[name]) != dimensions:
-        raise CheckpointError(f"{name} has {len(shapes[name])} dimensions, not {dimensions}; fetch the file again")
+        raise UserError(f"{name} has {len(shapes[name])} dimensions, not {dimensions}; fetch the file again")
     return shapes[name]
 
 

@@ -26,7 +26,8 @@ from models.released.names import TRANSFORMER, Entry
 from models.released.sizes import DecoderSizes
 from models.shot_decoder import ATTENTION, ShotDecoder, add_lora, decoder_options
 from models.tokens import MISTRAL_VOCABULARY
-from models.weights import CheckpointError, adapter_metadata, write_tensors
+from models.weights import adapter_metadata, write_tensors
+from pipeline.core.errors import UserError
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Writer:
         """Write every tensor of the plan.
 
         Raises:
-            CheckpointError: a value is not finite, in the file or in the precision it is stored in here.
+            UserError: a value is not finite, in the file or in the precision it is stored in here.
         """
         for file in dict.fromkeys(entry.file for entry in plan):
             entries = [entry for entry in plan if entry.file == file]
@@ -95,9 +96,7 @@ class Writer:
         rows = self.tensors[entry.source].chunk(entry.parts)
         value = torch.cat([rows[index].to(self._dtype(entry)) for index in entry.chunks])
         if not all(extreme.isfinite() for extreme in value.aminmax()):
-            raise CheckpointError(
-                f"{entry.source} has values that are not finite in {value.dtype}; fetch the file again"
-            )
+            raise UserError(f"{entry.source} has values that are not finite in {value.dtype}; fetch the file again")
         return value
 
     def _dtype(self, entry: Entry) -> torch.dtype:

@@ -26,6 +26,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from pipeline.core.errors import UserError
+
 LAYOUT_VERSION = 1
 MOST_CHARACTERS = 36
 MOST_PICTURES = 4
@@ -38,10 +40,6 @@ _BACKGROUND = (224, 224, 224)
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".webp"}
 _FORMATS = ("PNG", "JPEG", "WEBP")
 _FORBIDDEN_IN_NAMES = set('/\\,;:<>[]{}|"$*?')
-
-
-class CastError(ValueError):
-    """A cast folder that cannot be used; the message names the file and what to do."""
 
 
 @dataclass(frozen=True)
@@ -67,26 +65,26 @@ def load_cast(folder: Path | None) -> Cast:
     """Read a cast folder and paint its sheet; None gives the cast of nobody.
 
     Raises:
-        CastError: the folder is missing or empty, a character has no picture, a picture is broken or too large, a
+        UserError: the folder is missing or empty, a character has no picture, a picture is broken or too large, a
             name is unusable, or a link leads out of the folder.
     """
     if folder is None:
         return Cast()
     if not folder.is_dir():
-        raise CastError(f"{_shown(folder)}: no such folder; the cast is a folder of folders, one per character")
+        raise UserError(f"{_shown(folder)}: no such folder; the cast is a folder of folders, one per character")
     try:
         return _read_cast(folder)
     except OSError as error:
-        raise CastError(f"{_shown(folder)}: cannot be read: {error}") from error
+        raise UserError(f"{_shown(folder)}: cannot be read: {error}") from error
 
 
 def _read_cast(folder: Path) -> Cast:
     warnings: list[str] = []
     pictures = {name: _picture_files(name, folder, home, warnings) for name, home in _characters(folder, warnings)}
     if not pictures:
-        raise CastError(f"{_shown(folder)}: no characters; make a folder per character with pictures of it inside")
+        raise UserError(f"{_shown(folder)}: no characters; make a folder per character with pictures of it inside")
     if len(pictures) > MOST_CHARACTERS:
-        raise CastError(f"{_shown(folder)}: {len(pictures)} characters; a sheet can show {MOST_CHARACTERS}")
+        raise UserError(f"{_shown(folder)}: {len(pictures)} characters; a sheet can show {MOST_CHARACTERS}")
     digest = hashlib.sha256(f"layout {LAYOUT_VERSION}".encode())
     panels = []
     for name, files in pictures.items():
@@ -106,13 +104,13 @@ def _characters(folder: Path, warnings: list[str]) -> list[tuple[str, Path]]:
             continue
         if not entry.is_dir():
             if entry.suffix.lower() in _SUFFIXES:
-                raise CastError(f"{_shown(entry)}: put it into a folder named after the character it shows")
+                raise UserError(f"{_shown(entry)}: put it into a folder named after the character it shows")
             warnings.append(f"{_shown(entry)}: left out, not a character's folder")
             continue
         _check_inside(entry, folder)
         name = _checked_name(entry)
         if name.casefold() in {known.casefold() for known in found}:
-            raise CastError(f"{_shown(entry)}: there is another character of this name; names must differ")
+            raise UserError(f"{_shown(entry)}: there is another character of this name; names must differ")
         found[name] = entry
     return sorted(found.items())
 
@@ -121,9 +119,9 @@ def _checked_name(home: Path) -> str:
     name = unicodedata.normalize("NFC", home.name)
     hostile = any(unicodedata.category(character)[0] == "C" for character in name)
     if hostile or set(name) & _FORBIDDEN_IN_NAMES or name != name.strip() or not any(map(str.isalnum, name)):
-        raise CastError(f"{_shown(home)}: rename the folder; a character's name has letters, digits and spaces")
+        raise UserError(f"{_shown(home)}: rename the folder; a character's name has letters, digits and spaces")
     if len(name) > 64:
-        raise CastError(f"{_shown(home)}: rename the folder; a character's name has at most 64 letters")
+        raise UserError(f"{_shown(home)}: rename the folder; a character's name has at most 64 letters")
     return name
 
 
@@ -137,44 +135,42 @@ def _picture_files(name: str, folder: Path, home: Path, warnings: list[str]) -> 
             continue
         _check_inside(entry, folder)
         if not entry.is_file():
-            raise CastError(f"{_shown(entry)}: not a regular file; replace it by the picture")
+            raise UserError(f"{_shown(entry)}: not a regular file; replace it by the picture")
         files.append(entry)
     if not files:
-        raise CastError(f"{_shown(home)}: no picture of {name}; add at least one png, jpg, jpeg or webp file")
+        raise UserError(f"{_shown(home)}: no picture of {name}; add at least one png, jpg, jpeg or webp file")
     if len(files) > MOST_PICTURES:
         warnings.append(f"{_shown(home)}: {len(files)} pictures, the first {MOST_PICTURES} by name are shown")
     for file in files[:MOST_PICTURES]:
         if file.stat().st_size > MOST_FILE_BYTES:
-            raise CastError(f"{_shown(file)}: larger than {MOST_FILE_BYTES >> 20} MiB; scale the picture down")
+            raise UserError(f"{_shown(file)}: larger than {MOST_FILE_BYTES >> 20} MiB; scale the picture down")
     return files[:MOST_PICTURES]
 
 
 def _check_inside(entry: Path, folder: Path) -> None:
     # realpath, unlike Path.resolve, does not raise on links that go in circles
     if not Path(os.path.realpath(entry)).is_relative_to(os.path.realpath(folder)):
-        raise CastError(f"{_shown(entry)}: a link that leads out of the cast folder; copy the file here instead")
+        raise UserError(f"{_shown(entry)}: a link that leads out of the cast folder; copy the file here instead")
 
 
 def _decode(file: Path, content: bytes) -> Image.Image:
     """An upright RGB picture on a light background.
 
     Raises:
-        CastError: it is not a picture of the allowed formats, is broken, or has too many or too few pixels.
+        UserError: it is not a picture of the allowed formats, is broken, or has too many or too few pixels.
     """
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
             width, height = picture.size  # from the header: nothing is decoded yet
             if width * height > MOST_PIXELS:
-                raise CastError(f"{_shown(file)}: {width}x{height} is too large; scale it below 50 megapixels")
+                raise UserError(f"{_shown(file)}: {width}x{height} is too large; scale it below 50 megapixels")
             if min(width, height) < LEAST_SIDE_PIXELS:
-                raise CastError(f"{_shown(file)}: {width}x{height} is too small; a side needs {LEAST_SIDE_PIXELS}")
+                raise UserError(f"{_shown(file)}: {width}x{height} is too small; a side needs {LEAST_SIDE_PIXELS}")
             return _flattened(ImageOps.exif_transpose(picture))
     except Image.DecompressionBombError:
-        raise CastError(f"{_shown(file)}: too many pixels; scale it below 50 megapixels") from None
-    except CastError:
-        raise
+        raise UserError(f"{_shown(file)}: too many pixels; scale it below 50 megapixels") from None
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error) as error:
-        raise CastError(f"{_shown(file)}: not a readable png, jpg or webp picture ({error}); save it again") from None
+        raise UserError(f"{_shown(file)}: not a readable png, jpg or webp picture ({error}); save it again") from None
 
 
 def _flattened(picture: Image.Image) -> Image.Image:

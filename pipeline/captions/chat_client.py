@@ -33,6 +33,7 @@ from typing import Any
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
+from pipeline.core.errors import UserError
 from pipeline.core.server_address import checked_address
 
 Message = dict[str, Any]
@@ -44,19 +45,11 @@ _REFUSALS = {401, 403, 404, 405, 407}
 _PASSING = {408, 425, 429}
 
 
-class EndpointError(Exception):
-    """The service as a whole cannot be used; the message names its address and the remedy."""
+class EndpointDownError(UserError):
+    """The service does not answer, or is too busy to: the same request may succeed later."""
 
 
-class EndpointDownError(EndpointError):
-    """It does not answer, or is too busy to: the same request may succeed later."""
-
-
-class EndpointRefusedError(EndpointError):
-    """It refuses us, or its address is unusable: trying again is useless until the configuration changes."""
-
-
-class RequestError(Exception):
+class RequestError(UserError):
     """The service works, but cannot answer this one request."""
 
 
@@ -133,7 +126,7 @@ class ChatClient:
         """Prepare the client; nothing is sent.
 
         Raises:
-            EndpointRefusedError: the address or the key cannot be used.
+            UserError: the address or the key cannot be used.
         """
         self.endpoint = endpoint
         self._key = _read_key(endpoint.api_key_env)
@@ -163,7 +156,7 @@ class ChatClient:
 
         Raises:
             EndpointDownError: nobody answers at the address, or it stays too busy.
-            EndpointRefusedError: the key, the model or the path is wrong.
+            UserError: the key, the model or the path is wrong.
             RequestError: only this request fails, however often it is sent.
         """
         endpoint = self.endpoint
@@ -213,7 +206,7 @@ class ChatClient:
             asked = _retry_after_seconds(response.headers.get("Retry-After", ""))
             raise _PassingError(said, asked, whole_service=status == 429)
         if status in _REFUSALS or response.is_redirect:
-            raise EndpointRefusedError(self._about_service(said, _hint(status, self.endpoint)))
+            raise UserError(self._about_service(said, _hint(status, self.endpoint)))
         raise RequestError(f"the model server at {self.endpoint.address} rejects the request: {said}")
 
     async def _verdict(self, last: _PassingError) -> Exception:
@@ -283,7 +276,7 @@ def _hint(status: int, endpoint: Endpoint) -> str:
 def _read_key(name: str) -> str:
     key = os.environ.get(name, "").strip() if name else ""
     if not (key.isascii() and key.isprintable()):
-        raise EndpointRefusedError(f"the environment variable {name} holds characters that no API key has")
+        raise UserError(f"the environment variable {name} holds characters that no API key has")
     return key
 
 
@@ -291,4 +284,4 @@ def _base_address(address: str) -> httpx.URL:
     try:
         return checked_address(address)
     except ValueError as error:
-        raise EndpointRefusedError(f"the address of the model server {error}") from None
+        raise UserError(f"the address of the model server {error}") from None

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import Message, Picture, assistant, user
 from pipeline.core.config import CaptionSettings
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import Clip
-from pipeline.core.store import fingerprint
 from pipeline.video.clip_files import read_clip
 from prompts.tags import EXAMPLE, TagError, WhatReply, WhoReply, format_what, parse_what, parse_who
 from prompts.template import load_prompt

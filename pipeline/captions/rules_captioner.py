@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip, Looks, Motion
-from pipeline.core.stage import Progress
 from pipeline.core.store import FilmFolder
 
 RULES_VERSION = 1

@@ -18,8 +18,8 @@ from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
 from pipeline.captions.questions import Question, asked_of, conversation, pictures_for, questions_about, view_clip
 from pipeline.captions.reply_cache import Exchange, Replies, load_replies, save_replies
 from pipeline.core.config import CaptionSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip, RecordError
-from pipeline.core.stage import Progress
 from pipeline.core.store import FilmFolder
 from prompts.tags import parse_what, parse_who
 from prompts.template import load_prompt
@@ -29,16 +29,6 @@ REPORT_SECONDS = 0.5
 
 Levels = Mapping[str, int | None]
 """Motion level by clip id; None: not measured."""
-
-
-@dataclass(frozen=True)
-class OpenEnds:
-    """What is left to do about the captions of a film, current though they may be."""
-
-    waiting: tuple[str, ...] = ()
-    """Ids of the clips about which something must still be asked, at a price, in the film's order."""
-    news: bool = False
-    """Whether there are answers that are not in the table: a build may have been killed before it collected them."""
 
 
 @dataclass(frozen=True)
@@ -58,25 +48,28 @@ class Interview:
             **asked_of(self.settings),
         }
 
-    def open_ends(
+    def left_over(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels, made: Mapping[str, Caption]
-    ) -> OpenEnds:
-        """What is left to ask about these clips, and whether `made`, their captions by id, lack an answer."""
-        waiting, news = [], False
+    ) -> tuple[list[str], bool]:
+        """Return the ids of the clips still to ask, at a price, and whether stored replies are missing from `made`.
+
+        A build may have been killed before it collected the replies into the table; `made` has its rows by clip id.
+        """
+        waiting, uncollected = [], False
         for clip in clips:
             kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
             if self._open_question(kept, questions):
                 waiting.append(clip.clip_id)
             elif row := made.get(clip.clip_id):
                 said = _said(kept, questions)
-                news = news or (row.raw_who, row.raw_what) != (said.get("who"), said.get("what"))
-        return OpenEnds(tuple(waiting), news)
+                uncollected = uncollected or (row.raw_who, row.raw_what) != (said.get("who"), said.get("what"))
+        return waiting, uncollected
 
     def captions(self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels, progress: Progress) -> list[Caption]:
         """Ask what is missing, then make a caption of what is kept about each clip, in the order of `clips`.
 
         Raises:
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
         failures = self.ask(folder, clips, levels, progress)
         return [self._caption(folder, clip, levels, failures.get(clip.clip_id)) for clip in clips]
@@ -88,9 +81,9 @@ class Interview:
             By clip id, why the clip file or the server failed; nothing for clips that were answered.
 
         Raises:
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
-        ids = set(self.open_ends(folder, clips, levels, {}).waiting)
+        ids = set(self.left_over(folder, clips, levels, {})[0])
         waiting = [clip for clip in clips if clip.clip_id in ids]
         progress(len(clips) - len(waiting), len(clips))
         if not waiting:

@@ -10,9 +10,9 @@ first, so the cache gets half of what is left instead of lmdeploy's 0.8. Picture
 up to `--vision-max-batch-size` (1 by default, which is slow); raise it and `concurrency` together, and lower both if
 the server stalls. `--api-keys KEY` closes the server; give the key to us in the variable that `api_key_env` names.
 
-`WriteCaptions` run as a stage asks whatever is missing and collects. For long films a scheduler first works through
-the clips that wait in batches with `ask_batch`, each a small task that can be retried alone; the stage then finds all
-replies kept and asks nothing.
+`WriteCaptions` run as a stage asks whatever is missing and collects. For long films a scheduler first works off
+what is `pending` in batches, each a small task that can be retried alone; the stage then finds all replies kept and
+asks nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from pipeline.captions.cast import Cast
+from pipeline.captions.chat_client import EndpointDownError
 from pipeline.captions.rules_captioner import RulesCaptioner
-from pipeline.captions.server_captioner import Interview, OpenEnds
+from pipeline.captions.server_captioner import Interview
 from pipeline.core.config import CaptionSettings
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Caption, Clip, Failure, RecordError, Verdict
-from pipeline.core.stage import Outcome, Progress, is_current, silent
+from pipeline.core.stage import CAPTIONS, NOTHING_PENDING, Outcome, Pending, Resources, Stage
 from pipeline.core.store import FilmFolder
 
 
@@ -45,7 +47,7 @@ class Captioner(Protocol):
 
 
 @dataclass(frozen=True)
-class WriteCaptions:
+class WriteCaptions(Stage):
     """Caption the clips that `screened` keeps."""
 
     settings: CaptionSettings
@@ -58,34 +60,47 @@ class WriteCaptions:
         """What the captioner depends on."""
         return self._captioner().ingredients()
 
-    def open_ends(self, folder: FilmFolder) -> OpenEnds:
-        """What there is still to ask and to collect; nothing for rules."""
+    @property
+    def resources(self) -> Resources:
+        """Next to nothing here: the service does the work, and is asked again when it was down."""
         if self.settings.captioner == "rules":
-            return OpenEnds()  # without reading a table
-        clips, levels = _candidates(folder)
-        made = folder.read("captions", Caption) if is_current(self, folder) else ()
-        return Interview(self.settings, self.cast).open_ends(folder, clips, levels, {row.clip_id: row for row in made})
+            return Resources()
+        return Resources(cpus=0.1, tags=(CAPTIONS,), retry_on=(EndpointDownError,))
 
-    def ask_batch(self, folder: FilmFolder, clip_ids: Sequence[str], progress: Progress = silent) -> None:
-        """Ask what is missing about some clips and keep the replies in the film's folder.
+    def pending(self, folder: FilmFolder, *, current: bool) -> Pending:
+        """Return the clips still to ask, in batches, and whether stored replies are not yet collected."""
+        if self.settings.captioner == "rules":
+            return NOTHING_PENDING  # without reading a table
+        clips, levels = _candidates(folder)
+        made = {row.clip_id: row for row in folder.read("captions", Caption)} if current else {}
+        waiting, uncollected = Interview(self.settings, self.cast).left_over(folder, clips, levels, made)
+        reason = f"{len(waiting)} clips still to be asked about" if waiting else None
+        size = self.settings.batch
+        return Pending(
+            batches=tuple(tuple(waiting[start : start + size]) for start in range(0, len(waiting), size)),
+            uncollected=uncollected,
+            reason=reason or ("answers came that are not in the table yet" if uncollected else None),
+        )
+
+    def work_off(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
+        """Ask what is missing about some clips, by id, and keep the replies in the film's folder.
 
         Batches of one film may run one after another or side by side, as long as no clip is in two of them; each keeps
         `concurrency` requests in flight.
 
         Raises:
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
-        wanted = set(clip_ids)
+        wanted = set(batch)
         clips, levels = _candidates(folder)
-        batch = [clip for clip in clips if clip.clip_id in wanted]
-        self._captioner().captions(folder, batch, levels, progress)
+        self._captioner().captions(folder, [clip for clip in clips if clip.clip_id in wanted], levels, progress)
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Make the table captions; clips without a usable caption stay in it, with their fault, and are failures too.
 
         Raises:
             RecordError: more than `failed_limit` of the clips have no usable caption.
-            EndpointError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; what it answered before is kept.
         """
         clips, levels = _candidates(folder)
         captions = self._captioner().captions(folder, clips, levels, progress)

@@ -6,7 +6,6 @@ names behind, which `sweep` removes, and no lock: the system gives it back when 
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -15,21 +14,18 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.errors import UserError, disk_errors
+
 LOCK = ".lock"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.[^.]+)?")
 
 
-class NoRoomError(Exception):
-    """A file cannot be written whole: the disk, the quota or the largest size of a file is reached."""
-
-
-class HeldError(Exception):
+class HeldError(UserError):
     """Someone else is at work in a folder; the message says who."""
 
 
@@ -38,24 +34,20 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` to write to; on success it is synced and takes the name `path`.
 
     Raises:
-        NoRoomError: there is no room for it; what `path` held before stays.
+        DiskError: it cannot be written, for lack of room or otherwise; what `path` held before stays.
     """
     temporary: Path | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=path.suffix, dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        reason = os.strerror(error.errno)
-        raise NoRoomError(f"{path}: cannot be written: {reason}; make room, and the same command goes on") from error
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=path.suffix, dir=path.parent)
+            os.close(handle)
+            temporary = Path(name)
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(path)
     finally:
         if temporary:
             temporary.unlink(missing_ok=True)
@@ -94,9 +86,12 @@ def held(folder: Path, doing: str) -> Iterator[None]:
 
     Raises:
         HeldError: another process, or another block of this one, holds it.
+        DiskError: the folder cannot be made, or not be written in.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a+", encoding="utf-8") as file:
+    with ExitStack() as opened:
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            file = opened.enter_context((folder / LOCK).open("a+", encoding="utf-8"))
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

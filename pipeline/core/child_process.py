@@ -14,9 +14,9 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from pipeline.core.atomic import NoRoomError
+from pipeline.core.errors import UserError
+from pipeline.core.progress import Progress
 from pipeline.core.records import RecordError
-from pipeline.core.stage import Progress
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -97,7 +97,7 @@ def _serve(work: Callable[[A, Progress], R], argument: A, sender: Connection) ->
         sender.send(("result", work(argument, report)))
     except RecordError as error:
         sender.send(("error", error.reason))
-    except NoRoomError as error:
+    except UserError as error:
         sender.send(("error", str(error)))
 
 

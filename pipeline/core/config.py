@@ -7,7 +7,6 @@ redoes that stage and what depends on it, nothing else.
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from fractions import Fraction
@@ -16,11 +15,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
+from pipeline.core.errors import UserError
 from pipeline.core.records import Rate, faults_of
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the file and every offending key."""
 
 
 class Section(BaseModel):
@@ -270,16 +266,16 @@ def load_config(path: Path | None) -> Config:
     """The configuration in a TOML file, or the default.
 
     Raises:
-        ConfigError: the file is missing, is not TOML, or holds a key or value that no section knows.
+        UserError: the file is missing, is not TOML, or holds a key or value that no section knows.
     """
     if path is None:
         return Config()
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; `animegamer config > {path.name}` writes the default") from None
+        raise UserError(f"{path}: no such file; `animegamer config > {path.name}` writes the default") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
+        raise UserError(f"{path}: cannot be read as TOML: {error}") from error
     return checked(raw, str(path))
 
 
@@ -287,34 +283,9 @@ def checked(values: dict[str, Any], origin: str) -> Config:
     """A configuration from plain values; `origin` says in errors where they come from.
 
     Raises:
-        ConfigError: a key that no section knows, or a value out of bounds.
+        UserError: a key that no section knows, or a value out of bounds.
     """
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {faults_of(error)} (`animegamer config` lists every key)") from error
-
-
-def as_toml(config: Config) -> str:
-    """The whole configuration as commented TOML; `load_config` reads it back to an equal object."""
-    lines = ["# Every key of `animegamer build --config FILE`; leave out what you do not change.", ""]
-    for name, section_field in Config.model_fields.items():
-        section: Section = getattr(config, name)
-        lines += [f"# {section_field.annotation.__doc__.splitlines()[0]}", f"[{name}]"]  # type: ignore[union-attr]
-        for key, field in type(section).model_fields.items():
-            lines.append(f"# {field.description}")
-            value = getattr(section, key)
-            lines.append(f"# {key} =" if value is None else f"{key} = {_toml_value(value)}")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(_toml_value, value)) + "]"
-    if isinstance(value, int | float):
-        return repr(value)
-    # JSON's escapes are TOML's too, but TOML also wants DEL escaped
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+        raise UserError(f"{origin}: {faults_of(error)} (`animegamer config` lists every key)") from error

@@ -13,12 +13,12 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.core.atomic import write_json
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import RecordError
 
 BLOCK_BYTES = 1 << 22
@@ -46,7 +46,7 @@ class Hashes:
         """Keep a hash; `save` writes it down."""
         self._known[identity] = self._news[identity] = sha256
 
-    def of(self, path: Path, progress: Callable[[float, float], None] | None = None) -> str:
+    def of(self, path: Path, progress: Progress = silent) -> str:
         """The hash of a file's content, read only if it is not remembered.
 
         Args:
@@ -69,7 +69,7 @@ class Hashes:
             self._news = {}
 
 
-def film_hash(path: Path, hashes: Hashes, progress: Callable[[float, float], None] | None = None) -> str:
+def film_hash(path: Path, hashes: Hashes, progress: Progress = silent) -> str:
     """The hash of a film file, which the user named.
 
     Raises:
@@ -87,14 +87,13 @@ def _identity(status: os.stat_result) -> str:
     return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
 
 
-def _read(path: Path, progress: Callable[[float, float], None] | None) -> str:
+def _read(path: Path, progress: Progress) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         total = os.fstat(file.fileno()).st_size
         while block := file.read(BLOCK_BYTES):
             digest.update(block)
-            if progress:
-                progress(file.tell(), total)
+            progress(file.tell(), total)
     return digest.hexdigest()
 
 

@@ -1,14 +1,13 @@
-"""What a stage is, and how one is run on a film: skip if nothing changed, else run, write, and note the ingredients.
+"""Stage protocol, and one run of a stage on a film: skip if nothing changed, else run, write, record the ingredients.
 
 A stage is a frozen dataclass whose fields are its settings, with one method `run` that turns the tables of the
-stages before it into its own. It never learns who runs it: a plain call, a Prefect task or a test.
+stages before it into its own. It is the same under a plain call, a Prefect task or a test.
 
     perform(FindCrop(config.crop), folder, progress)
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,18 +16,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from pipeline.core.ingredients import ResultNote, fingerprint
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Failure, Record, RecordError
-from pipeline.core.store import FilmFolder, StageRecord, StoreError, fingerprint
-
-LONGEST_CHANGE = 80
-"""Characters in which a changed ingredient is told with its values; hashes and lists are named only."""
-
-Progress = Callable[[float, float], None]
-"""Called with (done, total) in whatever unit the stage counts."""
-
-
-def silent(done: float, total: float) -> None:
-    """The progress of nobody watching."""
+from pipeline.core.store import FilmFolder, StageRecord, StoreError
 
 
 @dataclass(frozen=True)
@@ -41,8 +32,46 @@ class Outcome:
     """Other files it made, relative to the film's folder."""
 
 
+GPU, CAPTIONS = "gpu", "captions"
+"""Tags: a scheduler may limit how many stages with one of them run at once."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Needs of a stage while it runs, for the runner that places it."""
+
+    reads_film: bool = False
+    """The film itself is read: `folder.film.source` is then a file on this machine."""
+    cpus: float = 1.0
+    gpu: bool = False
+    tags: tuple[str, ...] = ()
+    """Concurrency limits of these names, where a scheduler has them, hold for the stage."""
+    retry_on: tuple[type[Exception], ...] = ()
+    """Failures that another try may mend, such as a service that is down."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Work left to a stage although its result may be current."""
+
+    batches: tuple[tuple[str, ...], ...] = ()
+    """Ids of records to work on before `run`, in batches that can be retried alone."""
+    uncollected: bool = False
+    """Answers have come that the result lacks: the stage has to run again, and asks nothing for them."""
+    reason: str | None = None
+    """Description of what is left; None if nothing is."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of all batches, in order."""
+        return tuple(chain.from_iterable(self.batches))
+
+
+NOTHING_PENDING = Pending()
+
+
 class Stage(Protocol):
-    """One step from records to records, for one film."""
+    """One step from records to records, for one film. Stages inherit from it for the defaults."""
 
     name: ClassVar[str]
     version: ClassVar[int]
@@ -50,13 +79,48 @@ class Stage(Protocol):
     needs: ClassVar[tuple[str, ...]]
     """Names of the stages whose tables it reads; their fingerprints are part of its own."""
 
+    @property
+    def resources(self) -> Resources:
+        """Needs while it runs; by default one CPU."""
+        return Resources()
+
     def ingredients(self) -> dict[str, Any]:
-        """What else the result depends on: settings, model names and revisions, prompt versions; JSON values."""
+        """Return what else the result depends on: settings, models and revisions, prompt versions; JSON values."""
         ...
+
+    def pending(self, folder: FilmFolder, *, current: bool) -> Pending:  # noqa: ARG002
+        """Return the work left besides `run`; `current` says that the result on disk is. By default nothing."""
+        return NOTHING_PENDING
+
+    def work_off(self, folder: FilmFolder, batch: Sequence[str], progress: Progress) -> None:  # noqa: ARG002
+        """Do one batch of what is pending; each may be retried alone."""
+        raise AssertionError(f"{self.name} has no batches")
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Do the work. Raises RecordError when the film itself cannot be used."""
         ...
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Comparison of a stage's result on a film with what running the stage would give."""
+
+    stale: str | None
+    """Why the stage has to run: the ingredient that changed, or the file that is missing; None if it need not."""
+    pending: Pending = NOTHING_PENDING
+
+    @property
+    def reason(self) -> str | None:
+        """Why the stage is not done; None if it is."""
+        return self.stale or self.pending.reason
+
+
+def judge(stage: Stage, folder: FilmFolder) -> Judgement:
+    """Compare the stage's result on a film with what running it would give."""
+    stale = why_stale(stage, folder)
+    if stale and any(folder.stage_record(name) is None for name in stage.needs):
+        return Judgement(stale)  # what is pending shows once the stages before it are done
+    return Judgement(stale, stage.pending(folder, current=stale is None))
 
 
 def ingredients_of(stage: Stage, folder: FilmFolder) -> dict[str, Any]:
@@ -94,31 +158,8 @@ def why_stale(stage: Stage, folder: FilmFolder) -> str | None:
     record = folder.stage_record(stage.name)
     if record is None:
         return "not made yet"
-    ingredients = ingredients_of(stage, folder)
-    if record.fingerprint != fingerprint(ingredients):
-        return "changed: " + ", ".join(_changes(_leaves(record.ingredients), _leaves(ingredients)))
-    return damage(record, folder)
-
-
-def damage(record: StageRecord, folder: FilmFolder) -> str | None:
-    """Which file of a result is not what it was, in words; None if all are whole."""
-    now = folder.marks(record.files)
-    damaged = [name for name, mark in record.files.items() if now.get(name) != mark]
-    return f"missing or damaged: {damaged[0]} ({len(damaged)} of {len(record.files)} files)" if damaged else None
-
-
-def _changes(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    """The ingredients that differ, by name, with both values where a person can tell them apart."""
-    keys = [key for key in sorted(before | now) if before.get(key) != now.get(key)]
-    told = {key: f"{key} ({before.get(key, 'none')} to {now.get(key, 'none')})" for key in keys}
-    return [key if key.startswith("upstream.") or len(told[key]) > LONGEST_CHANGE else told[key] for key in keys]
-
-
-def _leaves(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested ingredients as one dict with dotted names."""
-    if not isinstance(value, Mapping):
-        return {name: json.dumps(value)}
-    return {key: leaf for child in value for key, leaf in _leaves(value[child], f"{name}.{child}".strip(".")).items()}
+    note = ResultNote(record.fingerprint, record.files, record.ingredients)
+    return note.why_stale(ingredients_of(stage, folder), folder.marks)
 
 
 def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bool:
@@ -130,6 +171,17 @@ def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bo
     """
     if is_current(stage, folder):
         return False
+    make(stage, folder, progress)
+    return True
+
+
+def make(stage: Stage, folder: FilmFolder, progress: Progress) -> None:
+    """Run the stage on this film, and record what its result was made from.
+
+    Raises:
+        StoreError: a stage that this one needs has not finished.
+        RecordError: the film itself cannot be used.
+    """
     ingredients = ingredients_of(stage, folder)
     unfinished = [name for name, made_from in ingredients["upstream"].items() if made_from is None]
     if unfinished:
@@ -148,7 +200,6 @@ def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bo
             failures=outcome.failures,
         )
     )
-    return True
 
 
 T = TypeVar("T")

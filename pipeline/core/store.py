@@ -14,10 +14,8 @@ to this machine and are no part of the data set.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -26,8 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, Field, ValidationError
 
-from pipeline.core.atomic import NoRoomError, replacing, sweep, write_json
+from pipeline.core.atomic import replacing, sweep, write_json
+from pipeline.core.errors import DiskError, UserError
 from pipeline.core.hashes import Hashes
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import (
     SCHEMA_VERSION,
     Caption,
@@ -61,14 +61,8 @@ TABLES: dict[str, type[Record]] = {
 }
 
 
-class StoreError(Exception):
+class StoreError(UserError):
     """The data set folder holds something this version cannot read; the message names the file and the remedy."""
-
-
-def fingerprint(ingredients: Mapping[str, Any]) -> str:
-    """A short hash of what a result is made from; equal ingredients, equal fingerprint."""
-    text = json.dumps(ingredients, sort_keys=True, ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class FileMark(Record):
@@ -95,10 +89,16 @@ class StageRecord(Record):
 
 
 class FilmFolder:
-    """One film's part of the data set."""
+    """One film's part of the data set.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the folder.
+        source: the film's file on this machine, where `film.json` names an address.
+    """
+
+    def __init__(self, path: Path, source: Path | None = None) -> None:
         self.path = path
+        self._source = source
 
     @property
     def film_id(self) -> str:
@@ -107,8 +107,9 @@ class FilmFolder:
 
     @property
     def film(self) -> Film:
-        """What the probe found."""
-        return _read_model(self.path / "film.json", Film)
+        """The record of the probe."""
+        film = _read_model(self.path / "film.json", Film)
+        return film.model_copy(update={"source": str(self._source)}) if self._source else film
 
     def save_film(self, film: Film) -> None:
         """Write `film.json`."""
@@ -185,7 +186,7 @@ class FilmFolder:
             for name, path in paths.items()
             if path.is_file()
         }
-        with suppress(OSError, NoRoomError):  # it is only a cache; to look at a data set needs no right to write there
+        with suppress(OSError, DiskError):  # it is only a cache; to look at a data set needs no right to write there
             hashes.save()
         return marks
 

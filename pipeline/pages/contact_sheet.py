@@ -13,8 +13,8 @@ from typing import Any
 
 import cv2
 
+from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, RecordError
-from pipeline.core.stage import Progress
 from pipeline.core.store import Dataset
 from pipeline.pages.summary import SeenClip, Summary
 from pipeline.video.clip_files import first_frame

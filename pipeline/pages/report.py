@@ -21,7 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipeline.core.atomic import replacing
-from pipeline.core.stage import Progress, silent
+from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset
 from pipeline.pages.charts import clock, scene_chart, scope_chart
 from pipeline.pages.contact_sheet import character_numbers, reason_numbers, sheet_data, thumbnails

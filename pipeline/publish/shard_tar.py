@@ -1,6 +1,7 @@
-"""Reads the tar of a shard without trusting it: samples in the order they lie there, and a word on what is wrong.
+"""Tar reader for shards that are not to be trusted: samples in the order they lie there, and a word on what is wrong.
 
-Members are read into memory one sample at a time and never written under their own names.
+Members are read into memory one sample at a time and never written under their own names. Training reads with
+webdataset, once the headers have been looked through here.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -66,8 +68,17 @@ def _read(path: Path, problems: list[str]) -> Iterator[tuple[str, str, bytes]]:
         problems += _ending(path, end)
 
 
-def is_hollow(member: tarfile.TarInfo, file_bytes: int) -> bool:
-    """Whether a member claims more bytes than its tar could hold: one of those could fill any memory."""
+def holds_hollow_member(path: Path) -> bool:
+    """Look through the headers for a member that claims more bytes than the tar could hold.
+
+    Ask before a library reads the tar, for it would read as many bytes as are claimed.
+    """
+    with suppress(tarfile.TarError), tarfile.open(path, "r:") as tar:  # not a proper tar: its reader says where
+        return any(_is_hollow(member, path.stat().st_size) for member in tar)
+    return False
+
+
+def _is_hollow(member: tarfile.TarInfo, file_bytes: int) -> bool:
     return member.issparse() or member.size > file_bytes
 
 
@@ -76,7 +87,7 @@ def _problem(member: tarfile.TarInfo, file_bytes: int) -> str | None:
         return "has a name that leads out of the folder it is unpacked to: do not unpack this file"
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         return f"is {_KINDS.get(member.type, 'of an unknown kind')}, not a file"
-    if is_hollow(member, file_bytes):
+    if _is_hollow(member, file_bytes):
         return "claims more bytes than the file holds"
     if not _NAME.fullmatch(member.name):
         return f"is not named <a-z0-9_->.{'|'.join(MEMBERS)}"

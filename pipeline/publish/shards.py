@@ -22,8 +22,9 @@ from pydantic import Field, ValidationError
 
 from pipeline.core.atomic import replacing, write_json
 from pipeline.core.config import ShardSettings
-from pipeline.core.stage import Progress, silent
-from pipeline.core.store import Dataset, DatasetRecord, StoreError, fingerprint
+from pipeline.core.ingredients import Ingredients, ResultNote, fingerprint
+from pipeline.core.progress import Progress, silent
+from pipeline.core.store import Dataset, DatasetRecord, StoreError
 from pipeline.publish.samples import SPLITS, KeptClip, Published, Sample, Split, kept_clips
 from pipeline.stages.motion_levels import Edges
 
@@ -105,7 +106,7 @@ def write_shards(dataset: Dataset, settings: ShardSettings, progress: Progress =
     shards = []
     with ExitStack() as renamed_at_the_end:
         for name, clips in plan.items():
-            shard = _unchanged(root, known.get(name), _made_from(clips))
+            shard = _unchanged(root, known.get(name), _ingredients(clips))
             if shard is None:
                 temporary = renamed_at_the_end.enter_context(replacing(root / name))
                 shard = _write_shard(temporary, name, clips)
@@ -151,16 +152,19 @@ def _divide(clips: Iterable[KeptClip], target: int) -> dict[Split, list[list[Kep
     return parts
 
 
-def _made_from(clips: Sequence[KeptClip]) -> str:
-    samples = [[clip.json, clip.text, clip.clip.sha256] for clip in clips]
-    return fingerprint({"format": VERSION, "samples": samples})
+def _ingredients(clips: Sequence[KeptClip]) -> Ingredients:
+    return {"format": VERSION, "samples": [[clip.json, clip.text, clip.clip.sha256] for clip in clips]}
 
 
-def _unchanged(root: Path, shard: Shard | None, made_from: str) -> Shard | None:
+def _unchanged(root: Path, shard: Shard | None, ingredients: Ingredients) -> Shard | None:
     """The shard as the last run listed it, if it would come out the same and its file is whole."""
-    if shard is None or shard.made_from != made_from or not (root / shard.name).is_file():
+
+    def hashes(names: Iterable[str]) -> dict[str, str]:
+        return {name: file_sha256(root / name) for name in names if (root / name).is_file()}
+
+    if shard is None or ResultNote(shard.made_from, {shard.name: shard.sha256}).why_stale(ingredients, hashes):
         return None
-    return shard if file_sha256(root / shard.name) == shard.sha256 else None
+    return shard
 
 
 def _write_shard(path: Path, name: str, clips: Sequence[KeptClip]) -> Shard:
@@ -178,7 +182,7 @@ def _write_shard(path: Path, name: str, clips: Sequence[KeptClip]) -> Shard:
         samples=len(clips),
         bytes=path.stat().st_size,
         sha256=file_sha256(path),
-        made_from=_made_from(clips),
+        made_from=fingerprint(_ingredients(clips)),
         first_clip=first.clip_id,
         last_clip=last.clip_id,
     )

@@ -20,8 +20,8 @@ from tempfile import NamedTemporaryFile
 from pydantic import ValidationError
 
 from pipeline.core.config import ShardSettings
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Clip, RecordError
-from pipeline.core.stage import Progress, silent
 from pipeline.core.store import Dataset, DatasetRecord, StoreError
 from pipeline.publish.samples import KeptClip, Sample, kept_clips
 from pipeline.publish.shard_tar import MEMBERS, Packed, unpack

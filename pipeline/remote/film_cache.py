@@ -19,8 +19,8 @@ from pydantic import ValidationError
 
 from pipeline.core.atomic import sweep, write_json
 from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Film, RecordError
-from pipeline.core.stage import Progress, silent
 from pipeline.core.store import FilmFolder, StoreError
 from pipeline.remote.mirror import Mirror, Note, noted
 from pipeline.remote.objects import Remote, RemoteError, Transfers, is_address, is_file_name, is_hidden
@@ -31,8 +31,8 @@ _NOTE = ".fetched.json"
 
 
 @contextmanager
-def film_here(folder: FilmFolder, progress: Progress) -> Iterator[Film]:
-    """A film of the data set to be read in the block, its source a file here; one at an address is fetched before.
+def film_here(folder: FilmFolder, progress: Progress) -> Iterator[FilmFolder]:
+    """The folder with its film's source as a file on this machine; a film at an address is fetched before the block.
 
     Raises:
         RecordError: it cannot be fetched, or is another film than was planned, before the block or after it.
@@ -45,7 +45,7 @@ def film_here(folder: FilmFolder, progress: Progress) -> Iterator[Film]:
         raise RecordError(folder.film_id, str(error)) from error
     _refuse_another(source, film, hashes, progress)
     hashes.save()
-    yield film.model_copy(update={"source": str(source)})
+    yield FilmFolder(folder.path, source)
     _refuse_another(source, film, hashes, progress)
 
 

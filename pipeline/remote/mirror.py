@@ -29,8 +29,8 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from pipeline.core.atomic import write_json
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Record
-from pipeline.core.stage import Progress, silent
 from pipeline.remote.objects import Found, Remote, RemoteError, Transfers, is_hidden
 
 _STAGE_RECORD = r"films/[^/]+/(?!(film|failure)\.json)[^/]+\.json"

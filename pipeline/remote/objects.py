@@ -20,7 +20,8 @@ from shutil import copyfile
 from typing import Any
 
 from pipeline.core.atomic import replacing
-from pipeline.core.stage import Progress
+from pipeline.core.errors import UserError
+from pipeline.core.progress import Progress
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -44,7 +45,7 @@ _MARKS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "
 """By what the stores tell one content from the next, the surest first."""
 
 
-class RemoteError(Exception):
+class RemoteError(UserError):
     """An address that cannot be used; the message names it and the remedy, and repeats no secret."""
 
 

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from pipeline.core.child_process import call_in_child
 from pipeline.core.config import CropSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Crop, Film
-from pipeline.core.stage import Outcome, Progress
+from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
-from pipeline.remote.film_cache import film_here
 from pipeline.video.film_reader import keyframes
 
 LEVEL_PERCENTILE = 90
@@ -64,7 +64,7 @@ class CropJob:
 
 
 @dataclass(frozen=True)
-class FindCrop:
+class FindCrop(Stage):
     """The stage that decides which part of the picture is film."""
 
     name: ClassVar[str] = "crop"
@@ -72,6 +72,11 @@ class FindCrop:
     needs: ClassVar[tuple[str, ...]] = ()
 
     settings: CropSettings
+
+    @property
+    def resources(self) -> Resources:
+        """The film itself."""
+        return Resources(reads_film=True)
 
     def ingredients(self) -> dict[str, Any]:
         """The settings."""
@@ -85,8 +90,7 @@ class FindCrop:
         """
         if not self.settings.enabled:
             return Outcome(tables={"crop": [whole_picture(folder.film)]})
-        with film_here(folder, progress) as film:
-            crop = call_in_child(find_crop, CropJob(film, self.settings), film.film_id, progress)
+        crop = call_in_child(find_crop, CropJob(folder.film, self.settings), folder.film_id, progress)
         return Outcome(tables={"crop": [crop]})
 
 

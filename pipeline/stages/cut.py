@@ -21,10 +21,10 @@ from av.video.frame import VideoFrame
 from pipeline.core.atomic import replacing
 from pipeline.core.child_process import call_in_child
 from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Clip, Crop, Damage, Film, RecordError, Scene, make_clip_id
-from pipeline.core.stage import Outcome, Progress
+from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
-from pipeline.remote.film_cache import film_here
 from pipeline.stages.clip_grid import ClipGrid, Piece
 from pipeline.stages.scenes import Cut as SceneCut
 from pipeline.stages.scenes import SceneFinder
@@ -58,11 +58,10 @@ class CutResult:
     scenes: list[Scene]
     damage: list[Damage]
     clips: list[Clip]
-    decoded_frames: int
 
 
 @dataclass(frozen=True)
-class Cut:
+class Cut(Stage):
     """The stage: tables `scenes`, `damage` and `clips`, and the clip files."""
 
     name: ClassVar[str] = "cut"
@@ -75,6 +74,11 @@ class Cut:
     threads: int = 0
     """Of the decoder, 0 is one per core; the result does not depend on it."""
 
+    @property
+    def resources(self) -> Resources:
+        """The film itself, and the decoder's threads."""
+        return Resources(reads_film=True, cpus=self.threads or 1)
+
     def ingredients(self) -> dict[str, Any]:
         """The settings of three sections."""
         return {key: getattr(self, key).model_dump(mode="json") for key in ("film", "scenes", "clips")}
@@ -86,9 +90,8 @@ class Cut:
             RecordError: the film cannot be decoded at all, or crashes the decoder.
         """
         [crop] = folder.read("crop", Crop)
-        with film_here(folder, progress) as film:
-            job = CutJob(film, crop, folder.path, self.film.end_seconds, self.scenes, self.clips, self.threads)
-            result = call_in_child(cut_film, job, film.film_id, progress)
+        job = CutJob(folder.film, crop, folder.path, self.film.end_seconds, self.scenes, self.clips, self.threads)
+        result = call_in_child(cut_film, job, folder.film_id, progress)
         files = [folder.clip_path(clip.clip_id) for clip in result.clips]
         _remove_others(folder.path / "clips", {file.name for file in files})
         return Outcome(
@@ -118,7 +121,7 @@ def cut_film(job: CutJob, progress: Progress) -> CutResult:
             Damage(film_id=job.film.film_id, start_seconds=start, end_seconds=end, reason=reason)
             for start, end, reason in reader.damage
         ]
-        return CutResult(chopper.scenes, damage, writer.finish(), reader.decoded_frames)
+        return CutResult(chopper.scenes, damage, writer.finish())
 
 
 class _Waiting:

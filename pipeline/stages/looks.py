@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.config import LooksSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Clip, Looks
-from pipeline.core.stage import Outcome, Progress, attempt_each
+from pipeline.core.stage import Outcome, Resources, Stage, attempt_each
 from pipeline.core.store import FilmFolder
 from pipeline.stages.duplicates import frame_hash
 from pipeline.stages.text import TextFacts, detector_version, find_text
@@ -33,7 +34,7 @@ _SMALL = (180, 120)
 
 
 @dataclass(frozen=True)
-class MeasureLooks:
+class MeasureLooks(Stage):
     """The stage: table `looks`."""
 
     name: ClassVar[str] = "looks"
@@ -43,6 +44,11 @@ class MeasureLooks:
     settings: LooksSettings
     threads: int = 1
     failed_limit: float = 0.1
+
+    @property
+    def resources(self) -> Resources:
+        """A CPU for each thread."""
+        return Resources(cpus=self.threads or 1)
 
     def ingredients(self) -> dict[str, Any]:
         """The settings, and the text detector if it is used."""

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import MotionSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Clip, Motion, RecordError
-from pipeline.core.stage import Outcome, Progress, attempt_batches
+from pipeline.core.stage import GPU, Outcome, Resources, Stage, attempt_batches
 from pipeline.core.store import FilmFolder
 from pipeline.stages.optical_flow import DenseInverseSearch, Frames, OpticalFlow, Vectors, scaled
 from pipeline.video.clip_files import read_clip, read_clip_gray
@@ -35,7 +36,7 @@ STRAY_SHARE = 1e-4
 
 
 @dataclass(frozen=True)
-class MeasureMotion:
+class MeasureMotion(Stage):
     """Motion of every clip. Levels are derived from it by the data set's edges and not stored."""
 
     name: ClassVar[str] = "motion"
@@ -46,6 +47,12 @@ class MeasureMotion:
     threads: int
     failed_limit: float
 
+    @property
+    def resources(self) -> Resources:
+        """Threads of the CPU's optical flow, or a GPU for a network."""
+        network = self.settings.model != "dis"
+        return Resources(cpus=self.threads or 1, gpu=network, tags=(GPU,) if network else ())
+
     def ingredients(self) -> dict[str, Any]:
         """The optical flow and the background threshold; not the edges, nor how many clips are computed at once."""
         return {"motion": {"background_px": self.settings.background_px, **identify(self.settings)}}
@@ -54,7 +61,7 @@ class MeasureMotion:
         """Measure every clip of the film.
 
         Raises:
-            ConfigError: the optical-flow model cannot be used as configured.
+            UserError: the optical-flow model cannot be used as configured.
             RecordError: too many clips cannot be read.
         """
         clips = folder.read("clips", Clip)
@@ -77,7 +84,7 @@ def identify(settings: MotionSettings) -> dict[str, Any]:
     """The ingredients of a measurement: model, weights, version and scale; two equal ones give equal vectors.
 
     Raises:
-        ConfigError: the model is unknown, has no weights, or needs an extra that is not installed.
+        UserError: the model is unknown, has no weights, or needs an extra that is not installed.
     """
     if settings.model == "dis":
         return {"model": "dis", "scale": _scale(settings)}
@@ -90,7 +97,7 @@ def flow_model_of(settings: MotionSettings) -> str:
     """The name under which records and the data set know the measurement, such as `dis@0.5` or `memflow:1a2b3c4d@1`.
 
     Raises:
-        ConfigError: as `identify`.
+        UserError: as `identify`.
     """
     found = identify(settings)
     weights = f":{found['weights'][:8]}" if "weights" in found else ""
@@ -101,7 +108,7 @@ def open_optical_flow(settings: MotionSettings) -> OpticalFlow:
     """The back end that the settings name, with its weights loaded.
 
     Raises:
-        ConfigError: as `identify`, or the checkpoint does not hold weights of this model.
+        UserError: as `identify`, or the checkpoint does not hold weights of this model.
     """
     if settings.model == "dis":
         return DenseInverseSearch(_scale(settings))

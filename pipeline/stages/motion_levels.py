@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.errors import UserError
 from pipeline.core.records import Motion, Verdict
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 
@@ -58,14 +59,15 @@ def fit_edges(scopes: Iterable[float], how: Literal["quantiles", "published"]) -
     share the rest equally.
 
     Raises:
-        ValueError: a scope is negative or not finite, or fewer than five of them differ.
+        UserError: fewer than five scopes differ.
+        ValueError: a scope is negative or not finite.
     """
     if how == "published":
         return PUBLISHED_EDGES
     # A millionth of a pixel is no difference, and edges between such values stay readable.
     values, counts = np.unique(np.round(_checked(scopes), 6), return_counts=True)
     if len(values) < LEVELS:
-        raise ValueError(
+        raise UserError(
             f"only {len(values)} different motion scopes: five levels need five; add films, or use the published edges"
         )
     upto = np.cumsum(counts)
@@ -98,7 +100,7 @@ def calibrate(dataset: Dataset, how: Literal["quantiles", "published"]) -> Calib
 
     Raises:
         StoreError: no motion is measured, or films were measured with different optical-flow models.
-        ValueError: too few different scopes for five levels.
+        UserError: too few different scopes for five levels.
     """
     rows = [row for folder in dataset.folders() if folder.stage_record("motion") for row in _counted(folder)]
     if not rows:

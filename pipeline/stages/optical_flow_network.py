@@ -23,7 +23,7 @@ from urllib.error import URLError
 
 import numpy as np
 
-from pipeline.core.config import ConfigError
+from pipeline.core.errors import UserError
 from pipeline.stages.optical_flow import Frames, Vectors, scaled
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ def identify_network(name: str, checkpoint: str | None) -> dict[str, Any]:
     """Which network with which weights, without importing it: the ingredients of its measurements.
 
     Raises:
-        ConfigError: ptlflow is missing, or no weights are named.
+        UserError: ptlflow is missing, or no weights are named.
     """
     try:
         ptlflow_version = version("ptlflow")
     except PackageNotFoundError:
-        raise ConfigError(f"optical flow with {name!r} needs ptlflow: {INSTALL}; or use `--flow dis`") from None
+        raise UserError(f"optical flow with {name!r} needs ptlflow: {INSTALL}; or use `--flow dis`") from None
     if checkpoint is None:
-        raise ConfigError(
+        raise UserError(
             f"optical flow with {name!r} needs weights: set `checkpoint` in [motion] to a file, "
             "or to the name of published weights that ptlflow can download, such as things or sintel"
         )
@@ -54,7 +54,7 @@ def identify_network(name: str, checkpoint: str | None) -> dict[str, Any]:
         status = path.stat()
         weights = _sha256(path, status.st_size, status.st_mtime_ns)
     elif path.suffix or len(path.parts) > 1:
-        raise ConfigError(f"{checkpoint}: no such file; `checkpoint` in [motion] names the weights for {name!r}")
+        raise UserError(f"{checkpoint}: no such file; `checkpoint` in [motion] names the weights for {name!r}")
     return {"model": name, "weights": weights, "ptlflow": ptlflow_version}
 
 
@@ -74,7 +74,7 @@ class OpticalFlowNetwork:
         """Load the weights.
 
         Raises:
-            ConfigError: ptlflow is missing, the name is unknown, or the checkpoint does not fit it.
+            UserError: ptlflow is missing, the name is unknown, or the checkpoint does not fit it.
         """
         identify_network(name, checkpoint)
         import torch
@@ -113,23 +113,23 @@ def _load(name: str, checkpoint: str) -> torch.nn.Module:
     ptlflow = _import_ptlflow()
     known = set(ptlflow.get_model_names()) - set(MORE_THAN_TWO_FRAMES)
     if name not in known:
-        raise ConfigError(f"no two-frame optical-flow model {name!r}; there are dis, {', '.join(sorted(known))}")
+        raise UserError(f"no two-frame optical-flow model {name!r}; there are dis, {', '.join(sorted(known))}")
     if Path(checkpoint).is_file():
         if not zipfile.is_zipfile(checkpoint):  # what torch.save writes
-            raise ConfigError(f"{checkpoint}: is no torch checkpoint")
+            raise UserError(f"{checkpoint}: is no torch checkpoint")
     else:
         published = getattr(ptlflow.get_model_reference(name), "pretrained_checkpoints", {})
         if checkpoint not in published:
             choice = ", ".join(published) or "none"
-            raise ConfigError(f"{name!r} has no published weights {checkpoint!r}; it has {choice}")
+            raise UserError(f"{name!r} has no published weights {checkpoint!r}; it has {choice}")
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # constructors print their configuration
             network: torch.nn.Module = ptlflow.get_model(name, ckpt_path=checkpoint)
     except URLError as error:
-        raise ConfigError(f"the weights {checkpoint!r} of {name!r} cannot be downloaded: {error}") from error
+        raise UserError(f"the weights {checkpoint!r} of {name!r} cannot be downloaded: {error}") from error
     except (KeyError, RuntimeError, TypeError, UnpicklingError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise ConfigError(f"{checkpoint}: does not hold ptlflow weights of {name!r} ({reason})") from error
+        raise UserError(f"{checkpoint}: does not hold ptlflow weights of {name!r} ({reason})") from error
     return network
 
 

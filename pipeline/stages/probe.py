@@ -26,8 +26,8 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from pipeline.core.child_process import call_in_child
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Film, RecordError
-from pipeline.core.stage import Progress, silent
 from pipeline.video.containers import decode, demux, film_streams, open_film, video_stream
 
 STANDARD_RATES = (

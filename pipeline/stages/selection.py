@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pipeline.core.config import SelectionSettings
+from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip, Looks, Motion, Verdict
-from pipeline.core.stage import Outcome, Progress
+from pipeline.core.stage import Outcome, Stage
 from pipeline.core.store import FilmFolder
 from pipeline.stages.duplicates import HashedClip, find_repeats
 from pipeline.stages.motion_levels import Edges, level_of
@@ -40,7 +41,7 @@ class FilmFacts:
 
 
 @dataclass(frozen=True)
-class Screen:
+class Screen(Stage):
     """The stage: table `screened`, the verdicts that can be given without captions and other films."""
 
     name: ClassVar[str] = "screened"

@@ -40,9 +40,6 @@ LARGEST_SIDE = 16384
 IMAGE = "an image, not a film"
 NO_INDEX = "its index is missing or cut off: the download or recording stopped before its end"
 
-frames_decoded = 0
-"""How many frames the decoders of this process gave so far: a film is decoded once, and a test holds us to it."""
-
 
 def open_film(path: Path, record_id: str) -> InputContainer:
     """Open a film for reading; nothing but the file itself is ever opened. Close it, or use it in a `with`.
@@ -104,15 +101,12 @@ def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
 def decode(decoder: VideoStream | VideoCodecContext, packet: Packet[Any] | None) -> list[VideoFrame]:
     """The frames that a packet completes; None, or an empty packet: those that the decoder still holds.
 
-    The only call of a decoder there is, so that no frame escapes the count.
+    The only call of a decoder there is: a film is decoded once, and that can be watched here.
 
     Raises:
         av.error.FFmpegError: the packet is damaged.
     """
-    global frames_decoded
-    frames = decoder.decode(packet)
-    frames_decoded += len(frames)
-    return frames
+    return decoder.decode(packet)
 
 
 def _check_file(path: Path, record_id: str) -> None:

@@ -87,8 +87,6 @@ class FilmReader:
         self._damaged_since: float | None = None
         self._error_without_time = False
         self.damage: list[tuple[float, float, str]] = []
-        self.decoded_frames = 0
-        """Frames that came out of the decoder so far, sound or not."""
         self.end_seconds = 0.0
         """End of the last sound frame so far, or of the damage behind it."""
 
@@ -103,7 +101,6 @@ class FilmReader:
     def frames(self, end_seconds: float | None = None) -> Iterator[Frame]:
         """The sound frames that begin before `end_seconds`; damage is noted as it is passed."""
         for picture in self._pictures():
-            self.decoded_frames += 1
             sound = not picture.is_corrupt and picture.pts not in self._suspect
             if self._damaged_since is not None and not (sound and picture.key_frame):
                 continue

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from flows import artifacts
-from flows.plan.request import BuildRequest
 from pipeline.core.config import checked
+from pipeline.plan.request import BuildRequest
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from flows.plan.build_plan import make_plan
-from flows.plan.request import BuildRequest, Until
-from pipeline.core.config import ConfigError, checked
+from pipeline.core.config import checked
+from pipeline.core.errors import UserError
 from pipeline.core.records import Clip, Damage, Scene, Verdict
 from pipeline.core.stage import perform
 from pipeline.core.store import Dataset
+from pipeline.plan.build_plan import make_plan
+from pipeline.plan.request import BuildRequest, Until
 from pipeline.publish.coverage import account, totals
 from pipeline.publish.verify import verify
 from tests.support.caption_server import Answer, CaptionServer
@@ -102,7 +103,7 @@ def test_one_content_under_two_names_is_one_film(tmp_path: Path) -> None:
 
 def test_a_build_that_came_to_no_film_has_built_nothing(tmp_path: Path) -> None:
     """Its flow failed before the first film: no film says so, and none is there."""
-    from flows.plan.summary import print_summary
+    from flows.console.summary import print_summary
 
     request = BuildRequest(films=(small_film(tmp_path / "film.mp4"),), out=tmp_path / "data", config=FAST)
     plan = make_plan(request)
@@ -141,7 +142,7 @@ def test_a_build_that_would_mix_two_kinds_is_refused(tmp_path: Path, section: st
     request = BuildRequest(films=(first,), out=tmp_path / "data", config=FAST)
     build_dataset(request)
     other = request.model_copy(update={"config": checked({**FAST.model_dump(), section: changed}, "test")})
-    with pytest.raises(ConfigError, match=r"first.mp4.*name all its films"):
+    with pytest.raises(UserError, match=r"first.mp4.*name all its films"):
         make_plan(other.model_copy(update={"films": (str(second),)}))
     make_plan(other.model_copy(update={"films": (str(first), str(second))}))
 

@@ -18,10 +18,10 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.deploy import from_anywhere, patiently
-from flows.plan.request import BuildRequest
+from flows.deploy import acquire_with_retry, from_anywhere
 from pipeline.core.atomic import HeldError, held
 from pipeline.core.store import Dataset
+from pipeline.plan.request import BuildRequest
 from pipeline.publish.verify import verify
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
 from tests.support.prefect_server import PATIENCE_SECONDS, PrefectServer, until
@@ -283,11 +283,11 @@ def test_paths_of_a_request_for_workers_hold_anywhere(tmp_path: Path, monkeypatc
 def test_only_a_run_of_a_deployment_waits_for_who_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take = partial(held, tmp_path, "second")
     monkeypatch.setattr("flows.deploy._of_a_deployment", lambda: False)
-    with held(tmp_path, "first"), pytest.raises(HeldError, match="first"), patiently(take):
+    with held(tmp_path, "first"), pytest.raises(HeldError, match="first"), acquire_with_retry(take):
         pass
     monkeypatch.setattr("flows.deploy._of_a_deployment", lambda: True)
     first = ExitStack()
     first.enter_context(held(tmp_path, "first"))
     threading.Timer(0.5, first.close).start()
-    with patiently(take), pytest.raises(HeldError, match="second"), held(tmp_path, "third"):
+    with acquire_with_retry(take), pytest.raises(HeldError, match="second"), held(tmp_path, "third"):
         pass

@@ -18,13 +18,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.plan.build_plan import STAGE_NAMES
+from flows.demos.world.textures import Picture
 from pipeline.core.records import Caption
 from pipeline.core.store import Dataset
+from pipeline.plan.build_plan import STAGE_NAMES
 from pipeline.publish.shards import read_index
 from pipeline.publish.verify import verify
 from tests.support.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
-from tests.support.films import Picture, make_film
+from tests.support.films import make_film
 from tests.support.painted_clips import make_cast
 from tests.support.real_builds import (
     ForkedBuild,

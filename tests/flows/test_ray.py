@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from flows.runners import connected
-from pipeline.core.config import ConfigError, RunSettings
+from pipeline.core.config import RunSettings
+from pipeline.core.errors import UserError
 from tests.support.films import make_film
 from tests.support.prefect_server import PrefectServer
 
@@ -77,13 +78,13 @@ def test_without_a_cluster_or_a_server_it_says_what_to_do(monkeypatch: pytest.Mo
     settings = RunSettings(runner="ray", ray_address="127.0.0.1:1")
     with (
         temporary_settings(restore_defaults={PREFECT_API_URL}),
-        pytest.raises(ConfigError, match="prefect server start"),
+        pytest.raises(UserError, match="prefect server start"),
         connected(settings),
     ):
         pass
     with (
         temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}),
-        pytest.raises(ConfigError, match="ray start --head"),
+        pytest.raises(UserError, match="ray start --head"),
         connected(settings),
     ):
         pass

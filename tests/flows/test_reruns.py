@@ -14,16 +14,18 @@ from typing import Any
 
 import pytest
 
-from flows.plan.build_plan import STAGE_NAMES, is_settled, make_plan
-from flows.plan.publish import is_published, select, write_pages, write_shards
-from flows.plan.request import BuildRequest, Until
-from flows.plan.status import Cell, State, explanations, film_rows, published_line
-from pipeline.captions.cast import CastError
+from flows.console.status import explanations
 from pipeline.core.atomic import held
-from pipeline.core.config import ConfigError, checked
+from pipeline.core.config import checked
+from pipeline.core.errors import UserError
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip, RecordError
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from pipeline.core.store import Dataset, FilmFolder
+from pipeline.plan.build_plan import STAGE_NAMES, make_plan
+from pipeline.plan.publish import is_published, select, write_pages, write_shards
+from pipeline.plan.request import BuildRequest, Until
+from pipeline.plan.status import Cell, State, film_rows, published_line
 from pipeline.publish.verify import verify
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
 from tests.support.films import corrupt, make_film
@@ -234,12 +236,12 @@ def test_an_answer_that_comes_later_is_published_and_then_nothing_is_left(tmp_pa
         reply.unlink()
         server.answer = lambda request: Answer(good_answer(request).text.replace("apple", "pear"))
         assert build() == {"pear", *WORDS[1:4]}
-    plan = make_plan(request)  # nobody need be asked any more
-    assert is_settled(plan)
+    plan = make_plan(request)  # nothing need be asked any more
+    assert not plan.unfinished
     assert is_published(data, plan.config)
     for path in sorted(folder.path.rglob("*.json"), reverse=True):
         os.utime(path)  # as on another machine, where they came in any order
-    assert is_settled(plan)
+    assert not make_plan(request).unfinished
 
 
 def members(shards: Path, kind: str) -> list[bytes]:
@@ -261,11 +263,11 @@ def test_films_of_two_kinds_are_not_published_together(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in data.root.rglob("verdicts.parquet")}
     other = request_for(*films, out=tmp_path / "data", motion={"edges": [1e-6, 2e-6, 3e-6, 1e3]})
     plan = make_plan(other)
-    with pytest.raises(ConfigError, match=r"level edges of several kinds: .*dataset\.json.*again together"):
+    with pytest.raises(UserError, match=r"level edges of several kinds: .*dataset\.json.*again together"):
         select(data, plan.config)
     for stage in plan.stages:
         perform(stage, data.folders()[0])
-    with pytest.raises(ConfigError, match=r"level edges"):
+    with pytest.raises(UserError, match=r"level edges"):
         select(data, plan.config)
     assert {path: path.read_bytes() for path in before} == before
     redone(other)
@@ -310,9 +312,9 @@ def test_status_tells_what_only_another_machine_can_judge(tmp_path: Path, film: 
         "captions",
     ]
     assert "raft.ckpt" in row.cells["motion"].why
-    with pytest.raises(ConfigError, match=r"raft\.ckpt"):
+    with pytest.raises(UserError, match=r"raft\.ckpt"):
         film_rows(Dataset(out), weights, certain=["motion"])
-    with pytest.raises(CastError, match="no such folder"):
+    with pytest.raises(UserError, match="no such folder"):
         film_rows(Dataset(out), by_server, certain=["captions"])
 
 
@@ -363,7 +365,7 @@ def test_a_finished_set_of_ten_films_says_so_without_starting_prefect(tmp_path: 
     settings.write_text("[looks]\ntext = false\n[clips]\nwidth = 180\nheight = 120\n")
     build = ("build", *films, "--out", tmp_path / "data", "--config", settings)
     assert animegamer(*build).returncode == 0
-    start_up, _ = cpu_seconds("-c", "import flows.plan.publish, flows.plan.build_plan, flows.plan.summary")
+    start_up, _ = cpu_seconds("-c", "import pipeline.plan.publish, pipeline.plan.build_plan, flows.console.summary")
     spent, said = cpu_seconds("-X", "importtime", "-m", "flows.cli", *build)
     assert "nothing to do" in said
     assert "| prefect" not in said

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.plan.request import BuildRequest
-from pipeline.core.config import checked
+from pipeline.core.config import RunSettings
 from pipeline.core.records import RecordError
+from pipeline.plan.workspace import Workspace
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
 from tests.support.painted_clips import make_cast, make_screened_film, stage_for
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tmp_path: Path) -> None:
     from prefect import flow
 
-    from flows.tasks import ask_captions
+    from flows.tasks import FilmJob, as_stage_wants, run_batch
 
     folder = make_screened_film(tmp_path, 6)
     with CaptionServer(good_answer) as server:
@@ -36,16 +36,17 @@ def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tm
                 server.models_status, server.answer = 200, good_answer
 
         server.answer = down_after_four
-        patient = ask_captions.with_options(retry_delay_seconds=0, on_running=[comes_back])
+        patient = as_stage_wants(run_batch, stage).with_options(retry_delay_seconds=0, on_running=[comes_back])
 
         @flow(persist_result=False)
         def asking() -> None:
-            patient(stage, str(tmp_path), folder.film_id, 0, stage.open_ends(folder).waiting)
+            job = FilmJob(str(tmp_path), folder.film_id, is_here=True)
+            patient(stage, job, "captions, batch 1", stage.pending(folder, current=False).ids)
 
         assert asking(return_state=True).is_completed()
         answered = [request for request in server.requests if request.kind in ("who", "what")]
         assert len(answered) - 12 in (1, 2), "only what went unanswered is asked twice"
-    assert stage.open_ends(folder).waiting == ()
+    assert stage.pending(folder, current=False).ids == ()
 
 
 def test_any_other_failure_is_tried_once(tmp_path: Path) -> None:
@@ -72,25 +73,23 @@ def test_new_replies_are_collected_though_the_table_was_made(tmp_path: Path) -> 
     """A request that failed leaves its clip without a caption; when it is answered later, the table takes it up."""
     from prefect import flow
 
-    from flows.dataset import ask_in_batches, bring_up_to_date
+    from flows.dataset import bring_up_to_date
     from pipeline.core.records import Caption
 
     folder = make_screened_film(tmp_path, 8)
-    request = BuildRequest(films=(), out=tmp_path, config=checked({"captions": {"batch": 3}}, "test"))
 
     def refuse_one(request: Request) -> Answer:
         return Answer(status=400) if request.number == 3 else good_answer(request)
 
     @flow(persist_result=False)
     def captioning() -> None:
-        ask_in_batches(stage, folder.film_id, request)
-        bring_up_to_date(stage, folder.film_id, request)
+        bring_up_to_date(Workspace(str(tmp_path)), folder.film_id, [stage], RunSettings())
 
     with CaptionServer(refuse_one) as server:
-        stage = stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo", "Sosuke", "Lisa"))
+        stage = stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo", "Sosuke", "Lisa"), batch=3)
         captioning()
         assert [row.fault is not None for row in folder.read("captions", Caption)].count(True) == 1
         server.answer = good_answer
-        stage.ask_batch(folder, stage.open_ends(folder).waiting)  # and a kill before the answer is collected
+        stage.work_off(folder, stage.pending(folder, current=True).ids)  # and a kill before the answer is collected
         captioning()
         assert all(row.fault is None for row in folder.read("captions", Caption))

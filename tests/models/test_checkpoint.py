@@ -30,7 +30,7 @@ from models.config import Base, tiny_config
 from models.game_model import GameModel
 from models.tokens import VOCABULARY, PastTurn, Prompt, State, write_prompt
 from models.untrained import new_checkpoint
-from models.weights import CheckpointError
+from pipeline.core.errors import UserError
 from tests.support.tiny_models import copy_of_tiny, shake, tiny_checkpoint
 
 
@@ -163,26 +163,26 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, damage: Callable[[Pa
     damage(checkpoint.folder / name)
     load = checkpoint.game_model if "game" in name else checkpoint.shot_decoder
     load = checkpoint.shot_encoder if name == SHOT_ENCODER else load
-    with pytest.raises(CheckpointError, match=name):
+    with pytest.raises(UserError, match=name):
         load()
 
 
 def test_a_missing_base_is_named_with_the_remedy(tmp_path: Path) -> None:
     config = tiny_config()
     bases = {**config.bases, "language_model": Base(id=str(tmp_path / "nothing-here"))}
-    with pytest.raises(CheckpointError, match="nothing-here cannot be loaded"):
+    with pytest.raises(UserError, match="nothing-here cannot be loaded"):
         new_checkpoint(tmp_path / "new", config.replaced(bases=bases))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_checkpoint_and_a_broken_configuration_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is no checkpoint"):
+    with pytest.raises(UserError, match="is no checkpoint"):
         Checkpoint.open(tmp_path)
     values = json.loads((tiny_checkpoint() / CONFIG).read_text())
     values["shot_decoder"]["frames"] = 16
     values["colour"] = "red"
     (tmp_path / CONFIG).write_text(json.dumps(values))
-    with pytest.raises(CheckpointError, match=r"(?s)shot_decoder: .*8n \+ 1.*colour"):
+    with pytest.raises(UserError, match=r"(?s)shot_decoder: .*8n \+ 1.*colour"):
         Checkpoint.open(tmp_path)
 
 
@@ -197,7 +197,7 @@ def test_writing_leaves_nothing_behind_when_it_fails_and_never_overwrites(tmp_pa
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("mine")
-    with pytest.raises(CheckpointError, match="exists already"), writing(tmp_path / "taken"):
+    with pytest.raises(UserError, match="exists already"), writing(tmp_path / "taken"):
         pass
     assert (tmp_path / "taken" / "file").read_text() == "mine"
 

@@ -24,6 +24,7 @@ from transformers import (
 
 from models.conditions import ConditionEncoder, squared
 from models.config import Base, ShotEncoderConfig
+from pipeline.core.errors import UserError
 
 WORDS = ("<pad>", "</s>", "<unk>", "she", "runs", "very", "fast", "away")
 CONFIG = ShotEncoderConfig(text_tokens=6, text_width=16, image_pixels=32, image_patch=8, image_width=24, width=8)
@@ -148,7 +149,7 @@ def test_the_encoders_are_frozen_and_states_are_float32():
 
 def test_sizes_that_do_not_fit_are_refused():
     wrong = CONFIG.model_copy(update={"text_width": 32})
-    with pytest.raises(ValueError, match=r"shot_encoder\.text_width is 32, .* 16"):
+    with pytest.raises(UserError, match=r"shot_encoder\.text_width is 32, .* 16"):
         ConditionEncoder(encoder().image_encoder, encoder().text_encoder, tokenizer(), wrong)
 
 

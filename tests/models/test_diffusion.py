@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from models.diffusion import STEP_COUNTS, Guidance, check_steps, make_scheduler, noised, sample, v_loss, velocity
+from pipeline.core.errors import UserError
 
 SHAPE = (2, 3, 4, 4)  # T C H W
 
@@ -195,7 +196,7 @@ def test_progress_is_told_each_step_and_can_stop_the_run():
 def test_step_counts_that_would_leave_noise_are_refused():
     assert STEP_COUNTS == (1, 2, 4, 5, 8, 10, 20, 25, 40, 50, 100, 125, 200, 250, 500, 1000)
     for steps in (0, 30, 1001):
-        with pytest.raises(ValueError, match="one of 1, 2, 4, 5, 8, 10, 20, 25, 40, 50"):
+        with pytest.raises(UserError, match="one of 1, 2, 4, 5, 8, 10, 20, 25, 40, 50"):
             check_steps(steps)
-    with pytest.raises(ValueError, match="not 30"):
+    with pytest.raises(UserError, match="not 30"):
         run(steps=30)

@@ -14,6 +14,7 @@ from models.config import PUBLISHED_VALUES
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.turns import GameState, Turn
+from pipeline.core.errors import UserError
 from tests.support.tiny_models import brief_checkpoint, shake
 
 
@@ -96,5 +97,5 @@ def test_the_released_profile_plays_by_its_own_conventions() -> None:
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99", "nonsense:1"])
 def test_a_device_that_is_not_there_is_told_before_anything_is_loaded(device: str) -> None:
-    with pytest.raises(ValueError, match=f"no device '{device}' here"):
+    with pytest.raises(UserError, match=f"no device '{device}' here"):
         Engine.load("there-is-no-checkpoint", EngineOptions(device))

@@ -8,7 +8,7 @@ import torch
 from diffusers import AutoencoderKLCogVideoX
 from torch import Tensor
 
-from models.frames import decode_latents, encode_frames, repeat_last
+from models.frames import decode_latents, encode_frames
 
 FACTOR = 1.15258426
 
@@ -65,15 +65,5 @@ def test_decoding_takes_the_scale_back_and_maps_minus_one_to_one_on_bytes():
 
 def test_other_numbers_of_frames_are_refused_with_the_remedy():
     for frames in (16, 5):
-        with pytest.raises(ValueError, match="repeat_last"):
+        with pytest.raises(ValueError, match="repeat the last one"):
             encode_frames(autoencoder(), film(frames))
-
-
-def test_the_last_frame_is_repeated():
-    longer = repeat_last(film(16), 17)
-    assert longer.shape[1] == 17
-    assert torch.equal(longer[:, :16], film(16))
-    assert torch.equal(longer[:, 16], film(16)[:, 15])
-    assert torch.equal(repeat_last(film(), 17), film())
-    with pytest.raises(ValueError, match="lengthened to 16"):
-        repeat_last(film(), 16)

@@ -19,6 +19,7 @@ from models.game import Game
 from models.instructions import read_instructions
 from models.tokens import PastTurn, State
 from models.turns import GameState, Turn, Values, turn_seed
+from pipeline.core.errors import UserError
 from tests.support.painted_engine import PaintedEngine
 from tests.support.tiny_models import brief_checkpoint, shake
 
@@ -226,15 +227,15 @@ def test_a_long_game_forgets_its_first_turns() -> None:
 @pytest.mark.parametrize(("instruction", "reason"), [("  ", "empty"), ("very " * 300, "at most 200")])
 def test_an_instruction_that_cannot_be_played_is_refused(engine: Engine, instruction: str, reason: str) -> None:
     game = Game(engine)
-    with pytest.raises(ValueError, match=reason):
+    with pytest.raises(UserError, match=reason):
         next(game.play(instruction))
     assert game.state.turns == 0
 
 
 def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"steps must divide 1000"):
+    with pytest.raises(UserError, match=r"steps must divide 1000"):
         Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=30))
-    with pytest.raises(ValueError, match=r"no checkpoint"):
+    with pytest.raises(UserError, match=r"no checkpoint"):
         Engine.load(tmp_path / "nowhere")
 
 
@@ -273,7 +274,7 @@ def test_a_game_file_is_its_instructions(tmp_path: Path) -> None:
 
 def refuse_long(instruction: str) -> None:
     if len(instruction) > 20:
-        raise ValueError("too long")
+        raise UserError("too long")
 
 
 @pytest.mark.parametrize(
@@ -288,11 +289,11 @@ def refuse_long(instruction: str) -> None:
 )
 def test_a_bad_game_file_is_told_with_its_line(tmp_path: Path, content: bytes, expected: str) -> None:
     (tmp_path / "game.txt").write_bytes(content)
-    with pytest.raises(ValueError, match=expected):
+    with pytest.raises(UserError, match=expected):
         read_instructions(tmp_path / "game.txt", check=refuse_long)
 
 
 def test_a_game_file_that_is_none_is_told(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.txt"):
-        with pytest.raises(ValueError, match=r"cannot be read|not a file"):
+        with pytest.raises(UserError, match=r"cannot be read|not a file"):
             read_instructions(path)

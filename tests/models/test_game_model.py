@@ -18,6 +18,7 @@ from transformers import LlamaTokenizer, MistralConfig, MistralForCausalLM
 from models.config import Conventions, GameModelConfig, ModelConfig, full_config, tiny_config
 from models.game_model import GameModel, make_trainable, wrap_language_model
 from models.tokens import LEGAL_IDS, VOCABULARY, PastTurn, Prompt, State, shipped_tokenizer, write_prompt
+from pipeline.core.errors import UserError
 
 SHOT, WIDTH, HIDDEN = 6, 128, 32
 STATE = State(level=3, social=1, entertainment=0, stamina=-1)
@@ -302,7 +303,7 @@ def test_new_rows_start_as_the_mean_and_three_times_the_mean() -> None:
 def test_another_vocabulary_is_refused() -> None:
     base = MistralForCausalLM(MistralConfig(vocab_size=50, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
                                             num_attention_heads=2, num_key_value_heads=1))  # fmt: skip
-    with pytest.raises(ValueError, match=r"has 50 tokens where Mistral 7B v0\.1 has 32000"):
+    with pytest.raises(UserError, match=r"has 50 tokens where Mistral 7B v0\.1 has 32000"):
         wrap_language_model(base, GameModelConfig())
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from models.checkpoint import CONFIG, Checkpoint
 from models.config import Base, Component
 from models.hub import pinned
-from models.weights import CheckpointError
+from pipeline.core.errors import UserError
 from tests.support.tiny_models import copy_of_tiny, tiny_checkpoint
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -40,7 +40,7 @@ def test_a_base_that_lacks_a_tensor_is_never_played_with_a_random_one(tmp_path: 
     tensors = load_file(path)
     name = next(name for name in sorted(tensors) if name.endswith(("proj.weight", "wi_0.weight", "conv.weight")))
     save_file({key: tensor for key, tensor in tensors.items() if key != name}, path, metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=f"bases/{component} cannot be loaded"):
+    with pytest.raises(UserError, match=f"bases/{component} cannot be loaded"):
         LOADS[component](checkpoint)
 
 
@@ -51,7 +51,7 @@ def test_a_base_with_a_tensor_of_another_shape_is_refused(tmp_path: Path, compon
     tensors = load_file(path)
     name = next(name for name in sorted(tensors) if tensors[name].ndim == 2)
     save_file({**tensors, name: tensors[name][:-1].contiguous()}, path, metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=f"bases/{component} cannot be loaded"):
+    with pytest.raises(UserError, match=f"bases/{component} cannot be loaded"):
         LOADS[component](checkpoint)
 
 
@@ -59,7 +59,7 @@ def test_a_base_of_another_kind_is_refused_before_anything_is_built(tmp_path: Pa
     folder = copy_of_tiny(tmp_path / "checkpoint")
     (folder / "bases/language_model").rename(folder / "bases/away")
     (folder / "bases/text_encoder").rename(folder / "bases/language_model")
-    with pytest.raises(CheckpointError, match="it is a t5, where language_model must be mistral"):
+    with pytest.raises(UserError, match="it is a t5, where language_model must be mistral"):
         Checkpoint.open(folder).game_model()
 
 
@@ -70,7 +70,7 @@ def test_a_pickle_is_not_opened(tmp_path: Path, component: Component) -> None:
     stem = "pytorch_model" if component == "language_model" else path.stem
     torch.save(load_file(path), path.with_name(f"{stem}.bin"))
     path.unlink()
-    with pytest.raises(CheckpointError, match=f"bases/{component} cannot be loaded"):
+    with pytest.raises(UserError, match=f"bases/{component} cannot be loaded"):
         LOADS[component](checkpoint)
 
 
@@ -79,7 +79,7 @@ def test_the_base_that_fails_is_the_one_that_is_named(tmp_path: Path) -> None:
     values = json.loads((folder / CONFIG).read_text())
     values["bases"]["image_encoder"]["id"] = str(tmp_path / "no-pictures")
     (folder / CONFIG).write_text(json.dumps(values))
-    with pytest.raises(CheckpointError, match="no-pictures cannot be loaded"):
+    with pytest.raises(UserError, match="no-pictures cannot be loaded"):
         Checkpoint.open(folder).conditions()
 
 

@@ -23,6 +23,7 @@ from models.tokens import (
     shipped_tokenizer,
     write_prompt,
 )
+from pipeline.core.errors import UserError
 
 CAPTION = "Character: Qiqi; Motion: happily riding; Background: night sky."
 STATE = State(level=3, social=1, entertainment=0, stamina=-1)
@@ -182,13 +183,13 @@ def test_white_space_and_control_characters_are_one_space() -> None:
 
 @pytest.mark.parametrize("text", ["", "  \n\t ", "\x00\x07", "\ud800"])
 def test_an_empty_instruction_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="the instruction is empty: say what happens"):
+    with pytest.raises(UserError, match="the instruction is empty: say what happens"):
         prompt_of(text)
 
 
 def test_an_instruction_of_200_tokens_fits_and_one_more_does_not() -> None:
     assert len(instruction_ids(mistral(), " ".join(["run"] * 200))) == 200
-    with pytest.raises(ValueError, match="has 201 tokens, at most 200 fit: shorten it"):
+    with pytest.raises(UserError, match="has 201 tokens, at most 200 fit: shorten it"):
         prompt_of(" ".join(["run"] * 201))
 
 

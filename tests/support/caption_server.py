@@ -23,8 +23,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from flows.demos.world.barcode import read_stripes
 from pipeline.core.records import Caption
-from tests.support.painted_clips import WORDS, read_number
+from tests.support.painted_clips import WORDS
 
 
 @dataclass(frozen=True)
@@ -158,14 +159,14 @@ def _understand(body: dict[str, Any], headers: dict[str, str]) -> Request:
         height, width = pictures[1].shape[:2]
         return Request(
             "who",
-            read_number(pictures[1][: height // 2, : width // 2]),
+            read_stripes(pictures[1][: height // 2, : width // 2]),
             len(messages) // 2,
             text,
             body,
             headers,
             pictures,
         )
-    return Request("what", read_number(pictures[0]), len(messages) // 2, text, body, headers, pictures)
+    return Request("what", read_stripes(pictures[0]), len(messages) // 2, text, body, headers, pictures)
 
 
 def _picture(url: str) -> NDArray[np.uint8]:

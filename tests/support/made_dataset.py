@@ -14,7 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from flows.demos.world.places import DrawnPlace, Figure
+from flows.demos.world.scene import Sprite
+from flows.demos.world.textures import Picture
 from pipeline.core.config import Config
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import (
     Caption,
     Clip,
@@ -29,7 +33,7 @@ from pipeline.core.records import (
     make_clip_id,
     make_film_id,
 )
-from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StageRecord, fingerprint
+from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StageRecord
 from pipeline.video.clip_files import write_clip
 
 FPS = Fraction(8)
@@ -202,15 +206,18 @@ def _clip(folder: FilmFolder, scene: Scene, index: int, seconds: float, frames_T
     )
 
 
-def moving_square(level: int, *, hue: int, seed: int) -> np.ndarray:
+def moving_square(level: int, *, hue: int, seed: int) -> Picture:
     """A plain picture with a square that moves by its level's pixels per step; BGR uint8 of (16, 64, 96, 3)."""
-    colours = np.random.default_rng(hue).integers(40, 216, size=(2, 3), dtype=np.uint8)
-    frames_THWC = np.empty((FRAMES, HEIGHT, WIDTH, 3), dtype=np.uint8)
-    frames_THWC[:] = colours[0]
-    for step, frame_HWC in enumerate(frames_THWC):
-        left = (seed * 7 + step * round(LEVEL_VALUES[level - 1])) % (WIDTH - 16)
-        frame_HWC[24:40, left : left + 16] = colours[1]
-    return frames_THWC
+    ground, square = np.random.default_rng(hue).integers(40, 216, size=(2, 3), dtype=np.uint8)
+    plain_HWC = np.empty((HEIGHT, WIDTH, 3), np.uint8)
+    mask_HW = np.zeros((HEIGHT, WIDTH), bool)
+    mask_HW[24:40, :16] = True
+    figure = Figure("square", np.full_like(plain_HWC, square), mask_HW, (8, 32))
+    place = DrawnPlace("plain", np.full_like(plain_HWC, ground), (WIDTH, HEIGHT), (figure,))
+
+    lefts = [(seed * 7 + step * round(LEVEL_VALUES[level - 1])) % (WIDTH - 16) for step in range(FRAMES)]
+    squares = [Sprite("square", "square", left + 8, 32) for left in lefts]
+    return np.stack([place.picture((square,), place.whole) for square in squares])
 
 
 def _judged(

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
+from flows.demos.world.barcode import paint_stripes
+from flows.demos.world.textures import Picture
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import CaptionSettings
@@ -25,25 +26,16 @@ from pipeline.core.store import FilmFolder, StageRecord
 from pipeline.video.clip_files import write_clip
 
 WORDS = ("apple", "boat", "candle", "door", "eagle", "flute", "garden", "horse", "island", "jacket", "kite", "lamp")
-BITS = 6
 
 
-def paint_number(number: int, moment: int) -> NDArray[np.uint8]:
+def paint_number(number: int, moment: int) -> Picture:
     """A 96x64 BGR picture: stripes for the number above, a grey that rises with the moment below."""
-    picture = np.zeros((64, 96, 3), np.uint8)
-    for bit in range(BITS):
-        picture[:40, bit * 16 : bit * 16 + 16] = 255 * (number >> bit & 1)
-    picture[40:] = 16 + 14 * moment
+    picture = np.full((64, 96, 3), 16 + 14 * moment, np.uint8)
+    paint_stripes(picture, number)
     return picture
 
 
-def read_number(picture: NDArray[np.uint8]) -> int:
-    height, width = picture.shape[:2]
-    stripes = picture[height // 4, [round((bit + 0.5) * width / BITS) for bit in range(BITS)]].mean(axis=1)
-    return sum(int(stripe > 127) << bit for bit, stripe in enumerate(stripes))
-
-
-def read_moment(picture: NDArray[np.uint8]) -> float:
+def read_moment(picture: Picture) -> float:
     return float((picture[round(picture.shape[0] * 0.8)].mean() - 16) / 14)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from models.progress import PartProgress, unwatched
 from models.tokens import PastTurn, State
-from models.turns import GameState, Progress, Turn, unwatched
+from models.turns import GameState, Turn
+from pipeline.core.errors import UserError
 
 PARTS = ("game model", "denoising", "frames")
 
@@ -23,11 +25,11 @@ class PaintedEngine:
         self.seen: list[tuple[GameState, str, int]] = []
 
     def next_turn(
-        self, state: GameState, instruction: str, seed: int, progress: Progress = unwatched
+        self, state: GameState, instruction: str, seed: int, progress: PartProgress = unwatched
     ) -> tuple[Turn, GameState]:
         """Make the turn after `state`."""
         if not instruction.strip():
-            raise ValueError("the instruction is empty")
+            raise UserError("the instruction is empty")
         self.seen.append((state, instruction, seed))
         for part in PARTS:
             for done in range(3):

@@ -24,8 +24,10 @@ from flows.game.records import GameSettings
 from flows.web.page_server import PageServer, address_of, listening
 from flows.web.play_app import make_app
 from flows.web.play_games import Games
+from models.progress import PartProgress, unwatched
 from models.tokens import PastTurn, State
-from models.turns import GameState, Progress, Turn, unwatched
+from models.turns import GameState, Turn
+from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -56,7 +58,7 @@ class GradientEngine:
         state: GameState,
         instruction: str,
         seed: int,  # noqa: ARG002 - its pictures are the same for every seed
-        progress: Progress = unwatched,
+        progress: PartProgress = unwatched,
     ) -> tuple[Turn, GameState]:
         self.seen.append((state, instruction))
         progress("game model", 0, 1)
@@ -105,9 +107,9 @@ def settings(checkpoint: str = "gradients") -> GameSettings:
 def check(instruction: str) -> None:
     """What the real engine refuses too."""
     if not instruction.strip():
-        raise ValueError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
+        raise UserError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
     if len(instruction.split()) > 200:
-        raise ValueError(f"the instruction has {len(instruction.split())} tokens, at most 200 fit: shorten it")
+        raise UserError(f"the instruction has {len(instruction.split())} tokens, at most 200 fit: shorten it")
 
 
 @dataclass

@@ -28,9 +28,11 @@ from typing import Any, Protocol
 
 import psutil
 
-from pipeline.core.config import as_toml, checked
-from tests.support.films import Picture, make_film
-from tests.support.painted_clips import BITS
+from flows.demos.world.barcode import paint_stripes
+from flows.demos.world.textures import Picture
+from pipeline.core.config import checked
+from pipeline.core.toml import as_toml
+from tests.support.films import make_film
 
 ROOT = Path(__file__).parents[2]
 SCENES = 4
@@ -41,7 +43,7 @@ NOT_PART_OF_THE_DATA = (".cache", ".lock")
 
 _FORKER = """
 import json, os, resource, sys, threading
-import flows.cli, flows.dataset, flows.plan.publish, flows.plan.build_plan, flows.plan.summary, webdataset.writer
+import flows.cli, flows.dataset, flows.console.summary, pipeline.plan.publish, webdataset.writer
 assert threading.active_count() == 1, "only a process of one thread can be forked safely"
 print("ready", flush=True)
 for line in sys.stdin:
@@ -75,10 +77,7 @@ def numbered_film(path: Path, first: int) -> Path:
     """One such film, whose clips bear the numbers from `first` on."""
 
     def paint(frame: int, picture: Picture) -> None:
-        height, width = picture.shape[:2]
-        for bit in range(BITS):
-            white = (first + frame // SCENE_FRAMES) >> bit & 1
-            picture[: height * 5 // 8, bit * width // BITS : (bit + 1) * width // BITS] = 255 * white
+        paint_stripes(picture, first + frame // SCENE_FRAMES)
 
     starts = [SCENE_FRAMES * scene for scene in range(SCENES)]
     frames = SCENES * SCENE_FRAMES

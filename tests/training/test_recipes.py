@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.plan.request import Ablation, RecipeName
+from flows.train_request import Ablation, RecipeName
+from pipeline.core.errors import UserError
+from pipeline.core.toml import as_toml
 from training.config import Recipe
-from training.recipes import ABLATIONS, RECIPES, RecipeError, ablation, as_toml, full, read_recipe, tiny
+from training.recipes import ABLATIONS, RECIPES, ablation, full, read_recipe, tiny
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -61,13 +63,13 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_named_with_its_file(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
-    with pytest.raises(RecipeError, match=said.replace(".", r"\.")) as caught:
+    with pytest.raises(UserError, match=said.replace(".", r"\.")) as caught:
         read_recipe("tiny", None, path)
     assert str(path) in str(caught.value)
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    with pytest.raises(RecipeError, match="no recipe 'huge': choose one of tiny, full, card24"):
+    with pytest.raises(UserError, match="no recipe 'huge': choose one of tiny, full, card24"):
         read_recipe("huge")
-    with pytest.raises(RecipeError, match="no ablation 'none': choose one of random-frame"):
+    with pytest.raises(UserError, match="no ablation 'none': choose one of random-frame"):
         ablation("none", tiny())

@@ -21,9 +21,9 @@ from transformers import MistralForCausalLM
 from models.checkpoint import Checkpoint
 from models.engine_options import EngineOptions
 from models.game import Game
+from pipeline.core.errors import UserError
 from tests.support.small_run import STEPS, small_dataset, small_recipe, small_run
 from training.config import Recipe
-from training.phase import TrainError
 from training.run import PHASES
 from training.trainer import StepReport
 
@@ -151,16 +151,16 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
     assert again.shot() == first
     assert lines == ["warm-up: done already", "joint: done already"]
     longer = small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 2}})
-    with pytest.raises(TrainError, match="joint was begun with another recipe: name another --out"):
+    with pytest.raises(UserError, match="joint was begun with another recipe: name another --out"):
         small_run(folder, longer).shot()
-    with pytest.raises(TrainError, match=r"config\.json and the recipe differ in shot_encoder"):
+    with pytest.raises(UserError, match=r"config\.json and the recipe differ in shot_encoder"):
         small_run(folder, small_recipe(model={"shot_encoder": {"variant": "linear"}})).shot()
-    with pytest.raises(TrainError, match=r"game.result is not there yet: run `animegamer train game` first, or name"):
+    with pytest.raises(UserError, match=r"game.result is not there yet: run `animegamer train game` first, or name"):
         small_run(folder, run.recipe).adapt()
     other = tmp_path / "data"
     shutil.copytree(small_dataset(), other)
     index = json.loads((other / "shards" / "index.json").read_text())
     index["shards"] = index["shards"][:-1]
     (other / "shards" / "index.json").write_text(json.dumps(index))
-    with pytest.raises(TrainError, match="warm-up was begun with another data"):
+    with pytest.raises(UserError, match="warm-up was begun with another data"):
         small_run(folder, run.recipe, other).shot()

@@ -14,10 +14,10 @@ from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from pipeline.core.errors import UserError
 from training import run_states as states
 from training.config import LoopSettings
 from training.data.order import Place, generator
-from training.phase import TrainError
 from training.trainer import Trainer, learning_rate
 
 
@@ -160,14 +160,14 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_whole_state(t
             phase.network.layer.weight.data.fill_(math.nan)
 
     phase.before_step = break_it
-    with pytest.raises(TrainError, match=r"sum: the loss of step 8 is nan\. The state of step 5 is whole\. Train"):
+    with pytest.raises(UserError, match=r"sum: the loss of step 8 is nan\. The state of step 5 is whole\. Train"):
         trained(tmp_path, loop(), phase)
 
 
 def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="batch_size 4 is no multiple of micro_batch 3"):
         loop(micro_batch=3)
-    with pytest.raises(ValueError, match="not one example to train on"):
+    with pytest.raises(UserError, match="not one example to train on"):
         trained(tmp_path, loop(), Sum(examples=Noises(0)))
 
 

@@ -25,6 +25,7 @@ from PIL.Image import Image
 
 from models.engine import device_of
 from models.turns import Turn, Values, turn_seed
+from pipeline.core.errors import UserError
 from training.baselines.config import BaselineConfig, Kind, PictureSettings, StorySettings
 from training.baselines.consistent import Window, drawn_together, windows
 from training.baselines.folder import BaselineFolder
@@ -64,12 +65,11 @@ class Baseline(ABC):
         """Read the configuration of a baseline, without its networks.
 
         Raises:
-            CheckpointError: a ValueError: no baseline there.
-            ValueError: it is a baseline of another kind.
+            UserError: no baseline there, or one of another kind.
         """
         baseline = BaselineFolder.open(folder)
         if baseline.config.kind != cls.kind:
-            raise ValueError(f"{folder} is a baseline of kind {baseline.config.kind}, not {cls.kind}")
+            raise UserError(f"{folder} is a baseline of kind {baseline.config.kind}, not {cls.kind}")
         return baseline
 
     @classmethod
@@ -92,8 +92,8 @@ class Baseline(ABC):
             offload: for a small GPU: one network on it at a time.
 
         Raises:
-            CheckpointError: a ValueError: no such baseline there, or a pipeline cannot be loaded.
-            ValueError: it is a baseline of another kind, or there is no such device.
+            UserError: no such baseline there, it is of another kind, a pipeline cannot be loaded, or there is no such
+                device.
         """
         baseline = cls.open(folder)
         place = device_of(device)
@@ -113,7 +113,7 @@ class Baseline(ABC):
         Lazy: a shot is drawn when it is asked for. A turn that fails leaves the game as it was before it.
 
         Raises:
-            ValueError: an instruction is empty, or the router's language model is of no use.
+            UserError: an instruction is empty, or the router's language model is of no use.
         """
         texts = [instructions] if isinstance(instructions, str) else list(instructions)
         for together in self._portions(texts):

@@ -21,6 +21,8 @@ from torch import Tensor
 
 from models.config import Base
 from models.frames import LATENT_CHANNELS, encode_frames
+from models.progress import PartProgress, unwatched
+from pipeline.core.errors import UserError
 from training.baselines.folder import BaselineFolder, Device
 from training.baselines.pipelines import inside, sizes_of
 from training.data.feature_cache import Feature, FeatureCache, made_by_base
@@ -30,20 +32,16 @@ _TOGETHER = {"latents": 2}
 """Clips encoded at once; a single one takes torch's slow path for 3-D convolutions on a CPU."""
 _MANY = 16
 
-Progress = Callable[[str, int, int], None]
-"""Called with the feature, the clips done and the clips in all."""
-
 
 def open_features(baseline: BaselineFolder, folder: Path, catalog: Catalog) -> FeatureCache:
     """The cache of what a baseline is trained on; nothing is made yet.
 
     Raises:
-        ValueError: the baseline has nothing to train.
-        CheckpointError: a pipeline is not at hand.
+        UserError: the baseline has nothing to train, or a pipeline is not at hand.
     """
     made = {"gc": _of_gc, "gfc": _of_gfc}.get(baseline.config.kind)
     if made is None:
-        raise ValueError(f"{baseline.config.kind} has no adapters to train; take gc or gfc")
+        raise UserError(f"{baseline.config.kind} has no adapters to train; take gc or gfc")
     return FeatureCache(folder, catalog, made(baseline))
 
 
@@ -52,7 +50,7 @@ def fill_features(
     baseline: BaselineFolder,
     cache: FeatureCache,
     device: Device = "cpu",
-    progress: Progress | None = None,
+    progress: PartProgress = unwatched,
     process: int = 0,
     processes: int = 1,
 ) -> None:
@@ -82,8 +80,7 @@ def fill_features(
         fill: Callable[..., int] = cache.fill_from_turns
         if name in ("latents", "flux_pictures"):
             fill = cache.fill_from_videos
-        told = partial(progress, name) if progress else None
-        fill(name, encode[name], batch_size=_TOGETHER.get(name, _MANY), shards=shards, progress=told)
+        fill(name, encode[name], batch_size=_TOGETHER.get(name, _MANY), shards=shards, progress=partial(progress, name))
 
 
 def text_states(encoders: Any, texts: Sequence[str], tokens: int) -> Tensor:

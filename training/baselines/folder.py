@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from models.checkpoint import identity_of, writing
 from models.config import Base
 from models.diffusion import make_scheduler
-from models.weights import CheckpointError
+from pipeline.core.errors import UserError
 from training.baselines.config import BaselineConfig, PipelinePart, inside_id
 from training.baselines.pipelines import (
     add_adapters,
@@ -66,16 +66,16 @@ class BaselineFolder:
         """Read the configuration.
 
         Raises:
-            CheckpointError: no baseline there, or a configuration that is not valid.
+            UserError: no baseline there, or a configuration that is not valid.
         """
         path = Path(folder) / CONFIG
         try:
             return cls(Path(folder), BaselineConfig.model_validate_json(path.read_bytes()))
         except OSError as error:
-            raise CheckpointError(f"{folder} is no baseline: {CONFIG} cannot be read ({error.strerror})") from error
+            raise UserError(f"{folder} is no baseline: {CONFIG} cannot be read ({error.strerror})") from error
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            raise CheckpointError(f"{path} is not valid: {faults}") from error
+            raise UserError(f"{path} is not valid: {faults}") from error
 
     def identity(self) -> str:
         """A hash of all that a game depends on: configuration, adapters, and the pipelines that lie here."""
@@ -101,7 +101,7 @@ class BaselineFolder:
         """
         part = self.config.trained_part
         if part is None:
-            raise ValueError(f"{self.config.kind} has no adapters to train")
+            raise UserError(f"{self.config.kind} has no adapters to train")
         transformer = self.part(part, "transformer", device, dtype)
         if part == "video":
             keep_positions(transformer, self.config.video.frames)
@@ -163,7 +163,7 @@ def new_baseline(folder: Path, config: BaselineConfig, seed: int = 0) -> Baselin
         seed: of everything random; the same one writes the same baseline.
 
     Raises:
-        CheckpointError: the folder is taken, or a pipeline cannot be loaded.
+        UserError: the folder is taken, or a pipeline cannot be loaded.
     """
     with writing(folder) as part, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)

@@ -22,7 +22,8 @@ from transformers.utils import cached_file
 
 from models.config import Base
 from models.hub import reading, where
-from models.weights import CheckpointError, adapter_tensors, read_tensors, shortened, write_tensors
+from models.weights import adapter_tensors, read_tensors, shortened, write_tensors
+from pipeline.core.errors import UserError
 
 LORA = "pytorch_lora_weights.safetensors"
 _PREFIX = "transformer."
@@ -44,7 +45,7 @@ def load_pipeline(kind: type[Pipeline], base: Base, dtype: torch.dtype, *leave_o
         leave_out: components that are not needed, such as `transformer`.
 
     Raises:
-        CheckpointError: it is not there, cannot be fetched, is of another kind, not whole, or a pickle.
+        UserError: it is not there, cannot be fetched, is of another kind, not whole, or a pickle.
     """
     with reading(base, _REMEDY):
         parts: dict[str, Any] = dict.fromkeys(leave_out)
@@ -80,7 +81,7 @@ def _without_bar() -> Iterator[None]:
 
 
 def sizes_of(base: Base, name: str) -> dict[str, Any]:
-    """The configuration of one network of a pipeline; CheckpointError where there is none."""
+    """The configuration of one network of a pipeline; UserError where there is none."""
     with reading(base, _REMEDY):
         place = inside(base, name)
         sizes: dict[str, Any] = json.loads(Path(cached_file(place.id, "config.json", **where(place))).read_bytes())
@@ -127,7 +128,7 @@ def keep_positions(transformer: CogVideoXTransformer3DModel, frames: int) -> Non
     patches = (embedding.sample_height // patch) * (embedding.sample_width // patch)
     tokens = embedding.max_text_seq_length + latent_frames * patches
     if tokens > embedding.pos_embedding.shape[1]:
-        raise ValueError(f"it has positions for {embedding.sample_frames} frames, not for {frames}")
+        raise UserError(f"it has positions for {embedding.sample_frames} frames, not for {frames}")
     embedding.pos_embedding = embedding.pos_embedding[:, :tokens].clone()
     embedding.sample_frames = frames
 
@@ -157,7 +158,7 @@ def load_adapters(folder: Path, transformer: nn.Module, rank: int) -> None:
     """Add the adapters of a file to a transformer: in float32, and the only ones of its parameters to be trained.
 
     Raises:
-        CheckpointError: the file cannot be read, or holds others than this transformer has at that rank.
+        UserError: the file cannot be read, or holds others than this transformer has at that rank.
     """
     add_adapters(transformer, rank)
     wanted = {_PREFIX + name: tensor.shape for name, tensor in adapter_tensors(transformer).items()}
@@ -166,5 +167,5 @@ def load_adapters(folder: Path, transformer: nn.Module, rank: int) -> None:
     faults += [f"{name} is not of this pipeline" for name in sorted(found.keys() - wanted.keys())]
     faults += [f"{name} has another shape" for name in wanted if name in found and found[name].shape != wanted[name]]
     if faults:
-        raise CheckpointError(f"{folder / LORA} does not fit its baseline.json: {shortened(faults)}")
+        raise UserError(f"{folder / LORA} does not fit its baseline.json: {shortened(faults)}")
     set_peft_model_state_dict(transformer, {name.removeprefix(_PREFIX): found[name] for name in found})

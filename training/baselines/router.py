@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, 
 
 from models.tokens import State
 from pipeline.captions.chat_client import ChatClient, Endpoint, assistant, user
+from pipeline.core.errors import UserError
 from prompts.template import load_prompt
 
 MOST_TURNS = 20
@@ -32,8 +33,8 @@ NEUTRAL = State(level=3, social=0, entertainment=0, stamina=-1)
 _NOISE = re.compile(r"<think>.*?</think>|```\w*", re.S | re.I)
 
 
-class RouterError(ValueError):
-    """A language model that does not answer in the asked form."""
+class RouterError(Exception):
+    """An answer that is not in the asked form; the message is for the language model that wrote it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Router(Protocol):
     """What turns instructions into scenes."""
 
     def route(self, story: Sequence[ToldTurn], instruction: str) -> Scene:
-        """The scene of the turn after `story`. ValueError for an empty instruction."""
+        """The scene of the turn after `story`. UserError for an empty instruction."""
         ...
 
 
@@ -83,10 +84,7 @@ class LanguageRouter:
         """Ask for the scene; must not be called from a running event loop.
 
         Raises:
-            ValueError: the instruction is empty.
-            RouterError: the answer stays unusable although its faults were told.
-            EndpointError: the service cannot be used.
-            RequestError: the service fails on this request.
+            UserError: the instruction is empty, the service cannot be used, or its answer stays unusable.
         """
         prompt = load_prompt("scene").render(
             story=_told(story), instruction=_checked(instruction), words=MOST_WORDS, example=_EXAMPLE
@@ -104,7 +102,7 @@ class LanguageRouter:
                     fault = error
                 repair = load_prompt("scene-repair").render(fault=str(fault))
                 messages += [assistant(reply), user(repair)]
-        raise RouterError(
+        raise UserError(
             f"{self.endpoint.model} at {self.endpoint.address} gave {1 + REPAIRS} answers that cannot be used; the "
             f"last one: {fault} Name another model, or play without a language model"
         )
@@ -175,5 +173,5 @@ def _told(story: Sequence[ToldTurn]) -> str:
 def _checked(instruction: str) -> str:
     text = " ".join(instruction.split())
     if not text:
-        raise ValueError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
+        raise UserError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
     return text

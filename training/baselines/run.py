@@ -11,6 +11,7 @@ from typing import Literal
 
 from accelerate import Accelerator
 
+from pipeline.core.errors import UserError
 from training.baselines.config import full, tiny
 from training.baselines.encoding import fill_features, open_features
 from training.baselines.folder import BaselineFolder, new_baseline
@@ -18,7 +19,7 @@ from training.baselines.gc_training import gc_phase
 from training.baselines.gfc_training import gfc_phase
 from training.config import BaselineSettings, Recipe
 from training.data.feature_cache import FeatureCache, made_by_files
-from training.phase import Phase, TrainError
+from training.phase import Phase
 from training.phases.assembly import FROZEN_PRECISION
 from training.run_folder import RunFolder
 
@@ -33,14 +34,13 @@ def train_baseline(kind: Literal["gc", "gfc"], place: RunFolder, recipe: Recipe,
         start: a baseline to start from; by default an untrained one is made, of the recipe's size.
 
     Raises:
-        TrainError: `start` is of another kind, or the folder is of another run.
-        CheckpointError: a pipeline cannot be loaded.
+        UserError: `start` is of another kind, the folder is of another run, or a pipeline cannot be loaded.
     """
     settings = recipe.gc if kind == "gc" else recipe.gfc
     accelerator = place.accelerator(settings.precision, kind)
     baseline = _start(kind, place, recipe, start, accelerator)
     if baseline.config.kind != kind:
-        raise TrainError(f"{baseline.folder} is a {baseline.config.kind}: train it as that, or start from a {kind}")
+        raise UserError(f"{baseline.folder} is a {baseline.config.kind}: train it as that, or start from a {kind}")
 
     def made() -> Phase:
         return _phase(kind, baseline, settings, _caches(baseline, place, accelerator), recipe.looks.clips, accelerator)

@@ -26,6 +26,7 @@ from transformers import LlamaTokenizer
 from models.checkpoint import ADAPTER, RESAMPLERS, SHOT_ENCODER, Checkpoint
 from models.config import ModelConfig
 from models.frames import LATENT_CHANNELS, Moments, encode_frames
+from models.progress import PartProgress, unwatched
 from models.shot_decoder import SPATIAL_COMPRESSION
 from models.tokens import PastTurn, Prompt, write_prompt
 from training.config import Recipe
@@ -37,9 +38,6 @@ Name = Literal["latents", "patches", "text", "shot_tokens", "predictions"]
 FROZEN: tuple[Name, ...] = ("latents", "patches", "text")
 _TOGETHER: dict[Name, int] = {"latents": 2, "patches": 16, "text": 16, "shot_tokens": 16, "predictions": 4}
 """Clips encoded at once. Latents by two: one clip alone takes torch's slow path for 3-D convolutions on a CPU."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with the feature, the clips done and the clips in all."""
 
 
 def motion_text(turn: RecordedTurn) -> str:
@@ -93,28 +91,20 @@ class Encoder:
         """Name the cache, from `open_cache`, and where the networks come from and compute."""
         self.cache, self.checkpoint, self.recipe, self.device = cache, checkpoint, recipe, device
 
-    def fill(self, progress: Progress | None = None, process: int = 0, processes: int = 1) -> None:
-        """Make all that is missing or stale.
+    def make(self, name: Name, progress: PartProgress = unwatched, process: int = 0, processes: int = 1) -> None:
+        """Make one feature where it is missing or stale.
 
-        Features of clips come first, then those made of other features. Where several processes share the work, each
-        takes every n-th shard; a feature made of others needs these whole, so wait for each other between two calls.
+        Where several processes share the work, each takes every n-th shard; a feature made of others needs these whole,
+        so wait for each other between two calls.
 
         Raises:
-            DataError: a shard or a clip cannot be read.
-            FeatureError: what came out cannot be used.
-            CheckpointError: a network cannot be loaded.
+            UserError: a shard, a clip or a network cannot be read, or what came out cannot be used.
         """
-        for name in self.cache.features:
-            self.make(name, progress, process, processes)  # type: ignore[arg-type]  # names are ours
-
-    def make(self, name: Name, progress: Progress | None = None, process: int = 0, processes: int = 1) -> None:
-        """Make one feature where it is missing or stale; otherwise as `fill`."""
         shards = self.cache.catalog.shards[process::processes]
         faults = self.cache.faults(name)
         if not any(shard.name in faults for shard in shards):
             return
-        told = partial(progress, name) if progress else None
-        options: dict[str, Any] = {"batch_size": _TOGETHER[name], "shards": shards, "progress": told}
+        options: dict[str, Any] = {"batch_size": _TOGETHER[name], "shards": shards, "progress": partial(progress, name)}
         if name == "latents":
             self.cache.fill_from_videos(name, self._latents(), **options)
         elif name == "patches":

@@ -27,6 +27,9 @@ from torch import Tensor
 
 from models.config import Base, ModelConfig
 from models.hub import pinned
+from pipeline.core.errors import UserError
+from pipeline.core.ingredients import Ingredients, changed
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Record
 from pipeline.publish.shards import file_sha256
 from training.data.shards import ShardFile
@@ -41,12 +44,6 @@ VERSION = 1
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 Item = TypeVar("Item", PackedTurn, RecordedTurn)
-Progress = Callable[[int, int], None]
-"""Called with the clips done and the clips in all."""
-
-
-class FeatureError(ValueError):
-    """Features that are missing, stale or damaged, or that cannot be made; the message names file and remedy."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +75,9 @@ class _MadeFrom(Record):
     shard: str
     ingredients: dict[str, str]
 
-    def changes(self, now: _MadeFrom) -> list[str]:
-        """What is different now, by name."""
-        plain = ("version", "feature", "shape", "dtype", "shard")
-        fields = [name for name in plain if getattr(self, name) != getattr(now, name)]
-        names = sorted(self.ingredients.keys() | now.ingredients.keys())
-        return fields + [name for name in names if self.ingredients.get(name) != now.ingredients.get(name)]
+    def all(self) -> Ingredients:
+        """Return all that a file depends on, by name."""
+        return {**self.ingredients, **self.model_dump(exclude={"ingredients"})}
 
 
 class FeatureCache:
@@ -104,13 +98,13 @@ class FeatureCache:
         """A feature of a clip, in the precision it is stored in.
 
         Raises:
-            FeatureError: it was not made yet, is stale, or its file is damaged.
+            UserError: it was not made yet, is stale, or its file is damaged.
         """
         shard = self.catalog.by_id[clip_id].shard
         if (name, shard) not in self._open:
             if fault := self._fault(name, shard):
                 remedy = "fill the cache again"
-                raise FeatureError(f"{self._path(name, shard)} {fault}; {remedy}")
+                raise UserError(f"{self._path(name, shard)} {fault}; {remedy}")
             self._open[name, shard] = safe_open(self._path(name, shard), "pt")
         tensor: Tensor = self._open[name, shard].get_tensor(clip_id)
         return tensor.clone()  # what safetensors gives is the mapped file itself
@@ -132,7 +126,7 @@ class FeatureCache:
         *,
         batch_size: int,
         shards: Iterable[ShardFile] | None = None,
-        progress: Progress | None = None,
+        progress: Progress = silent,
     ) -> int:
         """Make what is missing or stale of a feature that is computed from the clips.
 
@@ -141,14 +135,14 @@ class FeatureCache:
             encode: gives one row of the feature's shape for each turn, on any device.
             batch_size: turns given to it at once; fewer at the end of a shard.
             shards: this process's part of them; all by default.
-            progress: called after every batch.
+            progress: called after every batch with the clips done and the clips in all.
 
         Returns:
             How many clips were done.
 
         Raises:
-            DataError: a shard or a clip cannot be read.
-            FeatureError: the encoder gave another shape, or numbers that are not finite.
+            UserError: a shard or a clip cannot be read, or the encoder gave another shape or numbers that are not
+                finite.
         """
         return self._fill(name, encode, lambda shard: read_turns([shard]), batch_size, shards, progress)
 
@@ -159,7 +153,7 @@ class FeatureCache:
         *,
         batch_size: int,
         shards: Iterable[ShardFile] | None = None,
-        progress: Progress | None = None,
+        progress: Progress = silent,
     ) -> int:
         """The same for a feature that is computed without the clips: from texts, or from other features."""
         turns = self.catalog.by_shard
@@ -172,10 +166,10 @@ class FeatureCache:
         items_of: Callable[[ShardFile], Iterable[Item]],
         batch_size: int,
         shards: Iterable[ShardFile] | None,
-        progress: Progress | None,
+        progress: Progress,
     ) -> int:
         if batch_size < 1:
-            raise FeatureError(f"{name}: a batch of {batch_size} clips is none; take 1 or more")
+            raise UserError(f"{name}: a batch of {batch_size} clips is none; take 1 or more")
         to_make = [
             shard for shard in (self.catalog.shards if shards is None else shards) if self._fault(name, shard.name)
         ]
@@ -186,8 +180,7 @@ class FeatureCache:
             while batch := list(islice(items, batch_size)):
                 tensors |= _rows(self.features[name], [item.clip_id for item in batch], encode(batch))
                 done += len(batch)
-                if progress:
-                    progress(done, total)
+                progress(done, total)
             self._write(name, shard.name, tensors)
         return done
 
@@ -224,10 +217,11 @@ class FeatureCache:
         try:
             metadata: dict[str, str] | None = safe_open(path, "pt").metadata()  # type: ignore[no-untyped-call]
             header = (metadata or {}).get(_HEADER, "")
-            changes = _MadeFrom.model_validate_json(header).changes(self._made_from(name, shard))
+            before, now = _MadeFrom.model_validate_json(header), self._made_from(name, shard)
         except (SafetensorError, ValidationError, OSError) as error:
             return f"is damaged ({str(error).splitlines()[0]})"
-        return f"is stale: {', '.join(changes)} changed" if changes else None
+        names = changed(before.all(), now.all())
+        return f"is stale: {', '.join(names)} changed" if names else None
 
 
 def storage_dtype(config: ModelConfig) -> torch.dtype:
@@ -239,7 +233,7 @@ def made_by_base(name: str, base: Base) -> dict[str, str]:
     """The ingredient that a frozen base is: on the hub its commit, in a folder the hash of all its files.
 
     Raises:
-        CheckpointError: there is no such base, or it is on the hub and its commit is neither configured nor cached.
+        UserError: there is no such base, or it is on the hub and its commit is neither configured nor cached.
     """
     place = base if _COMMIT.fullmatch(base.revision or "") else pinned(base)
     subfolders = sorted({place.subfolder, place.tokenizer_subfolder or place.subfolder})
@@ -261,10 +255,10 @@ def _rows(feature: Feature, clip_ids: Sequence[str], rows: Tensor) -> dict[str, 
     """A batch as tensors of its own for each clip."""
     if rows.shape != (len(clip_ids), *feature.shape):
         wanted = (len(clip_ids), *feature.shape)
-        raise FeatureError(f"{feature.name}: the encoder gave {tuple(rows.shape)} where {wanted} was announced")
+        raise UserError(f"{feature.name}: the encoder gave {tuple(rows.shape)} where {wanted} was announced")
     stored = rows.detach().to("cpu", feature.dtype)
     for clip_id, row in zip(clip_ids, stored, strict=True):
         if not row.isfinite().all():
             remedy = "look at the clip, or compute in a wider precision"
-            raise FeatureError(f"{feature.name} of clip {clip_id} has numbers that are not finite; {remedy}")
+            raise UserError(f"{feature.name} of clip {clip_id} has numbers that are not finite; {remedy}")
     return {clip_id: row.clone() for clip_id, row in zip(clip_ids, stored, strict=True)}

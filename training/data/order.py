@@ -22,6 +22,8 @@ from numpy.random import Philox
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
+from pipeline.core.errors import UserError
+
 _ORDER, _DRAWS, _NOISE = 0, 1, 2
 """Streams of random numbers that share the key (seed, epoch)."""
 
@@ -75,12 +77,12 @@ class Batches(Sampler[list[Place]]):
             processes: how many share a batch; `batch_size` is a multiple of it.
 
         Raises:
-            ValueError: there is nothing to train on, or the batch cannot be shared out evenly.
+            UserError: there is nothing to train on, or the batch cannot be shared out evenly.
         """
         if count < 1:
-            raise ValueError("there is not one example to train on: look at the split and at the settings of windows")
+            raise UserError("there is not one example to train on: look at the split and at the settings of windows")
         if batch_size < 1 or batch_size % processes:
-            raise ValueError(f"a batch of {batch_size} cannot be shared by {processes} processes: take a multiple")
+            raise UserError(f"a batch of {batch_size} cannot be shared by {processes} processes: take a multiple")
         self.count, self.batch_size, self.seed, self.steps = count, batch_size, seed, steps
         self.process, self.share = process, batch_size // processes
 

@@ -11,25 +11,21 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
-from pipeline.core.atomic import NoRoomError
+from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
 from pipeline.publish.samples import Split
-from pipeline.publish.shard_tar import is_hollow
+from pipeline.publish.shard_tar import holds_hollow_member
 from pipeline.publish.shards import Index, Shard, file_sha256
 from pipeline.remote.objects import NotThereError, Remote, RemoteError
 
 _WAITS_SECONDS = (0.5, 2.0, 8.0)
-
-
-class DataError(ValueError):
-    """Shards that cannot be used; the message names the shard, and the clip where one is at fault."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ def open_index(source: str | Path) -> Index:
         source: a data set folder, or the address of one, such as `https://host/set` or `s3://bucket/set`.
 
     Raises:
-        DataError: there is no index, or it is damaged.
+        UserError: there is no index, or it is damaged.
     """
     place = f"{_root(source)}/index.json"
     with fetched(place) as path:
@@ -60,7 +56,7 @@ def open_index(source: str | Path) -> Index:
             return Index.model_validate_json(path.read_bytes())
         except ValidationError as error:
             remedy = "build the data set again with this version"
-            raise DataError(f"{place} is damaged, or of another version ({faults_of(error)}); {remedy}") from error
+            raise UserError(f"{place} is damaged, or of another version ({faults_of(error)}); {remedy}") from error
 
 
 def open_shards(source: str | Path, split: Split) -> list[ShardFile]:
@@ -71,11 +67,11 @@ def open_shards(source: str | Path, split: Split) -> list[ShardFile]:
         split: `train` or `val`.
 
     Raises:
-        DataError: there is no index, it is damaged, or the split is empty.
+        UserError: there is no index, it is damaged, or the split is empty.
     """
     entries = [entry for entry in open_index(source).shards if entry.split == split]
     if not entries:
-        raise DataError(f"{source} has no shard of the split {split}; build with another `shards.val_share`")
+        raise UserError(f"{source} has no shard of the split {split}; build with another `shards.val_share`")
     return [ShardFile(f"{_root(source)}/{entry.name}", entry) for entry in entries]
 
 
@@ -87,19 +83,19 @@ def unpack(shard: ShardFile, kinds: Collection[str]) -> Iterator[tuple[str, dict
         kinds: the extensions of the members that are wanted; every sample has them all.
 
     Raises:
-        DataError: the shard cannot be fetched, is not what the index lists, or a sample lacks a member.
+        UserError: the shard cannot be fetched, is not what the index lists, or a sample lacks a member.
     """
     count = 0
     with fetched(shard.address) as path:
         _check(shard, path)
         for key, members in _samples(shard, path, kinds):
             if lacking := sorted(set(kinds) - members.keys()):
-                raise DataError(f"{shard.address}: clip {key} lacks its .{lacking[0]}; build the data set again")
+                raise UserError(f"{shard.address}: clip {key} lacks its .{lacking[0]}; build the data set again")
             count += 1
             yield key, members
     if count != shard.entry.samples:
         wanted = f"{shard.entry.samples} by the index; build the data set again"
-        raise DataError(f"{shard.address} holds {count} samples, {wanted}")
+        raise UserError(f"{shard.address} holds {count} samples, {wanted}")
 
 
 @contextmanager
@@ -107,11 +103,11 @@ def fetched(address: str) -> Iterator[Path]:
     """A file of a data set on the local disk; what comes from elsewhere is gone afterwards.
 
     Raises:
-        DataError: it is not there, or cannot be fetched even after some tries.
+        UserError: it is not there, or cannot be fetched even after some tries.
     """
     if "://" not in address:
         if not (path := Path(address)).is_file():
-            raise DataError(f"{address}: no such file; name a data set folder that `animegamer build` has finished")
+            raise UserError(f"{address}: no such file; name a data set folder that `animegamer build` has finished")
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="animegamer-") as folder:
@@ -125,21 +121,16 @@ def _root(source: str | Path) -> str:
 
 
 def _fetch(address: str, path: Path) -> None:
-    try:
-        remote = Remote(address)
-    except RemoteError as error:
-        raise DataError(str(error)) from error
+    remote = Remote(address)
     for wait in (*_WAITS_SECONDS, None):
         try:
             remote.get("", path)
             return
-        except NoRoomError as error:
-            raise DataError(str(error)) from error
         except NotThereError as error:
-            raise DataError(f"{address}: no such file; name the address of a whole data set") from error
-        except RemoteError as error:
+            raise UserError(f"{address}: no such file; name the address of a whole data set") from error
+        except RemoteError:
             if wait is None:
-                raise DataError(str(error)) from error
+                raise
             time.sleep(wait)
 
 
@@ -147,33 +138,27 @@ def _check(shard: ShardFile, path: Path) -> None:
     size, entry = path.stat().st_size, shard.entry
     remedy = "copy the shard again, or build the data set again"
     if size != entry.bytes:
-        raise DataError(f"{shard.address} has {size} bytes, {entry.bytes} by the index: it is not whole; {remedy}")
+        raise UserError(f"{shard.address} has {size} bytes, {entry.bytes} by the index: it is not whole; {remedy}")
     if file_sha256(path) != entry.sha256:
-        raise DataError(f"{shard.address} is damaged: its hash is not the index's; {remedy}")
-
-
-def _refuse_hollow(shard: ShardFile, path: Path) -> None:
-    """Look through the headers first: webdataset would read as many bytes as they claim."""
-    with suppress(tarfile.TarError), tarfile.open(path, "r:") as tar:  # no proper tar: webdataset says where
-        if any(is_hollow(member, path.stat().st_size) for member in tar):
-            raise DataError(f"{shard.address} has a member that claims more bytes than the file holds: do not use it")
+        raise UserError(f"{shard.address} is damaged: its hash is not the index's; {remedy}")
 
 
 def _samples(shard: ShardFile, path: Path, kinds: Collection[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
     """What webdataset makes of the tar; members of other kinds are passed over unread."""
+    if holds_hollow_member(path):
+        raise UserError(f"{shard.address} has a member that claims more bytes than the file holds: do not use it")
     last = "at its start"
     with path.open("rb") as file:
         source = [{"url": shard.address, "stream": file}]
         members = tar_file_expander(source, select_files=lambda name: name.rpartition(".")[2] in kinds)
         samples = group_by_keys(members)
-        _refuse_hollow(shard, path)
         while True:
             try:
                 sample = next(samples, None)
             except (tarfile.TarError, ValueError, OSError) as error:
                 reason = str(error.args[0]).split(" @ ")[0]  # where webdataset puts the name of its stream
                 remedy = "build the data set again"
-                raise DataError(f"{shard.address} is no proper shard {last}: {reason}; {remedy}") from error
+                raise UserError(f"{shard.address} is no proper shard {last}: {reason}; {remedy}") from error
             if sample is None:
                 return
             last = f"after clip {sample['__key__']}"

@@ -25,10 +25,11 @@ from torchvision.transforms.v2.functional import resize
 
 from models.tokens import State
 from pipeline.core.atomic import replacing
+from pipeline.core.errors import UserError
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import Record, faults_of
-from pipeline.core.store import fingerprint
 from pipeline.publish.samples import Sample
-from training.data.shards import DataError, ShardFile, unpack
+from training.data.shards import ShardFile, unpack
 
 _MOST_DISTORTION = 0.02
 _UNMEASURED = {"social": 0, "entertainment": 0, "stamina": -1}
@@ -88,19 +89,19 @@ class PackedTurn:
             count: frames that the shot decoder works with, 17 for the published model.
 
         Raises:
-            DataError: the video cannot be decoded, has another number of frames, or another shape of picture.
+            UserError: the video cannot be decoded, has another number of frames, or another shape of picture.
         """
         promised = self.turn.sample.frames
         if promised not in (count - 1, count):
             remedy = f"this model takes {count - 1} or {count}; set `clips.frames` and build again"
-            raise DataError(f"{self._name} has {promised} frames; {remedy}")
+            raise UserError(f"{self._name} has {promised} frames; {remedy}")
         frames_THWC = torch.from_numpy(self._decoded())
         found, rows, columns = frames_THWC.shape[:3]
         if found != promised:
-            raise DataError(f"{self._name} has {found} frames, {promised} by its JSON; build the data set again")
+            raise UserError(f"{self._name} has {found} frames, {promised} by its JSON; build the data set again")
         if abs(columns * height / (rows * width) - 1) > _MOST_DISTORTION:
             remedy = "set `clips.width` and `clips.height` and build again, or give the model another size"
-            raise DataError(f"{self._name} is {columns}x{rows}; {width}x{height} would distort it: {remedy}")
+            raise UserError(f"{self._name} is {columns}x{rows}; {width}x{height} would distort it: {remedy}")
         return _scaled(frames_THWC[[*range(found), *[found - 1] * (count - found)]], height, width)
 
     @property
@@ -113,7 +114,7 @@ class PackedTurn:
             reader = VideoReader(BytesIO(self.video), num_threads=1)
             frames_THWC: NDArray[np.uint8] = reader.get_batch(range(len(reader))).asnumpy()
         except (DECORDError, RuntimeError) as error:  # RuntimeError: it cannot even be opened
-            raise DataError(f"{self._name} cannot be decoded ({str(error)[:200]}); build the data set again") from error
+            raise UserError(f"{self._name} cannot be decoded ({str(error)[:200]}); build the data set again") from error
         return frames_THWC
 
 
@@ -142,7 +143,7 @@ class Catalog:
             kept: a file to keep the catalog in; it is used as long as the shards are the same.
 
         Raises:
-            DataError: a shard cannot be used, its turns are out of order, or a clip is there twice.
+            UserError: a shard cannot be used, its turns are out of order, or a clip is there twice.
         """
         shards = tuple(shards)
         made_from = fingerprint({shard.name: shard.entry.sha256 for shard in shards})
@@ -176,7 +177,7 @@ def read_turns(shards: Iterable[ShardFile]) -> Iterator[PackedTurn]:
     """The turns of shards with their videos, one after the other.
 
     Raises:
-        DataError: a shard or a clip in it cannot be used; the message names both.
+        UserError: a shard or a clip in it cannot be used; the message names both.
     """
     for shard in shards:
         for key, members in unpack(shard, ("json", "txt", "mp4")):
@@ -196,12 +197,12 @@ def _turn(shard: ShardFile, key: str, members: Mapping[str, bytes]) -> RecordedT
         sample = Sample.model_validate_json(members["json"])
         text = members["txt"].decode()
     except ValidationError as error:
-        raise DataError(f"{where}: its JSON is no sample ({faults_of(error)}); build the data set again") from error
+        raise UserError(f"{where}: its JSON is no sample ({faults_of(error)}); build the data set again") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: its instruction is no UTF-8 text; build the data set again") from error
+        raise UserError(f"{where}: its instruction is no UTF-8 text; build the data set again") from error
     claimed = (sample.clip_id, sample.film_id, sample.split)
     if claimed != (key, shard.entry.film_id, shard.entry.split):
-        raise DataError(f"{where}: its JSON is that of {' '.join(claimed)}; build the data set again")
+        raise UserError(f"{where}: its JSON is that of {' '.join(claimed)}; build the data set again")
     return RecordedTurn(sample=sample, instruction=text, shard=shard.name)
 
 
@@ -211,7 +212,7 @@ def _check_order(turns: tuple[RecordedTurn, ...]) -> None:
         film, place = turn.sample.film_id, (turn.sample.index, turn.sample.start_seconds)
         before = latest.get(film, (-1, -1.0))
         if not (place[0] > before[0] and place[1] > before[1]):
-            raise DataError(f"{turn.shard}: clip {turn.clip_id} is not in time order; build the data set again")
+            raise UserError(f"{turn.shard}: clip {turn.clip_id} is not in time order; build the data set again")
         latest[film] = place
 
 

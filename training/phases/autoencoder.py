@@ -12,7 +12,6 @@ Letters of the shapes: N clips, B batch, T frames or latent frames, H W pixels o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +27,13 @@ from models.checkpoint import Checkpoint, copy_rest, save_config, within
 from models.config import ModelConfig, inside_id
 from models.frames import decode_latents, encode_frames, scaling_factor
 from models.hub import quietly
-from pipeline.core.atomic import replacing
+from pipeline.core.errors import UserError
 from pipeline.publish.samples import Split
 from training.config import FitSettings
 from training.data.order import Place, generator
 from training.data.shards import open_index, open_shards
 from training.data.turns import Catalog, read_turns
-from training.phase import TrainError
+from training.folder_note import note, refuse_another
 from training.pictures import Comparison, save_comparisons
 from training.trainer import Trainer, Watch
 
@@ -179,8 +178,8 @@ def fit_autoencoder(
         watch: told of every step.
 
     Raises:
-        TrainError: the checkpoint's autoencoder is a published one, or the folder is of another run.
-        DataError: the data set cannot be read, or has clips of another shape.
+        UserError: the checkpoint's autoencoder is a published one, the folder is of another run, or the data set
+            cannot be read or has clips of another shape.
     """
     settings = settings or FitSettings()
     _refuse_published(checkpoint)
@@ -209,7 +208,7 @@ def read_frames(source: str | Path, split: Split, config: ModelConfig, most: int
     """Frames NTHWC, uint8 RGB, of at most so many clips of a split, in the size of the model's shots.
 
     Raises:
-        DataError: the data set cannot be read, or has clips of another shape.
+        UserError: the data set cannot be read, or has clips of another shape.
     """
     wanted = set(_spread(open_index(source).counts.split[split], most))
     shot = config.shot_decoder
@@ -267,18 +266,15 @@ def _splits(source: str | Path) -> list[Split]:
 def _refuse_published(checkpoint: Checkpoint) -> None:
     config = checkpoint.config
     if config.size != "tiny" or config.bases["autoencoder"].id != inside_id("autoencoder"):
-        raise TrainError(
+        raise UserError(
             f"the autoencoder of {checkpoint.folder} is {config.bases['autoencoder'].id}, a published one that needs "
             "no fitting: only the random one of a tiny checkpoint is fitted"
         )
 
 
 def _claim(folder: Path, checkpoint: Checkpoint, source: str | Path, settings: FitSettings) -> None:
-    """Write down what the run is made from, or compare it with what is written."""
+    """Note what the run is made from, or compare it with what is noted."""
     data = {split: Catalog.read(open_shards(source, split)).fingerprint for split in _splits(source)}
     made_from = {"start": checkpoint.identity(), "data": data, "settings": settings.model_dump()}
-    path = folder / "made_from.json"
-    if path.exists() and json.loads(path.read_text()) != made_from:
-        raise TrainError(f"{folder} was begun with other clips, another checkpoint or settings: name another folder")
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(made_from))
+    refuse_another(folder, made_from)
+    note(folder, made_from)

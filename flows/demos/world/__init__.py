@@ -1,1 +1,1 @@
-"""Composer of 2D films with exact truth: characters, places, motions, transitions."""
+"""Composer of 2D films with exact truth: scenes, transitions, characters, places, motions, and files of them."""

@@ -8,11 +8,9 @@ from tempfile import TemporaryDirectory
 
 from platformdirs import user_cache_path
 
+from pipeline.core.errors import UserError
+
 PACKAGES = ("renpy-thequestion", "renpy-demo")
-
-
-class ArtUnobtainableError(RuntimeError):
-    """The art cannot be fetched here; the message says what was tried."""
 
 
 def art_folder() -> Path:
@@ -43,8 +41,8 @@ def _download(folder: Path) -> None:
         try:
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
         except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-            raise ArtUnobtainableError(f"anime art needs Debian's apt-get: {error}") from error
+            raise UserError(f"anime art needs Debian's apt-get: {error}") from error
         if done.returncode == 0 and command[1] == "download":
             return
         complaint = done.stderr.strip() or complaint
-    raise ArtUnobtainableError(f"`apt-get download {' '.join(PACKAGES)}` failed: {complaint}")
+    raise UserError(f"`apt-get download {' '.join(PACKAGES)}` failed: {complaint}")

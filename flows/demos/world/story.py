@@ -12,7 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from flows.demos.world.film import SPRITES, WORLD_HEIGHT, Movement, SceneTruth, Shot, Sprite, nobody, pan, walk
+from flows.demos.world.acting import dance, hug, look_around, talk_in_turn, walk
+from flows.demos.world.motions import pan
+from flows.demos.world.paintings import WORLD_HEIGHT, WORLD_WIDTH, Painting
+from flows.demos.world.scene import Draw, Movement, Scene
+from flows.demos.world.truth import SceneTruth
 from pipeline.captions.rules_captioner import ADVERBS
 from pipeline.core.records import Caption
 
@@ -30,8 +34,6 @@ PLACES = {
     "bg whitehouse": "garden",
 }
 """Background to what one sees in it."""
-
-Draw = Callable[[int], tuple[Sprite, ...]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ _TRAVEL = _Deed("pass by", entertainment=1)
 """Nobody is there and the camera moves."""
 
 
-def story() -> tuple[Shot, ...]:
+def story() -> tuple[Scene, ...]:
     """The film, scene by scene."""
     sylvie, eileen, lucy = "sylvie", "eileen", "lucy"
     return (
@@ -96,56 +98,22 @@ def caption_of(clip_id: str, scene: SceneTruth, level: int) -> Caption:
     )
 
 
-def _scene(movement: Movement, background: str, *who: str, night: bool = False) -> Shot:
-    draw, name = _DRAWN[movement](*who), f"{movement} in {background}"
+def _scene(movement: Movement, background: str, *who: str, night: bool = False) -> Scene:
+    draw, name = _ACTED[movement](*who), f"{movement} in {background}"
     held = 6 if movement == "dances" else 3  # leaps are held longer, or no two frames would be alike
-    return Shot(name, SCENE_FRAMES, background, who, draw, held, movement, night=night)
+    return Scene(name, SCENE_FRAMES, Painting(background, night), draw, held, movement)
 
 
-def _travel(start: int, step: int) -> Shot:
+def _travel(start: int, step: int) -> Scene:
     """The camera moves over the square, which is as wide as four others, by `step` pixels of it a frame."""
-    return Shot("travel", SCENE_FRAMES, "bg panorama", (), nobody, 1, "none", "pan", pan(start, step / 2))
+    look = pan((start, 0, start + WORLD_WIDTH, WORLD_HEIGHT), step / 2)
+    return Scene("travel", SCENE_FRAMES, Painting("bg panorama"), frames_per_drawing=1, camera="pan", look=look)
 
 
-def _looks_around(who: str) -> Draw:
-    return lambda drawing: (Sprite(_face(who, drawing // 8), 640, y=WORLD_HEIGHT + 40, size=1.3),)
-
-
-def _talks(first: str, second: str) -> Draw:
-    def draw(drawing: int) -> tuple[Sprite, ...]:
-        speaks, spoken = drawing // 8 % 2, drawing // 2
-        return (
-            Sprite(_face(first, spoken * (1 - speaks)), 400),
-            Sprite(_face(second, spoken * speaks), 880, mirrored=True),
-        )
-
-    return draw
-
-
-def _hugs(first: str, second: str) -> Draw:
-    def draw(drawing: int) -> tuple[Sprite, ...]:
-        sway = (0, 4, 8, 12, 8, 4)[drawing % 6]
-        return Sprite(_face(first, 0), 560 + sway), Sprite(_face(second, 0), 720 + sway, mirrored=True)
-
-    return draw
-
-
-def _dances(who: str) -> Draw:
-    def draw(drawing: int) -> tuple[Sprite, ...]:
-        place, height = (-90, -45, 0, 45, 90, 45, 0, -45)[drawing % 8], (0, 50)[drawing % 2]
-        return (Sprite(_face(who, 1), 640 + place, y=WORLD_HEIGHT + height, mirrored=drawing // 4 % 2 == 1),)
-
-    return draw
-
-
-def _face(who: str, number: int) -> str:
-    return SPRITES[who][number % len(SPRITES[who])]
-
-
-_DRAWN: dict[Movement, Callable[..., Draw]] = {
-    "none": _looks_around,
-    "talks": _talks,
+_ACTED: dict[Movement, Callable[..., Draw]] = {
+    "none": look_around,
+    "talks": talk_in_turn,
     "walks": lambda who: walk(who, -100, 36),
-    "dances": _dances,
-    "hugs": _hugs,
+    "dances": dance,
+    "hugs": hug,
 }

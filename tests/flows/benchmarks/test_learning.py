@@ -9,7 +9,7 @@ import pytest
 
 from flows.benchmarks.learning import history_claim
 from flows.benchmarks.learning_runs import Learned, game_terms, learn, recipe_of
-from flows.demos.world.shape_films import AGAIN, FASTER, FIRST, SECOND, ShapeFilm, write_films
+from flows.demos.world.learning_films import AGAIN, FASTER, FIRST, SECOND, ShapeFilm, write_films
 from flows.demos.world.shapes import DEEDS, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
 from models.config import tiny_config
 from models.untrained import new_checkpoint

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.plan.request import Ablation, RecipeName, TrainRequest
 from flows.train_model import command_of
+from flows.train_request import Ablation, RecipeName, TrainRequest
 from models.checkpoint import Checkpoint
 from tests.support.small_run import small_dataset
 from tests.support.tiny_models import copy_of_tiny

@@ -11,13 +11,15 @@ from contextlib import suppress
 import pytest
 
 from flows.console import display
-from flows.console.progress import Bars, watched
+from flows.console.progress import Bars
 from flows.console.training_bars import TrainBars
+from pipeline.core.progress import watched
 from training.trainer import StepReport
 
 DRAWING = """
 import time
-from flows.console.progress import Bars, watched
+from flows.console.progress import Bars
+from pipeline.core.progress import watched
 
 with Bars().watching(), watched("ponyo\\x1b[2J", "cut") as watch:
     watch(1, 4)

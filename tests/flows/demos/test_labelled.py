@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from flows.demos.labelled import CONFIG, CaptionByScript, build_labelled
-from flows.demos.world.art import ArtUnobtainableError, art_folder
-from flows.demos.world.film import truth_about
+from flows.demos.world.art import art_folder
+from flows.demos.world.film import FPS
 from flows.demos.world.story import PLACES, caption_of, story
+from flows.demos.world.truth import truth_about
+from pipeline.core.errors import UserError
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Verdict
-from pipeline.core.stage import silent
 from pipeline.core.store import FilmFolder
 from pipeline.publish.shards import read_index
 from prompts.tags import TAGS, WhatReply, format_what, parse_what
@@ -22,7 +24,7 @@ from training.data.turns import read_texts
 
 
 def test_the_script_answers_what_a_captioner_may_answer() -> None:
-    truth = truth_about(story())
+    truth = truth_about(story(), FPS)
     for scene in truth.scenes:
         caption = caption_of("clip", scene, level=3)
         tags = {tag: getattr(caption, tag) for tag in TAGS}
@@ -36,13 +38,13 @@ def test_the_script_answers_what_a_captioner_may_answer() -> None:
 
 
 def test_what_happens_in_the_story_happens_more_than_once_and_never_twice_in_a_row_at_one_place() -> None:
-    shots = story()
-    assert min(Counter(shot.movement for shot in shots).values()) > 1
-    assert all(before.background != after.background for before, after in pairwise(shots))
+    scenes = story()
+    assert min(Counter(scene.movement for scene in scenes).values()) > 1
+    assert all(before.place != after.place for before, after in pairwise(scenes))
 
 
 def test_a_clip_over_a_missed_cut_gets_no_caption(tmp_path: Path) -> None:
-    truth = truth_about(story())
+    truth = truth_about(story(), FPS)
     folder = FilmFolder(tmp_path / "film-00000000")
     inside, over = ((10, 13, 16), (100, 103, 106))
     clips = [_clip(f"clip-{frames[0]}", frames) for frames in (inside, over)]
@@ -62,10 +64,10 @@ def test_a_clip_over_a_missed_cut_gets_no_caption(tmp_path: Path) -> None:
 def test_the_shards_say_what_the_script_says_the_same_every_time(tmp_path: Path) -> None:
     try:
         art_folder()
-    except ArtUnobtainableError as error:
+    except UserError as error:
         pytest.skip(str(error))
     dataset = build_labelled(tmp_path / "one")
-    truth = truth_about(story())
+    truth = truth_about(story(), FPS)
     turns = {split: list(read_texts(open_shards(dataset.root, split))) for split in ("train", "val")}
     samples = [turn.sample for turns_of_split in turns.values() for turn in turns_of_split]
     assert len(samples) == 2 * len(truth.scenes)

@@ -17,6 +17,7 @@ from flows.game.folder import GameFolder
 from flows.game.play_file import play_turn
 from flows.game.records import GameError, GameSettings
 from models.game import Game
+from pipeline.core.errors import UserError
 from pipeline.video.clip_files import read_clip
 from tests.support.painted_engine import PaintedEngine
 
@@ -180,7 +181,7 @@ def test_a_turn_whose_files_cannot_be_written_is_not_in_the_log(tmp_path: Path) 
     folder = begun(tmp_path, turns=1)
     log = (folder.path / "turns.jsonl").read_bytes()
     (folder.path / "0002.safetensors").mkdir()
-    with pytest.raises(OSError, match=r"0002\.safetensors"):
+    with pytest.raises(UserError, match=r"0002\.safetensors"):
         play_turn(folder, PaintedEngine(), STORY[1], "0001")
     assert (folder.path / "turns.jsonl").read_bytes() == log
     assert [record.id for record in folder.turns] == ["0001"]

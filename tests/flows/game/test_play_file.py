@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from flows.console.progress import watcher
 from flows.game.folder import GameFolder, alone
 from flows.game.play_file import play_file, play_on, play_turn
 from flows.game.records import GameError, GameSettings
 from models.engine_options import EngineOptions
 from models.tokens import MOST_INSTRUCTION_TOKENS
 from pipeline.core.atomic import LOCK
-from pipeline.core.stage import Progress as Report
+from pipeline.core.errors import UserError
+from pipeline.core.progress import Progress as Report
+from pipeline.core.progress import watcher
 from pipeline.video.clip_files import read_clip
 from tests.support.painted_engine import PaintedEngine
 from tests.support.tiny_models import brief_checkpoint
@@ -183,11 +184,11 @@ def test_a_game_with_branches_is_not_played_on_from_a_file(tmp_path: Path, playe
 
 def test_what_cannot_be_played_is_told_before_anything_is_written(tmp_path: Path) -> None:
     game, out = written(tmp_path / "game.txt", STORY[0], "", "very " * 300), tmp_path / "out"
-    with pytest.raises(ValueError, match=rf"game\.txt, line 3: .*at most {MOST_INSTRUCTION_TOKENS}"):
+    with pytest.raises(UserError, match=rf"game\.txt, line 3: .*at most {MOST_INSTRUCTION_TOKENS}"):
         play_file(game, brief_checkpoint(), out, ONE_STEP)
-    with pytest.raises(ValueError, match="is no checkpoint"):
+    with pytest.raises(UserError, match="is no checkpoint"):
         play_file(game, tmp_path / "nowhere", out, ONE_STEP)
-    with pytest.raises(ValueError, match="steps must divide 1000"):
+    with pytest.raises(UserError, match="steps must divide 1000"):
         play_file(written(game, *STORY), brief_checkpoint(), out, EngineOptions("cpu", steps=30))
     assert not out.exists()
 

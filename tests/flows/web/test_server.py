@@ -19,6 +19,7 @@ import pytest
 from flows.game.records import GameError
 from flows.web.page_server import listening
 from flows.web.play_games import GAME_ID, MOST_WAITING, REMEMBERED, is_disk_full, reason
+from pipeline.core.errors import UserError
 from tests.support.played_page import GradientEngine, Player, Served, served
 
 INSTRUCTION = "Character: Qiqi; Motion: hug Ponyo; Background: beach."
@@ -215,6 +216,20 @@ def test_a_folder_that_cannot_be_written_is_told(page: Served) -> None:
     assert (reply.status_code, "read or write" in reply.json()["message"]) == (500, True)
 
 
+def test_a_bug_is_no_refusal_and_its_traceback_is_logged(page: Served, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: str) -> None:
+        raise ValueError("a bug in the check")
+
+    page.games.check = broken
+    player = Player(page)
+    assert player.ask("walk").status_code == 500
+    patience = time.monotonic() + 10
+    while "ValueError: a bug in the check" not in caplog.text and time.monotonic() < patience:
+        time.sleep(0.05)  # it is logged when the reply has gone
+    assert "Traceback (most recent call last)" in caplog.text
+    assert "ValueError: a bug in the check" in caplog.text
+
+
 def test_half_a_character_is_refused(page: Served) -> None:
     player = Player(page)
     body = b'{"after": null, "instruction": "walk \\ud800"}'
@@ -347,7 +362,7 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
     with listening(0, "the game") as taken:
         port = taken.getsockname()[1]
         assert taken.getsockname()[0] == "127.0.0.1"
-        with pytest.raises(ValueError, match=rf"port {port} cannot be used.*--port"):
+        with pytest.raises(UserError, match=rf"port {port} cannot be used.*--port"):
             listening(port, "the game")
 
 

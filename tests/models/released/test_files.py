@@ -12,7 +12,7 @@ from torch import Tensor
 
 from models.released.files import find_files, open_tensors
 from models.released.importer import import_weights
-from models.weights import CheckpointError
+from pipeline.core.errors import UserError
 from tests.support.published_weights import (
     ADALN,
     DIT,
@@ -50,7 +50,7 @@ def test_all_faults_are_told_together_and_nothing_is_written(tmp_path: Path, lan
     wrong_decoder[f"{DIT}transformer.layers.1.attention.dense.matrix_B.0"] = torch.zeros(128, 7)
     del wrong_decoder[f"{ADALN}adaLN_modulations.2.1.bias"]
     source = write_release(tmp_path / "hub", wrong_language, wrong_decoder)
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(UserError) as caught:
         import_weights(source, tmp_path / "new")
     message = str(caught.value)
     assert "4 faults" in message
@@ -101,7 +101,7 @@ def test_damaged_files_are_refused(
 ) -> None:
     source = write_release(tmp_path / "hub", language, decoder)
     damage(source / "VDM_Decoder-Qiqi/10000/mp_rank_00_model_states.pt")
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(UserError, match=message):
         import_weights(source, tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["hub"]
 
@@ -118,7 +118,7 @@ class Touch:
 
 def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
     torch.save({"module": {}, "callback": Touch(tmp_path / "was run")}, tmp_path / "weights.pt")
-    with pytest.raises(CheckpointError, match="would run its code: refused"):
+    with pytest.raises(UserError, match="would run its code: refused"):
         open_tensors(tmp_path / "weights.pt")
     assert not (tmp_path / "was run").exists()
 
@@ -135,30 +135,30 @@ def test_stopping_leaves_nothing(tmp_path: Path, download: Path) -> None:
 
 def test_a_taken_target_is_left_alone(tmp_path: Path, download: Path) -> None:
     (tmp_path / "mine.txt").write_text("kept")
-    with pytest.raises(CheckpointError, match="exists already"):
+    with pytest.raises(UserError, match="exists already"):
         import_weights(download, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 def test_which_files_belong_together(tmp_path: Path) -> None:
     tiny: State = {"weight": torch.zeros(1)}
-    with pytest.raises(CheckpointError, match="holds no published weights"):
+    with pytest.raises(UserError, match="holds no published weights"):
         find_files(tmp_path)
     write_release(tmp_path, tiny, tiny, "Qiqi")
     language, decoder = find_files(tmp_path)
     assert language == tmp_path / "MLLM-Qiqi/pytorch_model.bin"
     assert decoder == tmp_path / "VDM_Decoder-Qiqi/10000/mp_rank_00_model_states.pt"
     write_release(tmp_path, tiny, tiny, "Sosuke")
-    with pytest.raises(CheckpointError, match="which character, one of Qiqi, Sosuke"):
+    with pytest.raises(UserError, match="which character, one of Qiqi, Sosuke"):
         find_files(tmp_path)
     assert find_files(tmp_path, "Sosuke")[0] == tmp_path / "MLLM-Sosuke/pytorch_model.bin"
-    with pytest.raises(CheckpointError, match="no weights of 'Ponyo', only of: Qiqi, Sosuke"):
+    with pytest.raises(UserError, match="no weights of 'Ponyo', only of: Qiqi, Sosuke"):
         find_files(tmp_path, "Ponyo")
     (tmp_path / "MLLM-Sosuke/pytorch_model.bin").unlink()
-    with pytest.raises(CheckpointError, match=r"MLLM-Sosuke/pytorch_model.bin is missing"):
+    with pytest.raises(UserError, match=r"MLLM-Sosuke/pytorch_model.bin is missing"):
         find_files(tmp_path, "Sosuke")
     decoder.unlink()
-    with pytest.raises(CheckpointError, match=r"VDM_Decoder-Qiqi/10000/mp_rank_00_model_states.pt is missing"):
+    with pytest.raises(UserError, match=r"VDM_Decoder-Qiqi/10000/mp_rank_00_model_states.pt is missing"):
         find_files(tmp_path, "Qiqi")
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.captions.cast import Cast, CastError, load_cast
+from pipeline.captions.cast import Cast, load_cast
+from pipeline.core.errors import UserError
 
 RED, BLUE, GREEN = (200, 30, 30), (30, 30, 200), (30, 160, 30)
 
@@ -140,7 +141,7 @@ def test_a_large_cast_still_fits_a_sheet(tmp_path: Path) -> None:
         draw(tmp_path / f"C{number:02d}" / "a.png", size=(40, 40))
     assert max(sheet_of(load_cast(tmp_path)).shape) <= 1792
     draw(tmp_path / "C36" / "a.png", size=(40, 40))
-    with pytest.raises(CastError, match="37 characters"):
+    with pytest.raises(UserError, match="37 characters"):
         load_cast(tmp_path)
 
 
@@ -174,7 +175,7 @@ def png_header(width: int, height: int) -> bytes:
 def test_broken_and_huge_pictures_are_named(tmp_path: Path, content: bytes, complaint: str) -> None:
     draw(tmp_path / "Ponyo" / "a.png")
     (tmp_path / "Ponyo" / "b.png").write_bytes(content)
-    with pytest.raises(CastError, match=complaint) as caught:
+    with pytest.raises(UserError, match=complaint) as caught:
         load_cast(tmp_path)
     assert "b.png" in str(caught.value)
 
@@ -184,30 +185,30 @@ def test_a_truncated_picture_is_broken(tmp_path: Path) -> None:
     path.parent.mkdir()
     Image.effect_noise((200, 200), 90).save(path)
     path.write_bytes(path.read_bytes()[:8000])
-    with pytest.raises(CastError, match="save it again"):
+    with pytest.raises(UserError, match="save it again"):
         load_cast(tmp_path)
 
 
 def test_another_format_under_a_known_suffix_is_refused(tmp_path: Path) -> None:
     (tmp_path / "Ponyo").mkdir()
     Image.new("RGB", (50, 50)).save(tmp_path / "Ponyo" / "a.png", format="GIF")
-    with pytest.raises(CastError, match="not a readable png"):
+    with pytest.raises(UserError, match="not a readable png"):
         load_cast(tmp_path)
 
 
 def test_missing_and_empty_folders(tmp_path: Path) -> None:
-    with pytest.raises(CastError, match="no such folder"):
+    with pytest.raises(UserError, match="no such folder"):
         load_cast(tmp_path / "nowhere")
-    with pytest.raises(CastError, match="no characters"):
+    with pytest.raises(UserError, match="no characters"):
         load_cast(tmp_path)
     (tmp_path / "Ponyo").mkdir()
-    with pytest.raises(CastError, match="no picture of Ponyo"):
+    with pytest.raises(UserError, match="no picture of Ponyo"):
         load_cast(tmp_path)
 
 
 def test_a_picture_beside_the_folders_is_a_mistake(tmp_path: Path) -> None:
     draw(tmp_path / "ponyo.png")
-    with pytest.raises(CastError, match="into a folder named after the character"):
+    with pytest.raises(UserError, match="into a folder named after the character"):
         load_cast(tmp_path)
 
 
@@ -216,7 +217,7 @@ def test_a_picture_beside_the_folders_is_a_mistake(tmp_path: Path) -> None:
 )
 def test_hostile_names_are_refused_and_shown_harmlessly(tmp_path: Path, name: str) -> None:
     draw(tmp_path / name / "a.png")
-    with pytest.raises(CastError, match="rename the folder") as caught:
+    with pytest.raises(UserError, match="rename the folder") as caught:
         load_cast(tmp_path)
     assert str(caught.value).isprintable()
 
@@ -224,7 +225,7 @@ def test_hostile_names_are_refused_and_shown_harmlessly(tmp_path: Path, name: st
 def test_names_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
     draw(tmp_path / "Ponyo" / "a.png")
     draw(tmp_path / "PONYO" / "a.png")
-    with pytest.raises(CastError, match="another character of this name"):
+    with pytest.raises(UserError, match="another character of this name"):
         load_cast(tmp_path)
 
 
@@ -249,11 +250,11 @@ def test_links_may_not_lead_out(tmp_path: Path) -> None:
     cast = tmp_path / "cast"
     draw(cast / "Ponyo" / "a.png")
     (cast / "Ponyo" / "b.png").symlink_to(outside)
-    with pytest.raises(CastError, match="leads out of the cast folder"):
+    with pytest.raises(UserError, match="leads out of the cast folder"):
         load_cast(cast)
     (cast / "Ponyo" / "b.png").unlink()
     (cast / "Sosuke").symlink_to(outside.parent, target_is_directory=True)
-    with pytest.raises(CastError, match="leads out of the cast folder"):
+    with pytest.raises(UserError, match="leads out of the cast folder"):
         load_cast(cast)
     (cast / "Sosuke").unlink()
     (cast / "Ponyo" / "b.png").symlink_to(cast / "Ponyo" / "a.png")
@@ -263,9 +264,9 @@ def test_links_may_not_lead_out(tmp_path: Path) -> None:
 def test_links_in_circles_and_pipes_are_refused(tmp_path: Path) -> None:
     draw(tmp_path / "Ponyo" / "a.png")
     (tmp_path / "Ponyo" / "b.png").symlink_to(tmp_path / "Ponyo" / "b.png")
-    with pytest.raises(CastError, match=r"b\.png"):
+    with pytest.raises(UserError, match=r"b\.png"):
         load_cast(tmp_path)
     (tmp_path / "Ponyo" / "b.png").unlink()
     os.mkfifo(tmp_path / "Ponyo" / "b.png")
-    with pytest.raises(CastError, match="not a regular file"):
+    with pytest.raises(UserError, match="not a regular file"):
         load_cast(tmp_path)

@@ -20,12 +20,12 @@ from pipeline.captions.chat_client import (
     ChatClient,
     Endpoint,
     EndpointDownError,
-    EndpointRefusedError,
     Picture,
     RequestError,
     assistant,
     user,
 )
+from pipeline.core.errors import UserError
 from tests.support.caption_server import Answer, CaptionServer, Request, _completion
 
 KEY = "sk-very-secret-key-0123456789"
@@ -157,7 +157,7 @@ def test_a_senseless_pause_is_ignored(value: str) -> None:
 def test_a_refusal_is_final_and_says_what_to_change(status: int, hint: str) -> None:
     refusal = Answer(status=status, raw=b'{"message": "no"}', headers={"Location": "http://127.0.0.1:1/v1"})
     with CaptionServer(in_turn(refusal)) as server:
-        with pytest.raises(EndpointRefusedError, match=hint):
+        with pytest.raises(UserError, match=hint):
             ask(server, api_key_env="TEST_KEY")
         assert len(server.requests) == 1
 
@@ -208,7 +208,7 @@ def test_the_key_reaches_the_server_and_nothing_else(
     with CaptionServer(in_turn(Answer("fine", status=status, raw=tell if status != 200 else None))) as server:
         try:
             ask(server, api_key_env="TEST_KEY")
-        except (RequestError, EndpointRefusedError) as error:
+        except (RequestError, UserError) as error:
             said = f"{error} {error!r} {error.__cause__!r}"
             assert "***" in said
         assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
@@ -218,14 +218,14 @@ def test_the_key_reaches_the_server_and_nothing_else(
 
 def test_a_key_that_is_none_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", "sk-ab\ncd")
-    with pytest.raises(EndpointRefusedError, match="TEST_KEY") as caught:
+    with pytest.raises(UserError, match="TEST_KEY") as caught:
         ask(CaptionServer(in_turn(Answer())), api_key_env="TEST_KEY")
     assert "sk-ab" not in str(caught.value)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:23333/v1", "ftp://host/v1", "", "http://", "http://me:secret@host/v1"])
 def test_unusable_addresses_are_refused(address: str) -> None:
-    with pytest.raises(EndpointRefusedError) as caught:
+    with pytest.raises(UserError) as caught:
         ChatClient(Endpoint(address, "test-model"))
     assert "secret" not in str(caught.value)
 

@@ -24,13 +24,7 @@ from tests.support.caption_server import (
     expect_good,
     good_answer,
 )
-from tests.support.painted_clips import (
-    captions_of,
-    clip_ids,
-    make_cast,
-    make_screened_film,
-    stage_for,
-)
+from tests.support.painted_clips import captions_of, clip_ids, make_cast, make_screened_film, stage_for
 
 
 @pytest.fixture
@@ -113,13 +107,13 @@ def test_batches_do_the_asking_and_the_stage_collects(tmp_path: Path, cast: Cast
     folder = make_screened_film(tmp_path, 5)
     with CaptionServer(lambda request: Answer("no") if request.number == 1 else good_answer(request)) as server:
         stage = stage_for(server.address, cast, repairs=0)
-        waiting = stage.open_ends(folder).waiting
+        waiting = stage.pending(folder, current=False).ids
         assert list(waiting) == clip_ids(folder)
-        stage.ask_batch(folder, waiting[:3])
+        stage.work_off(folder, waiting[:3])
         assert sorted(server.asked("who")) == [0, 1, 2]
-        stage.ask_batch(folder, waiting[1:])
+        stage.work_off(folder, waiting[1:])
         assert sorted(server.asked("who")) == [0, 1, 2, 3, 4]
-    assert stage.open_ends(folder).waiting == ()
+    assert stage.pending(folder, current=False).ids == ()
     captions = captions_of(stage, folder)
     assert [caption.fault is None for caption in captions] == [True, False, True, True, True]
 

@@ -8,15 +8,11 @@ import pytest
 
 from pipeline.captions.cast import Cast
 from pipeline.captions.rules_captioner import ADVERBS, rule_caption
-from pipeline.captions.server_captioner import OpenEnds
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import CaptionSettings
 from pipeline.core.records import Looks, Motion
-from pipeline.core.stage import perform
-from tests.support.painted_clips import (
-    captions_of,
-    make_screened_film,
-)
+from pipeline.core.stage import NOTHING_PENDING, perform
+from tests.support.painted_clips import captions_of, make_screened_film
 
 
 def rules_stage() -> WriteCaptions:
@@ -25,7 +21,7 @@ def rules_stage() -> WriteCaptions:
 
 def test_rules_state_what_was_measured_and_nothing_else(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 6, levels=[1, 2, 3, 4, 5, None])
-    assert rules_stage().open_ends(folder) == OpenEnds()
+    assert rules_stage().pending(folder, current=False) == NOTHING_PENDING
     captions = captions_of(rules_stage(), folder)
     assert [caption.MA for caption in captions] == [*ADVERBS.values(), None]
     for caption in captions:

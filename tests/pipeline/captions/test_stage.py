@@ -11,10 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flows.demos.world.barcode import read_stripes
 from pipeline.captions.cast import Cast, load_cast
-from pipeline.captions.chat_client import EndpointDownError, EndpointRefusedError
+from pipeline.captions.chat_client import EndpointDownError
+from pipeline.core.errors import UserError
+from pipeline.core.progress import silent
 from pipeline.core.records import RecordError
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from tests.support.caption_server import (
     Answer,
     CaptionServer,
@@ -22,15 +25,7 @@ from tests.support.caption_server import (
     expect_good,
     good_answer,
 )
-from tests.support.painted_clips import (
-    captions_of,
-    clip_ids,
-    make_cast,
-    make_screened_film,
-    read_moment,
-    read_number,
-    stage_for,
-)
+from tests.support.painted_clips import captions_of, clip_ids, make_cast, make_screened_film, read_moment, stage_for
 
 
 @pytest.fixture
@@ -186,7 +181,7 @@ def test_one_clip_the_server_chokes_on_is_quarantined_and_not_kept(tmp_path: Pat
         captions = captions_of(stage, folder)
         assert "CUDA out of memory" in str(captions[3].fault)
         expect_good(captions[4], 4)
-        assert stage.open_ends(folder).waiting == (clip_ids(folder)[3],)
+        assert stage.pending(folder, current=True).ids == (clip_ids(folder)[3],)
         server.answer = good_answer
         (folder.path / "captions.json").unlink()
         expect_good(captions_of(stage, folder)[3], 3)
@@ -234,7 +229,7 @@ def test_a_wrong_key_stops_at_once(tmp_path: Path, cast: Cast, monkeypatch: pyte
     monkeypatch.setenv("ANIMEGAMER_API_KEY", "sk-not-the-right-one")
     folder = make_screened_film(tmp_path, 6)
     with CaptionServer(lambda _: Answer(status=401, raw=b"bad key sk-not-the-right-one")) as server:
-        with pytest.raises(EndpointRefusedError, match="ANIMEGAMER_API_KEY") as caught:
+        with pytest.raises(UserError, match="ANIMEGAMER_API_KEY") as caught:
             perform(stage_for(server.address, cast, concurrency=2, attempts=5), folder)
         assert len(server.requests) <= 2
     assert "sk-not" not in str(caught.value)
@@ -265,7 +260,7 @@ def test_progress_counts_clips_to_the_end(tmp_path: Path) -> None:
 
     with CaptionServer(late) as server:
         stage = stage_for(server.address, Cast(), timeout_seconds=60)
-        stage.ask_batch(folder, clip_ids(folder)[:1], silent)
+        stage.work_off(folder, clip_ids(folder)[:1], silent)
         stage.run(folder, report)
     assert list(dict.fromkeys(seen)) == [(1, 3), (2, 3), (3, 3)]
 
@@ -309,5 +304,5 @@ def test_the_server_reads_the_painted_numbers(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 12)
     with CaptionServer(good_answer) as server:
         perform(stage_for(server.address, Cast()), folder)
-        assert [read_number(request.pictures[7]) for request in server.requests] == server.asked("what")
+        assert [read_stripes(request.pictures[7]) for request in server.requests] == server.asked("what")
         assert sorted(server.asked("what")) == list(range(12))

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from pipeline.core.child_process import call_in_child
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import RecordError
-from pipeline.core.stage import Progress, silent
 
 ROOT = Path(__file__).parents[3]
 

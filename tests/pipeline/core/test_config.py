@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.config import CardSettings, ClipSettings, Config, ConfigError, MotionSettings, as_toml, load_config
+from pipeline.core.config import CardSettings, ClipSettings, Config, MotionSettings, load_config
+from pipeline.core.errors import UserError
+from pipeline.core.toml import as_toml
 
 AWKWARD = 'a "quoted" \\ back\tslash\nnew line \x7f \x01 é 千 \U0001f600 # no comment'
 
@@ -20,7 +22,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def fault(tmp_path: Path, text: str) -> str:
     path = write(tmp_path, text)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(UserError) as caught:
         load_config(path)
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
@@ -110,7 +112,7 @@ def test_a_wrong_value_is_named_with_its_file(tmp_path: Path, text: str, named: 
 def test_an_address_that_may_carry_a_secret_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
     path = write(tmp_path, f'[captions]\nendpoint = "{address}"\n')
     with pytest.raises(
-        ConfigError, match=r"captions\.endpoint: .*the key|captions\.endpoint: .*not an address"
+        UserError, match=r"captions\.endpoint: .*the key|captions\.endpoint: .*not an address"
     ) as caught:
         load_config(path)
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
@@ -125,14 +127,14 @@ def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
     assert "cannot be read as TOML" in fault(tmp_path, "[clips\n")
     path = tmp_path / "latin1.toml"
     path.write_bytes('[card]\ntitle = "é"\n'.encode("latin-1"))
-    with pytest.raises(ConfigError, match="cannot be read as TOML"):
+    with pytest.raises(UserError, match="cannot be read as TOML"):
         load_config(path)
 
 
 def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"build\.toml: no such file; `animegamer config > build\.toml`"):
+    with pytest.raises(UserError, match=r"build\.toml: no such file; `animegamer config > build\.toml`"):
         load_config(tmp_path / "build.toml")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         load_config(tmp_path)
 
 

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Crop, Damage, Failure, RecordError, Verdict
-from pipeline.core.stage import Outcome, Progress, Stage, attempt_each, is_current, perform, silent, why_stale
+from pipeline.core.stage import Outcome, Stage, attempt_each, is_current, perform, why_stale
 from pipeline.core.store import FilmFolder, StoreError
 from tests.pipeline.core.test_store import FILM
 

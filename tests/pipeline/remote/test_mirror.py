@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.config import ShardSettings
+from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from pipeline.remote.mirror import Mirror
 from pipeline.remote.objects import RemoteError
 from tests.support.made_dataset import make_dataset
 from tests.support.mirrored_files import FILM, SMALL_SET, Files, files_in, pulled, pushed, write
 from tests.support.object_store import ObjectStore
-from training.data.shards import DataError, open_index, open_shards, unpack
+from training.data.shards import open_index, open_shards, unpack
 
 
 def data_set(run: str, clips: int) -> Files:
@@ -281,5 +282,5 @@ def test_training_reads_the_shards_where_they_were_pushed(store: ObjectStore, tm
     assert samples[shard.entry.first_clip]["mp4"] == clip.read_bytes()
     write(here.local, {f"shards/{shard.name}": bytes(shard.entry.bytes)})  # as between the shards and the new index
     here.push()
-    with pytest.raises(DataError, match="is damaged"):
+    with pytest.raises(UserError, match="is damaged"):
         list(unpack(shard, ("mp4",)))

@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flows.demos.world.textures import Picture
 from pipeline.core.config import CropSettings
+from pipeline.core.progress import silent
 from pipeline.core.records import Crop, RecordError
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from pipeline.stages.crop import CropJob, FindCrop, find_crop
 from pipeline.stages.probe import probe
-from tests.support.films import Picture, make_film, planned
+from tests.support.films import make_film, planned
 from tests.support.shot_children import next_child_is_shot
 
 EVERY_SECOND_FRAME = {"g": "2", "crf": "14", "preset": "ultrafast"}

@@ -15,12 +15,14 @@ from pathlib import Path
 
 import cv2
 import decord
-import numpy as np
 import pytest
 
+from flows.demos.world.barcode import read_barcode
+from flows.demos.world.transitions import mixed
 from pipeline.core.config import ClipSettings, CropSettings, FilmSettings, SceneSettings
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Crop, Damage, Film, RecordError, Scene
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder, StageRecord
 from pipeline.stages.crop import CropJob, find_crop
 from pipeline.stages.cut import Cut, CutJob, CutResult, cut_film
@@ -28,7 +30,8 @@ from pipeline.stages.probe import probe
 from pipeline.video import containers
 from pipeline.video.clip_files import read_clip
 from pipeline.video.containers import Picture
-from tests.support.films import corrupt, make_film, paint_pictures, planned, read_barcode, truncate
+from tests.support.decoded_frames import counting_decoded_frames
+from tests.support.films import corrupt, make_film, paint_pictures, planned, truncate
 
 OPEN_GOP = "keyint=48:min-keyint=48:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
 
@@ -201,11 +204,11 @@ def test_only_the_picture_inside_the_borders_is_shown(tmp_path: Path) -> None:
 
 
 def test_no_clip_reaches_into_a_dissolve(tmp_path: Path) -> None:
-    one, two = (next(paint_pictures(1, (320, 180), scenes=scenes, barcode=False)) for scenes in ((0,), (-1, 0)))
+    one, two = paint_pictures(2, (320, 180), scenes=(0, 1), barcode=False)
 
     def paint(number: int, picture: Picture) -> None:
         share = min(max((number - 46) / 24, 0), 1)
-        picture[:] = (one * (1 - share) + two * share).astype(np.uint8)
+        picture[:] = mixed(one, two, share)
 
     _, result = cut(tmp_path, make_film(tmp_path / "film.mp4", frames=150, barcode=False, paint=paint))
     assert [scene.opened_by for scene in result.scenes] == ["start", "dissolve"]
@@ -263,9 +266,10 @@ def test_frames_that_wait_long_are_scaled_early(tmp_path: Path, monkeypatch: pyt
 
 def test_the_film_ends_where_it_is_told_to(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=240, scenes=(0, 60)))
-    result = cut_film(job_of(folder, end_seconds=4.5), silent)
+    with counting_decoded_frames() as decoded:
+        result = cut_film(job_of(folder, end_seconds=4.5), silent)
     assert [(scene.start_seconds, scene.end_seconds) for scene in result.scenes] == [(0, 2.5), (2.5, 4.5)]
-    assert result.decoded_frames <= 1.05 * 108
+    assert decoded.count <= 1.05 * 108
     assert [clip.source_frames[0] for clip in result.clips] == [2]
 
 
@@ -280,17 +284,17 @@ def test_a_film_is_decoded_once(tmp_path: Path) -> None:
         barcode=False,
         options={"preset": "ultrafast", "g": "20", "sc_threshold": "0"},
     )
-    before = containers.frames_decoded
-    film = probe(path, "film-01234567", "01234567" * 8)
-    probed = containers.frames_decoded - before
-    crop = find_crop(CropJob(film, CropSettings()), silent)
-    cropped = containers.frames_decoded - before - probed
+    with counting_decoded_frames() as probed:
+        film = probe(path, "film-01234567", "01234567" * 8)
+    with counting_decoded_frames() as cropped:
+        crop = find_crop(CropJob(film, CropSettings()), silent)
     clips = ClipSettings(width=96, height=64)
-    result = cut_film(CutJob(film, crop, tmp_path / "out", None, SceneSettings(), clips, threads=0), silent)
+    with counting_decoded_frames() as cut_once:
+        result = cut_film(CutJob(film, crop, tmp_path / "out", None, SceneSettings(), clips, threads=0), silent)
     assert len(result.clips) >= 12
-    assert 1 <= probed <= 40  # the opening; and what the decoder had begun
-    assert 30 <= cropped <= 60
-    assert 2400 <= containers.frames_decoded - before <= 1.05 * 2400
+    assert 1 <= probed.count <= 40  # the opening; and what the decoder had begun
+    assert 30 <= cropped.count <= 60
+    assert 2400 <= probed.count + cropped.count + cut_once.count <= 1.05 * 2400
 
 
 def test_there_is_one_door_to_the_decoders() -> None:
@@ -361,8 +365,9 @@ def test_a_film_without_one_sound_frame_is_refused(tmp_path: Path) -> None:
 @pytest.mark.film
 def test_two_minutes_of_bunny(tmp_path: Path, bunny: Path) -> None:
     folder = folder_of(tmp_path, bunny)
-    result = cut_film(job_of(folder, end_seconds=125), silent)
-    assert result.decoded_frames <= 1.05 * 3000
+    with counting_decoded_frames() as decoded:
+        result = cut_film(job_of(folder, end_seconds=125), silent)
+    assert decoded.count <= 1.05 * 3000
     assert len(result.clips) >= 40
     check_tiling(result, folder.film.model_copy(update={"duration_seconds": 125.0}))
     check_files(folder, result)

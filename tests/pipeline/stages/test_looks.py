@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from pipeline.core.config import LooksSettings
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Looks, RecordError
-from pipeline.core.stage import perform, silent
+from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
 from pipeline.stages.looks import MeasureLooks, measure_looks
 from pipeline.stages.text import find_text

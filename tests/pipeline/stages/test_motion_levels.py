@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.core.errors import UserError
 from pipeline.core.records import Motion, Verdict
 from pipeline.core.store import Dataset, StoreError
 from pipeline.stages.motion_levels import (
@@ -73,7 +74,7 @@ def test_ties_share_a_level_and_edges_still_rise(scopes: list[float], counts: li
 
 
 def test_four_different_scopes_make_no_five_levels() -> None:
-    with pytest.raises(ValueError, match="only 4 different motion scopes"):
+    with pytest.raises(UserError, match="only 4 different motion scopes"):
         fit_edges([1, 1, 2, 3, 4, 4], "quantiles")
 
 

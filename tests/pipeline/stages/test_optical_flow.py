@@ -9,7 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from pipeline.core.config import ConfigError, MotionSettings
+from pipeline.core.config import MotionSettings
+from pipeline.core.errors import UserError
 from pipeline.stages import optical_flow_network
 from pipeline.stages.motion import flow_model_of, identify, open_optical_flow
 from pipeline.stages.optical_flow import DenseInverseSearch, Frames, Vectors
@@ -66,9 +67,9 @@ def test_the_name_tells_model_weights_and_scale(tmp_path: Path) -> None:
 
 
 def test_a_network_without_weights_or_with_a_missing_file_is_refused_with_the_remedy() -> None:
-    with pytest.raises(ConfigError, match=r"needs weights: set `checkpoint` in \[motion\]"):
+    with pytest.raises(UserError, match=r"needs weights: set `checkpoint` in \[motion\]"):
         open_optical_flow(MotionSettings(model="memflow"))
-    with pytest.raises(ConfigError, match=r"gone/memflow\.ckpt: no such file"):
+    with pytest.raises(UserError, match=r"gone/memflow\.ckpt: no such file"):
         open_optical_flow(MotionSettings(model="memflow", checkpoint="gone/memflow.ckpt"))
 
 
@@ -77,5 +78,5 @@ def test_without_ptlflow_the_message_says_how_to_install_it(monkeypatch: pytest.
         raise PackageNotFoundError(package)
 
     monkeypatch.setattr(optical_flow_network, "version", missing)
-    with pytest.raises(ConfigError, match="make install-flow"):
+    with pytest.raises(UserError, match="make install-flow"):
         flow_model_of(MotionSettings(model="memflow", checkpoint="things"))

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.core.config import ConfigError, MotionSettings
+from pipeline.core.config import MotionSettings
+from pipeline.core.errors import UserError
 from pipeline.core.records import Motion
 from pipeline.core.stage import perform
 from pipeline.stages.motion import MeasureMotion, open_optical_flow
@@ -132,5 +133,5 @@ def test_what_cannot_be_loaded_is_refused_with_the_reason(save: Save, tmp_path: 
         ("memflew", foreign, "no two-frame optical-flow model 'memflew'"),
         ("memfof", foreign, "no two-frame optical-flow model 'memfof'"),
     ]:
-        with pytest.raises(ConfigError, match=reason):
+        with pytest.raises(UserError, match=reason):
             OpticalFlowNetwork(name, str(checkpoint), 1.0, batch=1)

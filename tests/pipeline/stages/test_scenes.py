@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flows.demos.world.film import Truth
+from flows.demos.world.transitions import mixed
+from flows.demos.world.truth import Truth
 from pipeline.core.config import SceneSettings
 from pipeline.stages.scenes import Cut, SceneFinder
 from pipeline.video.film_reader import FilmReader
@@ -46,10 +47,9 @@ def acted(background: Picture, frames: int, frames_per_drawing: int) -> list[Pic
     return pictures
 
 
-def mixed(old: Picture, new: Picture, frames: int) -> list[Picture]:
+def dissolve(old: Picture, new: Picture, frames: int) -> list[Picture]:
     """The frames of a dissolve, none of them clean."""
-    shares = [(frame + 1) / (frames + 1) for frame in range(frames)]
-    return [cv2.addWeighted(old, 1 - share, new, share, 0) for share in shares]
+    return [mixed(old, new, (frame + 1) / (frames + 1)) for frame in range(frames)]
 
 
 def cuts_in(pictures: Iterable[Picture], fps: float = FPS) -> list[Cut]:
@@ -112,7 +112,7 @@ def test_a_flash_is_no_cut(flash: Sequence[Picture]) -> None:
 
 
 def test_a_flash_that_dies_down_slowly_is_no_cut() -> None:
-    assert cuts_in([A] * 40 + [WHITE] + mixed(WHITE, A, 4) + [A] * 40) == []
+    assert cuts_in([A] * 40 + [WHITE] + dissolve(WHITE, A, 4) + [A] * 40) == []
 
 
 def test_a_flash_before_on_or_after_a_cut_leaves_one_cut() -> None:
@@ -124,7 +124,7 @@ def test_a_flash_before_on_or_after_a_cut_leaves_one_cut() -> None:
 
 @pytest.mark.parametrize("frames", [6, 12, 24, 40])
 def test_a_dissolve_is_found_with_all_its_mixed_frames(frames: int) -> None:
-    (cut,) = cuts_in([A] * 60 + mixed(A, B, frames) + [B] * 60)
+    (cut,) = cuts_in([A] * 60 + dissolve(A, B, frames) + [B] * 60)
     assert cut.kind == "dissolve"
     assert abs(cut.frame - (60 + frames / 2)) <= 2
     assert 55 <= cut.last_clean_before <= 60  # a frame that holds 6 % of the other scene still passes as clean
@@ -135,9 +135,7 @@ def test_a_dissolve_is_found_while_the_camera_moves() -> None:
     old, new = painting(4, 400), painting(5, 400)
     looks = [(old[:, frame : frame + WIDTH], new[:, 200 - frame : 200 - frame + WIDTH]) for frame in range(140)]
     shares = np.clip((np.arange(140) - 60) / 17, 0, 1)
-    pictures = [
-        cv2.addWeighted(left, 1 - share, right, share, 0) for (left, right), share in zip(looks, shares, strict=True)
-    ]
+    pictures = [mixed(left, right, share) for (left, right), share in zip(looks, shares, strict=True)]
     (cut,) = cuts_in(pictures)
     assert cut.kind == "dissolve"
     assert abs(cut.frame - 69) <= 3
@@ -145,7 +143,7 @@ def test_a_dissolve_is_found_while_the_camera_moves() -> None:
 
 @pytest.mark.parametrize("blank", [BLACK, WHITE])
 def test_a_fade_out_and_a_fade_in_enclose_a_blank_scene(blank: Picture) -> None:
-    cuts = cuts_in([A] * 60 + mixed(A, blank, 15) + [blank] * 20 + mixed(blank, B, 15) + [B] * 60)
+    cuts = cuts_in([A] * 60 + dissolve(A, blank, 15) + [blank] * 20 + dissolve(blank, B, 15) + [B] * 60)
     assert [cut.kind for cut in cuts] == ["fade", "fade"]
     assert abs(cuts[0].frame - 68) <= 2
     assert abs(cuts[1].frame - 103) <= 2
@@ -154,8 +152,8 @@ def test_a_fade_out_and_a_fade_in_enclose_a_blank_scene(blank: Picture) -> None:
 def test_changing_light_and_titles_are_no_transitions() -> None:
     dark = cv2.convertScaleAbs(A, alpha=0.5)
     titled = cv2.putText(A.copy(), "TITLE", (20, 55), cv2.FONT_HERSHEY_SIMPLEX, 1.4, (255, 255, 255), 6)
-    lit = [A] * 40 + mixed(A, dark, 15) + [dark] * 40 + mixed(dark, A, 15)
-    assert cuts_in(lit + [A] * 40 + mixed(A, titled, 12) + [titled] * 40 + mixed(titled, A, 12) + [A] * 40) == []
+    lit = [A] * 40 + dissolve(A, dark, 15) + [dark] * 40 + dissolve(dark, A, 15)
+    assert cuts_in(lit + [A] * 40 + dissolve(A, titled, 12) + [titled] * 40 + dissolve(titled, A, 12) + [A] * 40) == []
 
 
 @pytest.mark.parametrize("step", [2, 6, 12])
@@ -166,7 +164,9 @@ def test_a_pan_has_no_cuts_but_those_at_its_ends(step: int) -> None:
 
 
 def test_no_cut_is_reported_later_than_promised() -> None:
-    pictures = [A] * 40 + mixed(A, B, 30) + [B] * 60 + acted(C, 50, 12) + mixed(C, BLACK, 20) + [BLACK] * 50 + [A] * 90
+    pictures = (
+        [A] * 40 + dissolve(A, B, 30) + [B] * 60 + acted(C, 50, 12) + dissolve(C, BLACK, 20) + [BLACK] * 50 + [A] * 90
+    )
     finder, cuts = SceneFinder(SceneSettings(), FPS), 0
     for frame, picture in enumerate(pictures):
         for cut in finder.add(frame, frame / FPS, picture):

@@ -11,11 +11,12 @@ import decord
 import numpy as np
 import pytest
 
+from flows.demos.world.barcode import read_barcode
 from pipeline.core.records import RecordError
-from pipeline.video import containers
 from pipeline.video.clip_files import first_frame, join_clips, read_clip, read_clip_gray, write_clip
 from pipeline.video.containers import Picture
-from tests.support.films import paint_pictures, read_barcode, truncate
+from tests.support.decoded_frames import counting_decoded_frames
+from tests.support.films import paint_pictures, truncate
 
 
 def clip_of(path: Path, frames: int = 16) -> Path:
@@ -96,10 +97,10 @@ def test_an_unreadable_clip_is_a_record_error(tmp_path: Path, read: object) -> N
 
 def test_the_first_frame_is_the_only_one_decoded(tmp_path: Path) -> None:
     path = clip_of(tmp_path / "clip.mp4")
-    before = containers.frames_decoded
-    small_HWC = first_frame(path, 96, 64)
+    with counting_decoded_frames() as decoded:
+        small_HWC = first_frame(path, 96, 64)
     assert (small_HWC.shape, read_barcode(small_HWC)) == ((64, 96, 3), 0)
-    assert containers.frames_decoded == before + 1
+    assert decoded.count == 1
 
 
 def test_joined_clips_are_one_film_of_the_same_frames(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flows.demos.world.barcode import read_barcode
 from pipeline.core.records import RecordError
 from pipeline.video.film_reader import FilmReader, Frame, keyframes
-from tests.support.films import corrupt, make_film, paint_pictures, read_barcode, truncate
+from tests.support.decoded_frames import counting_decoded_frames
+from tests.support.films import corrupt, make_film, paint_pictures, truncate
 
 OPEN_GOP = "keyint=24:min-keyint=24:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
 
@@ -21,11 +23,11 @@ def barcode_of(frame: Frame) -> int:
 
 
 def numbers_and_times(path: Path, threads: int = 0) -> tuple[list[int], list[float], FilmReader]:
-    with FilmReader(path, threads) as reader:
+    with counting_decoded_frames() as decoded, FilmReader(path, threads) as reader:
         frames = [(barcode_of(frame), frame.seconds, frame.ordinal) for frame in reader.frames()]
     assert not reader.damage
     assert [ordinal for _, _, ordinal in frames] == list(range(len(frames)))
-    assert reader.decoded_frames == len(frames)
+    assert decoded.count == len(frames)
     return [number for number, _, _ in frames], [seconds for _, seconds, _ in frames], reader
 
 
@@ -70,10 +72,10 @@ def test_a_variable_rate_with_pauses_is_no_damage(tmp_path: Path) -> None:
 
 def test_reading_stops_at_the_end_asked_for(tmp_path: Path) -> None:
     film = make_film(tmp_path / "film.mp4", frames=240)
-    with FilmReader(film, threads=2) as reader:
+    with counting_decoded_frames() as decoded, FilmReader(film, threads=2) as reader:
         assert len(list(reader.frames(end_seconds=2))) == 48
     assert reader.end_seconds == 2
-    assert reader.decoded_frames < 60
+    assert decoded.count < 60
 
 
 @pytest.mark.parametrize("name", ["h264.mp4", "h264.ts", "hevc.mp4"])
@@ -105,11 +107,11 @@ def test_damage_in_the_middle_hides_nothing_and_spoils_nothing(tmp_path: Path, n
 def test_sound_frames_around_damage_show_what_they_should(tmp_path: Path, name: str) -> None:
     film = corrupt(make_film(tmp_path / name, frames=144, options={"g": "24"}), 0.42, 0.52)
     truth = list(paint_pictures(144, (320, 180)))
-    with FilmReader(film) as reader:
+    with counting_decoded_frames() as decoded, FilmReader(film) as reader:
         for frame in reader.frames():
             shown = frame.picture.to_ndarray(format="bgr24").astype(int)
             assert np.abs(shown - truth[round(frame.seconds * 24)]).mean() < 6
-        assert reader.decoded_frames > 90
+    assert decoded.count > 90
 
 
 def test_damage_at_the_very_start(tmp_path: Path) -> None:

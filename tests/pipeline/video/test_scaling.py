@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from av.video.frame import VideoFrame
 
+from flows.demos.world.barcode import paint_barcode, read_barcode
 from pipeline.video.containers import Picture
 from pipeline.video.scaling import Geometry, Scaler
-from tests.support.films import paint_barcode, read_barcode
 
 COLOURS = [(200, 60, 40), (40, 60, 200), (60, 180, 60), (128, 128, 128), (250, 250, 250), (20, 200, 230)]
 

@@ -16,7 +16,7 @@ from models.diffusion import make_scheduler
 from models.game import Agent
 from models.tokens import State
 from models.turns import Values, turn_seed
-from models.weights import CheckpointError
+from pipeline.core.errors import UserError
 from tests.support.tiny_baselines import FRAMES, HEIGHT, WIDTH, brief_baseline, brief_config
 from tests.support.tiny_models import shake
 from training.baselines.agents import GC, GFC, GSC, load_baseline
@@ -94,7 +94,7 @@ def test_a_failed_turn_leaves_the_game_as_it_was() -> None:
     game = GC.load(brief_baseline("gc"))
     turns = game.play([STORY[0], "  "])
     next(turns)
-    with pytest.raises(ValueError, match="the instruction is empty"):
+    with pytest.raises(UserError, match="the instruction is empty"):
         next(turns)
     assert len(game.story) == 1
     assert game.values == Values(stamina=45)
@@ -167,7 +167,7 @@ def test_a_shorter_shot_keeps_the_learned_positions_of_its_frames(tmp_path: Path
     pictures_LD = embedding.proj(latents_BTCHW[0]).flatten(2).transpose(1, 2).flatten(0, 1)
     without_LD = torch.cat([embedding.text_proj(states_BND)[0], pictures_LD])
     torch.testing.assert_close(tokens_BLD[0], without_LD + learned[0, : text + 3 * patches].float())
-    with pytest.raises(ValueError, match="positions for 9 frames, not for 17"):
+    with pytest.raises(UserError, match="positions for 9 frames, not for 17"):
         keep_positions(transformer, 17)
 
 
@@ -186,11 +186,11 @@ def test_a_pipeline_that_lacks_a_tensor_or_is_of_another_kind_is_refused(tmp_pat
     tensors = load_file(weights)
     tensors.pop("proj_out.weight")
     save_file(tensors, weights, metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"proj_out\.weight is missing.*baseline\.json"):
+    with pytest.raises(UserError, match=r"proj_out\.weight is missing.*baseline\.json"):
         GFC.load(folder)
     shutil.rmtree(folder / "bases/picture")
     shutil.copytree(folder / "bases/video", folder / "bases/picture")
-    with pytest.raises(CheckpointError, match="it is a CogVideoXImageToVideoPipeline, where a FluxPipeline is needed"):
+    with pytest.raises(UserError, match="it is a CogVideoXImageToVideoPipeline, where a FluxPipeline is needed"):
         GFC.load(folder)
 
 
@@ -198,22 +198,22 @@ def test_adapters_of_another_rank_or_not_whole_are_refused(tmp_path: Path) -> No
     folder = Path(shutil.copytree(brief_baseline("gc"), tmp_path / "gc"))
     tensors = load_file(folder / LORA)
     save_file(dict(list(tensors.items())[1:]), folder / LORA)
-    with pytest.raises(CheckpointError, match=r"does not fit its baseline\.json: transformer\..* is missing"):
+    with pytest.raises(UserError, match=r"does not fit its baseline\.json: transformer\..* is missing"):
         GC.load(folder)
     save_file(tensors, folder / LORA)
     config = BaselineFolder.open(folder).config
     wider = config.model_copy(update={"video": config.video.model_copy(update={"lora_rank": 4})})
     (folder / CONFIG).write_text(wider.model_dump_json())
-    with pytest.raises(CheckpointError, match="has another shape"):
+    with pytest.raises(UserError, match="has another shape"):
         GC.load(folder)
 
 
 def test_what_is_no_such_baseline_is_told(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"is no baseline: baseline\.json cannot be read"):
+    with pytest.raises(UserError, match=r"is no baseline: baseline\.json cannot be read"):
         GC.load(tmp_path)
-    with pytest.raises(ValueError, match="is a baseline of kind gc, not gsc"):
+    with pytest.raises(UserError, match="is a baseline of kind gc, not gsc"):
         GSC.load(brief_baseline("gc"))
-    with pytest.raises(ValueError, match="no device 'nonsense' here"):
+    with pytest.raises(UserError, match="no device 'nonsense' here"):
         GC.load(brief_baseline("gc"), device="nonsense")
 
 

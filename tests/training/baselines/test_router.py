@@ -10,6 +10,7 @@ import pytest
 
 from models.tokens import State
 from pipeline.captions.chat_client import Endpoint, EndpointDownError, RequestError
+from pipeline.core.errors import UserError
 from tests.support.caption_server import Answer, CaptionServer, Request
 from training.baselines.router import (
     MOST_TURNS,
@@ -74,7 +75,7 @@ def test_a_faulty_answer_is_repaired_in_the_same_conversation() -> None:
 
 
 def test_a_model_that_only_talks_fails_with_its_last_fault() -> None:
-    with CaptionServer(saying(*["Sure."] * 9)) as server, pytest.raises(RouterError) as caught:
+    with CaptionServer(saying(*["Sure."] * 9)) as server, pytest.raises(UserError) as caught:
         router(server).route([], "run")
     assert len(server.requests) == 1 + REPAIRS
     assert f"gave {1 + REPAIRS} answers that cannot be used; the last one: The answer holds no JSON" in str(
@@ -129,5 +130,5 @@ def test_garbage_is_no_scene(garbage: str) -> None:
 
 def test_without_a_language_model_the_instruction_is_drawn_as_it_is() -> None:
     assert PlainRouter().route([], " Qiqi  runs ") == Scene("Qiqi runs", NEUTRAL)
-    with pytest.raises(ValueError, match="the instruction is empty"):
+    with pytest.raises(UserError, match="the instruction is empty"):
         PlainRouter().route([], " \n")

@@ -18,6 +18,7 @@ from diffusers import CogVideoXPipeline, FluxPipeline
 from torch import Tensor
 
 from pipeline.core.config import ShardSettings
+from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.support.made_dataset import MODEL, make_dataset
 from tests.support.tiny_baselines import brief_baseline, brief_config
@@ -197,7 +198,7 @@ def test_what_is_exported_is_the_state_that_was_given(tmp_path: Path, start: Cal
 
 def test_a_baseline_without_adapters_has_nothing_to_train(tmp_path: Path, catalog: Catalog) -> None:
     baseline = BaselineFolder.open(brief_baseline("gsc"))
-    with pytest.raises(ValueError, match="gsc has no adapters to train"):
+    with pytest.raises(UserError, match="gsc has no adapters to train"):
         open_features(baseline, tmp_path, catalog)
-    with pytest.raises(ValueError, match="gsc has no adapters to train"):
+    with pytest.raises(UserError, match="gsc has no adapters to train"):
         baseline.transformer()

@@ -19,18 +19,12 @@ from models.checkpoint import Checkpoint
 from models.config import full_config, tiny_config
 from models.frames import encode_frames
 from pipeline.core.config import ShardSettings
+from pipeline.core.errors import UserError
 from pipeline.core.records import Caption
 from pipeline.publish.shards import write_shards
 from tests.support.made_dataset import MODEL, make_dataset
 from tests.support.tiny_models import copy_of_tiny, tiny_checkpoint
-from training.data.feature_cache import (
-    Feature,
-    FeatureCache,
-    FeatureError,
-    made_by_base,
-    made_by_files,
-    storage_dtype,
-)
+from training.data.feature_cache import Feature, FeatureCache, made_by_base, made_by_files, storage_dtype
 from training.data.shards import open_shards
 from training.data.turns import Catalog, PackedTurn, RecordedTurn, read_turns
 
@@ -141,7 +135,7 @@ def test_stale_features_are_named_and_never_given(tmp_path: Path, catalog: Catal
     filled(tmp_path, catalog)
     cache = FeatureCache(tmp_path, catalog, [now])
     assert cache.faults("pixels") == {shard.name: f"is stale: {named} changed" for shard in catalog.shards}
-    with pytest.raises(FeatureError, match=rf"000000.safetensors is stale: {named} changed; fill the cache again"):
+    with pytest.raises(UserError, match=rf"000000.safetensors is stale: {named} changed; fill the cache again"):
         cache.get("pixels", catalog.turns[0].clip_id)
 
 
@@ -172,7 +166,7 @@ def test_missing_and_damaged_files_are_told_and_made_again(tmp_path: Path, catal
     assert faults[catalog.shards[1].name].startswith("is damaged (")
     assert len(faults) == 2
     cache = FeatureCache(tmp_path, catalog, [PIXELS])
-    with pytest.raises(FeatureError, match="is missing; fill"):
+    with pytest.raises(UserError, match="is missing; fill"):
         cache.get("pixels", catalog.turns[0].clip_id)
     cache.fill_from_videos("pixels", first_pixels, batch_size=2)
     assert contents(tmp_path) == before
@@ -236,13 +230,13 @@ def test_processes_share_the_shards(tmp_path: Path, catalog: Catalog) -> None:
 def test_what_an_encoder_may_not_give_is_refused(
     tmp_path: Path, catalog: Catalog, encode: Callable[[Sequence[PackedTurn]], Tensor], says: str
 ) -> None:
-    with pytest.raises(FeatureError, match=says):
+    with pytest.raises(UserError, match=says):
         FeatureCache(tmp_path, catalog, [PIXELS]).fill_from_videos("pixels", encode, batch_size=2)
     assert contents(tmp_path) == {}
 
 
 def test_a_batch_of_nothing_is_refused(tmp_path: Path, catalog: Catalog) -> None:
-    with pytest.raises(FeatureError, match="a batch of 0 clips is none"):
+    with pytest.raises(UserError, match="a batch of 0 clips is none"):
         FeatureCache(tmp_path, catalog, [PIXELS]).fill_from_videos("pixels", first_pixels, batch_size=0)
     assert contents(tmp_path) == {}
 
@@ -251,7 +245,7 @@ def test_numbers_too_large_for_half_precision_are_refused(tmp_path: Path, catalo
     half = replace(PIXELS, dtype=torch.float16)
     cache = filled(tmp_path, catalog, half)
     assert cache.get("pixels", catalog.turns[0].clip_id).dtype == torch.float16
-    with pytest.raises(FeatureError, match="not finite"):
+    with pytest.raises(UserError, match="not finite"):
         FeatureCache(tmp_path / "other", catalog, [half]).fill_from_videos(
             "pixels", lambda turns: 1000 * first_pixels(turns), batch_size=2
         )

@@ -20,13 +20,15 @@ import numpy as np
 import pytest
 import torch
 
+from flows.demos.world.barcode import read_stripes
 from models.tokens import State
 from pipeline.core.config import ShardSettings
+from pipeline.core.errors import UserError
 from pipeline.publish.shards import file_sha256, read_index, write_shards
 from pipeline.video.clip_files import read_clip, write_clip
 from tests.support.made_dataset import MODEL, make_dataset
-from tests.support.painted_clips import paint_number, read_moment, read_number
-from training.data.shards import DataError, open_shards
+from tests.support.painted_clips import paint_number, read_moment
+from training.data.shards import open_shards
 from training.data.turns import Catalog, PackedTurn, read_texts, read_turns
 
 SETTINGS = ShardSettings(samples=3, val_share=0.25, block_seconds=5)
@@ -129,17 +131,17 @@ def test_any_file_system_of_fsspec_serves(dataset: Path) -> None:
 
 
 def test_what_is_not_there_is_told(dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"index.json: no such file"):
+    with pytest.raises(UserError, match=r"index.json: no such file"):
         open_shards(tmp_path, "train")
-    with served(tmp_path) as address, pytest.raises(DataError, match=r"index.json: no such file"):
+    with served(tmp_path) as address, pytest.raises(UserError, match=r"index.json: no such file"):
         open_shards(address, "train")
-    with pytest.raises(DataError, match=r"nowhere://set.*: Protocol not known"):
+    with pytest.raises(UserError, match=r"nowhere://set.*: Protocol not known"):
         open_shards("nowhere://set", "train")
     write_shards(make_dataset(tmp_path, films=1), ShardSettings(val_share=0))
-    with pytest.raises(DataError, match="has no shard of the split val; build with another"):
+    with pytest.raises(UserError, match="has no shard of the split val; build with another"):
         open_shards(tmp_path, "val")
     (tmp_path / "shards/index.json").write_text('{"schema": 2}')
-    with pytest.raises(DataError, match="another version"):
+    with pytest.raises(UserError, match="another version"):
         open_shards(tmp_path, "train")
 
 
@@ -148,7 +150,7 @@ def test_a_truncated_shard_gives_no_sample(copied: Path) -> None:
     whole = Path(shard.address).read_bytes()
     Path(shard.address).write_bytes(whole[: len(whole) // 2])
     taken = []
-    with pytest.raises(DataError, match=rf"{shard.name} has {len(whole) // 2} bytes, {len(whole)} by the index"):
+    with pytest.raises(UserError, match=rf"{shard.name} has {len(whole) // 2} bytes, {len(whole)} by the index"):
         taken += [packed.turn.shard for packed in read_turns(open_shards(copied, "train"))]
     assert shard.name not in taken
 
@@ -158,7 +160,7 @@ def test_a_flipped_bit_is_found(copied: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=rf"{path.name} is damaged: its hash"):
+    with pytest.raises(UserError, match=rf"{path.name} is damaged: its hash"):
         next(read_turns(open_shards(copied, "train")))
 
 
@@ -197,7 +199,7 @@ def test_a_damaged_sample_is_named(copied: Path, kind: str, spoil: bytes | None,
         return {key: value for key, value in (members | {name: spoil}).items() if value is not None}
 
     clip = _repack(copied, change)
-    with pytest.raises(DataError, match=re.escape(f"000000.tar: clip {clip}")) as raised:
+    with pytest.raises(UserError, match=re.escape(f"000000.tar: clip {clip}")) as raised:
         list(read_turns(open_shards(copied, "train")))
     assert says in str(raised.value)
 
@@ -208,20 +210,20 @@ def test_a_sample_under_another_name_is_named(copied: Path) -> None:
         return members | {one: members[other]}
 
     clip = _repack(copied, swap)
-    with pytest.raises(DataError, match=f"clip {clip}: its JSON is that of"):
+    with pytest.raises(UserError, match=f"clip {clip}: its JSON is that of"):
         list(read_texts(open_shards(copied, "train")))
 
 
 def test_a_tar_that_was_published_broken_is_told_with_the_last_clip(copied: Path) -> None:
     first = next(read_texts(open_shards(copied, "train"))).clip_id
     _repack(copied, lambda members: members, cut=9_000)
-    with pytest.raises(DataError, match=f"no proper shard after clip {first}: unexpected end of data; build"):
+    with pytest.raises(UserError, match=f"no proper shard after clip {first}: unexpected end of data; build"):
         list(read_turns(open_shards(copied, "train")))
 
 
 def test_turns_out_of_order_are_refused(copied: Path) -> None:
     clip = _repack(copied, lambda members: dict(sorted(members.items(), reverse=True)))
-    with pytest.raises(DataError, match=f"clip {clip} is not in time order"):
+    with pytest.raises(UserError, match=f"clip {clip} is not in time order"):
         Catalog.read(open_shards(copied, "train"))
 
 
@@ -235,7 +237,7 @@ def test_the_catalog_holds_every_turn_and_is_kept_while_the_shards_are_the_same(
     for shard in shards:
         Path(shard.address).rename(f"{shard.address}.away")
     assert Catalog.read(shards, kept) == catalog  # not one shard was opened
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(UserError, match="no such file"):
         Catalog.read(shards)
 
 
@@ -271,7 +273,7 @@ def test_frames_come_in_order_at_the_size_asked_for(
     assert frames_THWC.dtype == torch.uint8
     assert frames_THWC.is_contiguous()
     pictures = [frame_HWC.numpy() for frame_HWC in frames_THWC]
-    assert [read_number(picture) for picture in pictures] == [37] * 17
+    assert [read_stripes(picture) for picture in pictures] == [37] * 17
     moments = [*range(16), 15 if frames == 16 else 16]
     assert [round(read_moment(picture)) for picture in pictures] == moments
 
@@ -285,15 +287,15 @@ def test_frames_are_red_green_blue_as_the_pipeline_reads_them_blue_green_red(dat
 
 
 def test_another_number_of_frames_is_told(dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"train/.*: clip .* has 12 frames; this model takes 16 or 17"):
+    with pytest.raises(UserError, match=r"train/.*: clip .* has 12 frames; this model takes 16 or 17"):
         _painted(dataset, tmp_path, 12).frames(64, 96)
-    with pytest.raises(DataError, match=r"has 12 frames, 16 by its JSON"):
+    with pytest.raises(UserError, match=r"has 12 frames, 16 by its JSON"):
         _painted(dataset, tmp_path, 12, said=16).frames(64, 96)
     assert len(_painted(dataset, tmp_path, 8).frames(64, 96, count=9)) == 9
 
 
 def test_a_picture_of_other_proportions_is_not_distorted(dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is 96x48; 96x64 would distort it"):
+    with pytest.raises(UserError, match="is 96x48; 96x64 would distort it"):
         _painted(dataset, tmp_path, 16, side=48).frames(64, 96)
 
 
@@ -302,5 +304,5 @@ def test_a_damaged_video_names_shard_and_clip(dataset: Path, tmp_path: Path, kee
     packed = _painted(dataset, tmp_path, 16)
     cut = int(keep if keep == 0 or keep > 1 else len(packed.video) * keep)
     damaged = PackedTurn(packed.turn, packed.video[:cut])
-    with pytest.raises(DataError, match=rf"{packed.turn.shard}: clip {packed.clip_id} cannot be decoded"):
+    with pytest.raises(UserError, match=rf"{packed.turn.shard}: clip {packed.clip_id} cannot be decoded"):
         damaged.frames(64, 96)

@@ -11,6 +11,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 from pipeline.core.config import ShardSettings
+from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.support.made_dataset import MODEL, make_dataset
 from training.config import WindowSettings
@@ -134,9 +135,9 @@ def test_a_run_goes_on_where_it_stopped() -> None:
 
 
 def test_what_cannot_be_shared_out_is_told() -> None:
-    with pytest.raises(ValueError, match="a batch of 6 cannot be shared by 4 processes"):
+    with pytest.raises(UserError, match="a batch of 6 cannot be shared by 4 processes"):
         Batches(10, 6, 0, steps=range(1), processes=4)
-    with pytest.raises(ValueError, match="not one example"):
+    with pytest.raises(UserError, match="not one example"):
         Batches(0, 6, 0, steps=range(1))
 
 

@@ -15,12 +15,12 @@ from torch.distributions import Normal, kl_divergence
 from models.checkpoint import Checkpoint, save_config
 from models.config import Base, inside_id
 from pipeline.core.config import ShardSettings
+from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.support.made_dataset import make_dataset
 from tests.support.tiny_models import brief_checkpoint, copy_of_tiny, tiny_checkpoint
 from training.config import FitSettings
 from training.data.order import Place
-from training.phase import TrainError
 from training.phases.autoencoder import (
     CropExamples,
     Crops,
@@ -110,7 +110,7 @@ def test_a_published_autoencoder_is_left_alone(tmp_path: Path, dataset: Path) ->
     config = Checkpoint.open(folder).config
     published = Base(id="zai-org/CogVideoX-2b", subfolder="vae")
     save_config(folder, config.replaced(bases={**config.bases, "autoencoder": published}))
-    with pytest.raises(TrainError, match=r"is zai-org/CogVideoX-2b, a published one"):
+    with pytest.raises(UserError, match=r"is zai-org/CogVideoX-2b, a published one"):
         fit_autoencoder(Checkpoint.open(folder), dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -140,7 +140,7 @@ def test_it_learns_and_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path: 
     assert whole.sheet.exists()
     _check_written(whole.checkpoint, start, whole.factor)
     other = settings.model_copy(update={"divergence": 1e-3})
-    with pytest.raises(TrainError, match="was begun with other"):
+    with pytest.raises(UserError, match=r"was begun with another settings.divergence: name another --out"):
         fit_autoencoder(start, dataset, tmp_path / "whole", other)
 
 

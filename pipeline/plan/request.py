@@ -1,10 +1,9 @@
-"""What a build or a training run is asked to do: the parameters of the flows, light enough for the command line."""
+"""Request of a build: the parameters of its flow, light enough for the command line."""
 
 from __future__ import annotations
 
 import os
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -28,8 +27,8 @@ def _as_text(place: object) -> object:
     return os.fspath(place) if isinstance(place, os.PathLike) else place
 
 
-def _without_secrets(place: str) -> str:
-    """Requests are shown, and stored in a scheduler's database."""
+def without_secrets(place: str) -> str:
+    """Refuse addresses that carry a secret: requests are shown, and stored in a scheduler's database."""
     if "://" not in place or place.startswith(("/", ".")):
         return place
     from pipeline.remote.objects import (  # only who names an address waits for it
@@ -50,7 +49,7 @@ _PLACE_SCHEMA = {
     "type": "string",
     "pattern": r"^(/|(?![Hh][Tt][Tt][Pp][Ss]?://[\s\S]*@)[A-Za-z][A-Za-z0-9+.-]+://(?![\s\S]*:[\s\S]*@)[^?\x00-\x1f\x7f]+$)",
 }
-Place = Annotated[str, BeforeValidator(_as_text), AfterValidator(_without_secrets), WithJsonSchema(_PLACE_SCHEMA)]
+Place = Annotated[str, BeforeValidator(_as_text), AfterValidator(without_secrets), WithJsonSchema(_PLACE_SCHEMA)]
 """A path, or an address such as `s3://bucket/film.mkv`.
 
 By the schema a Prefect server checks parameters before it stores them. It wants paths absolute, as a worker's folder is
@@ -68,52 +67,3 @@ class BuildRequest(BaseModel):
     cast: Place | None = Field(None, description="folder with one folder of reference pictures per character")
     config: Config = Field(Config(), description="as `animegamer config` prints it")
     until: Until = Field(Until.publish, description="last stage to run")
-
-
-class RecipeName(StrEnum):
-    """The recipes of `training/recipes.py`."""
-
-    tiny = "tiny"
-    full = "full"
-    card24 = "card24"
-
-
-class Ablation(StrEnum):
-    """The ablations of `training/recipes.py`."""
-
-    random_frame = "random-frame"
-    linear = "linear"
-    addition = "addition"
-    cross_attention = "cross-attention"
-    no_warm_up = "no-warm-up"
-    no_motion_scope = "no-motion-scope"
-    no_adaptation = "no-adaptation"
-    cosine_loss = "cosine-loss"
-    no_history = "no-history"
-
-
-class TrainPart(StrEnum):
-    """What `animegamer train` can be asked for."""
-
-    features = "features"
-    shot = "shot"
-    game = "game"
-    adapt = "adapt"
-    all = "all"
-    gc = "gc"
-    gfc = "gfc"
-
-
-class TrainRequest(BaseModel):
-    """What `animegamer train` was asked to do."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    data: Annotated[str, AfterValidator(_without_secrets)]
-    out: Path
-    start: Path | None = None
-    recipe: RecipeName = RecipeName.tiny
-    ablation: Ablation | None = None
-    config: Path | None = None
-    trackers: tuple[str, ...] = ("tensorboard",)
-    accelerate: Path | None = None

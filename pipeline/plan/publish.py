@@ -6,19 +6,19 @@ are shown as such in the report. Nothing is published again unless something it 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flows.plan.build_plan import STAGE_NAMES
-from flows.plan.consistency import refuse_to_publish
-from pipeline.core.atomic import write_json
 from pipeline.core.config import Config
+from pipeline.core.ingredients import Ingredients, ResultNotes, fingerprint
+from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Motion, Verdict
-from pipeline.core.stage import Progress, is_whole
-from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError, fingerprint
+from pipeline.core.stage import is_whole
+from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
 from pipeline.pages import card, report
+from pipeline.plan.build_plan import STAGE_NAMES
+from pipeline.plan.consistency import refuse_to_publish
 from pipeline.publish import shards
 from pipeline.stages import selection
 from pipeline.stages.motion_levels import level_values
@@ -47,7 +47,7 @@ def select(dataset: Dataset, config: Config) -> bool:
     """Write the final verdicts of every finished film, and what follows from them for the whole data set.
 
     Raises:
-        ConfigError: some films were left as other settings made them.
+        UserError: some films were left as other settings made them.
     """
     folders, record = finished(dataset), dataset.record
     refuse_to_publish(folders, _edges(record))
@@ -75,72 +75,43 @@ def select(dataset: Dataset, config: Config) -> bool:
 
 def write_shards(dataset: Dataset, config: Config, progress: Progress) -> bool:
     """Write the shards and their index unless what is there was made from the same."""
-    made_from = _made_from(dataset, config)["shards"]
-    if _is_current(dataset, "shards", made_from):
-        return False
-    _forget(dataset, "shards")  # a kill in the middle must not leave new shards under the old note
-    index = shards.write_shards(dataset, config.shards, progress)
-    folder = dataset.root / "shards"
-    _note(dataset, "shards", made_from, [folder / "index.json", *(folder / shard.name for shard in index.shards)])
-    return True
+
+    def write() -> list[Path]:
+        index, folder = shards.write_shards(dataset, config.shards, progress), dataset.root / "shards"
+        return [folder / "index.json", *(folder / shard.name for shard in index.shards)]
+
+    return _notes(dataset).renew("shards", _ingredients(dataset, config)["shards"], write)
 
 
 def write_pages(dataset: Dataset, config: Config, progress: Progress) -> bool:
     """Write the data card and the report unless what is there was made from the same."""
-    made_from = _made_from(dataset, config)["report"]
-    if _is_current(dataset, "report", made_from):
-        return False
-    _forget(dataset, "report")
-    pages = [card.write_card(dataset, config.card), report.write_report(dataset, progress)]
-    _note(dataset, "report", made_from, pages)
-    return True
+
+    def write() -> list[Path]:
+        return [card.write_card(dataset, config.card), report.write_report(dataset, progress)]
+
+    return _notes(dataset).renew("report", _ingredients(dataset, config)["report"], write)
 
 
 def is_published(dataset: Dataset, config: Config) -> bool:
     """Whether shards and pages are what publishing now would write."""
-    return all(_is_current(dataset, name, made_from) for name, made_from in _made_from(dataset, config).items())
+    notes = _notes(dataset)
+    return all(notes.why_stale(name, made_from) is None for name, made_from in _ingredients(dataset, config).items())
 
 
-def _made_from(dataset: Dataset, config: Config) -> dict[str, str]:
-    """What shards and report would be made from now, as fingerprints."""
+def _notes(dataset: Dataset) -> ResultNotes:
+    return ResultNotes(dataset.root / "published.json")
+
+
+def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
+    """All that shards and report would be made from now."""
     contents = {
         "films": {folder.film_id: _made_of(folder) for folder in dataset.folders()},
         "record": dataset.record.model_dump(mode="json", exclude={"config", "cast_source"}),
     }
     settings = [config.selection.model_dump(mode="json"), config.shards.model_dump(mode="json")]
-    made = fingerprint({"version": shards.VERSION, "settings": settings, **contents})
-    versions = [card.VERSION, report.VERSION, made]
-    return {
-        "shards": made,
-        "report": fingerprint({"versions": versions, "card": config.card.model_dump(mode="json")}),
-    }
-
-
-def _is_current(dataset: Dataset, name: str, made_from: str) -> bool:
-    entry = _published(dataset).get(name)
-    if entry is None or entry["made_from"] != made_from:
-        return False
-    return all(_size(dataset.root / file) == size for file, size in entry["files"].items())
-
-
-def _note(dataset: Dataset, name: str, made_from: str, files: Sequence[Path]) -> None:
-    sizes = {str(file.relative_to(dataset.root)): _size(file) for file in files}
-    write_json(dataset.root / "published.json", {**_published(dataset), name: {"made_from": made_from, "files": sizes}})
-
-
-def _forget(dataset: Dataset, name: str) -> None:
-    noted = _published(dataset)
-    if noted.pop(name, None):
-        write_json(dataset.root / "published.json", noted)
-
-
-def _published(dataset: Dataset) -> dict[str, Any]:
-    path = dataset.root / "published.json"
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):  # never published, or damaged: then everything is checked and written anew
-        return {}
-    return content
+    made: Ingredients = {"version": shards.VERSION, "settings": settings, **contents}
+    versions = [card.VERSION, report.VERSION, fingerprint(made)]
+    return {"shards": made, "report": {"versions": versions, "card": config.card.model_dump(mode="json")}}
 
 
 def _made_of(folder: FilmFolder) -> list[Any]:
@@ -166,7 +137,3 @@ def _edges(record: DatasetRecord) -> tuple[float, float, float, float]:
     if record.edges is None:
         raise StoreError("dataset.json names no level edges; run `animegamer build` on it first")
     return record.edges
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pipeline.core.config import ConfigError
+from pipeline.core.errors import UserError
 from pipeline.core.stage import Stage
 from pipeline.core.store import FilmFolder
 from pipeline.stages.motion_levels import Edges
@@ -49,7 +49,7 @@ def refuse_to_join(others: Iterable[FilmFolder], stages: Sequence[Stage]) -> Non
     """Compare a build's stages with what the films that it leaves alone were made from.
 
     Raises:
-        ConfigError: they differ in something that a data set has only one of.
+        UserError: they differ in something that a data set has only one of.
     """
     wanted = {stage.name: SHARED[stage.name][1](stage.ingredients()) for stage in stages if stage.name in SHARED}
     for folder in others:
@@ -57,7 +57,7 @@ def refuse_to_join(others: Iterable[FilmFolder], stages: Sequence[Stage]) -> Non
             what, describe = SHARED[name]
             record = folder.stage_record(name)
             if record and (there := describe(record.ingredients)) != here:
-                raise ConfigError(
+                raise UserError(
                     f"the {what} of {folder.film.name}, which this build leaves as it is: {there}; of this build: "
                     f"{here}. One data set never mixes two: name all its films in one build, or choose another --out"
                 )
@@ -67,7 +67,7 @@ def refuse_to_publish(folders: Iterable[FilmFolder], edges: Edges) -> None:
     """Compare films that are to be published with each other, and their levels with the edges in `dataset.json`.
 
     Raises:
-        ConfigError: they differ in something that a data set has only one of.
+        UserError: they differ in something that a data set has only one of.
     """
     kinds: dict[str, dict[str, str]] = {name: {} for name in SHARED}
     kinds["screened"][_edges({"edges": edges})] = "dataset.json"
@@ -78,7 +78,7 @@ def refuse_to_publish(folders: Iterable[FilmFolder], edges: Edges) -> None:
     for name, found in kinds.items():
         if len(found) > 1:
             told = "; ".join(f"{kind} ({where})" for kind, where in found.items())
-            raise ConfigError(
+            raise UserError(
                 f"{SHARED[name][0]} of several kinds: {told}. One data set never mixes two: build all its films again "
                 "together, with the settings you want; what is published stays as it was"
             )

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from flows.console.progress import watched
-from flows.console.terminal import is_text, printable
-from flows.plan.workspace import absolute
 from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
+from pipeline.core.plain_text import is_text, printable
+from pipeline.core.progress import Progress, watched
 from pipeline.core.records import Failure, Film, RecordError, make_film_id
-from pipeline.core.stage import Progress
 from pipeline.core.store import Dataset, FilmEntry, FilmFolder, StoreError
+from pipeline.plan.workspace import absolute
 from pipeline.remote.film_cache import copied_bytes, drop_copy, film_file, film_identity
 from pipeline.remote.objects import RemoteError, is_address
 from pipeline.stages.probe import probe_in_child

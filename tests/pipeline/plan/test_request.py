@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from flows.plan.request import BuildRequest, TrainRequest
-from pipeline.core.config import CaptionSettings, ConfigError, checked
+from flows.train_request import TrainRequest
+from pipeline.core.config import CaptionSettings, checked
+from pipeline.core.errors import UserError
+from pipeline.plan.request import BuildRequest
 
 PLACE = BuildRequest.model_json_schema()["properties"]["out"]["pattern"]
 ENDPOINT = CaptionSettings.model_json_schema()["properties"]["endpoint"]["pattern"]
@@ -55,7 +57,7 @@ def test_training_data(place: str) -> None:
 
 @pytest.mark.parametrize("key", ["sk-proj-hunter2", "hf_hunter2", "HUNTER 2"])
 def test_a_key_in_the_place_of_the_name_of_its_variable(key: str) -> None:
-    with pytest.raises(ConfigError, match=r"captions\.api_key_env") as caught:
+    with pytest.raises(UserError, match=r"captions\.api_key_env") as caught:
         checked({"captions": {"api_key_env": key}}, "small.toml")
     assert key not in str(caught.value)
 

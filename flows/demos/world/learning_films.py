@@ -1,4 +1,4 @@
-"""Films of moving shapes as data sets of the ordinary form: clip files, tables, motion by our own stage, shards.
+"""Learning films: moving shapes as data sets of the ordinary form, with motion by our own stage, and shards.
 
     write_films(Path("bench-learning/data"), [FIRST, SECOND])
 
@@ -13,29 +13,26 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
+from flows.demos.world.dataset import CLIP_FPS, film_record, save_clip
 from flows.demos.world.shapes import DEEDS, FIGURES, FRAMES, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
 from pipeline.captions.rules_captioner import ADVERBS
 from pipeline.core.config import MotionSettings, ShardSettings
-from pipeline.core.records import Caption, Clip, Film, Motion, Scene, Verdict, make_clip_id, make_film_id
-from pipeline.core.stage import silent
+from pipeline.core.progress import silent
+from pipeline.core.records import Caption, Clip, Film, Motion, Scene, Verdict
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
 from pipeline.publish.shards import write_shards
 from pipeline.stages.motion import MeasureMotion, flow_model_of
 from pipeline.stages.motion_levels import Edges, level_of, level_values
-from pipeline.video.clip_files import write_clip
 
-FPS = Fraction(8)
 AGAIN = "do it again"
 MOTION = MotionSettings(scale=1.0)
 """Clips this small are not halved for the optical flow."""
 EDGES: Edges = (1.0, 2.0, 3.2, 4.8)
 """Between the five speeds, which are measured at most 6 % too low."""
 _SECONDS = 2.5
-_CRF = 17
 _SOURCE = "the painter"
 
 
@@ -118,7 +115,7 @@ def _write_film(dataset: Dataset, film: ShapeFilm) -> FilmFolder:
     record = _film_record(film)
     folder = dataset.folder(record.film_id)
     folder.save_film(record)
-    clips = [_write_clip(folder, number, turn.clip) for number, turn in enumerate(film.turns)]
+    clips = [_save_clip(folder, number, turn.clip) for number, turn in enumerate(film.turns)]
     folder.write("clips", clips)
     folder.write("scenes", [_scene(clip) for clip in clips])
     folder.write("damage", [])
@@ -133,54 +130,24 @@ def _write_film(dataset: Dataset, film: ShapeFilm) -> FilmFolder:
 
 
 def _film_record(film: ShapeFilm) -> Film:
-    sha256 = hashlib.sha256(repr((film, SPEEDS)).encode()).hexdigest()
-    return Film(
-        film_id=make_film_id(film.name, sha256),
-        name=film.name,
+    return film_record(
+        film.name,
+        (WIDTH, HEIGHT),
+        FRAMES * len(film.turns),
+        CLIP_FPS,
+        sha256=hashlib.sha256(repr((film, SPEEDS)).encode()).hexdigest(),
         source="painted",
-        sha256=sha256,
         bytes=0,
         container="none",
         codec="none",
         pixel_format="bgr24",
-        bit_depth=8,
-        width=WIDTH,
-        height=HEIGHT,
-        sample_aspect=Fraction(1),
-        rotation_degrees=0,
-        display_width=WIDTH,
-        display_height=HEIGHT,
-        fps=FPS,
-        variable_rate=False,
-        interlaced=False,
-        frames=FRAMES * len(film.turns),
         duration_seconds=_SECONDS * len(film.turns),
-        missing_seconds=0.0,
     )
 
 
-def _write_clip(folder: FilmFolder, number: int, clip: ShapeClip) -> Clip:
-    start = _SECONDS * number
-    clip_id = make_clip_id(folder.film_id, start)
-    path = folder.clip_path(clip_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_clip(path, paint(clip), FPS, _CRF)
-    content = path.read_bytes()
-    return Clip(
-        clip_id=clip_id,
-        film_id=folder.film_id,
-        scene=number,
-        index=number,
-        start_seconds=start,
-        end_seconds=start + float(FRAMES / FPS),
-        fps=FPS,
-        frames=FRAMES,
-        width=WIDTH,
-        height=HEIGHT,
-        source_frames=tuple(range(FRAMES * number, FRAMES * (number + 1))),
-        bytes=len(content),
-        sha256=hashlib.sha256(content).hexdigest(),
-    )
+def _save_clip(folder: FilmFolder, number: int, clip: ShapeClip) -> Clip:
+    frames = tuple(range(FRAMES * number, FRAMES * (number + 1)))
+    return save_clip(folder, paint(clip), _SECONDS * number, scene=number, index=number, source_frames=frames)
 
 
 def _scene(clip: Clip) -> Scene:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from flows.console.terminal import console, printable, say
-from flows.plan.build_plan import Plan
-from flows.plan.publish import verdicts_of
+from flows.console.terminal import console, say
+from pipeline.core.plain_text import printable
 from pipeline.core.records import Clip, Scene
 from pipeline.core.stage import is_whole
 from pipeline.core.store import FilmFolder
+from pipeline.plan.build_plan import Plan
+from pipeline.plan.publish import verdicts_of
 
 COLUMNS = "film", "length", "scenes", "clips", "kept", "dropped"
 
@@ -33,9 +34,9 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
         console.print(table)
     for failure in failures:
         say(f"failed  {failure}", "red")
-    if plan.publish and (plan.dataset.root / "shards" / "index.json").exists():
+    if plan.publishes and (plan.dataset.root / "shards" / "index.json").exists():
         for what, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
-            say(f"{what:<7} {plan.place.name.rstrip('/')}/{name}")
+            say(f"{what:<7} {plan.workspace.name.rstrip('/')}/{name}")
     stages = [stage.name for stage in plan.stages]
     built = any(folder.failure is None and is_whole(folder, stages) for folder in folders)
     return 1 if not built else 2 if failures else 0

@@ -1,6 +1,6 @@
 """Folders and facts that decide what is read, skipped and continued, as text: what `tests/made_before.json` holds.
 
-    python -m tests.made_before > tests/made_before.json
+    python -m tests.support.made_before > tests/made_before.json
 
 `facts` are values that the code of today must give again: fingerprints, fields on disk, names of tensors. `folders` are
 a data set, a training run, a checkpoint, a game and replies as the version that wrote the file left them, without what
@@ -35,11 +35,8 @@ from PIL import Image
 from pydantic import BaseModel
 from safetensors import safe_open
 
-from flows.game_folder import GameFolder
-from flows.game_records import GameSettings, TurnRecord
-from flows.publish import publish_steps, write_pages, write_shards
-from flows.request import BuildRequest
-from flows.stages import STAGE_NAMES, choose_edges, make_plan, planned_stages
+from flows.game.folder import GameFolder
+from flows.game.records import GameSettings, TurnRecord
 from models.checkpoint import (
     ADAPTER,
     CONFIG,
@@ -51,29 +48,33 @@ from models.checkpoint import (
     save_config,
 )
 from models.config import inside_id, tiny_config
-from pipeline.cast import Cast, load_cast
-from pipeline.config import CaptionSettings, Config, checked
-from pipeline.interview import Interview
-from pipeline.mirror import Notes
-from pipeline.questions import questions_about
-from pipeline.records import Clip, Failure, Film, Motion, arrow_schema, make_clip_id, make_film_id
-from pipeline.replies import Exchange, Replies, save_replies
-from pipeline.samples import Sample
-from pipeline.shards import Index
-from pipeline.stage import ingredients_of, perform, silent
-from pipeline.store import (
+from pipeline.captions.cast import Cast, load_cast
+from pipeline.captions.questions import questions_about
+from pipeline.captions.reply_cache import Exchange, Replies, save_replies
+from pipeline.captions.server_captioner import Interview
+from pipeline.core.config import CaptionSettings, Config, checked
+from pipeline.core.ingredients import fingerprint
+from pipeline.core.progress import silent
+from pipeline.core.records import Clip, Failure, Film, Motion, arrow_schema, make_clip_id, make_film_id
+from pipeline.core.stage import ingredients_of, perform
+from pipeline.core.store import (
     TABLES,
     Dataset,
     DatasetRecord,
     FileMark,
     FilmFolder,
     StageRecord,
-    fingerprint,
 )
+from pipeline.plan.build_plan import STAGE_NAMES, choose_edges, make_plan, planned_stages
+from pipeline.plan.publish import publish_steps, write_pages, write_shards
+from pipeline.plan.request import BuildRequest
+from pipeline.publish.samples import Sample
+from pipeline.publish.shards import Index
+from pipeline.remote.mirror import Notes
 from prompts.template import load_prompt
-from tests.films import make_film
-from tests.painted_engine import PaintedEngine
-from tests.tiny_models import brief_checkpoint
+from tests.support.films import make_film
+from tests.support.painted_engine import PaintedEngine
+from tests.support.tiny_models import brief_checkpoint
 from training.baselines.config import Kind
 from training.baselines.config import tiny as tiny_baseline
 from training.baselines.encoding import open_features
@@ -81,11 +82,11 @@ from training.baselines.folder import CONFIG as BASELINE_CONFIG
 from training.baselines.folder import BaselineFolder
 from training.baselines.run import train_baseline
 from training.config import Recipe
-from training.data import Catalog
-from training.encoding import Name, open_cache
-from training.features import FeatureCache
+from training.data.encoding import Name, open_cache
+from training.data.feature_cache import FeatureCache
+from training.data.turns import Catalog
 from training.phase import Phase
-from training.phases import Split, adapt_phase, game_phase, shot_phase
+from training.phases.assembly import Split, adapt_phase, game_phase, shot_phase
 from training.recipes import ABLATIONS, RECIPES, ablation, merged, tiny
 from training.run import PHASES, TrainingRun
 from training.run_folder import MadeFrom, RunFolder

@@ -1,4 +1,4 @@
-"""What a data set has and lacks: per film and stage done, stale, failed, missing or unknown, and why. Changes nothing.
+"""Status of a data set: per film and stage done, stale, failed, missing or unknown, and why. Changes nothing.
 
     for row in film_rows(dataset, request):
         row.cells["cut"].state, row.cells["cut"].why
@@ -15,21 +15,19 @@ from enum import StrEnum
 from pathlib import Path
 
 from rich.filesize import decimal
-from rich.table import Column, Table
 
-from flows.console.terminal import printable
-from flows.plan.build_plan import choose_edges, planned_stages
-from flows.plan.identify import known_film
-from flows.plan.publish import finished, is_published, verdicts_of
-from flows.plan.request import BuildRequest
-from pipeline.captions.cast import CastError
 from pipeline.captions.stage import WriteCaptions
-from pipeline.core.config import Config, ConfigError
+from pipeline.core.config import Config
+from pipeline.core.errors import UserError
+from pipeline.core.ingredients import damage
 from pipeline.core.records import Clip
-from pipeline.core.stage import Stage, damage, why_stale
+from pipeline.core.stage import Stage, judge
 from pipeline.core.store import Dataset, FilmFolder, StoreError
+from pipeline.plan.build_plan import choose_edges, planned_stages
+from pipeline.plan.identify import known_film
+from pipeline.plan.publish import finished, is_published, verdicts_of
+from pipeline.plan.request import BuildRequest
 from pipeline.publish.shards import read_index
-from pipeline.remote.objects import RemoteError
 
 
 class State(StrEnum):
@@ -41,15 +39,6 @@ class State(StrEnum):
     missing = "missing"
     unknown = "unknown"
     """What it is made from is not all on this machine: the cast folder, or the weights of an optical-flow network."""
-
-
-COLOURS = {
-    State.done: "green",
-    State.stale: "yellow",
-    State.failed: "red",
-    State.missing: "dim",
-    State.unknown: "magenta",
-}
 
 
 SETTLED = (State.done, State.unknown)
@@ -94,13 +83,13 @@ def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] 
         certain: stages that must not be unknown: what they are made from was named by the user just now.
 
     Raises:
-        CastError, RemoteError, ConfigError: what a stage in `certain` is made from is not here.
+        UserError: what a stage in `certain` is made from is not here.
     """
     edges, _ = choose_edges(request.config, dataset.record)
     unknown: dict[str, str] = {}
     try:
         stages = planned_stages(request, edges)
-    except (CastError, RemoteError) as error:
+    except UserError as error:
         if WriteCaptions.name in certain:
             raise
         stages = planned_stages(request.model_copy(update={"cast": None}), edges)
@@ -108,7 +97,7 @@ def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] 
     for stage in stages:
         try:
             stage.ingredients()
-        except ConfigError as error:
+        except UserError as error:
             if stage.name in certain:
                 raise
             unknown[stage.name] = str(error)
@@ -148,25 +137,15 @@ def _cell(folder: FilmFolder, stage: Stage, before: Mapping[str, Cell], unknown:
     if undone:
         why: str | None = f"after {', '.join(undone)}"
     elif record and unsure:
-        why = damage(record, folder)
+        why = damage(record.files, folder.marks)
     else:
-        why = why_stale(stage, folder) or _waiting(stage, folder)
+        why = judge(stage, folder).reason
     if why is None:
         return Cell(State.unknown, unsure) if unsure else Cell(State.done)
     first = all(cell.state in SETTLED for cell in before.values())
     if first and (failure := folder.failure):
         return Cell(State.failed, failure.reason)
     return Cell(State.stale if record else State.missing, why)
-
-
-def _waiting(stage: Stage, folder: FilmFolder) -> str | None:
-    """Captions are made, and still clips may be waiting for an answer that did not come the last time."""
-    if not isinstance(stage, WriteCaptions):
-        return None
-    open_ends = stage.open_ends(folder)
-    if open_ends.waiting:
-        return f"{len(open_ends.waiting)} clips still to be asked about"
-    return "answers came that are not in the table yet" if open_ends.news else None
 
 
 def size_of(folder: Path) -> int:
@@ -189,25 +168,3 @@ def published_line(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) ->
     if is_published(dataset, config) and not any(row.open_parts for row in rows):
         return f"done: {held}"
     return f"stale: {held}" + (f"; {waiting} films are not in them" if waiting else "")
-
-
-def as_table(rows: Sequence[FilmRow]) -> Table:
-    """A line per film: the state of each stage, counts and size."""
-    stages = list(rows[0].cells) if rows else []
-    film = Column("film", overflow="fold")  # a short id names no folder
-    table = Table(film, *stages, "clips", "kept", "size", box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        states = (f"[{COLOURS[cell.state]}]{cell.state}[/]" for cell in row.cells.values())
-        counts = ("-" if count is None else str(count) for count in (row.clips, row.kept))
-        table.add_row(printable(row.film_id), *states, *counts, decimal(row.bytes))
-    return table
-
-
-def explanations(rows: Sequence[FilmRow]) -> list[str]:
-    """Why each part is not done, a line each."""
-    return [
-        f"{row.film_id}  {name}: {cell.state}, {cell.why}"
-        for row in rows
-        for name, cell in row.cells.items()
-        if cell.state is not State.done
-    ]

@@ -16,8 +16,8 @@ import pytest
 import webdataset as wds
 from webdataset.gopen import gopen_schemes
 
-from flows.plan.build_plan import make_plan
-from flows.plan.request import BuildRequest
+from pipeline.plan.build_plan import make_plan
+from pipeline.plan.request import BuildRequest
 from pipeline.publish.samples import SPLITS
 from tests.support.films import make_film
 from tests.support.object_store import SECRET, ObjectStore
@@ -41,7 +41,7 @@ class Machine:
         environment = {**os.environ, "ANIMEGAMER_WORK": str(self.folder / "work")}
         done = subprocess.run(
             [sys.executable, "-m", "flows.cli", *arguments],
-            cwd=self.folder, env={**environment, "PYTHONPATH": str(Path(__file__).parents[3])},
+            cwd=self.folder, env={**environment, "PYTHONPATH": str(Path(__file__).parents[2])},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, check=False,
         )  # fmt: skip
         assert done.returncode == code, done.stdout
@@ -106,7 +106,7 @@ def test_training_reads_the_shards_from_there(built: Machine, store: ObjectStore
 
 
 def test_plain_webdataset_reads_the_shards_from_there(built: Machine, store: ObjectStore) -> None:
-    """As the README shows it."""
+    """As `docs/data-format.md` shows it."""
     names = [name for name in store.contents("data/") if name.endswith(".tar")]
     assert names
     with mock.patch.dict(gopen_schemes, s3=lambda url, mode, _: fsspec.open(url, mode).open()):
@@ -152,7 +152,7 @@ def test_a_plan_keeps_no_more_films_than_it_may(
 ) -> None:
     """Those that come first, as their turn comes first; what cannot be used is not kept at all."""
     store.put("films/broken.mp4", b"no film")
-    monkeypatch.setattr("flows.plan.identify.KEPT_BYTES", len(store.contents("films/")["film 0.mp4"]) + 1000)
+    monkeypatch.setattr("pipeline.plan.identify.KEPT_BYTES", len(store.contents("films/")["film 0.mp4"]) + 1000)
     plan = make_plan(BuildRequest(films=(store.address("films/broken.mp4"), *films), out=str(tmp_path / "data")))
     store.remove("films/broken.mp4")
     assert len(plan.films) == 2

@@ -1,0 +1,169 @@
+"""`animegamer build`, `config` and `deploy`: from the command line to a plan, and its run as a Prefect flow."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.commands.dataset import asked
+from flows.console.terminal import say
+from flows.prefect_settings import set_prefect_defaults
+from pipeline.core.config import Config, checked, load_config
+from pipeline.core.toml import as_toml
+from pipeline.plan.request import BuildRequest, Until
+
+if TYPE_CHECKING:
+    from pipeline.plan.build_plan import Plan
+
+
+class Captioner(StrEnum):
+    """Captioners: `rules` needs no model, `server` asks one."""
+
+    rules = "rules"
+    server = "server"
+
+
+class Runner(StrEnum):
+    """Runners of a build."""
+
+    threads = "threads"
+    workers = "workers"
+    ray = "ray"
+
+
+def build(
+    films: Annotated[
+        list[str],
+        typer.Argument(metavar="FILM...", help="Video files (or addresses), in any format FFmpeg reads."),
+    ],
+    out: Annotated[
+        str,
+        typer.Option("--out", "-o", help="Data set: made, or brought up to date. A folder, or s3://bucket/folder."),
+    ],
+    cast: Annotated[
+        str | None,
+        typer.Option(help="Folder (or address) with one folder of reference pictures per character: CAST/NAME/*.png"),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings as TOML; `animegamer config` prints them all.")] = None,
+    captioner: Annotated[
+        Captioner | None,
+        typer.Option(help="`rules` states measured facts, offline; `server` asks an OpenAI-compatible endpoint."),
+    ] = None,
+    flow: Annotated[
+        str | None, typer.Option(help="Optical flow: `dis` on any CPU, or a ptlflow model such as `memflow`.")
+    ] = None,
+    end: Annotated[float | None, typer.Option(metavar="SECONDS", help="Use each film only up to here.")] = None,
+    runner: Annotated[
+        Runner | None,
+        typer.Option(help="`threads` of this process; `workers` of a Prefect work pool, a film each; a `ray` cluster."),
+    ] = None,
+    until: Annotated[
+        Until, typer.Option(help="Last stage to run; the same command later, perhaps on a GPU box, goes on from there.")
+    ] = Until.publish,
+) -> None:
+    """Build a data set from films: WebDataset shards, a data card and a report to look at.
+
+    Safe to run again at any time: what is done and unchanged is skipped.
+
+        animegamer build ponyo.mkv kiki.mkv --cast cast/ --out data/
+
+    Exit code: 0 all good, 1 nothing could be built, 2 built, but with the failures listed.
+    """
+    settings = _override(load_config(config), captioner, flow, end, runner)
+    request = asked(films=tuple(films), out=out, cast=cast, config=settings, until=until)
+    raise typer.Exit(_build(request))
+
+
+def _override(
+    config: Config, captioner: Captioner | None, flow: str | None, end: float | None, runner: Runner | None
+) -> Config:
+    """The configuration with the options of the command line on top, checked like the file."""
+    changed: dict[str, dict[str, Any]] = config.model_dump(exclude_defaults=True)
+    values = {section: changed.get(section, {}) for section in Config.model_fields}
+    if captioner:
+        values["captions"]["captioner"] = captioner.value
+    if flow:
+        values["motion"]["model"] = flow
+    if end is not None:
+        values["film"]["end_seconds"] = end
+    if runner:
+        values["run"]["runner"] = runner.value
+    return checked(values, "the command line")
+
+
+def _build(request: BuildRequest) -> int:
+    from flows.console.progress import STOPPED, Bars
+
+    try:
+        with Bars().watching():
+            return _plan_and_run(request)
+    except KeyboardInterrupt:
+        say(STOPPED, "yellow")
+        return 130
+
+
+def _plan_and_run(request: BuildRequest) -> int:
+    from flows.console.summary import print_summary
+    from pipeline.plan.build_plan import make_plan
+    from pipeline.plan.publish import is_published
+    from pipeline.plan.workspace import Workspace
+
+    with Workspace(request.out).locked("animegamer build"):
+        plan = make_plan(request)
+        for notice in plan.notices:
+            say(notice)
+        if not plan.films:
+            return print_summary(plan, plan.refusals)
+        if plan.unfinished or (plan.publishes and not is_published(plan.dataset, plan.config)):
+            return print_summary(plan, _run(plan))
+        say("nothing to do: every stage is up to date")
+        if plan.publishes:
+            plan.workspace.send()  # what a build that was killed at the very end has not sent
+    return print_summary(plan, plan.refusals)
+
+
+def _run(plan: Plan) -> list[str]:
+    """Run the plan as a flow; a line for each failure. What is no failure of a film is raised here."""
+    set_prefect_defaults()
+    from prefect.exceptions import PrefectException  # Prefect takes seconds to import: only when there is work
+
+    from flows.dataset import run_plan
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        # not in the main thread, where Prefect would install its own handler of SIGTERM in place of ours
+        state = pool.submit(copy_context().run, run_plan, plan).result()
+    if state.is_completed():
+        return []
+    error = state.result(raise_on_failure=False)
+    if state.is_failed() and isinstance(error, Exception) and not isinstance(error, PrefectException):
+        raise error
+    failures = (state.message or "the build failed").splitlines()
+    return [*(line for line in plan.refusals if line not in failures), *failures]
+
+
+def config() -> None:
+    """Print the complete default configuration as TOML, every key with its meaning."""
+    typer.echo("# Every key of `animegamer build --config FILE`; leave out what you do not change.\n")
+    typer.echo(as_toml(Config()))
+
+
+def deploy(
+    pool: Annotated[
+        str, typer.Option(help="Work pool, made if it is not there: `prefect worker start --pool` names it.")
+    ] = "animegamer",
+) -> None:
+    """Make the builds deployments on the Prefect server that PREFECT_API_URL names: pool, limits, `prefect.yaml`.
+
+    Safe to run again; workers then take up what is started on the server's pages, by its schedule, or with
+
+        prefect deployment run build-dataset/animegamer --params '{"request": {"films": [...], "out": "..."}}'
+    """
+    set_prefect_defaults()
+    from flows.deploy import deploy_to
+
+    deploy_to(pool)

@@ -1,0 +1,41 @@
+"""Status table of a data set: a line per film, the state of each stage in colour, and the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.filesize import decimal
+from rich.table import Column, Table
+
+from pipeline.core.plain_text import printable
+from pipeline.plan.status import FilmRow, State
+
+COLOURS = {
+    State.done: "green",
+    State.stale: "yellow",
+    State.failed: "red",
+    State.missing: "dim",
+    State.unknown: "magenta",
+}
+
+
+def as_table(rows: Sequence[FilmRow]) -> Table:
+    """A line per film: the state of each stage, counts and size."""
+    stages = list(rows[0].cells) if rows else []
+    film = Column("film", overflow="fold")  # a short id names no folder
+    table = Table(film, *stages, "clips", "kept", "size", box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        states = (f"[{COLOURS[cell.state]}]{cell.state}[/]" for cell in row.cells.values())
+        counts = ("-" if count is None else str(count) for count in (row.clips, row.kept))
+        table.add_row(printable(row.film_id), *states, *counts, decimal(row.bytes))
+    return table
+
+
+def explanations(rows: Sequence[FilmRow]) -> list[str]:
+    """Why each part is not done, a line each."""
+    return [
+        f"{row.film_id}  {name}: {cell.state}, {cell.why}"
+        for row in rows
+        for name, cell in row.cells.items()
+        if cell.state is not State.done
+    ]

@@ -1,0 +1,91 @@
+"""Acting: movements of the art's characters, drawing by drawing."""
+
+from __future__ import annotations
+
+import random
+
+from flows.demos.world.paintings import WORLD_HEIGHT
+from flows.demos.world.scene import Draw, Sprite, Sprites
+
+SPRITES = {
+    "sylvie": ("sylvie green normal", "sylvie green surprised", "sylvie green giggle", "sylvie green smile"),
+    "sylvie in blue": ("sylvie blue normal", "sylvie blue surprised", "sylvie blue giggle", "sylvie blue smile"),
+    "eileen": ("eileen happy", "eileen vhappy", "eileen concerned"),
+    "lucy": ("lucy happy", "lucy mad"),
+}
+"""Expressions of each character (sylvie has two outfits); the first word of a key is the character's name."""
+
+
+def posed(who: str, face: int, x: int, y: int = WORLD_HEIGHT, size: float = 1.0, mirrored: bool = False) -> Sprite:
+    """A character of SPRITES with one of its expressions, counted round and round."""
+    return Sprite(who.partition(" ")[0], SPRITES[who][face % len(SPRITES[who])], x, y, size, mirrored)
+
+
+def talk(*speakers: tuple[str, int]) -> Draw:
+    """Characters (key of SPRITES, x) that stand and change their expression now and then, the first one most."""
+    return lambda drawing: tuple(
+        posed(who, drawing // (1 + 3 * rank), x) for rank, (who, x) in enumerate(speakers)
+    )  # fmt: skip
+
+
+def stand(who: str, x: int) -> Draw:
+    """A character that does nothing."""
+    return lambda _: (posed(who, 0, x),)
+
+
+def walk(who: str, start: int, step: int) -> Draw:
+    """A character that crosses the place from `start`, `step` world pixels a drawing."""
+    return lambda drawing: (
+        posed(who, drawing // 4 % 2, start + step * drawing, WORLD_HEIGHT + (0, 8, 14, 8)[drawing % 4]),
+    )
+
+
+def fight(first: str, second: str) -> Draw:
+    """Two characters that leap about: every drawing has them somewhere else, mirrored and of another size."""
+
+    def draw(drawing: int) -> Sprites:
+        dice = random.Random(drawing)
+        return tuple(
+            posed(
+                who, drawing % 2, dice.randint(200, 1080), dice.randint(720, 1000), dice.uniform(0.9, 1.7),
+                mirrored=dice.random() < 0.5,
+            )
+            for who in (first, second)
+        )  # fmt: skip
+
+    return draw
+
+
+def look_around(who: str) -> Draw:
+    """A character near the camera that changes its expression at leisure."""
+    return lambda drawing: (posed(who, drawing // 8, 640, WORLD_HEIGHT + 40, size=1.3),)
+
+
+def talk_in_turn(first: str, second: str) -> Draw:
+    """Two characters that face each other; the expression of the one that speaks changes."""
+
+    def draw(drawing: int) -> Sprites:
+        speaks, spoken = drawing // 8 % 2, drawing // 2
+        return posed(first, spoken * (1 - speaks), 400), posed(second, spoken * speaks, 880, mirrored=True)
+
+    return draw
+
+
+def hug(first: str, second: str) -> Draw:
+    """Two characters that stand close and sway."""
+
+    def draw(drawing: int) -> Sprites:
+        sway = (0, 4, 8, 12, 8, 4)[drawing % 6]
+        return posed(first, 0, 560 + sway), posed(second, 0, 720 + sway, mirrored=True)
+
+    return draw
+
+
+def dance(who: str) -> Draw:
+    """A character that leaps from side to side and turns round."""
+
+    def draw(drawing: int) -> Sprites:
+        x, y = 640 + (-90, -45, 0, 45, 90, 45, 0, -45)[drawing % 8], WORLD_HEIGHT + (0, 50)[drawing % 2]
+        return (posed(who, 1, x, y, mirrored=drawing // 4 % 2 == 1),)
+
+    return draw

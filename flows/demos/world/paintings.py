@@ -1,0 +1,79 @@
+"""Painted places: backgrounds of Debian's anime art with characters pasted over them, by day and by night."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from PIL import Image
+
+from flows.demos.world.art import art_folder
+from flows.demos.world.scene import Box, Point, Sprite, Sprites, TimeOfDay
+from flows.demos.world.textures import Picture, Size
+
+WIDTH, HEIGHT = 640, 360
+WORLD_WIDTH, WORLD_HEIGHT = 1280, 720
+"""Size of a painted background; the camera is a box inside it."""
+BLACK = "black"
+"""Name of the place in which nothing is to be seen."""
+
+
+@dataclass(frozen=True)
+class Painting:
+    """A place of the art; a sprite stands where its feet are."""
+
+    name: str
+    """Of the background's picture."""
+    night: bool = False
+
+    @property
+    def time_of_day(self) -> TimeOfDay | None:
+        """Day or night, where something is to be seen."""
+        if self.name == BLACK:
+            return None
+        return "night" if self.night else "day"
+
+    @property
+    def size(self) -> Size:
+        """Of the film's pictures."""
+        return WIDTH, HEIGHT
+
+    @property
+    def whole(self) -> Box:
+        """The background."""
+        return 0, 0, WORLD_WIDTH, WORLD_HEIGHT
+
+    def picture(self, sprites: Sprites, box: Box) -> Picture:
+        """The place with characters, as the camera sees it: BGR, HWC uint8.
+
+        Raises:
+            UserError: the art cannot be fetched.
+        """
+        world = _image(self.name).copy()
+        for sprite in sprites:
+            _paste(sprite, world)
+        seen = world.resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR, box=box, reducing_gap=1.0)
+        seen_HWC = np.ascontiguousarray(np.asarray(seen)[..., ::-1])
+        return np.round(seen_HWC * np.array((0.6, 0.4, 0.35))).astype(np.uint8) if self.night else seen_HWC
+
+    def seen_at(self, sprite: Sprite, box: Box) -> Point:
+        """Where a character's feet are in that picture."""
+        left, top, right, bottom = box
+        return (sprite.x - left) * WIDTH / (right - left), (sprite.y - top) * HEIGHT / (bottom - top)
+
+
+def _paste(sprite: Sprite, world: Image.Image) -> None:
+    image = _image(sprite.picture)
+    image = image.resize((round(image.width * sprite.size), round(image.height * sprite.size)))
+    if sprite.mirrored:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    world.paste(image, (round(sprite.x) - image.width // 2, round(sprite.y) - image.height), image)
+
+
+@cache
+def _image(name: str) -> Image.Image:
+    if name == BLACK:
+        return Image.new("RGB", (WORLD_WIDTH, WORLD_HEIGHT))
+    (file,) = sorted(art_folder().glob(f"*/game/images/{name}.*"))[:1]
+    return Image.open(file).convert("RGBA" if not name.startswith("bg ") else "RGB")

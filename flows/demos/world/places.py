@@ -1,0 +1,80 @@
+"""Drawn places and figures: textured figures that move over a textured ground by exactly known amounts.
+
+A place is endless: what leaves it on one side enters it on the other, figures and ground alike. So any speed fits into
+any number of frames. Letters of the shapes: H W pixels, C colours (BGR).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.demos.world.scene import Box, Point, Sprite, Sprites, TimeOfDay
+from flows.demos.world.textures import Picture, Size
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A character's picture on a canvas as large as the ground's, and which pixels of that canvas it covers."""
+
+    name: str
+    skin_HWC: Picture
+    mask_HW: NDArray[np.bool_]
+    middle: Point
+    """Where it is on its canvas, in pixels of the place."""
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnPlace:
+    """A ground with the figures that may be on it; the picture of a sprite is the name of a figure."""
+
+    name: str
+    ground_HWC: Picture
+    size: Size
+    """Width and height of the film's pictures."""
+    figures: tuple[Figure, ...] = ()
+    fine: int = 1
+    """Pixels of the ground to a pixel of the place, averaged: figures and camera move by this part of a pixel."""
+    margin: int = 0
+    """Pixels of the place beyond each border of what an unmoved camera sees."""
+
+    @property
+    def time_of_day(self) -> TimeOfDay | None:
+        """Nothing drawn says it."""
+        return None
+
+    @property
+    def whole(self) -> Box:
+        """Everything but the margin."""
+        height, width = self.ground_HWC.shape[:2]
+        return self.margin, self.margin, width / self.fine - self.margin, height / self.fine - self.margin
+
+    def picture(self, sprites: Sprites, box: Box) -> Picture:
+        """The ground with figures, as the camera sees it: BGR, HWC uint8."""
+        canvas_HWC = self.ground_HWC
+        for sprite in sprites:
+            canvas_HWC = self._with_figure(canvas_HWC, sprite)
+        (left, width), (top, height) = self._span(box[0], box[2]), self._span(box[1], box[3])
+        seen_HWC = np.roll(canvas_HWC, (-top, -left), axis=(0, 1))[:height, :width]
+        return np.asarray(cv2.resize(seen_HWC, self.size, interpolation=cv2.INTER_AREA), np.uint8)
+
+    def seen_at(self, sprite: Sprite, box: Box) -> Point:
+        """Where the middle of a figure is in that picture."""
+        left, top, right, bottom = box
+        height, width = self.ground_HWC.shape[:2]
+        x, y = (sprite.x - left) % (width / self.fine), (sprite.y - top) % (height / self.fine)
+        return x * self.size[0] / (right - left), y * self.size[1] / (bottom - top)
+
+    def _span(self, start: float, end: float) -> tuple[int, int]:
+        """First pixel of the ground and number of pixels, rounded from the middle, so that a zoom stays centred."""
+        length = round(self.fine * (end - start))
+        return (round(self.fine * (start + end)) - length) // 2, length
+
+    def _with_figure(self, canvas_HWC: Picture, sprite: Sprite) -> Picture:
+        figure = next(figure for figure in self.figures if figure.name == sprite.picture)
+        shift = round(self.fine * (sprite.y - figure.middle[1])), round(self.fine * (sprite.x - figure.middle[0]))
+        moved_HW1 = np.roll(figure.mask_HW, shift, axis=(0, 1))[..., None]
+        return np.where(moved_HW1, np.roll(figure.skin_HWC, shift, axis=(0, 1)), canvas_HWC)

@@ -1,0 +1,127 @@
+"""Scene of a composed film: a place, what each drawing shows of its characters, and where the camera is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Protocol
+
+import numpy as np
+
+from flows.demos.world.textures import Picture, Size
+
+TransitionKind = Literal["cut", "dissolve", "fade"]
+Movement = Literal["none", "talks", "walks", "fights", "dances", "hugs"]
+Camera = Literal["static", "pan", "zoom"]
+TimeOfDay = Literal["day", "night"]
+Box = tuple[float, float, float, float]
+"""What the camera sees: left, top, right, bottom in pixels of the place."""
+Point = tuple[float, float]
+"""Right and down, pixels."""
+
+
+@dataclass(frozen=True)
+class Sprite:
+    """A character in one drawing: which picture, where in the place (pixels), how large, mirrored."""
+
+    name: str
+    picture: str
+    x: float
+    y: float
+    size: float = 1.0
+    mirrored: bool = False
+
+
+Sprites = tuple[Sprite, ...]
+Draw = Callable[[int], Sprites]
+"""Drawing number -> the sprites on it."""
+Look = Callable[[int], Box]
+"""Frame of the scene -> the camera's box."""
+
+
+class Place(Hashable, Protocol):
+    """A background that characters move over and a camera looks at; hashable, since held drawings are painted once."""
+
+    @property
+    def name(self) -> str:
+        """Name in the truth about the film."""
+        ...
+
+    @property
+    def time_of_day(self) -> TimeOfDay | None:
+        """None: it cannot be told."""
+        ...
+
+    @property
+    def size(self) -> Size:
+        """Width and height of the film's pictures."""
+        ...
+
+    @property
+    def whole(self) -> Box:
+        """Box of a camera that nobody moved."""
+        ...
+
+    def picture(self, sprites: Sprites, box: Box) -> Picture:
+        """The place with characters, as the camera sees it: BGR, HWC uint8."""
+        ...
+
+    def seen_at(self, sprite: Sprite, box: Box) -> Point:
+        """Where a character is in that picture."""
+        ...
+
+
+def nobody(_drawing: int) -> Sprites:
+    """An empty place."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A scene before it has a place in the film."""
+
+    name: str
+    length: int
+    """Frames."""
+    place: Place
+    draw: Draw = nobody
+    frames_per_drawing: int = 3
+    movement: Movement = "none"
+    camera: Camera = "static"
+    look: Look | None = None
+    """None: the camera sees the whole place."""
+    flashes: tuple[tuple[int, int], ...] = ()
+    """First white frame and number of white frames of each flash."""
+    opened_by: TransitionKind = "cut"
+    opening_frames: int = 0
+    """Even number of mixed frames of the dissolve or fade; half of them lie in the scene before."""
+
+    @property
+    def characters(self) -> tuple[str, ...]:
+        """Names of the characters in it."""
+        return tuple(sprite.name for sprite in self.draw(0))
+
+    def sprites(self, frame: int) -> Sprites:
+        """Characters of the drawing that a frame shows."""
+        return self.draw(frame // self.frames_per_drawing)
+
+    def box(self, frame: int) -> Box:
+        """Camera of a frame."""
+        return self.look(frame) if self.look else self.place.whole
+
+    def is_white(self, frame: int) -> bool:
+        """Tell whether a frame is part of a flash."""
+        return any(first <= frame < first + count for first, count in self.flashes)
+
+    def picture(self, frame: int) -> Picture:
+        """A frame of the scene alone, BGR, HWC uint8; not to be written to."""
+        if self.is_white(frame):
+            width, height = self.place.size
+            return np.full((height, width, 3), 255, np.uint8)
+        return _painted(self.place, self.sprites(frame), self.box(frame))
+
+
+@lru_cache(maxsize=8)  # held drawings, and the still half of a dissolve, are painted once
+def _painted(place: Place, sprites: Sprites, box: Box) -> Picture:
+    return place.picture(sprites, box)

@@ -1,0 +1,38 @@
+"""Short film with everything that trips a scene detector; every cut of it is known.
+
+Drawings held on twos and threes, a fast pan, a zoom, white flashes, cuts between scenes that look alike, big changes of
+drawing inside a scene, a dissolve, a fade through black. The art is that of two Debian packages (painted backgrounds,
+characters as RGBA sprites, Expat licence), fetched by name; no picture of them is kept in the repository.
+"""
+
+from __future__ import annotations
+
+from flows.demos.world.acting import fight, stand, talk, walk
+from flows.demos.world.motions import pan, zoom
+from flows.demos.world.paintings import BLACK, WORLD_HEIGHT, WORLD_WIDTH, Painting
+from flows.demos.world.scene import Scene
+
+
+def short_film() -> tuple[Scene, ...]:
+    """Half a minute, scene by scene."""
+    lecture_hall, club = Painting("bg lecturehall"), Painting("bg club")
+    panorama = (300, 0, 300 + WORLD_WIDTH, WORLD_HEIGHT)
+    return (
+        Scene("lecture", 72, lecture_hall, talk(("sylvie", 560)), movement="talks"),
+        Scene("answer", 48, lecture_hall, talk(("lucy", 760)), movement="talks"),
+        Scene("walk", 72, Painting("bg uni"), walk("eileen", 200, 24), 2, "walks"),
+        Scene("pan", 48, Painting("bg panorama"), frames_per_drawing=1, camera="pan", look=pan(panorama, 64)),
+        Scene("zoom", 48, club, stand("sylvie in blue", 700), 1, camera="zoom",
+              look=zoom(club.whole, 700, 200, 1, 2, 48)),
+        Scene("flash", 60, Painting("bg whitehouse"), talk(("lucy", 640)), movement="talks",
+              flashes=((14, 1), (30, 2), (44, 3))),
+        Scene("meadow", 72, Painting("bg meadow"), talk(("sylvie in blue", 400)), movement="talks",
+              opened_by="dissolve", opening_frames=12),
+        Scene("fight", 72, Painting("bg club", night=True), fight("eileen", "lucy"), 2, "fights"),
+        Scene("evening", 60, Painting("bg uni", night=True), stand("sylvie", 640)),
+        Scene("black", 26, Painting(BLACK), frames_per_drawing=1, opened_by="fade", opening_frames=16),
+        Scene("morning", 76, lecture_hall, talk(("eileen", 420), ("sylvie", 820)), movement="talks",
+              opened_by="fade", opening_frames=16),
+        Scene("close-up", 48, lecture_hall, talk(("sylvie", 820)), movement="talks",
+              look=zoom(lecture_hall.whole, 820, 200, 2, 2, 48)),
+    )  # fmt: skip

@@ -1,0 +1,60 @@
+"""Request of a training run: the parameters of its flow, light enough for the command line."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from pipeline.plan.request import without_secrets
+
+
+class RecipeName(StrEnum):
+    """The recipes of `training/recipes.py`."""
+
+    tiny = "tiny"
+    full = "full"
+    card24 = "card24"
+
+
+class Ablation(StrEnum):
+    """The ablations of `training/recipes.py`."""
+
+    random_frame = "random-frame"
+    linear = "linear"
+    addition = "addition"
+    cross_attention = "cross-attention"
+    no_warm_up = "no-warm-up"
+    no_motion_scope = "no-motion-scope"
+    no_adaptation = "no-adaptation"
+    cosine_loss = "cosine-loss"
+    no_history = "no-history"
+
+
+class TrainPart(StrEnum):
+    """What `animegamer train` can be asked for."""
+
+    features = "features"
+    shot = "shot"
+    game = "game"
+    adapt = "adapt"
+    all = "all"
+    gc = "gc"
+    gfc = "gfc"
+
+
+class TrainRequest(BaseModel):
+    """What `animegamer train` was asked to do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    data: Annotated[str, AfterValidator(without_secrets)]
+    out: Path
+    start: Path | None = None
+    recipe: RecipeName = RecipeName.tiny
+    ablation: Ablation | None = None
+    config: Path | None = None
+    trackers: tuple[str, ...] = ("tensorboard",)
+    accelerate: Path | None = None

@@ -1,0 +1,82 @@
+"""Errors of the commands: one line for the user's, a traceback for bugs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from pipeline.core.atomic import held, replacing
+from pipeline.core.errors import DiskError, NoRoomError, disk_errors
+from tests.support.tiny_models import tiny_checkpoint
+
+BROKEN_ENGINE = """
+from models.engine import Engine
+
+class Broken:
+    def next_turn(self, *arguments):
+        raise ValueError("Expected all tensors to be on the same device")
+
+Engine.load = lambda *arguments, **options: Broken()
+
+from flows.cli import main
+main()
+"""
+
+
+def test_a_value_error_of_a_library_shows_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "game.txt").write_text("run\n")
+    words = ("play", "--checkpoint", tiny_checkpoint(), "--game", tmp_path / "game.txt", "--out", tmp_path / "out")
+    command = [sys.executable, "-c", BROKEN_ENGINE, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 1
+    assert "Traceback (most recent call last)" in done.stderr
+    assert "in next_turn" in done.stderr
+    assert done.stderr.rstrip().endswith("ValueError: Expected all tensors to be on the same device")
+
+
+@pytest.mark.parametrize("command", ["status", "verify", "report", "calibrate"])
+def test_an_error_of_the_user_is_one_line_and_with_debug_a_traceback_too(tmp_path: Path, command: str) -> None:
+    plain = CliRunner().invoke(app, [command, str(tmp_path / "typo")])
+    debug = CliRunner().invoke(app, ["--debug", command, str(tmp_path / "typo")])
+    line = f"animegamer: {tmp_path / 'typo'}: no data set here (it has no dataset.json); `animegamer build --out`"
+    assert (plain.exit_code, debug.exit_code) == (1, 1)
+    assert plain.stderr.startswith(line)
+    assert plain.stderr.count("\n") == 1
+    assert debug.stderr.startswith("Traceback (most recent call last):\n")
+    assert ", in open_dataset\n" in debug.stderr
+    assert debug.stderr.endswith(plain.stderr)
+
+
+def test_a_file_in_the_place_of_the_data_set_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "film.mp4").write_bytes(b"")
+    (tmp_path / "data").write_text("a file is in the way")
+    done = CliRunner().invoke(app, ["build", str(tmp_path / "film.mp4"), "--out", str(tmp_path / "data")])
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"animegamer: {tmp_path / 'data'}: cannot be used: File exists; give access to it")
+
+
+def test_what_the_disk_refuses_is_told_apart_from_bugs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(DiskError, match=r"file/inside: cannot be used: Not a directory"),
+        disk_errors(tmp_path / "file" / "inside"),
+    ):
+        (tmp_path / "file" / "inside").write_text("")
+    with pytest.raises(DiskError, match="File exists"), replacing(tmp_path / "file" / "inside"):
+        pass
+    with pytest.raises(DiskError, match="File exists"), held(tmp_path / "file", "a test"):
+        pass
+    with pytest.raises(NoRoomError, match="full: cannot be written: No space left on device; make room"):
+        _write_to_a_full_disk()
+    with pytest.raises(FileNotFoundError), disk_errors(tmp_path):
+        (tmp_path / "gone").read_text()
+
+
+def _write_to_a_full_disk() -> None:
+    with disk_errors(Path("full")):
+        Path("/dev/full").write_text("more than fits")
