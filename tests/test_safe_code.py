@@ -5,7 +5,7 @@
   in the importer of the published weights (`tests/models/released/test_files.py` gives it a file with code;
   `tests/models/test_hub.py` gives bases that are pickles).
 * No shell ever reads a command of ours.
-* Servers listen on this machine only; that of the game in `tests/flows/web/test_server.py`, those that a build starts
+* Servers listen on this machine only; that of the pages in `tests/flows/web/test_server.py`, those that a build starts
   in `tests/test_hostile_input.py`.
 """
 
@@ -99,7 +99,7 @@ def test_no_command_goes_through_a_shell() -> None:
 
 
 def test_one_module_opens_a_door_and_it_leads_to_this_machine() -> None:
-    assert {place.split(":")[0] for place in found(opens_a_door)} == {"flows/web/server.py"}
+    assert {place.split(":")[0] for place in found(opens_a_door)} == {"flows/web/page_server.py"}
     everywhere = ("0.0.0.0", "::", "[::]")
     texts = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,9 +21,7 @@ from flows.console.training_bars import TrainBars
 from flows.demos.world.learning_films import MOTION
 from models.checkpoint import Checkpoint, copy_rest, save_config, writing
 from models.config import ModelConfig
-from models.diffusion import Guidance, sample
 from models.frames import decode_latents
-from models.shot_decoder import denoise
 from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.video.clip_files import read_clip_gray, write_clip
 from training.config import Recipe
@@ -102,7 +99,7 @@ def learn(part: Part, folder: Path, data: Path, start: Checkpoint, recipe: Recip
     """
     bars = TrainBars()
     run = TrainingRun(RunFolder(folder, str(data), say=bars.say, watch=bars.step), recipe, start.folder)
-    with bars.showing():
+    with bars.shown():
         after = Checkpoint.open({"shot": run.shot, "game": run.game, "adapt": run.adapt}[part]())
     catalog = Catalog.read(open_shards(data, "train"))
     return Learned(
@@ -135,21 +132,9 @@ def game_terms(phase: GamePhase, examples: Iterable[GameExample]) -> dict[str, f
 @torch.no_grad()
 def draw(phase: ShotPhase, item: int, scope_px: float, guidance: float = 1.5) -> Tensor:
     """Draw a clip from its conditions and a motion scope, always from the same noise: frames THWC, uint8 RGB."""
-    examples, network = phase.held_out, phase.network
-    given_BLD, none_BLD = (
-        network.shot_tokens(tuple(each[None] for each in conditions))
-        for conditions in (examples.conditions(item), tuple(examples.absent.values()))
-    )
-    _, frames, channels, height, width = examples.cache.features["latents"].shape
-    latents_BTCHW = sample(
-        partial(denoise, network.decoder),
-        (frames, channels, height, width),
-        given_BLD,
-        none_BLD,
-        torch.tensor([scope_px]),
-        generator=torch.Generator().manual_seed(0),
-        steps=_STEPS,
-        guidance=Guidance("constant", guidance),
+    examples = phase.held_out
+    latents_BTCHW = phase.network.draw(
+        examples.conditions(item), tuple(examples.absent.values()), scope_px, seed=0, steps=_STEPS, guidance=guidance
     )
     return decode_latents(phase.checkpoint.autoencoder(), latents_BTCHW)[0]
 

@@ -127,7 +127,7 @@ def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     bars = TrainBars(silent=process_number() > 0)
     try:
         recipe = read_recipe(request.recipe, request.ablation, request.config)
-        with disk_errors(request.out), bars.showing():
+        with disk_errors(request.out), bars.shown():
             yield RunFolder(request.out, request.data, request.trackers, bars.say, bars.step, bars.feature), recipe
     except KeyboardInterrupt:
         say("stopped; the same command goes on from the newest saved state", "yellow")

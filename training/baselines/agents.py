@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from PIL.Image import Image
 
+from models.engine import device_of
 from models.turns import Turn, Values, turn_seed
 from pipeline.core.errors import UserError
 from training.baselines.config import BaselineConfig, Kind, PictureSettings, StorySettings
@@ -33,7 +34,7 @@ from training.baselines.router import PlainRouter, Router, Scene, ToldTurn
 
 @dataclass(frozen=True, eq=False)
 class Shot:
-    """What was drawn for a scene."""
+    """Frames drawn for a scene."""
 
     frames_THWC: NDArray[np.uint8]
     seconds: dict[str, float]
@@ -50,12 +51,26 @@ class Baseline(ABC):
     """
 
     kind: ClassVar[Kind]
+    whole_story: ClassVar[bool] = False
+    """True if all instructions are drawn together, so that a game cannot go on after a stop."""
 
     def __init__(self, config: BaselineConfig, pipelines: dict[str, Any], router: Router, seed: int = 0) -> None:
         self.config, self.pipelines, self.router, self.seed = config, pipelines, router, seed
         self.values = Values()
         self.story: tuple[ToldTurn, ...] = ()
-        """The turns so far, as the router is told them."""
+        """The turns so far, as the router sees them."""
+
+    @classmethod
+    def open(cls, folder: Path | str) -> BaselineFolder:
+        """Read the configuration of a baseline, without its networks.
+
+        Raises:
+            UserError: no baseline there, or one of another kind.
+        """
+        baseline = BaselineFolder.open(folder)
+        if baseline.config.kind != cls.kind:
+            raise UserError(f"{folder} is a baseline of kind {baseline.config.kind}, not {cls.kind}")
+        return baseline
 
     @classmethod
     def load(
@@ -74,20 +89,19 @@ class Baseline(ABC):
             router: what instructions become; unset: they are drawn as they are.
             seed: of the game.
             device: `cpu`, `cuda`, ...; unset: the first GPU, if there is one.
-            offload: for a small card: one network on it at a time.
+            offload: for a small GPU: one network on it at a time.
 
         Raises:
-            UserError: no such baseline there, it is of another kind, or a pipeline cannot be loaded.
+            UserError: no such baseline there, it is of another kind, a pipeline cannot be loaded, or there is no such
+                device.
         """
-        baseline = BaselineFolder.open(folder)
-        if baseline.config.kind != cls.kind:
-            raise UserError(f"{folder} is a baseline of kind {baseline.config.kind}, not {cls.kind}")
-        place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        baseline = cls.open(folder)
+        place = device_of(device)
         pipelines: dict[str, Any] = {"video": baseline.video(place)}
         if baseline.config.picture:
             pipelines["picture"] = baseline.picture(place)
         for pipeline in pipelines.values():
-            if offload and place != "cpu":
+            if offload and place.type != "cpu":
                 pipeline.enable_model_cpu_offload(device=place)
             else:
                 pipeline.to(place)
@@ -107,9 +121,18 @@ class Baseline(ABC):
             numbers = range(len(self.story) + 1, len(self.story) + 1 + len(told))
             shots = self._draw([turn.scene for turn in told], [turn_seed(self.seed, number) for number in numbers])
             for turn, routing, shot in zip(told, seconds, shots, strict=True):
-                self.story = (*self.story, turn)
-                self.values = self.values.after(turn.scene.state)
+                self._follow(turn)
                 yield self._turn(turn, Shot(shot.frames_THWC, {"router": routing, **shot.seconds}))
+
+    def skip(self, instructions: Sequence[str]) -> None:
+        """Take instructions as played: they are routed, so that the story goes on after them, but not drawn."""
+        for turn in self._routed(instructions)[0]:
+            self._follow(turn)
+
+    def _follow(self, turn: ToldTurn) -> None:
+        """Move on by a turn."""
+        self.story = (*self.story, turn)
+        self.values = self.values.after(turn.scene.state)
 
     def _portions(self, instructions: list[str]) -> Iterator[list[str]]:
         """The instructions that are routed and drawn at once."""
@@ -201,6 +224,7 @@ class GSC(Baseline):
     """SDXL draws the first frames of a whole story, consistent with each other, CogVideoX 5B lets them move."""
 
     kind = "gsc"
+    whole_story = True
 
     def _portions(self, instructions: list[str]) -> Iterator[list[str]]:
         if instructions:
@@ -212,7 +236,7 @@ class GSC(Baseline):
         assert story is not None
         started = time.perf_counter()
         pictures = draw_story(self.pipelines["picture"], [scene.description for scene in scenes], seeds, picture, story)
-        share = (time.perf_counter() - started) / len(scenes)  # nobody's turn alone
+        share = (time.perf_counter() - started) / len(scenes)  # of no turn alone
         for scene, seed, image in zip(scenes, seeds, pictures, strict=True):
             started = time.perf_counter()
             frames_THWC = self._shot(scene, seed, image)

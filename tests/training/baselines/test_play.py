@@ -213,6 +213,8 @@ def test_what_is_no_such_baseline_is_told(tmp_path: Path) -> None:
         GC.load(tmp_path)
     with pytest.raises(UserError, match="is a baseline of kind gc, not gsc"):
         GSC.load(brief_baseline("gc"))
+    with pytest.raises(UserError, match="no device 'nonsense' here"):
+        GC.load(brief_baseline("gc"), device="nonsense")
 
 
 @pytest.mark.parametrize("kind", KINDS)
