@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from threading import Event, Thread
 from uuid import UUID
@@ -42,12 +42,9 @@ LOST = (httpx.HTTPError, PrefectException)
 @contextmanager
 def shown(subject: str, name: str) -> Iterator[Watch]:
     """As `watched`, and on the pages of the server too."""
-    with watched(subject, name) as watch:
-        if not PREFECT_API_URL.value():
-            yield watch
-            return
-        with _Bar(subject, name).over(watch):
-            yield watch
+    bar = _Bar(subject, name) if PREFECT_API_URL.value() else None
+    with watched(subject, name) as watch, bar.over(watch) if bar else nullcontext():
+        yield watch
 
 
 class _Bar:

@@ -9,7 +9,8 @@ from typer.core import TyperGroup
 
 from flows.commands.build import build, config, deploy
 from flows.commands.dataset import calibrate, report, status, verify
-from flows.commands.model import import_weights, new_checkpoint, play
+from flows.commands.model import import_weights, new_checkpoint
+from flows.commands.play import play
 from flows.commands.train import recipe, train
 from flows.console.errors import user_errors_reported
 

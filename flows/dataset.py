@@ -29,8 +29,8 @@ from pipeline.core.plain_text import is_text
 from pipeline.core.records import RecordError
 from pipeline.core.stage import Stage, judge
 from pipeline.core.store import FilmFolder
-from pipeline.plan.build_plan import Plan, choose_edges, make_plan, planned_stages
-from pipeline.plan.publish import publish_stages
+from pipeline.plan.build_plan import Plan, make_plan
+from pipeline.plan.film_stages import choose_edges, planned_stages
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
 from pipeline.remote.film_cache import drop_film
@@ -67,8 +67,7 @@ def work_through(plan: Plan) -> State[Any]:
     """Onboard the films of a plan that have something to do, then publish."""
     with connected(plan.config.run):
         failures = [*onboard_films(plan), *plan.refusals]
-        if plan.publishes:
-            failures += publish(plan)
+        failures += publish(plan)
         show_results(plan, failures)
     return Failed(message="\n".join(failures)) if failures else Completed(message="every film is up to date")
 
@@ -182,7 +181,7 @@ def publish(plan: Plan) -> list[str]:
 
     What was published before stays until the stage is done.
     """
-    for stage in publish_stages(plan.config):
+    for stage in plan.publishing:
         state: State[Any] = run_publish_stage(stage, plan.dataset, return_state=True)
         plan.workspace.send()
         if not state.is_completed():

@@ -20,7 +20,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,16 +180,25 @@ class Checkpoint:
 
         Bases elsewhere count by id and revision. Equal checkpoints play the same game from the same seed.
         """
-        digest = hashlib.sha256()
         bases = [path for name in PLAYED for path in (self.folder / inside_id(name)).glob("*.safetensors")]
         names = (CONFIG, ADAPTER, RESAMPLERS, SHOT_ENCODER, DECODER_LORA, DECODER_OWN)
-        for path in (*(self.folder / name for name in names), *sorted(bases)):
-            try:
-                with path.open("rb") as file:
-                    digest.update(hashlib.file_digest(file, "sha256").digest())
-            except OSError as error:
-                raise UserError(f"{path} cannot be read ({error.strerror}): copy the checkpoint again") from error
-        return digest.hexdigest()[:16]
+        return identity_of([*(self.folder / name for name in names), *sorted(bases)])
+
+
+def identity_of(paths: Iterable[Path]) -> str:
+    """A hash of files in their order.
+
+    Raises:
+        UserError: one of them cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise UserError(f"{path} cannot be read ({error.strerror}): copy the checkpoint again") from error
+    return digest.hexdigest()[:16]
 
 
 @contextmanager

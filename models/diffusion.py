@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -19,6 +20,7 @@ from diffusers import CogVideoXDPMScheduler
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
+from models.shot_decoder import ShotDecoder, denoise, latent_shape
 from pipeline.core.errors import UserError
 
 TIMESTEPS = 1000
@@ -31,7 +33,7 @@ DenoiseFn = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 @dataclass(frozen=True)
 class Guidance:
-    """How far the sample is pushed from the unconditional prediction towards the conditional one.
+    """Strength with which the sample is pushed from the unconditional prediction towards the conditional one.
 
     `published` repeats a slip of the published sampler (and of diffusers' CogVideoX pipeline with dynamic guidance):
     its scale should grow over the steps by a cosine, but it takes the timestep for the step, so that the scale jumps
@@ -43,7 +45,7 @@ class Guidance:
 
     @property
     def is_off(self) -> bool:
-        """Whether the unconditional prediction never counts, so that it need not be computed."""
+        """True if the unconditional prediction never counts, so that it need not be computed."""
         return self.scale == 1.0
 
     def at(self, timestep: int, steps: int) -> float:
@@ -81,7 +83,7 @@ def noised(latents_BTCHW: Tensor, noise_BTCHW: Tensor, timesteps_B: Tensor) -> T
 
 
 def velocity(latents_BTCHW: Tensor, noise_BTCHW: Tensor, timesteps_B: Tensor) -> Tensor:
-    """What the network is to predict: sqrt(abar) noise - sqrt(1 - abar) latents."""
+    """Target of the network: sqrt(abar) noise - sqrt(1 - abar) latents."""
     signal_B1111, spread_B1111 = _shares(timesteps_B)
     return signal_B1111 * noise_BTCHW.float() - spread_B1111 * latents_BTCHW.float()
 
@@ -110,7 +112,7 @@ def sample(
     scope_B: Tensor | None,
     *,
     generator: torch.Generator,
-    steps: int = 50,
+    steps: int,
     guidance: Guidance = Guidance(),
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
@@ -142,8 +144,33 @@ def sample(
     return latents_BTCHW
 
 
+def draw(
+    decoder: ShotDecoder,
+    shot_tokens_BLD: Tensor,
+    unconditional_BLD: Tensor,
+    scope_B: Tensor | None,
+    *,
+    seed: int,
+    steps: int,
+    guidance: Guidance,
+    progress: Callable[[int, int], None] | None = None,
+) -> Tensor:
+    """Draw the latents of shots with a shot decoder, [B, T, C, H, W]; the rest is as in `sample`."""
+    return sample(
+        partial(denoise, decoder),
+        latent_shape(decoder),
+        shot_tokens_BLD,
+        unconditional_BLD,
+        scope_B,
+        generator=torch.Generator().manual_seed(seed),
+        steps=steps,
+        guidance=guidance,
+        progress=progress,
+    )
+
+
 class _Batch:
-    """What stays the same over a run: the conditions, doubled once when there is guidance."""
+    """Constants of a run: the conditions, doubled once when there is guidance."""
 
     def __init__(
         self, denoise_fn: DenoiseFn, tokens_BLD: Tensor, none_BLD: Tensor, scope_B: Tensor | None, guidance: Guidance

@@ -11,7 +11,7 @@ B batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -19,24 +19,23 @@ from typing import Self
 
 import torch
 from diffusers import AutoencoderKLCogVideoX
-from torch import Tensor, nn
+from torch import nn
 from transformers import LlamaTokenizer
 
 from models.checkpoint import Checkpoint, precision_of
 from models.config import ModelConfig
-from models.diffusion import Guidance, check_steps, sample
+from models.diffusion import Guidance, check_steps, draw
+from models.engine_options import EngineOptions
 from models.frames import decode_latents
 from models.game_model import GameModel
 from models.offload import Parked
 from models.progress import PartProgress, unwatched
-from models.shot_decoder import SPATIAL_COMPRESSION, ShotDecoder, denoise
+from models.shot_decoder import ShotDecoder
 from models.shot_encoder import ShotEncoder
 from models.tokens import PastTurn, write_prompt
 from models.turns import GameState, Turn
 from pipeline.core.errors import UserError
 
-STEPS = 50
-GUIDANCE = 6.0
 TILE = {"tile_sample_min_height": 240, "tile_sample_min_width": 360}
 """Pixels of a tile, those of CogVideoX's autoencoder. diffusers takes half of the frame's, which for other frames need
 not fit its overlaps; the decoded frame then has another size."""
@@ -52,10 +51,7 @@ class Engine:
         shot_encoder: asked once, for the tokens of no shot at all, which guidance needs.
         shot_decoder: shot tokens and motion scope to latents.
         autoencoder: latents to frames.
-        device: where the networks compute.
-        steps: denoising steps; a divisor of 1000.
-        guidance: how strongly the shot tokens are followed; 1 is no more than they say, and takes half the time.
-        offload: the networks wait in main memory and come to the device one at a time.
+        options: device and speed; the networks are on that device already, unless they are offloaded.
     """
 
     def __init__(
@@ -66,70 +62,47 @@ class Engine:
         shot_encoder: ShotEncoder,
         shot_decoder: ShotDecoder,
         autoencoder: AutoencoderKLCogVideoX,
-        *,
-        device: torch.device | str = "cpu",
-        steps: int = STEPS,
-        guidance: float = GUIDANCE,
-        offload: bool = False,
+        options: EngineOptions,
     ) -> None:
         self.config = config
         self.tokenizer = tokenizer
         self.game_model = game_model
         self.shot_decoder = shot_decoder
         self.autoencoder = autoencoder
-        self.device = torch.device(device)
-        self.steps = steps
-        self.guidance = Guidance(config.conventions.guidance, guidance)
-        self._parked = {each: Parked(each, self.device) for each in (game_model, shot_decoder, autoencoder) if offload}
+        self.device = device_of(options.device)
+        self.steps = options.steps
+        self.guidance = Guidance(config.conventions.guidance, options.guidance)
+        if options.compile:
+            shot_decoder.compile()
+        self._parked: dict[nn.Module, Parked] = {}
+        if options.offload:
+            autoencoder.enable_tiling(**TILE)
+            self._parked = {each: Parked(each, self.device) for each in (game_model, shot_decoder, autoencoder)}
         with torch.no_grad():
             self._no_shot_BLD = shot_encoder.unconditional(1).float().to(self.device)
 
     @classmethod
-    def load(
-        cls,
-        folder: Path | str,
-        *,
-        device: str | None = None,
-        steps: int = STEPS,
-        guidance: float = GUIDANCE,
-        offload: bool = False,
-        compile: bool = False,
-    ) -> Self:
+    def load(cls, folder: Path | str, options: EngineOptions = EngineOptions()) -> Self:
         """Load the networks of a checkpoint.
-
-        Args:
-            folder: a checkpoint.
-            device: `cpu`, `cuda`, `cuda:1`, ...; unset: the first GPU, if there is one.
-            steps: denoising steps.
-            guidance: how strongly the shot tokens are followed.
-            offload: for a small card: one network on it at a time, and frames decoded in tiles.
-            compile: compile the shot decoder; its first turn takes longer, the others less.
 
         Raises:
             UserError: no whole checkpoint there, `steps` does not divide 1000, or there is no such device.
         """
-        check_steps(steps)
-        place = _device(device)
+        check_steps(options.steps)
+        device = device_of(options.device)
         checkpoint = Checkpoint.open(folder)
-        waiting = "cpu" if offload else place
-        video, language = precision_of("transformer", place), precision_of("language_model", place)
-        decoder, autoencoder = checkpoint.shot_decoder(waiting, video), checkpoint.autoencoder(waiting, video)
+        waiting = "cpu" if options.offload else device
+        video, language = precision_of("transformer", device), precision_of("language_model", device)
+        decoder = checkpoint.shot_decoder(waiting, video)
         decoder.fuse_lora()  # one product a projection instead of three; what training needs apart, play does not
-        if offload:
-            autoencoder.enable_tiling(**TILE)
-        if compile:
-            decoder.compile()
         return cls(
             checkpoint.config,
             checkpoint.tokenizer(),
             checkpoint.game_model(waiting, language),
-            checkpoint.shot_encoder(place),
+            checkpoint.shot_encoder(device),
             decoder,
-            autoencoder,
-            device=place,
-            steps=steps,
-            guidance=guidance,
-            offload=offload,
+            checkpoint.autoencoder(waiting, video),
+            options,
         )
 
     @property
@@ -147,7 +120,7 @@ class Engine:
             state: the game so far.
             instruction: what is to happen.
             seed: of this turn; see `turn_seed`. Everything random comes from it.
-            progress: told of every part and denoising step; what it raises ends the turn, and nothing has changed.
+            progress: called at every part and denoising step; what it raises ends the turn, and nothing has changed.
 
         Raises:
             UserError: the instruction is empty or too long.
@@ -162,7 +135,16 @@ class Engine:
         scope_px = self.config.scope_of(prediction.state.level)
         progress("denoising", 0, self.steps)
         with self._at_work(self.shot_decoder, "denoising", seconds):
-            latents_BTCHW = self._denoised(prediction.shot_tokens_LD, scope_px, seed, partial(progress, "denoising"))
+            latents_BTCHW = draw(
+                self.shot_decoder,
+                prediction.shot_tokens_LD[None].to(self.device, torch.float32),
+                self._no_shot_BLD,
+                torch.tensor([scope_px]) if self.config.shot_decoder.motion_scope else None,
+                seed=seed,
+                steps=self.steps,
+                guidance=self.guidance,
+                progress=partial(progress, "denoising"),
+            )
         progress("frames", 0, 1)
         with self._at_work(self.autoencoder, "frames", seconds):
             frames_BTHWC = decode_latents(self.autoencoder, latents_BTCHW)
@@ -181,25 +163,6 @@ class Engine:
         )
         return turn, after
 
-    def _denoised(
-        self, shot_tokens_LD: Tensor, scope_px: float, seed: int, progress: Callable[[int, int], None]
-    ) -> Tensor:
-        """Latents of the shot: one of a batch, BTCHW."""
-        shot = self.config.shot_decoder
-        height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
-        channels: int = self.shot_decoder.config.in_channels
-        return sample(
-            partial(denoise, self.shot_decoder),
-            (shot.latent_frames, channels, height, width),
-            shot_tokens_LD[None].to(self.device, torch.float32),
-            self._no_shot_BLD,
-            torch.tensor([scope_px]) if shot.motion_scope else None,
-            generator=torch.Generator().manual_seed(seed),
-            steps=self.steps,
-            guidance=self.guidance,
-            progress=progress,
-        )
-
     @contextmanager
     def _at_work(self, network: nn.Module, part: str, seconds: dict[str, float]) -> Iterator[None]:
         """Have a network on the device for one part of the turn, and note how long that part takes."""
@@ -212,7 +175,7 @@ class Engine:
         seconds[part] = time.perf_counter() - started
 
 
-def _device(name: str | None) -> torch.device:
+def device_of(name: str | None) -> torch.device:
     """The device of that name, or the first GPU, or the CPU; UserError when there is none of that name here."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, Self
 
-from models.engine import GUIDANCE, STEPS, Engine
+from models.engine import Engine
+from models.engine_options import EngineOptions
 from models.progress import PartProgress, unwatched
 from models.turns import GameState, Turn, TurnMaker, turn_seed
 
 
 class Agent(Protocol):
-    """Whatever plays a game from instructions: `Game`, or a baseline to compare it with."""
+    """Player of a game from instructions: `Game`, or a baseline to compare it with."""
 
     def play(self, instructions: str | Sequence[str]) -> Iterator[Turn]:
         """The turns that answer the instructions, in order.
@@ -43,26 +44,13 @@ class Game:
         """The present state of the game."""
 
     @classmethod
-    def load(
-        cls,
-        checkpoint: Path | str,
-        *,
-        seed: int = 0,
-        device: str | None = None,
-        steps: int = STEPS,
-        guidance: float = GUIDANCE,
-        offload: bool = False,
-        compile: bool = False,
-    ) -> Self:
-        """A new game with the networks of a checkpoint; the arguments are those of `Engine.load`.
+    def load(cls, checkpoint: Path | str, options: EngineOptions = EngineOptions(), seed: int = 0) -> Self:
+        """A new game with the networks of a checkpoint.
 
         Raises:
             UserError: no checkpoint there, or not a whole one.
         """
-        engine = Engine.load(
-            checkpoint, device=device, steps=steps, guidance=guidance, offload=offload, compile=compile
-        )
-        return cls(engine, seed)
+        return cls(Engine.load(checkpoint, options), seed)
 
     def play(self, instructions: str | Iterable[str], progress: PartProgress = unwatched) -> Iterator[Turn]:
         """Play one instruction, or several in a row.

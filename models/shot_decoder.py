@@ -154,13 +154,13 @@ def own_names(decoder: ShotDecoder) -> list[str]:
 
 
 def is_own(name: str) -> bool:
-    """Whether a parameter is trained in full; of the adaLN, the last norm's stays frozen, as published."""
+    """Return whether a parameter is trained in full; of the adaLN, the last norm's stays frozen, as published."""
     modulation = name.startswith("transformer_blocks.") and (".norm1.linear." in name or ".norm2.linear." in name)
     return modulation or is_motion(name)
 
 
 def is_motion(name: str) -> bool:
-    """Whether a parameter belongs to the motion scope's embedding."""
+    """Return whether a parameter belongs to the motion scope's embedding."""
     return name.startswith("time_embedding.motion.")
 
 
@@ -188,10 +188,15 @@ def denoise(
     return velocity_BTCHW.float()
 
 
-def _check_shapes(decoder: ShotDecoder, latents_BTCHW: Tensor, shot_tokens_BLD: Tensor) -> None:
+def latent_shape(decoder: ShotDecoder) -> tuple[int, int, int, int]:
+    """Shape of the latents of one shot, (T, C, H, W): the one that the table of positions was built for."""
     config = decoder.config
     frames = (config.sample_frames - 1) // config.temporal_compression_ratio + 1
-    latent = (frames, config.in_channels, config.sample_height, config.sample_width)
+    return frames, config.in_channels, config.sample_height, config.sample_width
+
+
+def _check_shapes(decoder: ShotDecoder, latents_BTCHW: Tensor, shot_tokens_BLD: Tensor) -> None:
+    config, latent = decoder.config, latent_shape(decoder)
     tokens = (config.max_text_seq_length, config.num_attention_heads * config.attention_head_dim)
     if tuple(latents_BTCHW.shape[1:]) != latent:
         raise ValueError(f"latents must be [B, T, C, H, W] = [B, {latent}], not {tuple(latents_BTCHW.shape)}")

@@ -1,4 +1,4 @@
-"""What a game is made of, as plain values: the character values, the state of a game, and a turn.
+"""Plain values of a game: the character values, the state of a game, and a turn.
 
 `GameState` is all that the next turn depends on. It is never changed, only followed by another, so a game can go on
 from any of its turns, and two players cannot get in each other's way.
@@ -20,9 +20,9 @@ from models.progress import PartProgress, unwatched
 from models.tokens import PastTurn, State
 
 START = 50
-"""What every character value is before the first turn; the range is 0 to 100."""
+"""Every character value before the first turn; the range is 0 to 100."""
 POINTS = 5
-"""How far a predicted change of one moves a character value."""
+"""Points that a predicted change of one moves a character value by."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class GameState:
     """All that the next turn depends on. It never grows: the window keeps the last turns only."""
 
     turns: int = 0
-    """How many turns have been played."""
+    """Turns played."""
     values: Values = Values()
     window: tuple[PastTurn, ...] = ()
     """The turns that the game model looks back on, oldest first, each with the state that it had itself."""
@@ -78,9 +78,9 @@ class Turn:
     frames_THWC: NDArray[np.uint8]
     """The animation shot, RGB."""
     shot_tokens_LD: Tensor
-    """On the CPU; without rows when whoever played it knows no shot tokens."""
+    """On the CPU; without rows from an agent that has no shot tokens."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """How long each part took."""
+    """Time of each part."""
 
 
 def turn_seed(seed: int, number: int, branch: int = 0) -> int:
@@ -95,7 +95,7 @@ def turn_seed(seed: int, number: int, branch: int = 0) -> int:
 
 
 class TurnMaker(Protocol):
-    """Whatever makes one turn after another; the `Engine` is one."""
+    """Maker of one turn after another; the `Engine` is one."""
 
     @property
     def window_turns(self) -> int:

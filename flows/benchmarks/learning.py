@@ -96,7 +96,7 @@ class Bench:
         clips = _changed(settings.clips, steps=self.steps.clips)
         settings = settings.model_copy(update={"stills": stills, "clips": clips})
         data, bars = write_films(self.out / "data" / "all", [FIRST, SECOND, FASTER]), TrainBars()
-        with bars.showing():
+        with bars.shown():
             return fit_autoencoder(self.start, data, self.out / "autoencoder", settings, bars.step)
 
     @cached_property

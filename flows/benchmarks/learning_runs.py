@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,24 +21,22 @@ from flows.console.training_bars import TrainBars
 from flows.demos.world.learning_films import MOTION
 from models.checkpoint import Checkpoint, copy_rest, save_config, writing
 from models.config import ModelConfig
-from models.diffusion import Guidance, sample
 from models.frames import decode_latents
-from models.shot_decoder import denoise
 from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.video.clip_files import read_clip_gray, write_clip
 from training.config import Recipe
 from training.data.encoding import FROZEN, Name, open_cache
 from training.data.shards import open_shards
 from training.data.turns import Catalog
-from training.phases.assembly import Split, adapt_phase, game_phase, shot_phase
+from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.game import GameExample, GamePhase
 from training.phases.shot import ShotPhase
 from training.recipes import merged, tiny
 from training.run import TrainingRun
 from training.run_folder import RunFolder
 
-Part = Literal["shot", "game", "adapt"]
-_READ: Mapping[Part, tuple[Name, ...]] = {
+TrainedPart = Literal["shot", "game", "adapt"]
+_READ: Mapping[TrainedPart, tuple[Name, ...]] = {
     "shot": FROZEN,
     "game": (*FROZEN[1:], "shot_tokens"),
     "adapt": (*FROZEN, "shot_tokens", "predictions"),
@@ -62,7 +59,7 @@ class Learned:
     recipe: Recipe
     before: Checkpoint
     after: Checkpoint
-    split: Split
+    split: SplitData
 
     def shots(self, checkpoint: Checkpoint) -> ShotPhase:
         """Joint training with the networks of a checkpoint, ready to be judged on the clips it was trained on."""
@@ -83,14 +80,14 @@ class Learned:
         return phase
 
 
-def recipe_of(part: Part, loop: Mapping[str, Any], **changes: Any) -> Recipe:
+def recipe_of(part: TrainedPart, loop: Mapping[str, Any], **changes: Any) -> Recipe:
     """The recipe `tiny` for one part of training alone, with changes to its loop and to the whole."""
     loop = {"save_every": 1000, "validate_every": 100_000, **loop}
     trained = {str(part): {"joint" if part == "shot" else "loop": loop}}
     return Recipe.model_validate(merged(merged(merged(tiny().model_dump(), _ALONE), trained), changes))
 
 
-def learn(part: Part, folder: Path, data: Path, start: Checkpoint, recipe: Recipe) -> Learned:
+def learn(part: TrainedPart, folder: Path, data: Path, start: Checkpoint, recipe: Recipe) -> Learned:
     """Run one part of training, or find it done.
 
     Args:
@@ -102,11 +99,11 @@ def learn(part: Part, folder: Path, data: Path, start: Checkpoint, recipe: Recip
     """
     bars = TrainBars()
     run = TrainingRun(RunFolder(folder, str(data), say=bars.say, watch=bars.step), recipe, start.folder)
-    with bars.showing():
+    with bars.shown():
         after = Checkpoint.open({"shot": run.shot, "game": run.game, "adapt": run.adapt}[part]())
     catalog = Catalog.read(open_shards(data, "train"))
     return Learned(
-        recipe, start, after, Split(catalog, open_cache(folder / "features", catalog, start, recipe, _READ[part]))
+        recipe, start, after, SplitData(catalog, open_cache(folder / "features", catalog, start, recipe, _READ[part]))
     )
 
 
@@ -135,21 +132,9 @@ def game_terms(phase: GamePhase, examples: Iterable[GameExample]) -> dict[str, f
 @torch.no_grad()
 def draw(phase: ShotPhase, item: int, scope_px: float, guidance: float = 1.5) -> Tensor:
     """Draw a clip from its conditions and a motion scope, always from the same noise: frames THWC, uint8 RGB."""
-    examples, network = phase.held_out, phase.network
-    given_BLD, none_BLD = (
-        network.shot_tokens(tuple(each[None] for each in conditions))
-        for conditions in (examples.conditions(item), tuple(examples.absent.values()))
-    )
-    _, frames, channels, height, width = examples.cache.features["latents"].shape
-    latents_BTCHW = sample(
-        partial(denoise, network.decoder),
-        (frames, channels, height, width),
-        given_BLD,
-        none_BLD,
-        torch.tensor([scope_px]),
-        generator=torch.Generator().manual_seed(0),
-        steps=_STEPS,
-        guidance=Guidance("constant", guidance),
+    examples = phase.held_out
+    latents_BTCHW = phase.network.draw(
+        examples.conditions(item), tuple(examples.absent.values()), scope_px, seed=0, steps=_STEPS, guidance=guidance
     )
     return decode_latents(phase.checkpoint.autoencoder(), latents_BTCHW)[0]
 

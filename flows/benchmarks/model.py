@@ -1,4 +1,4 @@
-"""How fast the game plays: seconds a turn and of each part, memory, and how much of the card denoising uses.
+"""Speed of the game: seconds a turn and of each part, memory, and the share of the GPU that denoising uses.
 
     make bench-model                                          tiny, on whatever is here
     .venv/bin/python -m flows.benchmarks.model --size full         the published sizes with random weights, on a GPU
@@ -29,6 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from models.checkpoint import PLAYED, Checkpoint
 from models.config import Base, ModelConfig, full_config, inside_id, tiny_config
 from models.engine import Engine
+from models.engine_options import EngineOptions
 from models.shot_decoder import ShotDecoder, decoder_options, denoise
 from models.turns import GameState, turn_seed
 from models.untrained import new_checkpoint
@@ -38,7 +39,7 @@ PARTS = ("game model", "denoising", "frames")
 _THIS = (sys.executable, "-m", "flows.benchmarks.model")
 WAYS = ("plain", "compiled", "offloaded")
 DENSE_TFLOPS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "RTX 4090": 165, "RTX 3090": 71}
-"""Dense half-precision peak of a card by its maker's data sheet, in 10^12 operations a second."""
+"""Dense half-precision peak of a GPU by its maker's data sheet, in 10^12 operations a second."""
 
 
 def random_config(size: str) -> ModelConfig:
@@ -62,7 +63,8 @@ def step_tflop(config: ModelConfig, transformer: dict[str, Any]) -> float:
 
 def measure(checkpoint: Path, steps: int, turns: int, way: str) -> dict[str, Any]:
     """Play on this process's own: fill the window, then count `turns` turns."""
-    engine = Engine.load(checkpoint, steps=steps, compile=way == "compiled", offload=way == "offloaded")
+    options = EngineOptions(steps=steps, compile=way == "compiled", offload=way == "offloaded")
+    engine = Engine.load(checkpoint, options)
     state, seconds = GameState(), []
     for number in range(engine.window_turns + turns):
         turn, state = engine.next_turn(state, INSTRUCTION, turn_seed(0, number))

@@ -1,11 +1,11 @@
-"""The commands that make, import and play models. Heavy imports wait inside them: help stays instant and torch-free."""
+"""Commands that make and import models. Heavy imports wait inside them: help stays instant and torch-free."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,14 +16,22 @@ if TYPE_CHECKING:
     from models.config import ModelConfig
 
 
-class Size(StrEnum):
+class ModelSize(StrEnum):
     """Sizes of a new model."""
 
     tiny = "tiny"
     full = "full"
 
 
-class Levels(StrEnum):
+class AgentName(StrEnum):
+    """Baselines that can play a game in the model's stead."""
+
+    gc = "gc"
+    gfc = "gfc"
+    gsc = "gsc"
+
+
+class LevelTable(StrEnum):
     """The published tables of motion level to motion scope."""
 
     decoder = "decoder"
@@ -41,8 +49,8 @@ def need_networks() -> None:
 def new_checkpoint(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write it; must not exist yet.")],
     size: Annotated[
-        Size, typer.Option(help="`tiny` runs on any CPU, its frozen parts random; `full` is the published model.")
-    ] = Size.tiny,
+        ModelSize, typer.Option(help="`tiny` runs on any CPU, its frozen parts random; `full` is the published model.")
+    ] = ModelSize.tiny,
     base: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,6 +58,9 @@ def new_checkpoint(
             help="Take a frozen part from a folder or another hub id: language_model, transformer, autoencoder, "
             "text_encoder or image_encoder. May be repeated.",
         ),
+    ] = None,
+    agent: Annotated[
+        AgentName | None, typer.Option(help="Write this baseline instead of the model; `gsc` needs no training.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of everything that starts random.")] = 0,
 ) -> None:
@@ -60,13 +71,28 @@ def new_checkpoint(
 
         animegamer new-checkpoint start/ --size tiny
     """
+    if agent and base:
+        raise UserError(f"--base goes with the model, not with --agent {agent}; change the ids in `baseline.json`")
     need_networks()
-    from models.config import full_config, tiny_config
-    from models.untrained import new_checkpoint as write
+    if agent:
+        _write_baseline(folder, agent, size, seed)
+    else:
+        _write_checkpoint(folder, size, base or [], seed)
+    typer.echo(folder)
 
-    config = with_bases(full_config() if size is Size.full else tiny_config(), base or [])
-    checkpoint = write(folder, config, seed, say)
-    typer.echo(checkpoint.folder)
+
+def _write_checkpoint(folder: Path, size: ModelSize, base: list[str], seed: int) -> None:
+    from models.config import full_config, tiny_config
+    from models.untrained import new_checkpoint
+
+    new_checkpoint(folder, with_bases(full_config() if size is ModelSize.full else tiny_config(), base), seed, say)
+
+
+def _write_baseline(folder: Path, agent: AgentName, size: ModelSize, seed: int) -> None:
+    from training.baselines.config import full, tiny
+    from training.baselines.folder import new_baseline
+
+    new_baseline(folder, full(agent.value) if size is ModelSize.full else tiny(agent.value), seed)
 
 
 def with_bases(config: ModelConfig, given: list[str]) -> ModelConfig:
@@ -92,8 +118,8 @@ def import_weights(
         str | None, typer.Option(help="Which of the released models, such as `Qiqi`, where SRC holds several.")
     ] = None,
     levels: Annotated[
-        Levels, typer.Option(help="Which of the two published tables turns a motion level into a motion scope.")
-    ] = Levels.decoder,
+        LevelTable, typer.Option(help="Which of the two published tables turns a motion level into a motion scope.")
+    ] = LevelTable.decoder,
 ) -> None:
     """Convert the weights that the authors of AnimeGamer released into a checkpoint to play with.
 
@@ -110,7 +136,7 @@ def import_weights(
     from models.released.importer import import_weights as convert
     from pipeline.core.progress import watched
 
-    table: Literal["decoder script", "app"] = "app" if levels is Levels.app else "decoder script"
+    table: Literal["decoder script", "app"] = "app" if levels is LevelTable.app else "decoder script"
     try:
         with Bars().watching(), watched(target.name, "import") as watch:
             imported = convert(source, target, table, character, watch)
@@ -119,74 +145,3 @@ def import_weights(
         raise typer.Exit(130) from None
     say(str(imported))
     typer.echo(target)
-
-
-def play(
-    checkpoint: Annotated[
-        Path,
-        typer.Option("--checkpoint", "-c", help="A folder that `new-checkpoint`, `import-weights` or training wrote."),
-    ],
-    game: Annotated[
-        Path | None, typer.Option(help="A text file with one instruction a line; `#` starts a comment line.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the shots and the log go.")] = None,
-    serve: Annotated[bool, typer.Option("--serve", help="Open a page to play on, on this machine only.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 takes any that is free.")] = 8731,
-    steps: Annotated[int, typer.Option(help="Denoising steps a turn, a divisor of 1000; fewer are faster.")] = 50,
-    guidance: Annotated[
-        float, typer.Option(min=1, max=20, help="How strongly a shot follows its tokens; 1 is twice as fast.")
-    ] = 6.0,
-    seed: Annotated[int, typer.Option(min=0, help="With --game: the same seed plays the same game.")] = 0,
-    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`; unset: a GPU if there is one.")] = None,
-    offload: Annotated[
-        bool, typer.Option("--offload", help="For a small card: one network on it at a time, frames in tiles.")
-    ] = False,
-    compile: Annotated[
-        bool, typer.Option("--compile", help="Compile the shot decoder: a slow first turn, then faster ones.")
-    ] = False,
-) -> None:
-    """Play the endless game: from a file of instructions, or on a page in the browser.
-
-    An instruction is free text, or in the form of the training data:
-
-        Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky.
-
-    With `--game`, every turn becomes a video in OUT beside `turns.jsonl`, and the whole game `film.mp4`. The same
-    command again, after a stop or with more lines in the file, plays only what is missing.
-
-        animegamer play --checkpoint ckpt/ --game game.txt --out game/
-
-        animegamer play --checkpoint ckpt/ --serve
-    """
-    if serve == bool(game):
-        raise UserError("give either --game FILE with --out FOLDER, or --serve")
-    if game and not out:
-        raise UserError("--game needs --out: the folder for the shots")
-    need_networks()
-    import torch
-
-    how: dict[str, Any] = {"steps": steps, "guidance": guidance, "device": device}
-    how |= {"offload": offload, "compile": compile}
-    try:
-        if game and out:
-            _play_file(game, checkpoint, out, seed, how)
-        else:
-            from flows.web.server import serve as serve_page
-
-            serve_page(checkpoint, out or Path("games"), port, **how)
-    except torch.OutOfMemoryError as error:
-        raise UserError("the card's memory is full: try --offload") from error
-    except KeyboardInterrupt:
-        from flows.console.progress import STOPPED
-
-        say(STOPPED, "yellow")
-        raise typer.Exit(130) from None
-
-
-def _play_file(game: Path, checkpoint: Path, out: Path, seed: int, how: dict[str, Any]) -> None:
-    from flows.console.progress import Bars
-    from flows.game.play_file import play_file
-
-    with Bars().watching():
-        film = play_file(game, checkpoint, out, seed=seed, **how)
-    typer.echo(film)

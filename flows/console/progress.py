@@ -1,6 +1,6 @@
-"""Progress bars of a build: a bar per film with the time left on a terminal, a line per finished stage elsewhere.
+"""Progress bars of a command: the watcher that shows its work, stage by stage.
 
-They are also how a build stops: after Ctrl-C the next progress report of any stage raises KeyboardInterrupt there.
+They are also how a command stops: after Ctrl-C the next progress report of any stage raises KeyboardInterrupt there.
 """
 
 from __future__ import annotations
@@ -13,23 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
-
+from flows.console.display import Display
 from flows.console.terminal import console, say
-from pipeline.core.plain_text import printable
 from pipeline.core.progress import Progress as Report
 from pipeline.core.progress import watcher
 
 GRACE_SECONDS = 8.0
-"""How long a stop may take before the process just ends; nothing is ever half-written under its final name."""
+"""Longest time for a stop before the process just ends; nothing is ever half-written under its final name."""
 STOPPED = "stopped; what is finished is kept, the same command goes on from here"
 
 
@@ -41,28 +31,21 @@ def _leave() -> None:
 
 
 class Bars:
-    """One bar per film with its present stage and time left; on a plain stream, a line per finished stage."""
+    """The watcher of a command: one bar per film and stage, a line per finished stage, and a clean stop."""
 
     def __init__(self) -> None:
         self._stopping = threading.Event()
-        self._tasks: dict[tuple[str, str], tuple[TaskID, float]] = {}
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        self._started: dict[str, float] = {}
+        self._display = Display()
 
     def begin(self, subject: str, stage: str) -> Report:
         """Show the stage's own bar under the film's name."""
-        task = self._progress.add_task(printable(f"{subject}  {stage}"), total=None)
-        self._tasks[subject, stage] = task, time.monotonic()
+        name = f"{subject}  {stage}"
+        self._display.begin(name)
+        self._started[name] = time.monotonic()
 
         def report(done: float, total: float) -> None:
-            self._progress.update(task, completed=done, total=total or None)
+            self._display.move(name, done, total)
             if self._stopping.is_set():
                 raise KeyboardInterrupt
 
@@ -70,10 +53,11 @@ class Bars:
 
     def end(self, subject: str, stage: str, outcome: str) -> None:
         """Take the bar away and leave a line, unless nothing was to be done."""
-        task, started = self._tasks.pop((subject, stage))
-        self._progress.remove_task(task)
+        name = f"{subject}  {stage}"
+        self._display.end(name)
+        seconds = time.monotonic() - self._started.pop(name)
         if outcome != "unchanged":
-            say(f"  {subject}  {stage}: {outcome} ({time.monotonic() - started:.1f} s)")
+            say(f"  {name}: {outcome} ({seconds:.1f} s)")
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -83,7 +67,7 @@ class Bars:
             if self._stopping.is_set():
                 _leave()
             self._stopping.set()
-            # Ctrl-C has reached Prefect's temporary server too, and Prefect would try for minutes to tell it the end
+            # Ctrl-C has reached Prefect's temporary server too; Prefect would try for minutes to report the end to it
             hurry.start()
             say("stopping; once more to stop at once")
 
@@ -93,7 +77,7 @@ class Bars:
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         token = watcher.set(self)
         try:
-            with self._progress:
+            with self._display.shown():
                 yield
         finally:
             hurry.cancel()

@@ -34,7 +34,7 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
         console.print(table)
     for failure in failures:
         say(f"failed  {failure}", "red")
-    if plan.publishes and (plan.dataset.root / "shards" / "index.json").exists():
+    if plan.publishing and (plan.dataset.root / "shards" / "index.json").exists():
         for what, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
             say(f"{what:<7} {plan.workspace.name.rstrip('/')}/{name}")
     stages = [stage.name for stage in plan.stages]

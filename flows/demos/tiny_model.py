@@ -35,7 +35,7 @@ from training.phases.autoencoder import Fitted, fit_autoencoder
 TURNS = 5
 _COMMAND = (sys.executable, "-m", "flows.cli")
 _AVERAGED = 10
-"""Steps at either end of a phase whose mean loss is told: a single one depends on the noise level it drew."""
+"""Steps at either end of a phase whose mean loss is reported: a single one depends on the noise level it drew."""
 PHASES = ("warm-up", "joint", "game", "adapt")
 
 
@@ -72,7 +72,7 @@ def instructions_of(data: Path, turns: int) -> list[str]:
 
 
 def report(out: Path, fitted: Fitted, film: Path) -> list[str]:
-    """What was measured, and what there is to look at."""
+    """Lines on what was measured, and on what there is to look at."""
     lines = [
         f"autoencoder: clips of {split} come back with {fitted.before[split]:.1f} dB before, {after:.1f} dB after"
         for split, after in fitted.after.items()
@@ -103,7 +103,7 @@ def scalars(log: Path, name: str) -> list[float]:
 
 def _fit(start: Checkpoint, data: Path, folder: Path) -> Fitted:
     bars = TrainBars()
-    with bars.showing():
+    with bars.shown():
         return fit_autoencoder(start, data, folder, watch=bars.step)
 
 

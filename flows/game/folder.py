@@ -28,17 +28,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from flows.game.records import GameError, GameSettings, TurnRecord, read_log, record_of
-from models.progress import PartProgress, unwatched
 from models.tokens import PastTurn
-from models.turns import GameState, Turn, TurnMaker, Values, turn_seed
+from models.turns import GameState, Turn, Values
 from pipeline.core.atomic import HeldError, held, replacing, write_json
 from pipeline.core.errors import disk_errors
-from pipeline.core.plain_text import is_text
 from pipeline.core.records import RecordError, faults_of
 from pipeline.video.clip_files import join_clips, write_clip
 
 CRF = 17
-"""x264's quality of the shots: hardly told from the frames themselves."""
+"""x264's quality of the shots: hardly distinguishable from the frames themselves."""
 
 
 @contextmanager
@@ -46,7 +44,7 @@ def alone(path: Path) -> Iterator[None]:
     """Keep every other process that asks from playing in a folder meanwhile, also from beginning a game there.
 
     Raises:
-        GameError: another process has it, or it is no folder.
+        GameError: another process has it, or it is not a folder.
         DiskError: it is not to be written in.
     """
     if path.is_file():
@@ -157,29 +155,19 @@ class GameFolder:
                 film.unlink(missing_ok=True)
         return target
 
-    def play(
-        self, engine: TurnMaker, instruction: str, parent: str | None, progress: PartProgress = unwatched
-    ) -> TurnRecord:
-        """Play one turn after `parent` (None: a first turn) and keep it.
+    def branch(self, number: int) -> int:
+        """The branch of the next turn with a number: how many turns have that number already."""
+        return sum(record.number == number for record in self._turns.values())
 
-        Whatever `progress` raises ends the turn, and the folder is as it was.
+    def keep(self, turn: Turn, parent: str | None) -> TurnRecord:
+        """Write a turn's files, and when they are safe its line in the log.
 
         Raises:
-            UserError: the instruction is empty or too long.
-            GameError: there is no such turn, or another process plays this game.
+            GameError: another process plays this game.
+            DiskError: a file cannot be written.
         """
-        if not is_text(instruction):
-            raise GameError("the instruction holds half a character (a lone surrogate); type it again")
-        state = self.state_at(parent)
-        number = state.turns + 1
-        branch = sum(record.number == number for record in self._turns.values())
-        turn, _ = engine.next_turn(state, instruction, turn_seed(self.settings.seed, number, branch), progress)
-        record = record_of(turn, f"{number:04d}-{branch}" if branch else f"{number:04d}", parent)
-        self._keep(record, turn)
-        return record
-
-    def _keep(self, record: TurnRecord, turn: Turn) -> None:
-        """Write the turn's files, and when they are safe its line in the log."""
+        branch = self.branch(turn.number)
+        record = record_of(turn, f"{turn.number:04d}-{branch}" if branch else f"{turn.number:04d}", parent)
         with disk_errors(self.path), self._log_to_add_to() as log:
             for leftover in self.path.glob(f".{record.id}.*"):  # of a process that was killed while it wrote this turn
                 leftover.unlink()
@@ -192,6 +180,7 @@ class GameFolder:
             log.flush()
             os.fsync(log.fileno())
             self._turns[record.id], self._end = record, log.tell()
+        return record
 
     @contextmanager
     def _log_to_add_to(self) -> Iterator[BinaryIO]:
@@ -226,7 +215,7 @@ class GameFolder:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether a game may begin here: nothing is there but what a start that came to nothing has left.
+    """Return whether a game may begin here: nothing is there but leftovers of a start without a finished turn.
 
     That may be the files of a first turn, whose line a kill kept out of the log or tore.
     """

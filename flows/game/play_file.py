@@ -1,4 +1,4 @@
-"""`animegamer play --game`: play a file of instructions into a game folder, and go on where an earlier run stopped.
+"""Game from a file, `animegamer play --game`: played into a game folder, and gone on with after a stop.
 
     play_file(Path("game.txt"), Path("checkpoint"), Path("out"))
 
@@ -8,7 +8,8 @@ is missing, and gives the same files as a run that was never stopped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -16,83 +17,104 @@ from flows.console.terminal import say
 from flows.game.folder import GameFolder, alone
 from flows.game.records import GameError, GameSettings, TurnRecord
 from models.checkpoint import Checkpoint
-from models.engine import GUIDANCE, STEPS, Engine
+from models.engine import Engine
+from models.engine_options import EngineOptions
 from models.instructions import read_instructions
+from models.progress import PartProgress, unwatched
 from models.tokens import instruction_ids
-from models.turns import TurnMaker, Values
+from models.turns import TurnMaker, Values, turn_seed
+from pipeline.core.plain_text import is_text
 from pipeline.core.progress import Watch, watched
 
+FILM = "film.mp4"
+"""The film of the whole game, in its folder."""
 SHARES = {"game model": (0.0, 0.1), "denoising": (0.1, 0.8), "frames": (0.9, 0.1)}
-"""Where each part of a turn begins and how much of the turn it is, roughly, for the bar."""
+"""Begin and length of each part of a turn, as rough shares of it, for the bar."""
 
 
-def play_file(
-    game: Path,
-    checkpoint: Path,
-    out: Path,
-    *,
-    seed: int = 0,
-    steps: int = STEPS,
-    guidance: float = GUIDANCE,
-    device: str | None = None,
-    offload: bool = False,
-    compile: bool = False,
-) -> Path:
-    """Play the instructions of a game file and keep every turn in `out`; gives the film of the whole game.
+def play_file(game: Path, checkpoint: Path, out: Path, options: EngineOptions = EngineOptions(), seed: int = 0) -> Path:
+    """Play the instructions of a game file, keep every turn in `out`, and return the film of the whole game.
 
-    The watcher of `flows.console.progress` is told how far the game is, and may stop it by KeyboardInterrupt.
+    The watcher of `pipeline.core.progress` sees how far the game is, and may stop it by KeyboardInterrupt.
 
     Args:
         game: a text file, an instruction a line.
         checkpoint: a checkpoint folder.
         out: the game folder: new, empty, or one where the same game was begun.
+        options: of the engine.
         seed: the same seed gives the same game.
-        steps: denoising steps.
-        guidance: how strongly the shot tokens are followed.
-        device: where to compute; unset: the first GPU, if there is one.
-        offload: for a small card, one network on it at a time.
-        compile: compile the shot decoder first.
 
     Raises:
         UserError: the game file, the checkpoint or the folder cannot be used; the message says how to mend it.
     """
     opened = Checkpoint.open(checkpoint)
     instructions = read_instructions(game, check=partial(instruction_ids, opened.tokenizer()))
-    settings = GameSettings.of(opened, seed, steps, guidance)
-    film = out / "film.mp4"
-    with alone(out):
-        folder = _begun_or_new(out, settings, instructions)
-        try:
-            if len(folder.turns) == len(instructions):
-                say(f"nothing to play: all {len(instructions)} turns of {game.name} are there")
-            else:
-                say("loading the networks")
-                engine = Engine.load(
-                    checkpoint, device=device, steps=steps, guidance=guidance, offload=offload, compile=compile
-                )
-                play_on(folder, engine, instructions)
-        finally:  # also of a game that was stopped
-            if folder.turns:
-                folder.film(folder.turns[-1].id, film)
-    say(f"the game: {film}")
-    return film
+    with begun(out, GameSettings.of(opened, options, seed), instructions) as folder:
+        if is_unfinished(folder, instructions):
+            say("loading the networks")
+            play_on(folder, Engine.load(checkpoint, options), instructions)
+    return out / FILM
 
 
 def play_on(folder: GameFolder, engine: TurnMaker, instructions: Sequence[str]) -> None:
-    """Play the instructions that the game in the folder has not had yet, telling of each turn."""
+    """Play the instructions that the game in the folder has not had yet, with a line for each turn."""
     total = len(instructions)
     if folder.turns:
         say(f"going on after turn {len(folder.turns)} of {total}")
     with watched(folder.path.name, "play") as watch:
         for done in range(len(folder.turns), total):
             before = folder.turns[-1] if done else None
-            record = folder.play(
-                engine, instructions[done], before.id if before else None, partial(_tell, watch, done, total)
-            )
+            progress = partial(_report_turn, watch, done, total)
+            record = play_turn(folder, engine, instructions[done], before.id if before else None, progress)
             say(line_of(record, before))
 
 
-def _tell(watch: Watch, turns: int, total: int, part: str, done: float, of: float) -> None:
+def play_turn(
+    folder: GameFolder, engine: TurnMaker, instruction: str, parent: str | None, progress: PartProgress = unwatched
+) -> TurnRecord:
+    """Play one turn after `parent` (None: a first turn) and keep it.
+
+    Whatever `progress` raises ends the turn, and the folder is as it was.
+
+    Raises:
+        UserError: the instruction is empty or too long.
+        GameError: there is no such turn, or another process plays this game.
+    """
+    if not is_text(instruction):
+        raise GameError("the instruction holds half a character (a lone surrogate); type it again")
+    state = folder.state_at(parent)
+    number = state.turns + 1
+    seed = turn_seed(folder.settings.seed, number, folder.branch(number))
+    turn, _ = engine.next_turn(state, instruction, seed, progress)
+    return folder.keep(turn, parent)
+
+
+@contextmanager
+def begun(out: Path, settings: GameSettings, instructions: Sequence[str]) -> Iterator[GameFolder]:
+    """The game of a file in its folder, new or begun earlier, for this process alone; in the end its film is written.
+
+    Raises:
+        GameError: another process plays there, or what is there is not the beginning of this game.
+    """
+    with alone(out):
+        folder = _begun_or_new(out, settings, instructions)
+        try:
+            yield folder
+        finally:  # also of a game that was stopped
+            if folder.turns:
+                folder.film(folder.turns[-1].id, out / FILM)
+    say(f"the game: {out / FILM}")
+
+
+def is_unfinished(folder: GameFolder, instructions: Sequence[str]) -> bool:
+    """Return whether an instruction is left to play; say so if none is."""
+    if len(folder.turns) < len(instructions):
+        return True
+    say(f"nothing to play: all {len(instructions)} turns are there")
+    return False
+
+
+def _report_turn(watch: Watch, turns: int, total: int, part: str, done: float, of: float) -> None:
     """Pass the progress of one turn on as the progress of the game, in turns."""
     begin, share = SHARES[part]
     watch(turns + begin + share * done / of, total)

@@ -1,6 +1,6 @@
-"""What a game folder says about its game: `game.json`, and the lines of `turns.jsonl`.
+"""Records of a game folder: `game.json`, and the lines of `turns.jsonl`.
 
-A line that a killed process left half-written does not count; any other fault in the log is told with its line.
+A line that a killed process left half-written does not count; any other fault in the log is reported with its line.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 
 from models.checkpoint import Checkpoint
 from models.diffusion import check_steps
+from models.engine_options import EngineOptions
 from models.tokens import State
 from models.turns import Turn
 from pipeline.core.errors import UserError, disk_errors
@@ -34,18 +35,18 @@ class GameSettings(Record):
     fps: int = Field(ge=1, description="frames per second of the shots")
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, seed: int, steps: int, guidance: float) -> GameSettings:
+    def of(cls, checkpoint: Checkpoint, options: EngineOptions, seed: int = 0) -> GameSettings:
         """The settings of a game that is played with a checkpoint.
 
         Raises:
             UserError: the checkpoint is not whole, or `steps` does not divide 1000.
         """
-        check_steps(steps)
+        check_steps(options.steps)
         config = checkpoint.config
         return cls(
             seed=seed,
-            steps=steps,
-            guidance=guidance,
+            steps=options.steps,
+            guidance=options.guidance,
             checkpoint=checkpoint.identity(),
             window_turns=config.game_model.window_turns,
             fps=config.shot_decoder.fps,
@@ -53,7 +54,7 @@ class GameSettings(Record):
 
 
 class Changes(Record):
-    """How a turn changes the character values: in steps of 5 points, before they are held to 0..100."""
+    """Changes of the character values by a turn: in steps of 5 points, before they are held to 0..100."""
 
     stamina: int
     social: int

@@ -1,4 +1,4 @@
-"""Who may talk to the page's server: this machine's own browser, and of its pages only ours.
+"""Request guard: this machine's own browser may talk to a page's server, and of the pages in it only ours.
 
 The server listens on the loopback address, but a browser carries requests of any web page there. A page elsewhere can
 point its own name at 127.0.0.1 (DNS rebinding), so the Host header must name this machine; and it can send requests
@@ -54,7 +54,7 @@ class Guard:
 
 
 def refusal(method: str, headers: Headers) -> tuple[int, str] | None:
-    """Status and reason if the request must not go through."""
+    """Return status and reason if the request must not go through."""
     host = headers.get("host", "")
     if host.rpartition(":")[0] not in LOOPBACK and host not in LOOPBACK:
         return 421, "This page is for this machine only: open it as http://127.0.0.1 with its port."
@@ -62,9 +62,9 @@ def refusal(method: str, headers: Headers) -> tuple[int, str] | None:
         return None
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
     if origin not in (None, f"http://{host}") or site not in ("same-origin", "none"):
-        return 403, "Another page may not play here."
+        return 403, "Another page may not do this."
     if "transfer-encoding" in headers:
-        return 411, "The request must tell its length."
+        return 411, "The request must state its length."
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > MOST_BODY_BYTES:
         return 413, "The request is too large."

@@ -1,6 +1,8 @@
-"""The game page and what it asks for, as an application; `play_server.py` serves it.
+"""The game page: its API as an application of the page server, and `animegamer play --serve`.
 
-GET    /                                  the page, from the package; it loads nothing from anywhere else
+    serve(Path("checkpoint"), Path("out"))
+
+GET    /                                  the page, from the package
 GET    /api/info                          characters to pick from, and where the values start
 POST   /api/games                         a new game
 GET    /api/games/ID                      its turns, and the drawing under way
@@ -14,47 +16,43 @@ GET    /api/games/ID/films/TURN.mp4       the film of the game from its start to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import closing
 from dataclasses import asdict
-from http import HTTPStatus
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import cv2
 from fastapi import Depends, FastAPI, HTTPException, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse
 from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict
-from starlette.exceptions import HTTPException as RoutingError
 
+from flows.console.terminal import say
 from flows.game.folder import GameFolder
-from flows.game.records import GameError, TurnRecord
-from flows.web.guard import Guard
+from flows.game.records import GameError, GameSettings, TurnRecord
+from flows.web.page_server import PageServer, address_of, listening, page_app, refused, until_stopped
 from flows.web.play_games import Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
+from models.checkpoint import Checkpoint
+from models.engine import Engine
+from models.engine_options import EngineOptions
+from models.tokens import instruction_ids
 from models.turns import Values
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import DiskError, UserError
 from pipeline.core.records import RecordError
 from pipeline.video.clip_files import read_clip
 
-MEDIA_TYPES = {
-    "html": "text/html; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-}
-NOT_ROUTED = {404: "There is no such page.", 405: "That cannot be done here."}
 FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
-"""Of what belongs to a turn: turns never change."""
+"""Headers of the files of a turn: turns never change."""
 LOOK_SECONDS = 0.1
-"""How often the progress of a drawing is looked at, for the page."""
+"""Time between two looks at the progress of a drawing."""
 
 
 class Move(BaseModel):
-    """What a player wants to happen."""
+    """A request for the next turn."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -64,7 +62,7 @@ class Move(BaseModel):
 
 
 class Step(BaseModel):
-    """How far a drawing is."""
+    """Progress of a drawing."""
 
     status: Status | Literal["none"]
     """`none`: nothing is known of a drawing; the server was started anew."""
@@ -77,75 +75,57 @@ class Step(BaseModel):
     turn: str | None = None
 
 
+def serve(checkpoint: Path, out: Path, port: int = 8731, options: EngineOptions = EngineOptions()) -> None:
+    """Serve the game page of a checkpoint on this machine until Ctrl-C or SIGTERM.
+
+    Args:
+        checkpoint: a checkpoint folder.
+        out: every game is kept in a folder under `OUT/games`.
+        port: where to listen on 127.0.0.1; 0 is any free port.
+        options: of the engine.
+
+    Raises:
+        UserError: the checkpoint cannot be used, or the port is taken; the message says how to mend it.
+    """
+    with until_stopped(), listening(port, "the game") as listener:
+        opened = Checkpoint.open(checkpoint)
+        say("loading the networks")
+        engine = Engine.load(checkpoint, options)
+        settings = GameSettings.of(opened, options)
+        games = Games(out / "games", engine, settings, partial(instruction_ids, engine.tokenizer))
+        say(f"play at {address_of(listener)}   Ctrl-C stops")
+        with closing(games):
+            PageServer(make_app(games, opened.config.characters), games.stop).run(sockets=[listener])
+    say("stopped; every game is kept")
+
+
 def make_app(games: Games, characters: Iterable[str]) -> FastAPI:
-    """The page and its API over the given games."""
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        await asyncio.to_thread(games.close)
-
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    """The game page and its API over the given games."""
+    app = page_app(files("flows.web") / "play_page")
     app.state.games = games
-    app.add_middleware(Guard)
+    info = {"characters": list(characters), "start": asdict(Values())}
+
+    @app.get("/api/info")
+    def read_info() -> dict[str, Any]:
+        return info
+
     _add_errors(app)
-    _add_page(app, {"characters": list(characters), "start": asdict(Values())})
     _add_games(app, games)
     _add_media(app)
     return app
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Every refusal reaches the page as a sentence."""
-
-    def reply(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-        return JSONResponse({"message": message}, status, headers)
-
-    def refuse(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RoutingError)
-        unsaid = error.detail == HTTPStatus(error.status_code).phrase
-        message = NOT_ROUTED.get(error.status_code, error.detail) if unsaid else error.detail
-        return reply(error.status_code, message, error.headers)
+    """Have every refusal reach the page as a sentence."""
 
     def fail(_: Request, error: Exception) -> JSONResponse:
         report(f"{type(error).__name__}: {error}")
         unwritten = 500 if isinstance(error, DiskError) else 409
-        return reply(507 if is_disk_full(error) else unwritten, reason(error))
+        return refused(507 if is_disk_full(error) else unwritten, reason(error))
 
-    app.add_exception_handler(RoutingError, refuse)
-    app.add_exception_handler(UnplayableError, lambda _, error: reply(409, str(error)))
+    app.add_exception_handler(UnplayableError, lambda _, error: refused(409, str(error)))
     for failure in (UserError, RecordError):
         app.add_exception_handler(failure, fail)
-    app.add_exception_handler(
-        RequestValidationError,
-        lambda _, error: reply(422, "; ".join(_fault(fault) for fault in error.errors())),
-    )
-
-
-def _fault(fault: dict[str, Any]) -> str:
-    """What is wrong with a request, and with which field of it: the name may be any text of the sender's."""
-    name = ".".join(map(str, fault["loc"])).encode(errors="replace").decode()
-    return f"{name}: {fault['msg']}"
-
-
-def _add_page(app: FastAPI, info: dict[str, Any]) -> None:
-    folder = files("flows.web") / "play_page"
-    page = {file.name: file.read_bytes() for file in folder.iterdir() if _ending(file.name) in MEDIA_TYPES}
-
-    @app.get("/api/info")
-    def read_info() -> dict[str, Any]:
-        return info
-
-    @app.api_route("/", methods=["GET", "HEAD"])
-    @app.api_route("/{name}", methods=["GET", "HEAD"])
-    def read_page(name: str = "index.html") -> Response:
-        if name not in page:
-            raise HTTPException(404, "There is no such page.")
-        return Response(page[name], media_type=MEDIA_TYPES[_ending(name)])
-
-
-def _ending(name: str) -> str:
-    return name.rpartition(".")[2]
 
 
 def _folder(game_id: str, request: Request) -> GameFolder:
@@ -164,7 +144,7 @@ def _turn(turn_id: str, folder: Annotated[GameFolder, Depends(_folder)]) -> Turn
 
 
 Folder = Annotated[GameFolder, Depends(_folder)]
-Turn = Annotated[TurnRecord, Depends(_turn)]
+PathTurn = Annotated[TurnRecord, Depends(_turn)]
 
 
 def _add_games(app: FastAPI, games: Games) -> None:
@@ -190,18 +170,18 @@ def _add_games(app: FastAPI, games: Games) -> None:
         return _step(games, drawing)
 
     @app.delete("/api/games/{game_id}/drawing")
-    def cancel(game_id: str, folder: Folder) -> dict[str, str]:  # noqa: ARG001 - a game that is not there is told
+    def cancel(game_id: str, folder: Folder) -> dict[str, str]:  # noqa: ARG001 - an unknown game is refused
         games.cancel(game_id)
         return {}
 
     @app.get("/api/games/{game_id}/drawing", response_class=EventSourceResponse)
     async def watch(game_id: str, folder: Folder) -> AsyncIterator[Step]:  # noqa: ARG001
-        drawing, told = games.drawing(game_id), None
+        drawing, sent = games.drawing(game_id), None
         while drawing and not games.closing:
             step = _step(games, drawing)
-            if step != told:
+            if step != sent:
                 yield step
-                told = step
+                sent = step
             if step.status not in ("waiting", "drawing"):
                 return
             await asyncio.sleep(LOOK_SECONDS)
@@ -224,15 +204,15 @@ def _step(games: Games, drawing: Drawing) -> Step:
 
 def _add_media(app: FastAPI) -> None:
     @app.get("/api/games/{game_id}/turns/{turn_id}.mp4")
-    def read_shot(folder: Folder, turn: Turn) -> FileResponse:
+    def read_shot(folder: Folder, turn: PathTurn) -> FileResponse:
         return FileResponse(_shot(folder, turn.id), media_type="video/mp4", headers=FOREVER)
 
     @app.get("/api/games/{game_id}/turns/{turn_id}.jpg")
-    def read_poster(folder: Folder, turn: Turn) -> FileResponse:
+    def read_poster(folder: Folder, turn: PathTurn) -> FileResponse:
         return FileResponse(_poster(folder, turn.id), media_type="image/jpeg", headers=FOREVER)
 
     @app.get("/api/games/{game_id}/films/{turn_id}.mp4")
-    def read_film(folder: Folder, turn: Turn) -> FileResponse:
+    def read_film(folder: Folder, turn: PathTurn) -> FileResponse:
         name = f"animegamer-{turn.number}-turns.mp4"
         return FileResponse(folder.film(turn.id), media_type="video/mp4", filename=name, headers=FOREVER)
 

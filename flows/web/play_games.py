@@ -22,7 +22,7 @@ from typing import Literal
 
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
-from flows.game.play_file import SHARES
+from flows.game.play_file import SHARES, play_turn
 from flows.game.records import GameError, GameSettings
 from models.turns import TurnMaker
 from pipeline.core.errors import DiskError, NoRoomError, UserError
@@ -31,16 +31,16 @@ from pipeline.core.plain_text import is_text
 Status = Literal["waiting", "drawing", "done", "refused", "failed", "cancelled"]
 
 GAME_ID = re.compile(r"[A-Za-z0-9_-]{22}")
-"""What `secrets.token_urlsafe(16)` gives: 128 random bits, and no character that means anything in a path."""
+"""Results of `secrets.token_urlsafe(16)`: 128 random bits, and no character that means anything in a path."""
 MOST_WAITING = 50
 REMEMBERED = 200
-"""How many drawings are remembered after their end, for pages that ask late."""
+"""Most drawings remembered after their end, for pages that ask late."""
 PARTS = {part: share for part, (_, share) in SHARES.items()}
 """The parts of a turn in order, with the share of its time that each may take while none was measured."""
 MOST_REASON = 300
 """Characters of a failure's reason that the player is shown; the terminal has all of it."""
 SURE_SHARE = 0.15
-"""How far the first turn must be before a time left is told."""
+"""Share of the first turn that must be done before a time left is shown."""
 
 
 class UnplayableError(UserError):
@@ -53,7 +53,7 @@ class _StoppedError(Exception):
 
 @dataclass
 class Drawing:
-    """One turn on its way from instruction to shot. Written by the worker, read by whoever watches."""
+    """One turn on its way from instruction to shot. Written by the worker, read by the requests."""
 
     game_id: str
     after: str | None
@@ -62,10 +62,10 @@ class Drawing:
     status: Status = "waiting"
     part: str = ""
     share: float = 0.0
-    """How much of the work is done, 0 to 1."""
+    """Share of the work that is done, 0 to 1."""
     started: float = 0.0
     message: str = ""
-    """Why it was refused or has failed, for the player."""
+    """Reason of a refusal or failure, for the player."""
     turn: str | None = None
     """The finished turn."""
     stopped: bool = False
@@ -74,12 +74,12 @@ class Drawing:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it waits or is being drawn."""
+        """Return whether it waits or is being drawn."""
         return self.status in ("waiting", "drawing")
 
 
 class Pace:
-    """How long the parts of a turn take, as measured on the last one."""
+    """Time that the parts of a turn take, as measured on the last one."""
 
     def __init__(self) -> None:
         self._seconds = dict(PARTS)
@@ -91,7 +91,7 @@ class Pace:
             self._seconds, self._measured = dict(seconds), True
 
     def share(self, part: str, done: float, total: float) -> float:
-        """How much of the turn is done when `done` of the `total` steps of a part are."""
+        """Return the share of the turn that is done after `done` of the `total` steps of a part."""
         passed = 0.0
         for name, seconds in self._seconds.items():
             if name == part:
@@ -101,7 +101,7 @@ class Pace:
         return min(1.0, passed / sum(self._seconds.values()))
 
     def left_seconds(self, drawing: Drawing) -> float | None:
-        """Time until the drawing is done; None as long as nobody can know."""
+        """Return the time until the drawing is done; None as long as it is unknown."""
         if drawing.status != "drawing":
             return None
         if self._measured:
@@ -128,11 +128,11 @@ class Games:
         self.check = check
         self.pace = Pace()
         self.closing = False
-        """Set when the server stops: every drawing ends at its next step."""
+        """Set by `stop`."""
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="draws")
         self._lock = threading.Lock()
         self._latest: OrderedDict[str, Drawing] = OrderedDict()
-        """Of each game the latest drawing, in the order they were asked for."""
+        """The latest drawing of each game, in the order they were asked for."""
 
     def make(self) -> str:
         """A new game; its id is its only key."""
@@ -184,7 +184,7 @@ class Games:
             return self._latest.get(game_id)
 
     def before(self, drawing: Drawing) -> int:
-        """How many drawings come before this one."""
+        """Return the number of drawings before this one."""
         with self._lock:
             waiting = self._under_way()
         return waiting.index(drawing) if drawing in waiting else 0
@@ -196,9 +196,13 @@ class Games:
             drawing.stopped = True
             drawing.work.cancel()  # at once if it still waits; else it stops at its next step
 
+    def stop(self) -> None:
+        """End every drawing at its next step."""
+        self.closing = True
+
     def close(self) -> None:
         """End all drawings and wait for the worker."""
-        self.closing = True
+        self.stop()
         self._worker.shutdown(wait=True, cancel_futures=True)
 
     def _check_game(self, folder: GameFolder, after: str | None) -> None:
@@ -228,7 +232,7 @@ class Games:
 
         drawing.started = time.monotonic()
         drawing.status = "drawing"
-        record = self.open(drawing.game_id).play(self.engine, drawing.instruction, drawing.after, progress)
+        record = play_turn(self.open(drawing.game_id), self.engine, drawing.instruction, drawing.after, progress)
         self.pace.learn(record.seconds)
         drawing.turn = record.id
 
@@ -250,7 +254,7 @@ def _settle(drawing: Drawing, work: Future[None]) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Why a request has failed, in a sentence for the player: what belongs to the server's disk stays there."""
+    """Explain a failed request to the player, without paths of the server's disk."""
     if is_disk_full(error):
         return "The disk of the game's server is full: make room there, then play the turn again."
     if isinstance(error, DiskError | OSError):
@@ -261,14 +265,14 @@ def reason(error: BaseException) -> str:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether nothing more can be written, on the disk or within the quota."""
+    """Return whether nothing more can be written, on the disk or within the quota."""
     return isinstance(error, NoRoomError) or (
         isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     )
 
 
 def report(text: str) -> None:
-    """Tell whoever runs the server; their terminal may be gone."""
+    """Write to the server's terminal, which may be gone."""
     with suppress(OSError):
         for line in text.splitlines():
             say(line)

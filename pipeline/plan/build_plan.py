@@ -11,32 +11,22 @@ one data set, a broken cast folder), and finds which films have a stage to run.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 
-from pipeline.captions.cast import Cast, load_cast
-from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import Config
 from pipeline.core.progress import watched
 from pipeline.core.records import Failure
 from pipeline.core.stage import Stage, judge
-from pipeline.core.store import Dataset, DatasetRecord, FilmFolder
+from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.consistency import refuse_to_join
+from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages
 from pipeline.plan.identify import identify
+from pipeline.plan.publish import PublishStage, publish_stages
 from pipeline.plan.request import BuildRequest, Until
-from pipeline.plan.workspace import Workspace, absolute, cast_folder
+from pipeline.plan.workspace import Workspace, absolute
 from pipeline.remote.film_cache import drop_film
-from pipeline.stages.crop import FindCrop
-from pipeline.stages.cut import Cut
-from pipeline.stages.looks import MeasureLooks
-from pipeline.stages.motion import MeasureMotion
-from pipeline.stages.motion_levels import PUBLISHED_EDGES, Edges
-from pipeline.stages.selection import Screen
-
-STAGES = (FindCrop, Cut, MeasureLooks, MeasureMotion, Screen, WriteCaptions)
-STAGE_NAMES = tuple(stage.name for stage in STAGES)
 
 
 @dataclass(frozen=True)
@@ -50,6 +40,8 @@ class Plan:
     """Ids of the films that the request names, in the order given."""
     unfinished: Mapping[str, tuple[Stage, ...]]
     """Of those that have something to do, or failed the last time: the stages left, from the first that is not done."""
+    publishing: tuple[PublishStage, ...]
+    """The stages of publishing that follow those of the films; none in a build that ends before."""
     refused: tuple[Failure, ...]
     """Files that cannot be used, each with its reason."""
     notices: tuple[str, ...]
@@ -64,11 +56,6 @@ class Plan:
     def config(self) -> Config:
         """The settings of the build."""
         return self.request.config
-
-    @property
-    def publishes(self) -> bool:
-        """True if shards, card and report are to follow the stages."""
-        return self.request.until is Until.publish
 
     @property
     def refusals(self) -> list[str]:
@@ -118,6 +105,7 @@ def make_plan(request: BuildRequest) -> Plan:
         stages=stages,
         films=films,
         unfinished=_unfinished([dataset.folder(film_id) for film_id in films], stages),
+        publishing=publish_stages(request.config) if request.until is Until.publish else (),
         refused=tuple(found.refused),
         notices=(*found.notices, *cast.warnings),
     )
@@ -133,51 +121,3 @@ def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dic
         else:
             drop_film(folder)
     return unfinished
-
-
-def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None) -> tuple[Stage, ...]:
-    """The stages of this build that a probed film goes through, in order.
-
-    Args:
-        request: its settings, and the last stage to run.
-        edges: level edges in force.
-        cast: None: read from the folder that the request names, if the captioner is asked about characters.
-
-    Raises:
-        CastError, RemoteError: the cast folder cannot be used.
-    """
-    config, run = request.config, request.config.run
-    if config.captions.captioner == "rules":
-        cast = Cast()
-    threads = run.threads or (1 if run.runner == "ray" else os.cpu_count() or 1)
-    stages: tuple[Stage, ...] = (
-        FindCrop(config.crop),
-        Cut(config.film, config.scenes, config.clips, threads),
-        MeasureLooks(config.looks, threads, config.run.failed_limit),
-        MeasureMotion(config.motion, threads, config.run.failed_limit),
-        Screen(config.selection, edges),
-        WriteCaptions(config.captions, cast or cast_of(request)),
-    )
-    if request.until is Until.publish:
-        return stages
-    last = STAGE_NAMES.index(request.until.value) if request.until is not Until.probe else -1
-    return stages[: last + 1]
-
-
-def cast_of(request: BuildRequest) -> Cast:
-    """The cast that the request names, or an empty one.
-
-    Raises:
-        CastError: the folder cannot be used.
-        RemoteError: its address cannot be used.
-    """
-    return load_cast(cast_folder(request.cast) if request.cast else None)
-
-
-def choose_edges(config: Config, record: DatasetRecord) -> tuple[Edges, str]:
-    """The level edges in force and where they come from: the config, else a calibration, else the published table."""
-    if config.motion.edges is not None:
-        return config.motion.edges, "config"
-    if record.edges is not None and record.edges_from and record.edges_from.startswith("calibrated"):
-        return record.edges, record.edges_from
-    return PUBLISHED_EDGES, "published"

@@ -17,8 +17,8 @@ from pipeline.core.records import Caption, Motion, Verdict
 from pipeline.core.stage import is_whole
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
 from pipeline.pages import card, report
-from pipeline.plan.build_plan import STAGE_NAMES
 from pipeline.plan.consistency import refuse_to_publish
+from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish import shards
 from pipeline.stages import selection
 from pipeline.stages.motion_levels import level_values

@@ -21,7 +21,7 @@ import pytest
 from flows.demos.world.textures import Picture
 from pipeline.core.records import Caption
 from pipeline.core.store import Dataset
-from pipeline.plan.build_plan import STAGE_NAMES
+from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.shards import read_index
 from pipeline.publish.verify import verify
 from tests.support.caption_server import Answer, CaptionServer, Request, expect_good, good_answer

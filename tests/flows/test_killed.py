@@ -32,7 +32,7 @@ import pytest
 from pipeline.captions.reply_cache import Replies
 from pipeline.core.records import Caption
 from pipeline.core.store import Dataset
-from pipeline.plan.build_plan import STAGE_NAMES
+from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.verify import verify
 from tests.support.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
 from tests.support.painted_clips import make_cast

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.core.config import checked
 from pipeline.core.store import Dataset
-from pipeline.plan.build_plan import STAGE_NAMES
+from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.request import BuildRequest
 from pipeline.publish.verify import verify
 from tests.support.built_dataset import SMALL

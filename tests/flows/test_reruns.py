@@ -22,10 +22,11 @@ from pipeline.core.progress import silent
 from pipeline.core.records import Clip, RecordError
 from pipeline.core.stage import perform
 from pipeline.core.store import Dataset, FilmFolder
-from pipeline.plan.build_plan import STAGE_NAMES, make_plan
+from pipeline.plan.build_plan import make_plan
+from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.publish import Select, is_published
 from pipeline.plan.request import BuildRequest, Until
-from pipeline.plan.status import Cell, State, film_rows, published_line
+from pipeline.plan.status import Cell, StageState, film_rows, published_line
 from pipeline.publish.verify import verify
 from tests.support.built_dataset import SMALL, build_here, copy_of_built, small_film
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
@@ -63,7 +64,7 @@ def only(ran: dict[str, list[str]]) -> list[str]:
     return stages
 
 
-def states(request: BuildRequest, out: Path) -> dict[str, State]:
+def states(request: BuildRequest, out: Path) -> dict[str, StageState]:
     (row,) = film_rows(Dataset(out), request)
     return {name: cell.state for name, cell in row.cells.items()}
 
@@ -113,7 +114,7 @@ def test_a_setting_redoes_what_depends_on_it(built: tuple[Path, Path], changed: 
     """A stage that comes out as it was stops the wave: other looks at text, and still there is none."""
     film, out = built
     request = request_for(film, out=out, **changed)
-    first = next((name for name in STAGE_NAMES if states(request, out)[name] is not State.done), None)
+    first = next((name for name in STAGE_NAMES if states(request, out)[name] is not StageState.done), None)
     assert first == (ran[0] if ran else None)
     assert only(redone(request)) == list(ran)
     assert only(redone(request)) == []
@@ -127,7 +128,7 @@ def test_a_deleted_or_damaged_clip_is_made_again_and_nothing_after_it(built: tup
     first.unlink()
     corrupt(second, 0.3, 0.6)  # as long as before
     (row,) = film_rows(Dataset(out), request_for(out=out))
-    assert row.cells["cut"].state is State.stale
+    assert row.cells["cut"].state is StageState.stale
     assert "(2 of 5 files)" in row.cells["cut"].why
     assert only(redone(request_for(film, out=out))) == ["cut"]
     assert (first.read_bytes(), second.read_bytes()) == whole
@@ -137,7 +138,7 @@ def test_a_folder_that_was_removed_is_made_again(built: tuple[Path, Path]) -> No
     film, out = built
     film_id = Dataset(out).folders()[0].film_id
     shutil.rmtree(out / "films" / film_id)
-    assert set(states(request_for(out=out), out).values()) == {State.missing}
+    assert set(states(request_for(out=out), out).values()) == {StageState.missing}
     assert redone(request_for(film, out=out)) == {film_id: list(STAGE_NAMES)}
 
 
@@ -295,15 +296,15 @@ def test_status_tells_what_only_another_machine_can_judge(tmp_path: Path, built:
     _, out = built
     gone = str(tmp_path / "gone")
     by_rules = request_for(out=out).model_copy(update={"cast": gone})
-    assert set(states(by_rules, out).values()) == {State.done}, "the rules look at no cast"
+    assert set(states(by_rules, out).values()) == {StageState.done}, "the rules look at no cast"
     by_server = request_for(out=out, captions={"captioner": "server"}).model_copy(update={"cast": gone})
     (row,) = film_rows(Dataset(out), by_server)
-    assert row.cells["captions"].state is State.unknown
+    assert row.cells["captions"].state is StageState.unknown
     assert (row.open_parts, row.unknown_parts) == (0, 1)
     assert f"{gone}: no such folder" in explanations([row])[0]
     weights = request_for(out=out, motion={"model": "raft", "checkpoint": str(tmp_path / "raft.ckpt")})
     (row,) = film_rows(Dataset(out), weights)
-    assert [name for name, cell in row.cells.items() if cell.state is State.unknown] == [
+    assert [name for name, cell in row.cells.items() if cell.state is StageState.unknown] == [
         "motion",
         "screened",
         "captions",
@@ -327,22 +328,22 @@ def test_what_is_unknown_hides_nothing_that_is_known(tmp_path: Path, built: tupl
         return row.cells
 
     folder.save_failure(RecordError("film", "its process gives no sign of life"))
-    assert cells()["captions"] == Cell(State.failed, "its process gives no sign of life")
+    assert cells()["captions"] == Cell(StageState.failed, "its process gives no sign of life")
     folder.clear_failure()
-    assert cells(margin_frames=4)["motion"] == Cell(State.stale, "after cut")
+    assert cells(margin_frames=4)["motion"] == Cell(StageState.stale, "after cut")
     folder.forget_stage("captions")
     folder.save_failure(RecordError("film", "no caption"))
-    assert cells()["captions"] == Cell(State.failed, "no caption")
+    assert cells()["captions"] == Cell(StageState.failed, "no caption")
     folder.clear_failure()
     folder.table_path("motion").unlink()
-    assert cells()["motion"] == Cell(State.stale, "missing or damaged: motion.parquet (1 of 1 files)")
+    assert cells()["motion"] == Cell(StageState.stale, "missing or damaged: motion.parquet (1 of 1 files)")
 
 
 def test_a_film_that_died_after_its_last_stage_is_shown_as_failed(built: tuple[Path, Path]) -> None:
     _, out = built
     Dataset(out).folders()[0].save_failure(RecordError("film", "its process gives no sign of life"))
     (row,) = film_rows(Dataset(out), request_for(out=out))
-    assert row.cells["captions"] == Cell(State.failed, "its process gives no sign of life")
+    assert row.cells["captions"] == Cell(StageState.failed, "its process gives no sign of life")
 
 
 def rows_of(folder: FilmFolder, table: str) -> list[dict[str, Any]]:

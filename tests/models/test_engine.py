@@ -12,6 +12,7 @@ import torch
 from models.checkpoint import Checkpoint, save_shot_decoder
 from models.config import PUBLISHED_VALUES
 from models.engine import Engine
+from models.engine_options import EngineOptions
 from models.turns import GameState, Turn
 from pipeline.core.errors import UserError
 from tests.support.tiny_models import brief_checkpoint, shake
@@ -22,7 +23,9 @@ def engine_of(checkpoint: Checkpoint, guidance: float = 6.0, seed: int = 0) -> E
     encoder = checkpoint.shot_encoder()
     shake(encoder, seed, by=0.3)
     networks = checkpoint.game_model(), encoder, checkpoint.shot_decoder(), checkpoint.autoencoder()
-    return Engine(checkpoint.config, checkpoint.tokenizer(), *networks, steps=2, guidance=guidance)
+    return Engine(
+        checkpoint.config, checkpoint.tokenizer(), *networks, EngineOptions("cpu", steps=2, guidance=guidance)
+    )
 
 
 def play(engine: Engine) -> Turn:
@@ -35,13 +38,13 @@ def test_adapters_merged_for_play_draw_the_same_shot(tmp_path: Path) -> None:
     decoder = checkpoint.shot_decoder()
     shake(decoder, by=0.1)
     save_shot_decoder(checkpoint.folder, decoder)
-    merged = Engine.load(checkpoint.folder, device="cpu", steps=2, guidance=2.0)
+    merged = Engine.load(checkpoint.folder, EngineOptions("cpu", steps=2, guidance=2.0))
     apart = engine_of(checkpoint, guidance=2.0)
     apart._no_shot_BLD = merged._no_shot_BLD
     assert all(module.merged for name, module in merged.shot_decoder.named_modules() if name.endswith("attn1.to_q"))
     frames, expected = play(merged).frames_THWC.astype(int), play(apart).frames_THWC.astype(int)
     assert np.abs(frames - expected).max() <= 2
-    untouched = play(Engine.load(brief_checkpoint(), device="cpu", steps=2, guidance=2.0)).frames_THWC
+    untouched = play(Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=2, guidance=2.0))).frames_THWC
     assert np.abs(frames - untouched).max() > 20
 
 
@@ -71,7 +74,7 @@ def test_the_precisions_of_a_gpu_play_together_and_leave_the_positions_exact() -
         checkpoint.shot_encoder(dtype=torch.float16),
         checkpoint.shot_decoder(dtype=torch.float16),
         checkpoint.autoencoder(dtype=torch.float16),
-        steps=2,
+        EngineOptions("cpu", steps=2),
     )
     state = GameState()
     for number in range(2):  # the second looks back on the first
@@ -95,4 +98,4 @@ def test_the_released_profile_plays_by_its_own_conventions() -> None:
 @pytest.mark.parametrize("device", ["gpu", "cuda:99", "nonsense:1"])
 def test_a_device_that_is_not_there_is_told_before_anything_is_loaded(device: str) -> None:
     with pytest.raises(UserError, match=f"no device '{device}' here"):
-        Engine.load("there-is-no-checkpoint", device=device)
+        Engine.load("there-is-no-checkpoint", EngineOptions(device))

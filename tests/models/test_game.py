@@ -13,6 +13,7 @@ import torch
 
 from models.checkpoint import Checkpoint
 from models.engine import Engine
+from models.engine_options import EngineOptions
 from models.frames import decode_latents
 from models.game import Game
 from models.instructions import read_instructions
@@ -32,7 +33,7 @@ def past(number: int, state: State = CALM) -> PastTurn:
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    return shaken(Engine.load(brief_checkpoint(), device="cpu", steps=2))
+    return shaken(Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=2)))
 
 
 def shaken(engine: Engine) -> Engine:
@@ -52,7 +53,7 @@ def with_levels(engine: Engine, *values: float) -> Engine:
         shot_encoder,
         engine.shot_decoder,
         engine.autoencoder,
-        steps=2,
+        EngineOptions("cpu", steps=2),
     )
 
 
@@ -233,13 +234,13 @@ def test_an_instruction_that_cannot_be_played_is_refused(engine: Engine, instruc
 
 def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"steps must divide 1000"):
-        Engine.load(brief_checkpoint(), device="cpu", steps=30)
+        Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=30))
     with pytest.raises(UserError, match=r"no checkpoint"):
         Engine.load(tmp_path / "nowhere")
 
 
 def test_offload_plays_the_same_turn_and_decodes_in_tiles(engine: Engine) -> None:
-    small = shaken(Engine.load(brief_checkpoint(), device="cpu", steps=2, offload=True))
+    small = shaken(Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=2, offload=True)))
     (turn,), (expected,) = Game(small).play("Qiqi runs"), Game(engine).play("Qiqi runs")
     np.testing.assert_array_equal(turn.frames_THWC, expected.frames_THWC)  # no larger than one tile
     latents_BTCHW = torch.randn(1, 1, 16, 36, 4, generator=torch.Generator().manual_seed(1))
@@ -251,14 +252,14 @@ def test_offload_plays_the_same_turn_and_decodes_in_tiles(engine: Engine) -> Non
 
 @pytest.mark.nightly
 def test_compiled_networks_play_the_same_turn(engine: Engine) -> None:
-    compiled = shaken(Engine.load(brief_checkpoint(), device="cpu", steps=2, compile=True))
+    compiled = shaken(Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=2, compile=True)))
     (turn,), (expected,) = Game(compiled).play("Qiqi runs"), Game(engine).play("Qiqi runs")
     difference = np.abs(turn.frames_THWC.astype(int) - expected.frames_THWC)
     assert difference.mean() < 0.5
 
 
 def test_three_lines_play_a_game() -> None:
-    for turn in Game.load(brief_checkpoint(), device="cpu", steps=1).play(STORY[:1]):
+    for turn in Game.load(brief_checkpoint(), EngineOptions("cpu", steps=1)).play(STORY[:1]):
         assert turn.number == 1
 
 

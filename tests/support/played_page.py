@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,9 @@ import numpy as np
 import torch
 
 from flows.game.records import GameSettings
+from flows.web.page_server import PageServer, address_of, listening
+from flows.web.play_app import make_app
 from flows.web.play_games import Games
-from flows.web.server import PageServer, listening
 from models.progress import PartProgress, unwatched
 from models.tokens import PastTurn, State
 from models.turns import GameState, Turn
@@ -127,12 +128,12 @@ def served(
     """The page of the games in a folder, on a free port."""
     engine = engine or GradientEngine()
     games = Games(folder / "games", engine, settings(checkpoint), check)
-    with listening(port) as listener:
-        server = PageServer(games, CAST)
+    with listening(port, "the game") as listener, closing(games):
+        server = PageServer(make_app(games, CAST), games.stop)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", games, engine)
+            yield Served(address_of(listener).rstrip("/"), games, engine)
         finally:
             server.should_exit = True
             thread.join(10)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.shared_folders import shared_folder
-from training.baselines.config import BaselineConfig, Kind, tiny
+from training.baselines.config import BaselineConfig, BaselineKind, tiny
 from training.baselines.folder import new_baseline
 
 HEIGHT, WIDTH, FRAMES = 32, 48, 9
 
 
-def brief_config(kind: Kind) -> BaselineConfig:
+def brief_config(kind: BaselineKind) -> BaselineConfig:
     """The tiny baseline with smaller shots, to be fast."""
     config, size = tiny(kind), {"height": HEIGHT, "width": WIDTH, "steps": 2}
     video = config.video.model_copy(update={**size, "frames": FRAMES})
@@ -19,6 +19,6 @@ def brief_config(kind: Kind) -> BaselineConfig:
     return config.model_copy(update={"video": video, "picture": picture})
 
 
-def brief_baseline(kind: Kind) -> Path:
+def brief_baseline(kind: BaselineKind) -> Path:
     """An untrained baseline, shared: copy it before changing it."""
     return shared_folder(f"brief-{kind}", lambda folder: new_baseline(folder, brief_config(kind), seed=1))

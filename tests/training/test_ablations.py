@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from models.engine_options import EngineOptions
 from models.game import Game
 from tests.support.small_run import small_recipe, small_run
 from training.recipes import ABLATIONS, ablation
@@ -27,7 +28,7 @@ def test_an_ablation_trains_and_plays(tmp_path: Path, name: str) -> None:
     run.shot()
     run.game()
     checkpoint = run.adapt()
-    (turn,) = Game.load(checkpoint, steps=1).play("Hana runs over the waves")
+    (turn,) = Game.load(checkpoint, EngineOptions(steps=1)).play("Hana runs over the waves")
     assert turn.frames_THWC.shape == (17, 32, 48, 3)
     left_out = {"no-warm-up": "warm-up", "no-adaptation": "adapt"}.get(name)
     assert [phase for phase in ("warm-up", "joint", "game", "adapt") if not (tmp_path / phase).exists()] == (

@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers import MistralForCausalLM
 
 from models.checkpoint import Checkpoint
+from models.engine_options import EngineOptions
 from models.game import Game
 from pipeline.core.errors import UserError
 from tests.support.small_run import STEPS, small_dataset, small_recipe, small_run
@@ -82,7 +83,7 @@ def test_every_phase_trains_looks_and_leaves_a_checkpoint_that_plays(whole: tupl
     assert list((folder / "log" / "game").glob("events*"))
     checkpoint = Checkpoint.open(folder / "adapt" / "result")
     assert "Hana" in checkpoint.config.characters
-    (turn,) = Game.load(checkpoint.folder, steps=2).play("Hana runs over the waves")
+    (turn,) = Game.load(checkpoint.folder, EngineOptions(steps=2)).play("Hana runs over the waves")
     assert turn.frames_THWC.shape == (17, 32, 48, 3)
 
 

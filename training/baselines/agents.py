@@ -23,17 +23,18 @@ import torch
 from numpy.typing import NDArray
 from PIL.Image import Image
 
+from models.engine import device_of
 from models.turns import Turn, Values, turn_seed
 from pipeline.core.errors import UserError
-from training.baselines.config import BaselineConfig, Kind, PictureSettings, StorySettings
-from training.baselines.consistent import Window, drawn_together, windows
+from training.baselines.config import BaselineConfig, BaselineKind, PictureSettings, StorySettings
+from training.baselines.consistent import PictureGroup, drawn_together, windows
 from training.baselines.folder import BaselineFolder
-from training.baselines.router import PlainRouter, Router, Scene, ToldTurn
+from training.baselines.router import PlainRouter, Router, SceneDescription, ToldTurn
 
 
 @dataclass(frozen=True, eq=False)
-class Shot:
-    """What was drawn for a scene."""
+class DrawnShot:
+    """Frames drawn for a scene."""
 
     frames_THWC: NDArray[np.uint8]
     seconds: dict[str, float]
@@ -49,13 +50,27 @@ class Baseline(ABC):
         seed: the same seed, instructions and scenes give the same game.
     """
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[BaselineKind]
+    whole_story: ClassVar[bool] = False
+    """True if all instructions are drawn together, so that a game cannot go on after a stop."""
 
     def __init__(self, config: BaselineConfig, pipelines: dict[str, Any], router: Router, seed: int = 0) -> None:
         self.config, self.pipelines, self.router, self.seed = config, pipelines, router, seed
         self.values = Values()
         self.story: tuple[ToldTurn, ...] = ()
-        """The turns so far, as the router is told them."""
+        """The turns so far, as the router sees them."""
+
+    @classmethod
+    def open(cls, folder: Path | str) -> BaselineFolder:
+        """Read the configuration of a baseline, without its networks.
+
+        Raises:
+            UserError: no baseline there, or one of another kind.
+        """
+        baseline = BaselineFolder.open(folder)
+        if baseline.config.kind != cls.kind:
+            raise UserError(f"{folder} is a baseline of kind {baseline.config.kind}, not {cls.kind}")
+        return baseline
 
     @classmethod
     def load(
@@ -74,20 +89,19 @@ class Baseline(ABC):
             router: what instructions become; unset: they are drawn as they are.
             seed: of the game.
             device: `cpu`, `cuda`, ...; unset: the first GPU, if there is one.
-            offload: for a small card: one network on it at a time.
+            offload: for a small GPU: one network on it at a time.
 
         Raises:
-            UserError: no such baseline there, it is of another kind, or a pipeline cannot be loaded.
+            UserError: no such baseline there, it is of another kind, a pipeline cannot be loaded, or there is no such
+                device.
         """
-        baseline = BaselineFolder.open(folder)
-        if baseline.config.kind != cls.kind:
-            raise UserError(f"{folder} is a baseline of kind {baseline.config.kind}, not {cls.kind}")
-        place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        baseline = cls.open(folder)
+        place = device_of(device)
         pipelines: dict[str, Any] = {"video": baseline.video(place)}
         if baseline.config.picture:
             pipelines["picture"] = baseline.picture(place)
         for pipeline in pipelines.values():
-            if offload and place != "cpu":
+            if offload and place.type != "cpu":
                 pipeline.enable_model_cpu_offload(device=place)
             else:
                 pipeline.to(place)
@@ -107,9 +121,18 @@ class Baseline(ABC):
             numbers = range(len(self.story) + 1, len(self.story) + 1 + len(told))
             shots = self._draw([turn.scene for turn in told], [turn_seed(self.seed, number) for number in numbers])
             for turn, routing, shot in zip(told, seconds, shots, strict=True):
-                self.story = (*self.story, turn)
-                self.values = self.values.after(turn.scene.state)
-                yield self._turn(turn, Shot(shot.frames_THWC, {"router": routing, **shot.seconds}))
+                self._follow(turn)
+                yield self._turn(turn, DrawnShot(shot.frames_THWC, {"router": routing, **shot.seconds}))
+
+    def skip(self, instructions: Sequence[str]) -> None:
+        """Take instructions as played: they are routed, so that the story goes on after them, but not drawn."""
+        for turn in self._routed(instructions)[0]:
+            self._follow(turn)
+
+    def _follow(self, turn: ToldTurn) -> None:
+        """Move on by a turn."""
+        self.story = (*self.story, turn)
+        self.values = self.values.after(turn.scene.state)
 
     def _portions(self, instructions: list[str]) -> Iterator[list[str]]:
         """The instructions that are routed and drawn at once."""
@@ -125,7 +148,7 @@ class Baseline(ABC):
             seconds.append(time.perf_counter() - started)
         return told, seconds
 
-    def _turn(self, told: ToldTurn, shot: Shot) -> Turn:
+    def _turn(self, told: ToldTurn, shot: DrawnShot) -> Turn:
         state = told.scene.state
         return Turn(
             number=len(self.story),
@@ -139,10 +162,10 @@ class Baseline(ABC):
         )
 
     @abstractmethod
-    def _draw(self, scenes: Sequence[Scene], seeds: Sequence[int]) -> Iterator[Shot]:
+    def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
         """The shots of scenes that follow each other."""
 
-    def _shot(self, scene: Scene, seed: int, picture: Image | None = None) -> NDArray[np.uint8]:
+    def _shot(self, scene: SceneDescription, seed: int, picture: Image | None = None) -> NDArray[np.uint8]:
         """Frames from a description, and from a first frame where the pipeline takes one."""
         video, pipeline = self.config.video, self.pipelines["video"]
         frames_BTHWC = pipeline(
@@ -166,11 +189,11 @@ class GC(Baseline):
 
     kind = "gc"
 
-    def _draw(self, scenes: Sequence[Scene], seeds: Sequence[int]) -> Iterator[Shot]:
+    def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
         for scene, seed in zip(scenes, seeds, strict=True):
             started = time.perf_counter()
             frames_THWC = self._shot(scene, seed)
-            yield Shot(frames_THWC, {"video": time.perf_counter() - started})
+            yield DrawnShot(frames_THWC, {"video": time.perf_counter() - started})
 
 
 class GFC(Baseline):
@@ -178,7 +201,7 @@ class GFC(Baseline):
 
     kind = "gfc"
 
-    def _draw(self, scenes: Sequence[Scene], seeds: Sequence[int]) -> Iterator[Shot]:
+    def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
         settings = self.config.picture
         assert settings is not None
         for scene, seed in zip(scenes, seeds, strict=True):
@@ -194,29 +217,30 @@ class GFC(Baseline):
             ).images[0]
             drawn = time.perf_counter()
             frames_THWC = self._shot(scene, seed, picture)
-            yield Shot(frames_THWC, {"picture": drawn - started, "video": time.perf_counter() - drawn})
+            yield DrawnShot(frames_THWC, {"picture": drawn - started, "video": time.perf_counter() - drawn})
 
 
 class GSC(Baseline):
     """SDXL draws the first frames of a whole story, consistent with each other, CogVideoX 5B lets them move."""
 
     kind = "gsc"
+    whole_story = True
 
     def _portions(self, instructions: list[str]) -> Iterator[list[str]]:
         if instructions:
             yield instructions
 
-    def _draw(self, scenes: Sequence[Scene], seeds: Sequence[int]) -> Iterator[Shot]:
+    def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
         picture, story = self.config.picture, self.config.story
         assert picture is not None
         assert story is not None
         started = time.perf_counter()
         pictures = draw_story(self.pipelines["picture"], [scene.description for scene in scenes], seeds, picture, story)
-        share = (time.perf_counter() - started) / len(scenes)  # nobody's turn alone
+        share = (time.perf_counter() - started) / len(scenes)  # of no turn alone
         for scene, seed, image in zip(scenes, seeds, pictures, strict=True):
             started = time.perf_counter()
             frames_THWC = self._shot(scene, seed, image)
-            yield Shot(frames_THWC, {"picture": share, "video": time.perf_counter() - started})
+            yield DrawnShot(frames_THWC, {"picture": share, "video": time.perf_counter() - started})
 
 
 def draw_story(
@@ -234,7 +258,7 @@ def draw_story(
     drawn: dict[int, Image] = {}
     shares = windows(len(descriptions), story.together, story.anchors)
     for pictures in shares:
-        window = Window(
+        window = PictureGroup(
             pictures,
             anchors=story.anchors if len(shares) > 1 else 0,
             sampled=story.sampled,
@@ -255,7 +279,7 @@ def draw_story(
     return [drawn[number] for number in range(len(descriptions))]
 
 
-AGENTS: dict[Kind, type[Baseline]] = {"gc": GC, "gfc": GFC, "gsc": GSC}
+AGENTS: dict[BaselineKind, type[Baseline]] = {"gc": GC, "gfc": GFC, "gsc": GSC}
 
 
 def load_baseline(folder: Path | str, **options: Any) -> Baseline:

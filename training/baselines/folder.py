@@ -25,7 +25,7 @@ from diffusers import (
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from models.checkpoint import writing
+from models.checkpoint import identity_of, writing
 from models.config import Base
 from models.diffusion import make_scheduler
 from pipeline.core.errors import UserError
@@ -76,6 +76,11 @@ class BaselineFolder:
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
             raise UserError(f"{path} is not valid: {faults}") from error
+
+    def identity(self) -> str:
+        """A hash of all that a game depends on: configuration, adapters, and the pipelines that lie here."""
+        weights = sorted(self.folder.rglob("*.safetensors"))
+        return identity_of([self.folder / CONFIG, *weights])
 
     def video(self, device: Device = "cpu") -> CogVideoXPipeline | CogVideoXImageToVideoPipeline:
         """What draws the shots, with its adapters, in main memory and in the precision for a device."""

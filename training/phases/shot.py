@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -37,7 +36,7 @@ from models.checkpoint import (
     within,
 )
 from models.config import Base, ModelConfig, inside_id
-from models.diffusion import TIMESTEPS, Guidance, noised, sample, v_loss
+from models.diffusion import TIMESTEPS, Guidance, draw, noised, v_loss
 from models.engine import TILE
 from models.frames import decode_latents
 from models.shot_decoder import ShotDecoder, denoise
@@ -45,7 +44,7 @@ from models.shot_encoder import ShotEncoder
 from training.config import LookSettings
 from training.data.encoding import moments_of
 from training.data.feature_cache import FeatureCache
-from training.data.order import Place, generator
+from training.data.order import Position, generator
 from training.data.turns import RecordedTurn
 from training.pictures import Comparison, save_comparisons
 
@@ -112,7 +111,7 @@ class ShotExamples:
     def __len__(self) -> int:
         return len(self.turns)
 
-    def __getitem__(self, place: Place) -> NoisedShot:
+    def __getitem__(self, place: Position) -> NoisedShot:
         """An example of training."""
         drawn = generator(self.seed, place)
         timestep = int(torch.randint(TIMESTEPS, (), generator=drawn))
@@ -121,10 +120,10 @@ class ShotExamples:
 
     def at_noise_level(self, item: int, timestep: int) -> NoisedShot:
         """An example of validation: nothing is left out, and the noise is always the item's own."""
-        return self._example(item, generator(0, Place(0, item)), timestep, dropped=False)
+        return self._example(item, generator(0, Position(0, item)), timestep, dropped=False)
 
     def conditions(self, item: int) -> tuple[Tensor, ...]:
-        """What the clip is drawn from."""
+        """Conditions that the clip is drawn from."""
         return tuple(self.cache.get(name, self.turns[item].clip_id).float() for name in self.absent)
 
     def _example(self, item: int, drawn: torch.Generator, timestep: int, *, dropped: bool) -> NoisedShot:
@@ -155,6 +154,28 @@ class ShotNetworks(nn.Module):
         """Shot tokens BLD."""
         tokens_BLD: Tensor = self.encoder(*conditions) if self.encoder else conditions[0]
         return tokens_BLD
+
+    def draw(
+        self,
+        conditions: tuple[Tensor, ...],
+        absent: tuple[Tensor, ...],
+        scope_px: float,
+        *,
+        seed: int,
+        steps: int,
+        guidance: float,
+    ) -> Tensor:
+        """Latents of one clip [1, T, C, H, W], drawn from its conditions and guided away from those of no clip."""
+        given_BLD, none_BLD = (self.shot_tokens(tuple(each[None] for each in some)) for some in (conditions, absent))
+        return draw(
+            self.decoder,
+            given_BLD.float(),
+            none_BLD.float(),
+            torch.tensor([scope_px]) if self.motion_scope else None,
+            seed=seed,
+            steps=steps,
+            guidance=Guidance("constant", guidance),
+        )
 
 
 @dataclass(eq=False)
@@ -235,27 +256,16 @@ class ShotPhase:
             for item in range(min(self.looks.pictures, len(examples))):
                 turn = examples.turns[item]
                 moments = moments_of(examples.cache.get("latents", turn.clip_id))
-                latents_BTCHW = torch.cat([moments.mean_BTCHW.to(device), self._sampled(inner, examples, item, device)])
+                drawn_BTCHW = inner.draw(
+                    tuple(each.to(device) for each in examples.conditions(item)),
+                    tuple(each.to(device) for each in examples.absent.values()),
+                    turn.sample.motion.scope_px,
+                    seed=item,  # always the same noise
+                    steps=self.looks.denoising_steps,
+                    guidance=self.looks.guidance,
+                )
+                latents_BTCHW = torch.cat([moments.mean_BTCHW.to(device), drawn_BTCHW])
                 truth_THWC, drawn_THWC = decode_latents(autoencoder, latents_BTCHW).cpu()
                 caption = f"{split}: {turn.instruction or turn.clip_id}"
                 found.append(Comparison(caption, truth_THWC.numpy(), drawn_THWC.numpy()))
         return found
-
-    def _sampled(self, network: ShotNetworks, examples: ShotExamples, item: int, device: torch.device) -> Tensor:
-        """Latents of a clip drawn from its conditions; always from the same noise."""
-        given, none = (
-            network.shot_tokens(tuple(each[None].to(device) for each in conditions))
-            for conditions in (examples.conditions(item), tuple(examples.absent.values()))
-        )
-        shape = examples.cache.features["latents"].shape[1:]
-        scope_B = torch.tensor([examples.turns[item].sample.motion.scope_px])
-        return sample(
-            partial(denoise, network.decoder),
-            (shape[0], shape[1], shape[2], shape[3]),
-            given.float(),
-            none.float(),
-            scope_B if network.motion_scope else None,
-            generator=torch.Generator().manual_seed(item),
-            steps=self.looks.denoising_steps,
-            guidance=Guidance("constant", self.looks.guidance),
-        )

@@ -16,6 +16,8 @@ from models.checkpoint import Checkpoint
 from models.config import tiny_config
 from pipeline.core.errors import UserError
 from tests.support.tiny_models import tiny_checkpoint
+from training.baselines.config import tiny
+from training.baselines.folder import BaselineFolder
 
 
 def _run(*arguments: str | Path) -> tuple[int, str]:
@@ -47,6 +49,15 @@ def test_a_base_that_is_not_name_and_place_is_refused(given: str) -> None:
         with_bases(tiny_config(), [given])
 
 
+def test_a_new_baseline_is_written(tmp_path: Path) -> None:
+    code, said = _run("new-checkpoint", tmp_path / "gsc", "--agent", "gsc", "--seed", "1")
+    assert (code, said.splitlines()[-1]) == (0, str(tmp_path / "gsc"))
+    assert BaselineFolder.open(tmp_path / "gsc").config == tiny("gsc")
+    code, said = _run("new-checkpoint", tmp_path / "other", "--agent", "gsc", "--base", "video=x")
+    assert code == 1
+    assert "--base goes with the model" in said
+
+
 @pytest.mark.slow
 def test_a_hub_id_out_of_reach_is_told_with_the_remedy(tmp_path: Path) -> None:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
@@ -57,55 +68,3 @@ def test_a_hub_id_out_of_reach_is_told_with_the_remedy(tmp_path: Path) -> None:
     assert "hf download nobody/nothing" in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "start").exists()
-
-
-def test_without_the_networks_the_commands_name_what_to_install(tmp_path: Path) -> None:
-    # an interpreter that finds typer and ours, but no torch
-    code = "import sys; sys.modules['torch'] = None; from flows.cli import main; main()"
-    command = [sys.executable, "-c", code, "play", "--checkpoint", str(tmp_path), "--serve"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
-    assert "make install-train" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ((), "give either --game"),
-        (("--game", "g.txt", "--serve"), "give either --game"),
-        (("--game", "g.txt"), "needs --out"),
-        (("--game", "g.txt", "--out", "o"), "is no checkpoint"),
-        (("--serve", "--port", "0"), "is no checkpoint"),
-    ],
-)
-def test_play_says_what_is_missing(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
-    code, said = _run("play", "--checkpoint", tmp_path / "none", *arguments)
-    assert code == 1
-    assert told in " ".join(said.split())
-
-
-@pytest.mark.slow
-def test_a_game_is_played_from_a_file(tmp_path: Path) -> None:
-    game = tmp_path / "game.txt"
-    game.write_text("# two turns\nCharacter: Ann; Motion: slowly run; Background: forest.\nshe sleeps\n")
-    ask = ("play", "--checkpoint", tiny_checkpoint(), "--game", game, "--out", tmp_path / "out", "--steps", "2")
-    code, said = _run(*ask)
-    assert code == 0, said
-    assert (tmp_path / "out/film.mp4").stat().st_size > 1000
-    code, said = _run(*ask)
-    assert code == 0
-    assert "nothing to play" in said
-    code, said = _run(*ask, "--seed", "2")
-    assert code == 1
-    assert "--out" in said
-
-
-def test_steps_that_do_not_divide_the_schedule_are_refused_before_anything_is_played(tmp_path: Path) -> None:
-    game = tmp_path / "game.txt"
-    game.write_text("run\n")
-    code, said = _run(
-        "play", "--checkpoint", tiny_checkpoint(), "--game", game, "--out", tmp_path / "out", "--steps", "30"
-    )
-    assert code == 1
-    assert "25" in said
-    assert "Traceback" not in said

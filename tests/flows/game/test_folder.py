@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from flows.game.folder import GameFolder
+from flows.game.play_file import play_turn
 from flows.game.records import GameError, GameSettings
 from models.game import Game
 from pipeline.core.errors import UserError
@@ -28,7 +29,7 @@ def begun(path: Path, turns: int = 0) -> GameFolder:
     """A game of so many turns in a row."""
     folder = GameFolder.create(path / "game", SETTINGS)
     for number, instruction in enumerate(STORY[:turns]):
-        folder.play(PaintedEngine(), instruction, f"{number:04d}" if number else None)
+        play_turn(folder, PaintedEngine(), instruction, f"{number:04d}" if number else None)
     return folder
 
 
@@ -38,7 +39,7 @@ def contents(folder: GameFolder) -> dict[str, bytes]:
 
 def test_a_turn_is_kept_with_its_shot_and_its_tokens(tmp_path: Path) -> None:
     folder = begun(tmp_path)
-    record = folder.play(PaintedEngine(), STORY[0], None)
+    record = play_turn(folder, PaintedEngine(), STORY[0], None)
     (turn,) = Game(PaintedEngine(), seed=7).play(STORY[0])
     assert (record.id, record.parent, record.number, record.instruction) == ("0001", None, 1, STORY[0])
     assert (record.state, record.scope_px) == (turn.state, turn.scope_px)
@@ -74,7 +75,7 @@ def test_the_state_on_disk_is_the_state_in_memory(tmp_path: Path, window_turns: 
     game = Game(PaintedEngine(window_turns), seed=7)
     parent = None
     for turn in game.play(STORY):
-        record = folder.play(PaintedEngine(window_turns), turn.instruction, parent)
+        record = play_turn(folder, PaintedEngine(window_turns), turn.instruction, parent)
         kept, played = GameFolder.open(folder.path).state_at(record.id), game.state
         assert (kept.turns, kept.values, len(kept.window)) == (played.turns, played.values, len(played.window))
         for past, expected in zip(kept.window, played.window, strict=True):
@@ -86,9 +87,9 @@ def test_the_state_on_disk_is_the_state_in_memory(tmp_path: Path, window_turns: 
 
 def test_a_player_goes_back_and_plays_on_from_there(tmp_path: Path) -> None:
     folder, engine = begun(tmp_path, turns=3), PaintedEngine()
-    again = folder.play(engine, STORY[2], "0002")
-    further = folder.play(engine, "Qiqi sleeps", again.id)
-    other_start = folder.play(engine, STORY[0], None)
+    again = play_turn(folder, engine, STORY[2], "0002")
+    further = play_turn(folder, engine, "Qiqi sleeps", again.id)
+    other_start = play_turn(folder, engine, STORY[0], None)
     assert [again.id, further.id, other_start.id] == ["0003-1", "0004", "0001-1"]
     assert [record.id for record in folder.path_to("0004")] == ["0001", "0002", "0003-1", "0004"]
     assert [past.instruction for past in engine.seen[1][0].window] == STORY[:3]
@@ -112,7 +113,7 @@ def test_only_the_window_is_ever_read(tmp_path: Path) -> None:
 )
 def test_nothing_a_player_types_leaves_the_log(tmp_path: Path, instruction: str) -> None:
     folder = begun(tmp_path)
-    folder.play(PaintedEngine(), instruction, None)
+    play_turn(folder, PaintedEngine(), instruction, None)
     assert set(contents(folder)) == {"game.json", "turns.jsonl", "0001.mp4", "0001.safetensors"}
     assert [path.name for path in tmp_path.iterdir()] == ["game"]
     (record,) = GameFolder.open(folder.path).turns
@@ -122,7 +123,7 @@ def test_nothing_a_player_types_leaves_the_log(tmp_path: Path, instruction: str)
 def test_half_a_character_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
     engine = PaintedEngine()
     with pytest.raises(GameError, match="surrogate"):
-        begun(tmp_path).play(engine, "Qiqi \ud83d", None)
+        play_turn(begun(tmp_path), engine, "Qiqi \ud83d", None)
     assert engine.seen == []
 
 
@@ -144,7 +145,7 @@ def test_a_line_torn_by_a_kill_does_not_count(tmp_path: Path, torn: bytes) -> No
     (folder.path / ".0003.mp4.k1ll3d.mp4").write_bytes(b"half a shot")
     opened = GameFolder.open(folder.path)
     assert [record.id for record in opened.turns] == ["0001", "0002"]
-    opened.play(PaintedEngine(), STORY[2], "0002")
+    play_turn(opened, PaintedEngine(), STORY[2], "0002")
     assert contents(opened) == whole
 
 
@@ -171,9 +172,9 @@ def test_a_stopped_turn_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
             raise StoppedError
 
     with pytest.raises(StoppedError):
-        folder.play(PaintedEngine(), STORY[2], "0002", stop)
+        play_turn(folder, PaintedEngine(), STORY[2], "0002", stop)
     assert contents(folder) == before
-    assert folder.play(PaintedEngine(), STORY[2], "0002").id == "0003"
+    assert play_turn(folder, PaintedEngine(), STORY[2], "0002").id == "0003"
 
 
 def test_a_turn_whose_files_cannot_be_written_is_not_in_the_log(tmp_path: Path) -> None:
@@ -181,29 +182,29 @@ def test_a_turn_whose_files_cannot_be_written_is_not_in_the_log(tmp_path: Path) 
     log = (folder.path / "turns.jsonl").read_bytes()
     (folder.path / "0002.safetensors").mkdir()
     with pytest.raises(UserError, match=r"0002\.safetensors"):
-        folder.play(PaintedEngine(), STORY[1], "0001")
+        play_turn(folder, PaintedEngine(), STORY[1], "0001")
     assert (folder.path / "turns.jsonl").read_bytes() == log
     assert [record.id for record in folder.turns] == ["0001"]
 
 
 def test_two_players_of_one_game_do_not_write_over_each_other(tmp_path: Path) -> None:
     folder, other = begun(tmp_path, turns=1), GameFolder.open(tmp_path / "game")
-    other.play(PaintedEngine(), "theirs", "0001")
+    play_turn(other, PaintedEngine(), "theirs", "0001")
     before = contents(folder)
     with pytest.raises(GameError, match="open the game again"):
-        folder.play(PaintedEngine(), "ours", "0001")
+        play_turn(folder, PaintedEngine(), "ours", "0001")
     held = os.open(folder.path / "turns.jsonl", os.O_RDWR)
     fcntl.flock(held, fcntl.LOCK_EX)
     with pytest.raises(GameError, match="another process is playing"):
-        other.play(PaintedEngine(), "theirs", "0002")
+        play_turn(other, PaintedEngine(), "theirs", "0002")
     os.close(held)
     assert contents(folder) == before
-    assert GameFolder.open(folder.path).play(PaintedEngine(), "ours", "0001").id == "0002-1"
+    assert play_turn(GameFolder.open(folder.path), PaintedEngine(), "ours", "0001").id == "0002-1"
 
 
 def test_the_film_of_a_turn_shows_the_turns_that_led_to_it(tmp_path: Path) -> None:
     folder = begun(tmp_path, turns=3)
-    branch = folder.play(PaintedEngine(), "another end", "0001")
+    branch = play_turn(folder, PaintedEngine(), "another end", "0001")
     film = folder.film(branch.id)
     assert film == folder.path / "film-0002-1.mp4"
     expected = [read_clip(folder.clip_path(turn_id)) for turn_id in ("0001", "0002-1")]
@@ -256,7 +257,7 @@ def test_a_start_that_came_to_nothing_does_not_hold_the_place(tmp_path: Path, lo
             (started.path / "turns.jsonl").write_bytes(log)
         again = GameFolder.create(started.path, SETTINGS)
         assert again.settings == SETTINGS
-        again.play(PaintedEngine(), STORY[0], None)
+        play_turn(again, PaintedEngine(), STORY[0], None)
         assert contents(again) == expected
         shutil.rmtree(started.path)
 
@@ -272,8 +273,8 @@ def test_what_no_start_has_left_is_not_written_over(tmp_path: Path, theirs: str)
 
 def test_blank_lines_in_the_log_do_no_harm_and_a_skipped_number_is_seen(tmp_path: Path) -> None:
     folder = GameFolder.create(tmp_path / "game", SETTINGS)
-    first = folder.play(PaintedEngine(), "one", None)
-    folder.play(PaintedEngine(), "two", first.id)
+    first = play_turn(folder, PaintedEngine(), "one", None)
+    play_turn(folder, PaintedEngine(), "two", first.id)
     log = folder.path / "turns.jsonl"
     lines = log.read_text().splitlines()
     log.write_text(f"{lines[0]}\n\n{lines[1]}\n")

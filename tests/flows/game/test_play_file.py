@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from flows.game.folder import GameFolder, alone
-from flows.game.play_file import play_file, play_on
+from flows.game.play_file import play_file, play_on, play_turn
 from flows.game.records import GameError, GameSettings
+from models.engine_options import EngineOptions
 from models.tokens import MOST_INSTRUCTION_TOKENS
 from pipeline.core.atomic import LOCK
 from pipeline.core.errors import UserError
@@ -29,6 +30,7 @@ from tests.support.tiny_models import brief_checkpoint
 SETTINGS = GameSettings(seed=7, checkpoint="painted", window_turns=4, fps=8)
 STORY = [f"Qiqi does thing {number}" for number in range(1, 6)]
 ENDLESS = 10**9
+ONE_STEP = EngineOptions("cpu", steps=1)
 
 
 class Impatient:
@@ -108,7 +110,7 @@ def test_a_game_file_becomes_a_game_and_grows(tmp_path: Path, capsys: pytest.Cap
     game, out = written(tmp_path / "game.txt", "# a game", STORY[0]), tmp_path / "out"
 
     def play() -> str:
-        film = play_file(game, brief_checkpoint(), out, seed=3, steps=1, device="cpu")
+        film = play_file(game, brief_checkpoint(), out, ONE_STEP, seed=3)
         assert film == out / "film.mp4"
         return capsys.readouterr().err
 
@@ -126,7 +128,7 @@ def played(tmp_path: Path) -> Path:
     """A folder where the first two turns of the story were played with the tiny checkpoint's settings."""
     from models.checkpoint import Checkpoint
 
-    settings = GameSettings.of(Checkpoint.open(brief_checkpoint()), seed=3, steps=1, guidance=6.0)
+    settings = GameSettings.of(Checkpoint.open(brief_checkpoint()), ONE_STEP, seed=3)
     play_on(GameFolder.create(tmp_path / "out", settings), PaintedEngine(settings.window_turns), STORY[:2])
     return tmp_path / "out"
 
@@ -146,8 +148,9 @@ def test_another_game_is_not_mixed_in(
 ) -> None:
     before = shots(played)
     settings = {"seed": 3, "steps": 1, "guidance": 6.0, **changed}
+    options = EngineOptions("cpu", int(settings["steps"]), settings["guidance"])
     with pytest.raises(GameError, match=rf"(?s){expected}.*--out"):
-        play_file(written(tmp_path / "game.txt", *lines), brief_checkpoint(), played, device="cpu", **settings)  # type: ignore[arg-type]
+        play_file(written(tmp_path / "game.txt", *lines), brief_checkpoint(), played, options, int(settings["seed"]))
     assert shots(played) == before
 
 
@@ -156,11 +159,11 @@ def test_one_process_at_a_time_plays_in_a_folder_and_the_second_changes_nothing(
     with alone(out):
         begun = GameFolder.create(out, SETTINGS)
         with pytest.raises(GameError, match=r"held by `animegamer play`, process .*--out"):
-            play_file(game, brief_checkpoint(), out, seed=9, steps=1, device="cpu")
+            play_file(game, brief_checkpoint(), out, ONE_STEP, seed=9)
     assert GameFolder.open(out).settings == begun.settings
     (tmp_path / "file").touch()
     with pytest.raises(GameError, match=r"is a file; name another --out"):
-        play_file(game, brief_checkpoint(), tmp_path / "file", steps=1, device="cpu")
+        play_file(game, brief_checkpoint(), tmp_path / "file", ONE_STEP)
 
 
 def test_another_checkpoint_is_not_mixed_in(tmp_path: Path, played: Path) -> None:
@@ -170,23 +173,23 @@ def test_another_checkpoint_is_not_mixed_in(tmp_path: Path, played: Path) -> Non
     weights[-1] ^= 1
     (other / "shot_encoder.safetensors").write_bytes(weights)
     with pytest.raises(GameError, match=r"begun with checkpoint .*--out"):
-        play_file(written(tmp_path / "game.txt", *STORY), other, played, seed=3, steps=1, device="cpu")
+        play_file(written(tmp_path / "game.txt", *STORY), other, played, ONE_STEP, seed=3)
 
 
 def test_a_game_with_branches_is_not_played_on_from_a_file(tmp_path: Path, played: Path) -> None:
-    GameFolder.open(played).play(PaintedEngine(), "went back", "0001")
+    play_turn(GameFolder.open(played), PaintedEngine(), "went back", "0001")
     with pytest.raises(GameError, match=r"branches at turn 0002-1.*--out"):
-        play_file(written(tmp_path / "game.txt", *STORY), brief_checkpoint(), played, seed=3, steps=1, device="cpu")
+        play_file(written(tmp_path / "game.txt", *STORY), brief_checkpoint(), played, ONE_STEP, seed=3)
 
 
 def test_what_cannot_be_played_is_told_before_anything_is_written(tmp_path: Path) -> None:
     game, out = written(tmp_path / "game.txt", STORY[0], "", "very " * 300), tmp_path / "out"
     with pytest.raises(UserError, match=rf"game\.txt, line 3: .*at most {MOST_INSTRUCTION_TOKENS}"):
-        play_file(game, brief_checkpoint(), out, device="cpu")
+        play_file(game, brief_checkpoint(), out, ONE_STEP)
     with pytest.raises(UserError, match="is no checkpoint"):
-        play_file(game, tmp_path / "nowhere", out, device="cpu")
+        play_file(game, tmp_path / "nowhere", out, ONE_STEP)
     with pytest.raises(UserError, match="steps must divide 1000"):
-        play_file(written(game, *STORY), brief_checkpoint(), out, steps=30, device="cpu")
+        play_file(written(game, *STORY), brief_checkpoint(), out, EngineOptions("cpu", steps=30))
     assert not out.exists()
 
 
@@ -196,6 +199,7 @@ PLAYING = """
 
     from flows.game import folder as game_folder
     from flows.game.play_file import play_file
+    from models.engine_options import EngineOptions
 
     def die(*_):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -211,7 +215,7 @@ PLAYING = """
         game_folder._sync_folder = die
     else:
         game_folder.write_clip = die_in_the_second_shot
-    play_file(*map(Path, sys.argv[2:]), seed=3, steps=2, device="cpu")
+    play_file(*map(Path, sys.argv[2:]), EngineOptions("cpu", steps=2), seed=3)
 """
 
 
@@ -219,7 +223,7 @@ PLAYING = """
 def test_a_killed_game_goes_on_to_the_same_files(tmp_path: Path) -> None:
     """kill -9 with real networks, at moments of a few milliseconds: so the process kills itself."""
     game = written(tmp_path / "game.txt", *STORY[:3])
-    play_file(game, brief_checkpoint(), tmp_path / "whole", seed=3, steps=2, device="cpu")
+    play_file(game, brief_checkpoint(), tmp_path / "whole", EngineOptions("cpu", steps=2), seed=3)
     out = tmp_path / "killed"
     moments = {
         "between the files of a turn and its line": (0, "0001.safetensors"),
@@ -231,5 +235,5 @@ def test_a_killed_game_goes_on_to_the_same_files(tmp_path: Path) -> None:
         assert done.returncode == -signal.SIGKILL
         assert len(GameFolder.open(out).turns) == turns
         assert list(out.glob(left))
-    play_file(game, brief_checkpoint(), out, seed=3, steps=2, device="cpu")
+    play_file(game, brief_checkpoint(), out, EngineOptions("cpu", steps=2), seed=3)
     assert shots(out) == shots(tmp_path / "whole")

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from flows.game.records import GameError
+from flows.web.page_server import listening
 from flows.web.play_games import GAME_ID, MOST_WAITING, REMEMBERED, is_disk_full, reason
-from flows.web.server import listening
 from pipeline.core.errors import UserError
 from tests.support.played_page import GradientEngine, Player, Served, served
 
@@ -359,20 +359,22 @@ def test_the_server_stops_while_a_page_watches(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_is_told(tmp_path: Path) -> None:
-    with listening(0) as taken:
+    with listening(0, "the game") as taken:
         port = taken.getsockname()[1]
         assert taken.getsockname()[0] == "127.0.0.1"
         with pytest.raises(UserError, match=rf"port {port} cannot be used.*--port"):
-            listening(port)
+            listening(port, "the game")
 
 
 @pytest.mark.slow
-def test_a_real_engine_is_served_and_stops_on_ctrl_c(tmp_path: Path, interruptible: None) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_real_engine_is_served_and_stops_cleanly(tmp_path: Path, interruptible: None, stop: signal.Signals) -> None:
     from tests.support.tiny_models import tiny_checkpoint
 
     code = (
-        "import sys; from pathlib import Path; from flows.web.server import serve; "
-        "serve(Path(sys.argv[1]), Path(sys.argv[2]), port=0, steps=4, device='cpu')"
+        "import sys; from pathlib import Path; from flows.web.play_app import serve; "
+        "from models.engine_options import EngineOptions; "
+        "serve(Path(sys.argv[1]), Path(sys.argv[2]), 0, EngineOptions('cpu', steps=4))"
     )
     command = [sys.executable, "-c", code, str(tiny_checkpoint()), str(tmp_path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -385,7 +387,7 @@ def test_a_real_engine_is_served_and_stops_on_ctrl_c(tmp_path: Path, interruptib
         player.play("Qiqi sleeps", first)
         assert "empty" in player.ask("\x00", first).json()["message"]
         assert player.ask("Qiqi wakes", "0002").status_code == 202
-        process.send_signal(signal.SIGINT)
+        process.send_signal(stop)
         rest = process.communicate(timeout=30)[1]
     assert rest == "stopped; every game is kept\n"
     assert process.returncode == 0

@@ -1,0 +1,121 @@
+"""`animegamer play`: the game from a file or on a page, by the model or a baseline. Heavy imports wait inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.commands.model import AgentName, need_networks
+from flows.console.progress import STOPPED, Bars
+from flows.console.terminal import say
+from models.engine_options import EngineOptions
+from pipeline.core.errors import UserError
+
+MODEL_ONLY = ("serve", "port", "steps", "guidance", "compile")
+"""Options that a baseline does not have; its steps and guidance are in its `baseline.json`."""
+
+
+def play(
+    context: typer.Context,
+    checkpoint: Annotated[
+        Path,
+        typer.Option(
+            "--checkpoint",
+            "-c",
+            help="A folder that `new-checkpoint`, `import-weights` or training wrote; with --agent, a baseline's.",
+        ),
+    ],
+    game: Annotated[
+        Path | None, typer.Option(help="A text file with one instruction a line; `#` starts a comment line.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the shots and the log go.")] = None,
+    agent: Annotated[
+        AgentName | None,
+        typer.Option(help="With --game: play a baseline, which draws the instructions as they are; unset: the model."),
+    ] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Open a page to play on, on this machine only.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 takes any that is free.")] = 8731,
+    steps: Annotated[
+        int, typer.Option(help="Denoising steps a turn, a divisor of 1000; fewer are faster.")
+    ] = EngineOptions.steps,
+    guidance: Annotated[
+        float, typer.Option(min=1, max=20, help="How strongly a shot follows its tokens; 1 is twice as fast.")
+    ] = EngineOptions.guidance,
+    seed: Annotated[int, typer.Option(min=0, help="With --game: the same seed plays the same game.")] = 0,
+    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`; unset: a GPU if there is one.")] = None,
+    offload: Annotated[
+        bool, typer.Option("--offload", help="For a small GPU: one network on it at a time, frames in tiles.")
+    ] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Compile the shot decoder: a slow first turn, then faster ones.")
+    ] = False,
+) -> None:
+    """Play the endless game: from a file of instructions, or on a page in the browser.
+
+    An instruction is free text, or in the form of the training data:
+
+        Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky.
+
+    With `--game`, every turn becomes a video in OUT beside `turns.jsonl`, and the whole game `film.mp4`. The same
+    command again, after a stop or with more lines in the file, plays only what is missing (`--agent gsc` draws a whole
+    story at once, and does not go on).
+
+        animegamer play --checkpoint ckpt/ --game game.txt --out game/
+
+        animegamer play --checkpoint ckpt/ --serve
+
+        animegamer play --checkpoint run/gc/result --agent gc --game game.txt --out gc-game/
+    """
+    if agent:
+        _check_model_only(context, agent)
+    if serve == bool(game):
+        raise UserError("give either --game FILE with --out FOLDER, or --serve")
+    if game and not out:
+        raise UserError("--game needs --out: the folder for the shots")
+    need_networks()
+    options = EngineOptions(device, steps, guidance, offload, compile)
+    with _stoppable():
+        if game and out and agent:
+            from flows.game.play_baseline import play_baseline
+
+            with Bars().watching():
+                film = play_baseline(
+                    agent.value, game, checkpoint, out, seed=seed, device=options.device, offload=options.offload
+                )
+            typer.echo(film)
+        elif game and out:
+            from flows.game.play_file import play_file
+
+            with Bars().watching():
+                film = play_file(game, checkpoint, out, options, seed)
+            typer.echo(film)
+        else:
+            from flows.web.play_app import serve as serve_page
+
+            serve_page(checkpoint, out or Path("games"), port, options)
+
+
+def _check_model_only(context: typer.Context, agent: AgentName) -> None:
+    """Refuse options of the model that were given for a baseline."""
+    for name in MODEL_ONLY:
+        source = context.get_parameter_source(name)
+        if source and source.name != "DEFAULT":
+            raise UserError(f"--{name} goes with the model, not with --agent {agent}")
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Report a full GPU with its remedy, and end on Ctrl-C."""
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise UserError("the GPU's memory is full: try --offload") from error
+    except KeyboardInterrupt:
+        say(STOPPED, "yellow")
+        raise typer.Exit(130) from None

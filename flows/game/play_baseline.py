@@ -1,0 +1,87 @@
+"""Game from a file with a baseline, `animegamer play --agent`: played into the same kind of folder as the model's.
+
+    play_baseline("gc", Path("game.txt"), Path("run/gc/result"), Path("out"))
+
+GC and GFC draw turn by turn, so that a stopped or longer game goes on. GSC draws the pictures of a whole story at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flows.console.terminal import say
+from flows.game.folder import GameFolder
+from flows.game.play_file import FILM, begun, is_unfinished, line_of
+from flows.game.records import GameError, GameSettings
+from models.instructions import read_instructions
+from pipeline.core.progress import watched
+from training.baselines.agents import AGENTS, Baseline
+from training.baselines.config import BaselineKind
+from training.baselines.folder import BaselineFolder
+
+FPS = 8
+"""Frames per second of the shots, as CogVideoX draws them."""
+
+
+def play_baseline(
+    kind: BaselineKind,
+    game: Path,
+    folder: Path,
+    out: Path,
+    *,
+    seed: int = 0,
+    device: str | None = None,
+    offload: bool = False,
+) -> Path:
+    """Play the instructions of a game file as they are, keep every turn in `out`, and return the film of the game.
+
+    Args:
+        kind: of the baseline.
+        game: a text file, an instruction a line.
+        folder: the baseline's.
+        out: the game folder: new, empty, or one where the same game was begun.
+        seed: the same seed gives the same game.
+        device: where to compute; unset: the first GPU, if there is one.
+        offload: for a small GPU, one network on it at a time.
+
+    Raises:
+        UserError: the game file, the baseline or the game folder cannot be used; the message names the remedy.
+    """
+    agent = AGENTS[kind]
+    baseline = agent.open(folder)
+    instructions = read_instructions(game)
+    with begun(out, _settings(baseline, seed), instructions) as played:
+        if is_unfinished(played, instructions):
+            if played.turns and agent.whole_story:
+                raise GameError(f"{out}: {kind} draws a story at once, none is gone on with; name another --out")
+            say("loading the networks")
+            _play_on(played, agent.load(folder, seed=seed, device=device, offload=offload), instructions)
+    return out / FILM
+
+
+def _settings(baseline: BaselineFolder, seed: int) -> GameSettings:
+    video = baseline.config.video
+    return GameSettings(
+        seed=seed,
+        steps=video.steps,
+        guidance=video.guidance,
+        checkpoint=baseline.identity(),
+        window_turns=1,  # no turn before is looked back on
+        fps=FPS,
+    )
+
+
+def _play_on(folder: GameFolder, agent: Baseline, instructions: Sequence[str]) -> None:
+    """Play the instructions that the game in the folder has not had yet, with a line for each turn."""
+    done, total = len(folder.turns), len(instructions)
+    if done:
+        say(f"going on after turn {done} of {total}")
+    agent.skip(instructions[:done])
+    with watched(folder.path.name, "play") as watch:
+        watch(done, total)
+        for turn in agent.play(instructions[done:]):
+            before = folder.turns[-1] if folder.turns else None
+            record = folder.keep(turn, before.id if before else None)
+            watch(turn.number, total)
+            say(line_of(record, before))

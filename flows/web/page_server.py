@@ -1,0 +1,148 @@
+"""Page server: one local page and its API on the loopback address, for this machine's own browser.
+
+    with until_stopped(), listening(8731, "the game") as listener:
+        app = page_app(files("flows.web") / "play_page")
+        ...                                                     # the page's own routes
+        PageServer(app, stop).run(sockets=[listener])
+
+The page is a folder of static files inside the package; it loads nothing from elsewhere. `guard.py` refuses what other
+pages and other machines send, and puts the content policy on every reply.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import uvicorn  # noqa: TID251 - the one server
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException as RoutingError
+
+from flows.web.guard import Guard
+from pipeline.core.errors import UserError
+
+HOST = "127.0.0.1"
+MEDIA_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+NOT_ROUTED = {404: "There is no such page.", 405: "That cannot be done here."}
+CLOSE_SECONDS = 5
+"""Longest wait for open connections when the server stops."""
+
+
+def page_app(page: Traversable) -> FastAPI:
+    """An application that serves the files of a page; its API is added as routes under `/api/`.
+
+    Every refusal is JSON with a `message`, a sentence to show.
+    """
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(Guard)
+    app.add_exception_handler(RoutingError, _not_routed)
+    app.add_exception_handler(RequestValidationError, _not_valid)
+    contents = {file.name: file.read_bytes() for file in page.iterdir() if _ending(file.name) in MEDIA_TYPES}
+
+    @app.api_route("/", methods=["GET", "HEAD"])
+    @app.api_route("/{name}", methods=["GET", "HEAD"])
+    def read_page(name: str = "index.html") -> Response:
+        if name not in contents:
+            raise HTTPException(404, NOT_ROUTED[404])
+        return Response(contents[name], media_type=MEDIA_TYPES[_ending(name)])
+
+    return app
+
+
+def refused(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """A refusal as the page reads it."""
+    return JSONResponse({"message": message}, status, headers)
+
+
+def listening(port: int, name: str) -> socket.socket:
+    """A socket that listens on this machine only; taken before anything slow is done.
+
+    Args:
+        port: 0 is any free port.
+        name: of the page, for the error message.
+
+    Raises:
+        UserError: the port is taken, or not ours to take.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise UserError(
+            f"port {port} cannot be used ({error.strerror}): is {name} open already? Give another with --port"
+        ) from error
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """The page's address, for the browser."""
+    return f"http://{HOST}:{listener.getsockname()[1]}/"
+
+
+@contextmanager
+def until_stopped() -> Iterator[None]:
+    """End the block quietly on Ctrl-C or SIGTERM, also while it still loads."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class PageServer(uvicorn.Server):
+    """Uvicorn that calls `stop` before it waits for connections, so that replies that stream can end first."""
+
+    def __init__(self, app: FastAPI, stop: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=CLOSE_SECONDS,
+            )
+        )
+        self.stop = stop
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop the work of the page, then close its connections."""
+        self.stop()
+        await super().shutdown(sockets)
+
+
+def _not_routed(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RoutingError)
+    unsaid = error.detail == HTTPStatus(error.status_code).phrase
+    message = NOT_ROUTED.get(error.status_code, error.detail) if unsaid else error.detail
+    return refused(error.status_code, message, error.headers)
+
+
+def _not_valid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    return refused(422, "; ".join(_fault(fault) for fault in error.errors()))
+
+
+def _fault(fault: dict[str, Any]) -> str:
+    """Fault of a request and the field it is in; the field's name may be any text of the sender's."""
+    name = ".".join(map(str, fault["loc"])).encode(errors="replace").decode()
+    return f"{name}: {fault['msg']}"
+
+
+def _ending(name: str) -> str:
+    return name.rpartition(".")[2]

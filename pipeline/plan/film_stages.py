@@ -1,0 +1,70 @@
+"""Stages of a film, in order, made from a request: what is run, with which settings, cast and level edges."""
+
+from __future__ import annotations
+
+import os
+
+from pipeline.captions.cast import Cast, load_cast
+from pipeline.captions.stage import WriteCaptions
+from pipeline.core.config import Config
+from pipeline.core.stage import Stage
+from pipeline.core.store import DatasetRecord
+from pipeline.plan.request import BuildRequest, Until
+from pipeline.plan.workspace import cast_folder
+from pipeline.stages.crop import FindCrop
+from pipeline.stages.cut import Cut
+from pipeline.stages.looks import MeasureLooks
+from pipeline.stages.motion import MeasureMotion
+from pipeline.stages.motion_levels import PUBLISHED_EDGES, Edges
+from pipeline.stages.selection import Screen
+
+STAGES = (FindCrop, Cut, MeasureLooks, MeasureMotion, Screen, WriteCaptions)
+STAGE_NAMES = tuple(stage.name for stage in STAGES)
+
+
+def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None) -> tuple[Stage, ...]:
+    """The stages of this build that a probed film goes through, in order.
+
+    Args:
+        request: its settings, and the last stage to run.
+        edges: level edges in force.
+        cast: None: read from the folder that the request names, if the captioner is asked about characters.
+
+    Raises:
+        CastError, RemoteError: the cast folder cannot be used.
+    """
+    config, run = request.config, request.config.run
+    if config.captions.captioner == "rules":
+        cast = Cast()
+    threads = run.threads or (1 if run.runner == "ray" else os.cpu_count() or 1)
+    stages: tuple[Stage, ...] = (
+        FindCrop(config.crop),
+        Cut(config.film, config.scenes, config.clips, threads),
+        MeasureLooks(config.looks, threads, config.run.failed_limit),
+        MeasureMotion(config.motion, threads, config.run.failed_limit),
+        Screen(config.selection, edges),
+        WriteCaptions(config.captions, cast or cast_of(request)),
+    )
+    if request.until is Until.publish:
+        return stages
+    last = STAGE_NAMES.index(request.until.value) if request.until is not Until.probe else -1
+    return stages[: last + 1]
+
+
+def cast_of(request: BuildRequest) -> Cast:
+    """The cast that the request names, or an empty one.
+
+    Raises:
+        CastError: the folder cannot be used.
+        RemoteError: its address cannot be used.
+    """
+    return load_cast(cast_folder(request.cast) if request.cast else None)
+
+
+def choose_edges(config: Config, record: DatasetRecord) -> tuple[Edges, str]:
+    """The level edges in force and where they come from: the config, else a calibration, else the published table."""
+    if config.motion.edges is not None:
+        return config.motion.edges, "config"
+    if record.edges is not None and record.edges_from and record.edges_from.startswith("calibrated"):
+        return record.edges, record.edges_from
+    return PUBLISHED_EDGES, "published"

@@ -1,0 +1,108 @@
+"""`animegamer play` as a user calls it: what is missing is named, and games are played from a file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.game.folder import GameFolder
+from tests.support.tiny_baselines import brief_baseline
+from tests.support.tiny_models import tiny_checkpoint
+
+
+def _run(*arguments: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return result.exit_code, result.output
+
+
+def test_without_the_networks_the_commands_name_what_to_install(tmp_path: Path) -> None:
+    # an interpreter that finds typer and ours, but no torch
+    code = "import sys; sys.modules['torch'] = None; from flows.cli import main; main()"
+    command = [sys.executable, "-c", code, "play", "--checkpoint", str(tmp_path), "--serve"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "make install-train" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "give either --game"),
+        (("--game", "g.txt", "--serve"), "give either --game"),
+        (("--game", "g.txt"), "needs --out"),
+        (("--game", "g.txt", "--out", "o"), "is no checkpoint"),
+        (("--serve", "--port", "0"), "is no checkpoint"),
+    ],
+)
+def test_play_says_what_is_missing(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    code, said = _run("play", "--checkpoint", tmp_path / "none", *arguments)
+    assert code == 1
+    assert told in " ".join(said.split())
+
+
+@pytest.mark.slow
+def test_a_game_is_played_from_a_file(tmp_path: Path) -> None:
+    game = tmp_path / "game.txt"
+    game.write_text("# two turns\nCharacter: Ann; Motion: slowly run; Background: forest.\nshe sleeps\n")
+    ask = ("play", "--checkpoint", tiny_checkpoint(), "--game", game, "--out", tmp_path / "out", "--steps", "2")
+    code, said = _run(*ask)
+    assert code == 0, said
+    assert (tmp_path / "out/film.mp4").stat().st_size > 1000
+    code, said = _run(*ask)
+    assert code == 0
+    assert "nothing to play" in said
+    code, said = _run(*ask, "--seed", "2")
+    assert code == 1
+    assert "--out" in said
+
+
+def test_steps_that_do_not_divide_the_schedule_are_refused_before_anything_is_played(tmp_path: Path) -> None:
+    game = tmp_path / "game.txt"
+    game.write_text("run\n")
+    code, said = _run(
+        "play", "--checkpoint", tiny_checkpoint(), "--game", game, "--out", tmp_path / "out", "--steps", "30"
+    )
+    assert code == 1
+    assert "25" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_a_baseline_plays_a_file(tmp_path: Path) -> None:
+    game = tmp_path / "game.txt"
+    game.write_text("Character: Ann; Motion: slowly run; Background: forest.\nshe sleeps\n")
+    ask = ("play", "--agent", "gc", "--checkpoint", brief_baseline("gc"), "--game", game, "--out", tmp_path / "out")
+    code, said = _run(*ask)
+    assert code == 0, said
+    assert said.splitlines()[-1] == str(tmp_path / "out/film.mp4")
+    assert len(GameFolder.open(tmp_path / "out").turns) == 2
+    code, said = _run(*ask, "--seed", "2")
+    assert code == 1
+    assert "begun with seed 0, this one has 2" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--agent", "gsc"), "is a baseline of kind gc, not gsc"),
+        (("--agent", "gc", "--checkpoint", "nowhere"), "nowhere is no baseline: baseline.json cannot be read"),
+        (("--agent", "gc", "--steps", "50"), "--steps goes with the model, not with --agent gc"),
+        (("--agent", "gc", "--serve"), "--serve goes with the model, not with --agent gc"),
+        ((), "is no checkpoint"),
+    ],
+)
+def test_a_baseline_that_cannot_play_is_refused_with_the_reason(
+    tmp_path: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    game = tmp_path / "game.txt"
+    game.write_text("she runs\n")
+    out = tmp_path / "out"
+    code, said = _run("play", "--checkpoint", brief_baseline("gc"), "--game", game, "--out", out, *arguments)
+    assert code == 1
+    assert expected in " ".join(said.split())
+    assert not out.exists()

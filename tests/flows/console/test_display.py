@@ -1,0 +1,86 @@
+"""The progress display on a plain stream and on a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+
+from flows.console import display
+from flows.console.progress import Bars
+from flows.console.training_bars import TrainBars
+from pipeline.core.progress import watched
+from training.trainer import StepReport
+
+DRAWING = """
+import time
+from flows.console.progress import Bars
+from pipeline.core.progress import watched
+
+with Bars().watching(), watched("ponyo\\x1b[2J", "cut") as watch:
+    watch(1, 4)
+    time.sleep(0.5)  # bars are drawn ten times a second
+"""
+
+
+@pytest.fixture
+def chatty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line may follow another at once."""
+    monkeypatch.setattr(display, "SECONDS_BETWEEN_LINES", 0.0)
+
+
+def test_a_stage_leaves_its_share_and_its_end_on_a_plain_stream(
+    chatty: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Bars().watching(), watched("ponyo", "cut") as watch:
+        watch(0, 0)  # of unknown size
+        watch(1, 4)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "  ponyo  cut: 25%"
+    assert lines[1].startswith("  ponyo  cut: done (")
+    assert len(lines) == 2
+
+
+def test_lines_are_rare(capsys: pytest.CaptureFixture[str]) -> None:
+    with Bars().watching(), watched("ponyo", "cut") as watch:
+        for done in range(100):
+            watch(done, 100)
+        watch.changed = False
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_training_shows_steps_and_keeps_validations(
+    chatty: None, capsys: pytest.CaptureFixture[str], silent: bool
+) -> None:
+    bars = TrainBars(silent=silent)
+    with bars.shown():
+        bars.feature("latents", 3, 12)
+        bars.step(StepReport("joint", 2, 8, {"loss": 0.5, "val/loss": 0.25}))
+    expected = [
+        "  encoding latents: 25%, 3 of 12 clips",
+        "  joint: 25%, step 2 of 8, loss 0.5000",
+        "  joint, step 2: loss 0.5000; held out: loss 0.2500",
+    ]
+    assert capsys.readouterr().err.splitlines() == ([] if silent else expected)
+
+
+def test_a_terminal_gets_a_bar_and_no_control_characters_of_a_films_name() -> None:
+    reader, writer = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    subprocess.run([sys.executable, "-c", DRAWING], stderr=writer, env=environment, check=True, timeout=120)
+    os.close(writer)
+    shown = b""
+    with suppress(OSError):  # the end of a terminal that nobody writes to
+        while more := os.read(reader, 4096):
+            shown += more
+    os.close(reader)
+    text = shown.decode()
+    assert "ponyo\N{REPLACEMENT CHARACTER}[2J  cut" in text
+    assert "25%" in text
+    assert "━" in text
+    assert "\x1b[2J" not in text
