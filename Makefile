@@ -9,7 +9,7 @@ BIN := .venv/bin
 # bytecode now, or every start compiles torch and Prefect anew where PYTHONDONTWRITEBYTECODE is set, as in many images
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-all bench bench-model bench-learning bench-training soak mutations constraints clean
+.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-all test-nightly bench bench-model bench-learning bench-training soak mutations constraints clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -52,7 +52,10 @@ test: install-dev  ## lint, types, import contracts, fast tests
 	$(BIN)/pytest -q -n auto --dist loadfile
 
 test-all: test  ## and the slow tests and those on the real film
-	$(BIN)/pytest -q -n auto --dist loadfile -m 'slow or film' --timeout 1200 --durations=10
+	$(BIN)/pytest -q -n auto --dist loadfile -m '(slow or film) and not nightly' --timeout 1200 --durations=10
+
+test-nightly: install-dev  ## the long tests that the gate leaves out: run it when what they cover is touched
+	ANIMEGAMER_KILLS=30 $(BIN)/pytest -q -n auto --dist loadfile -m nightly --timeout 2400 --durations=0
 
 bench: install-dev  ## speed and memory on the real film, beside the usual way of doing it
 	$(BIN)/python -m flows.benchmarks.build
@@ -67,7 +70,7 @@ bench-training: install-train  ## memory and time of a step of each phase; RECIP
 	$(BIN)/python -m flows.benchmarks.training --recipe $(RECIPE)
 
 soak: install-dev  ## kill builds at KILLS random moments and compare what their reruns make, byte for byte
-	ANIMEGAMER_KILLS=$(KILLS) $(BIN)/pytest -q -s -m slow --timeout 0 tests/flows/test_killed.py
+	ANIMEGAMER_KILLS=$(KILLS) $(BIN)/pytest -q -s -m 'slow or nightly' --timeout 0 tests/flows/test_killed.py
 
 mutations: install-dev  ## do the tests notice 60 small changes of the code? OLD=commit asks that commit's tests as well
 	$(BIN)/python -m tests.mutations collect gate

@@ -19,10 +19,14 @@ from flows.demos.world.film import compose_film
 from flows.demos.world.short_film import short_film
 from flows.demos.world.truth import Truth
 from pipeline.core.errors import UserError
-from tests.support.shared_folders import remove_shared_folders
+from tests.support.shared_folders import run_folder
+
+run_folder()  # by the first process, before it starts those of pytest-xdist
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+    from tests.support.object_store import ObjectStore
 
 
 @pytest.fixture(scope="session")
@@ -56,18 +60,21 @@ def chromium() -> Iterator[Browser]:
         yield browser
 
 
+@pytest.fixture(scope="module")
+def object_store() -> Iterator[ObjectStore]:
+    """An S3-compatible store on loopback, empty at first, which the environment names as long as it runs."""
+    from tests.support.object_store import ObjectStore  # takes seconds, and most tests need no store
+
+    with ObjectStore() as store:
+        yield store
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Programs that the test starts heed SIGINT, even if the test run was started with it ignored (`&` in a script)."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-@pytest.hookimpl(trylast=True)  # after the last fixture is taken down
-def pytest_sessionfinish() -> None:
-    """Of each process of the test run."""
-    remove_shared_folders()
 
 
 def _fetched(fetch: Callable[[], Path]) -> Path:

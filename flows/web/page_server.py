@@ -19,7 +19,7 @@ from http import HTTPStatus
 from importlib.resources.abc import Traversable
 from typing import Any
 
-import uvicorn
+import uvicorn  # noqa: TID251 - the one server
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response

@@ -58,7 +58,7 @@ def write_card(dataset: Dataset, card: CardSettings) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,
+        autoescape=False,  # noqa: S701 - the card is Markdown: `finalize` escapes what it would read as marks
     )
     text = environment.get_template("card.md.j2").render(_values(summary, card))
     path = dataset.root / "README.md"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from flows.prefect_settings import set_prefect_defaults
-from tests.support.shared_folders import shared_folder
+from tests.support.shared_folders import own_folder
 
 # Read when Prefect is first imported, so they are set before any test module does.
 set_prefect_defaults()
-os.environ["PREFECT_HOME"] = str(shared_folder("prefect-test"))
+os.environ["PREFECT_HOME"] = str(own_folder("prefect"))
 os.environ["PREFECT_LOGGING_TO_API_ENABLED"] = "false"
 os.environ.pop("PREFECT_API_URL", None)
 os.environ.pop("PREFECT_PROFILE", None)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import cv2
 import fsspec  # type: ignore[import-untyped]
@@ -55,16 +53,15 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+def store(object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> ObjectStore:
     """With two films and a cast in it."""
     home = tmp_path_factory.mktemp("films")
     picture = cv2.imencode(".png", np.full((64, 64, 3), 128, np.uint8))[1].tobytes()
-    with ObjectStore() as store:
-        for number, scene in enumerate((70, 60)):
-            film = make_film(home / f"{number}.mp4", frames=144 + number, scenes=[0, scene])
-            store.put(f"films/film {number}.mp4", film.read_bytes())
-        store.put("cast/Ponyo/front.png", picture)
-        yield store
+    for number, scene in enumerate((70, 60)):
+        film = make_film(home / f"{number}.mp4", frames=144 + number, scenes=[0, scene])
+        object_store.put(f"films/film {number}.mp4", film.read_bytes())
+    object_store.put("cast/Ponyo/front.png", picture)
+    return object_store
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +102,15 @@ def test_training_reads_the_shards_from_there(built: Machine, store: ObjectStore
     assert sum(1 for shard in shards for _ in unpack(shard, ["json"])) == sum(index.counts.split.values()) > 0
 
 
-def test_plain_webdataset_reads_the_shards_from_there(built: Machine, store: ObjectStore) -> None:
+def test_plain_webdataset_reads_the_shards_from_there(
+    built: Machine, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As `docs/data-format.md` shows it."""
     names = [name for name in store.contents("data/") if name.endswith(".tar")]
     assert names
-    with mock.patch.dict(gopen_schemes, s3=lambda url, mode, _: fsspec.open(url, mode).open()):
-        source = wds.WebDataset([store.address(f"data/{name}") for name in names], shardshuffle=False)
-        keys = [sample["__key__"] for sample in source.decode()]
+    monkeypatch.setitem(gopen_schemes, "s3", lambda url, mode, _: fsspec.open(url, mode).open())
+    source = wds.WebDataset([store.address(f"data/{name}") for name in names], shardshuffle=False)
+    keys = [sample["__key__"] for sample in source.decode()]
     assert len(set(keys)) == len(keys) == sum(open_index(store.address("data")).counts.split.values())
 
 

@@ -19,17 +19,13 @@ from pipeline.plan.build_plan import make_plan
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.publish.coverage import account, totals
 from pipeline.publish.verify import verify
+from tests.support.built_dataset import SMALL, copy_of_built, small_film
 from tests.support.caption_server import Answer, CaptionServer
 from tests.support.films import corrupt, make_film
 
 pytestmark = pytest.mark.usefixtures("prefect")
 
-FAST = checked({"looks": {"text": False}, "clips": {"width": 180, "height": 120}}, "test")
-
-
-def small_film(path: Path, frames: int = 144) -> Path:
-    """Six seconds, two scenes."""
-    return make_film(path, frames=frames, scenes=[0, 70])
+FAST = checked(SMALL, "test")
 
 
 def test_a_film_becomes_a_published_data_set(tmp_path: Path) -> None:
@@ -120,9 +116,8 @@ def test_a_film_left_half_redone_is_not_published(tmp_path: Path) -> None:
     """Its later tables tell of clips that are no more."""
     from flows.dataset import build_dataset
 
-    first, second = small_film(tmp_path / "first.mp4"), small_film(tmp_path / "second.mp4", frames=150)
-    request = BuildRequest(films=(first,), out=tmp_path / "data", config=FAST)
-    build_dataset(request)
+    (first, data), second = copy_of_built(tmp_path), small_film(tmp_path / "second.mp4", frames=150)
+    request = BuildRequest(films=(first,), out=data, config=FAST)
     other_margin = checked({**FAST.model_dump(), "clips": {"width": 180, "height": 120, "margin_frames": 5}}, "test")
     build_dataset(request.model_copy(update={"config": other_margin, "until": Until.cut}))
     assert build_dataset(request.model_copy(update={"films": (str(second),)}), return_state=True).is_completed()
@@ -137,13 +132,10 @@ def test_a_film_left_half_redone_is_not_published(tmp_path: Path) -> None:
     [("motion", {"edges": [1, 2, 3, 4]}), ("motion", {"scale": 0.4}), ("clips", {"width": 192, "height": 128})],
 )
 def test_a_build_that_would_mix_two_kinds_is_refused(tmp_path: Path, section: str, changed: dict[str, Any]) -> None:
-    from flows.dataset import build_dataset
-
-    first, second = small_film(tmp_path / "first.mp4"), small_film(tmp_path / "second.mp4", frames=150)
-    request = BuildRequest(films=(first,), out=tmp_path / "data", config=FAST)
-    build_dataset(request)
+    (first, data), second = copy_of_built(tmp_path), small_film(tmp_path / "second.mp4", frames=150)
+    request = BuildRequest(films=(first,), out=data, config=FAST)
     other = request.model_copy(update={"config": checked({**FAST.model_dump(), section: changed}, "test")})
-    with pytest.raises(UserError, match=r"first.mp4.*name all its films"):
+    with pytest.raises(UserError, match=r"film.mp4.*name all its films"):
         make_plan(other.model_copy(update={"films": (str(second),)}))
     make_plan(other.model_copy(update={"films": (str(first), str(second))}))
 
@@ -152,8 +144,8 @@ def test_a_build_that_would_mix_two_kinds_is_refused(tmp_path: Path, section: st
 def test_a_captioner_that_is_down_loses_nothing_and_the_old_one_still_works(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
 
-    request = BuildRequest(films=(small_film(tmp_path / "film.mp4"),), out=tmp_path / "data", config=FAST)
-    build_dataset(request)
+    film, data = copy_of_built(tmp_path)
+    request = BuildRequest(films=(film,), out=data, config=FAST)
     shards = {path: path.read_bytes() for path in (tmp_path / "data" / "shards").rglob("*.tar")}
     refusing = {"captioner": "server", "attempts": 1}
     with CaptionServer(lambda _: Answer(status=401)) as server:
@@ -171,10 +163,9 @@ def test_a_captioner_that_is_down_loses_nothing_and_the_old_one_still_works(tmp_
 def test_building_again_redoes_nothing_and_a_threshold_only_the_verdicts(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
 
-    film = small_film(tmp_path / "film.mp4")
-    request = BuildRequest(films=(film,), out=tmp_path / "data", config=FAST)
-    build_dataset(request)
-    (folder,) = Dataset(tmp_path / "data").folders()
+    film, data = copy_of_built(tmp_path)
+    request = BuildRequest(films=(film,), out=data, config=FAST)
+    (folder,) = Dataset(data).folders()
     files = (path for path in folder.path.rglob("*") if path.is_file() and "/." not in str(path))
     before = {path: path.stat().st_mtime_ns for path in files}
     build_dataset(request)
@@ -236,8 +227,8 @@ def test_shards_that_a_broken_off_build_left_under_the_old_index_are_written_aga
     def tars() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in index.parent.rglob("*.tar")}
 
-    film, index = small_film(tmp_path / "film.mp4"), tmp_path / "data" / "shards" / "index.json"
-    assert build()
+    film, data = copy_of_built(tmp_path)
+    index = data / "shards" / "index.json"
     before, old_index = tars(), index.rename(tmp_path / "index.json")
     index.mkdir()  # the tars take their names, and then the index cannot be written
     assert not build(motion={"edges": [1e-6, 2e-6, 3e-6, 1e3]})

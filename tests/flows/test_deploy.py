@@ -169,6 +169,7 @@ class TestOnAServer:
         assert differences(contents(data / "shards"), plain) == []
         assert {path: path.stat().st_mtime_ns for path in done} == done
 
+    @pytest.mark.nightly
     def test_films_are_spread_over_two_workers(
         self, deployed: PrefectServer, asked: Asked, plain: Contents, tmp_path: Path
     ) -> None:
@@ -192,6 +193,7 @@ class TestOnAServer:
         assert ran == {"one", "two"}
         assert differences(contents(tmp_path / "data" / "shards"), plain) == []
 
+    @pytest.mark.nightly
     def test_a_film_that_a_worker_has_under_way_is_waited_for(
         self, deployed: PrefectServer, asked: Asked, plain: Contents, captions: CaptionServer, tmp_path: Path
     ) -> None:
@@ -216,6 +218,7 @@ class TestOnAServer:
         assert runs[0]["end_time"] <= runs[1]["start_time"]
         assert differences(contents(tmp_path / "data" / "shards"), plain) == []
 
+    @pytest.mark.nightly
     def test_a_build_says_that_no_worker_is_there_and_calls_off_what_it_started(
         self, deployed: PrefectServer, asked: Asked, captions: CaptionServer, tmp_path: Path
     ) -> None:

@@ -97,7 +97,12 @@ def expect_clear(said: str, root: Path, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kibibytes", "where"), [(8, "the plan"), (100, "the clips of the first film"), (450, "the shards")]
+    ("kibibytes", "where"),
+    [
+        pytest.param(8, "the plan", marks=pytest.mark.nightly),
+        (100, "the clips of the first film"),
+        pytest.param(450, "the shards", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_full_disk_is_named_and_more_room_is_all_it_takes(
     builds: ForkedBuilds, films: list[Path], config: Path, reference: dict[str, bytes], tmp_path: Path,
@@ -134,7 +139,10 @@ def test_a_disk_that_fills_up_leaves_what_was_published_before(
         assert differences(contents(root), reference) == []
 
 
-@pytest.mark.parametrize(("largest_file", "where"), [(12_000, "a clip, in the decoding child"), (50_000, "a shard")])
+@pytest.mark.parametrize(
+    ("largest_file", "where"),
+    [pytest.param(12_000, "a clip, in the decoding child", marks=pytest.mark.nightly), (50_000, "a shard")],
+)
 def test_a_file_that_may_not_grow_is_named(
     builds: ForkedBuilds, films: list[Path], config: Path, reference: dict[str, bytes], tmp_path: Path,
     largest_file: int, where: str,

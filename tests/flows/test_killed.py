@@ -1,7 +1,8 @@
 """A build that is killed again and again ends as if nothing had happened: the same bytes, and nothing paid for twice.
 
 SIGKILL goes to the whole process group at a moment drawn from the duration of an undisturbed build, and then the same
-command runs again. ANIMEGAMER_KILLS says how many kills there are in all (30 in CI, `make soak` takes 200):
+command runs again. ANIMEGAMER_KILLS says how many kills there are in all: 10 in the gate, where only whole commands are
+killed, 30 in `make test-nightly`, 200 in `make soak`. Kills at given writes are in `test_killed_at_each_write.py`.
 
 * A tenth of them hit the whole command, which starts a temporary Prefect server of its own, dead with it each time.
   Starting up is most of that command's time, and of these kills.
@@ -51,13 +52,13 @@ from tests.support.real_builds import (
     write_config,
 )
 
-KILLS = int(os.environ.get("ANIMEGAMER_KILLS", "30"))
+KILLS = int(os.environ.get("ANIMEGAMER_KILLS", "10"))
 SEED = int(os.environ.get("ANIMEGAMER_SEED", "1"))
 OF_COMMANDS = max(1, KILLS // 10)
 OF_FORKS = KILLS - OF_COMMANDS
 IN_A_CHAIN = 5
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 60 * KILLS)]
+pytestmark = pytest.mark.timeout(300 + 60 * KILLS)
 
 
 @dataclass
@@ -156,6 +157,7 @@ def nothing_more(build: Build, root: Path) -> None:
     """No further question after a kill."""
 
 
+@pytest.mark.slow
 def test_the_whole_command_killed_with_its_prefect_server(tmp_path: Path) -> None:
     """All runs share one Prefect folder: a database that a kill had locked or broken would stop the next run."""
     films, config = numbered_films(tmp_path / "films"), write_config(tmp_path / "config.toml")
@@ -171,6 +173,7 @@ def test_the_whole_command_killed_with_its_prefect_server(tmp_path: Path) -> Non
     assert (home / "prefect.db").exists(), "the test would prove nothing about the database otherwise"
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("prefect")
 def test_builds_killed_at_any_moment_of_their_work(tmp_path: Path) -> None:
     films, config = numbered_films(tmp_path / "films"), write_config(tmp_path / "config.toml")
@@ -182,6 +185,7 @@ def test_builds_killed_at_any_moment_of_their_work(tmp_path: Path) -> None:
         kill_often(builds, command, tmp_path, OF_FORKS // 2, nothing_more)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("prefect")
 def test_no_reply_of_a_caption_server_is_paid_for_twice(tmp_path: Path) -> None:
     """The server takes its time, so that kills hit questions in flight; the log of what it was asked is compared."""

@@ -23,7 +23,7 @@ GROWTH_MIB = 0.1
 """A film more may keep this much: Prefect remembers its state, and the plan its name."""
 SLACK_MIB = 10
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 20 * FILMS)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300 + 20 * FILMS)]
 
 
 def many_films(folder: Path, count: int) -> list[Path]:

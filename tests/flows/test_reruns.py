@@ -24,10 +24,11 @@ from pipeline.core.stage import perform
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.film_stages import STAGE_NAMES
-from pipeline.plan.publish import Select, WritePages, WriteShards, is_published
+from pipeline.plan.publish import Select, is_published
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.status import Cell, StageState, film_rows, published_line
 from pipeline.publish.verify import verify
+from tests.support.built_dataset import SMALL, build_here, copy_of_built, small_film
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
 from tests.support.films import corrupt, make_film
 from tests.support.painted_clips import WORDS
@@ -35,13 +36,16 @@ from tests.support.real_builds import numbered_film
 
 pytestmark = pytest.mark.slow
 
-SMALL: dict[str, Any] = {"looks": {"text": False}, "clips": {"width": 180, "height": 120}}
-
 
 @pytest.fixture
 def film(tmp_path: Path) -> Path:
-    """Six seconds, two scenes."""
-    return make_film(tmp_path / "film.mp4", frames=144, scenes=[0, 70])
+    return small_film(tmp_path / "film.mp4")
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> tuple[Path, Path]:
+    """The same film and its finished data set."""
+    return copy_of_built(tmp_path)
 
 
 def request_for(*films: Path, out: Path, **sections: Mapping[str, Any]) -> BuildRequest:
@@ -76,9 +80,11 @@ def test_moving_renaming_and_touching_a_film_redo_nothing(tmp_path: Path, film: 
     assert folder.film.name == "film.mp4"
 
 
-def test_new_content_is_redone_and_takes_the_place_of_the_old_until_that_comes_back(tmp_path: Path, film: Path) -> None:
-    out, old = tmp_path / "data", film.read_bytes()
-    before = list(redone(request_for(film, out=out)))
+def test_new_content_is_redone_and_takes_the_place_of_the_old_until_that_comes_back(
+    tmp_path: Path, built: tuple[Path, Path]
+) -> None:
+    film, out = built
+    old, before = film.read_bytes(), [Dataset(out).folders()[0].film_id]
     make_film(film, frames=150, scenes=[0, 60])
     plan = make_plan(request_for(film, out=out))
     assert "takes the place of " + before[0] in " ".join(plan.notices)
@@ -104,12 +110,9 @@ def test_new_content_is_redone_and_takes_the_place_of_the_old_until_that_comes_b
         ({"shards": {"samples": 7}}, []),
     ],
 )
-def test_a_setting_redoes_what_depends_on_it(
-    tmp_path: Path, film: Path, changed: dict[str, Any], ran: list[str]
-) -> None:
+def test_a_setting_redoes_what_depends_on_it(built: tuple[Path, Path], changed: dict[str, Any], ran: list[str]) -> None:
     """A stage that comes out as it was stops the wave: other looks at text, and still there is none."""
-    out = tmp_path / "data"
-    redone(request_for(film, out=out))
+    film, out = built
     request = request_for(film, out=out, **changed)
     first = next((name for name in STAGE_NAMES if states(request, out)[name] is not StageState.done), None)
     assert first == (ran[0] if ran else None)
@@ -117,9 +120,8 @@ def test_a_setting_redoes_what_depends_on_it(
     assert only(redone(request)) == []
 
 
-def test_a_deleted_or_damaged_clip_is_made_again_and_nothing_after_it(tmp_path: Path, film: Path) -> None:
-    out = tmp_path / "data"
-    redone(request_for(film, out=out))
+def test_a_deleted_or_damaged_clip_is_made_again_and_nothing_after_it(built: tuple[Path, Path]) -> None:
+    film, out = built
     (folder,) = Dataset(out).folders()
     first, second = (folder.clip_path(clip.clip_id) for clip in folder.read("clips", Clip))
     whole = first.read_bytes(), second.read_bytes()
@@ -132,9 +134,9 @@ def test_a_deleted_or_damaged_clip_is_made_again_and_nothing_after_it(tmp_path: 
     assert (first.read_bytes(), second.read_bytes()) == whole
 
 
-def test_a_folder_that_was_removed_is_made_again(tmp_path: Path, film: Path) -> None:
-    out = tmp_path / "data"
-    (film_id,) = redone(request_for(film, out=out))
+def test_a_folder_that_was_removed_is_made_again(built: tuple[Path, Path]) -> None:
+    film, out = built
+    film_id = Dataset(out).folders()[0].film_id
     shutil.rmtree(out / "films" / film_id)
     assert set(states(request_for(out=out), out).values()) == {StageState.missing}
     assert redone(request_for(film, out=out)) == {film_id: list(STAGE_NAMES)}
@@ -275,13 +277,9 @@ def test_films_of_two_kinds_are_not_published_together(tmp_path: Path) -> None:
     assert Select(plan.config).run(data, silent)
 
 
-def test_damaged_verdicts_are_made_again(tmp_path: Path, film: Path) -> None:
-    request = request_for(film, out=tmp_path / "data")
-    redone(request)
-    data = Dataset(tmp_path / "data")
-    Select(request.config).run(data, silent)
-    WriteShards(request.config).run(data, silent)
-    WritePages(request.config).run(data, silent)
+def test_damaged_verdicts_are_made_again(built: tuple[Path, Path]) -> None:
+    film, out = built
+    request, data = request_for(film, out=out), Dataset(out)
     assert is_published(data, request.config)
     (path,) = data.root.rglob("verdicts.parquet")
     whole = path.read_bytes()
@@ -293,10 +291,9 @@ def test_damaged_verdicts_are_made_again(tmp_path: Path, film: Path) -> None:
     assert is_published(data, request.config)
 
 
-def test_status_tells_what_only_another_machine_can_judge(tmp_path: Path, film: Path) -> None:
+def test_status_tells_what_only_another_machine_can_judge(tmp_path: Path, built: tuple[Path, Path]) -> None:
     """A data set that was copied without its cast folder, measured with weights that are not here."""
-    out = tmp_path / "data"
-    redone(request_for(film, out=out))
+    _, out = built
     gone = str(tmp_path / "gone")
     by_rules = request_for(out=out).model_copy(update={"cast": gone})
     assert set(states(by_rules, out).values()) == {StageState.done}, "the rules look at no cast"
@@ -319,10 +316,9 @@ def test_status_tells_what_only_another_machine_can_judge(tmp_path: Path, film: 
         film_rows(Dataset(out), by_server, certain=["captions"])
 
 
-def test_what_is_unknown_hides_nothing_that_is_known(tmp_path: Path, film: Path) -> None:
+def test_what_is_unknown_hides_nothing_that_is_known(tmp_path: Path, built: tuple[Path, Path]) -> None:
     """Measured with weights that are not here: what is undone, damaged or failed all the same is said."""
-    out = tmp_path / "data"
-    redone(request_for(film, out=out))
+    _, out = built
     (folder,) = Dataset(out).folders()
 
     def cells(**clips: Any) -> dict[str, Cell]:
@@ -343,9 +339,8 @@ def test_what_is_unknown_hides_nothing_that_is_known(tmp_path: Path, film: Path)
     assert cells()["motion"] == Cell(StageState.stale, "missing or damaged: motion.parquet (1 of 1 files)")
 
 
-def test_a_film_that_died_after_its_last_stage_is_shown_as_failed(tmp_path: Path, film: Path) -> None:
-    out = tmp_path / "data"
-    redone(request_for(film, out=out))
+def test_a_film_that_died_after_its_last_stage_is_shown_as_failed(built: tuple[Path, Path]) -> None:
+    _, out = built
     Dataset(out).folders()[0].save_failure(RecordError("film", "its process gives no sign of life"))
     (row,) = film_rows(Dataset(out), request_for(out=out))
     assert row.cells["captions"] == Cell(StageState.failed, "its process gives no sign of life")
@@ -365,7 +360,7 @@ def test_a_finished_set_of_ten_films_says_so_without_starting_prefect(tmp_path: 
     settings = tmp_path / "small.toml"
     settings.write_text("[looks]\ntext = false\n[clips]\nwidth = 180\nheight = 120\n")
     build = ("build", *films, "--out", tmp_path / "data", "--config", settings)
-    assert animegamer(*build).returncode == 0
+    build_here(request_for(*films, out=tmp_path / "data").model_copy(update={"until": Until.publish}))
     start_up, _ = cpu_seconds("-c", "import pipeline.plan.publish, pipeline.plan.build_plan, flows.console.summary")
     spent, said = cpu_seconds("-X", "importtime", "-m", "flows.cli", *build)
     assert "nothing to do" in said
@@ -383,9 +378,9 @@ def cpu_seconds(*arguments: object) -> tuple[float, str]:
     return taken, done.stderr
 
 
-def test_a_data_set_that_was_copied_is_as_finished_as_the_first(tmp_path: Path, film: Path) -> None:
+def test_a_data_set_that_was_copied_is_as_finished_as_the_first(tmp_path: Path, built: tuple[Path, Path]) -> None:
     """Other inodes and times: everything is read once more and found to be the same."""
-    redone(request_for(film, out=tmp_path / "data"))
-    shutil.copytree(tmp_path / "data", tmp_path / "copy", copy_function=shutil.copyfile)
+    film, out = built
+    shutil.copytree(out, tmp_path / "copy", copy_function=shutil.copyfile)
     shutil.rmtree(tmp_path / "copy" / ".cache")
     assert only(redone(request_for(film, out=tmp_path / "copy"))) == []

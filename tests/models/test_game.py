@@ -250,7 +250,7 @@ def test_offload_plays_the_same_turn_and_decodes_in_tiles(engine: Engine) -> Non
     assert not torch.equal(tiled_BTHWC, whole_BTHWC)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_compiled_networks_play_the_same_turn(engine: Engine) -> None:
     compiled = shaken(Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=2, compile=True)))
     (turn,), (expected,) = Game(compiled).play("Qiqi runs"), Game(engine).play("Qiqi runs")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,17 +27,8 @@ def dataset(original: Dataset, tmp_path: Path) -> Dataset:
     return Dataset(shutil.copytree(original.root, tmp_path / "data"))
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[ObjectStore]:
-    """The server behind `store`; not to be used without it."""
-    from tests.support.object_store import ObjectStore  # takes seconds, and most tests here need no store
-
-    with ObjectStore() as store:
-        yield store
-
-
 @pytest.fixture
-def store(running: ObjectStore) -> ObjectStore:
-    """An empty store; starting a server for each test would take most of the time."""
-    running.clear()
-    return running
+def store(object_store: ObjectStore) -> ObjectStore:
+    """The module's object store, emptied: starting one for each test would take most of the time."""
+    object_store.clear()
+    return object_store

@@ -8,6 +8,7 @@ film is dropped as dark, one for text, and one of the second film repeats the fi
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +23,6 @@ from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import (
     Caption,
     Clip,
-    Crop,
     Damage,
     Film,
     Looks,
@@ -31,10 +31,11 @@ from pipeline.core.records import (
     Scene,
     Verdict,
     make_clip_id,
-    make_film_id,
 )
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StageRecord
-from pipeline.video.clip_files import write_clip
+from tests.support import records
+from tests.support.records import FILM_FPS
+from tests.support.shared_folders import shared_folder
 
 FPS = Fraction(8)
 FRAMES = 16
@@ -43,7 +44,6 @@ EDGES = (1.5, 6.25, 12.5, 27.5)
 LEVEL_VALUES = (0.5, 2.5, 10.0, 15.0, 40.0)
 CAST = ("Hana", "Søren", "ポン太")
 MODEL = "OpenGVLab/InternVL2-26B"
-FILM_FPS = 24
 MARGIN_SECONDS = 2 / FILM_FPS
 STAGES = {
     "crop": ("crop",),
@@ -67,7 +67,7 @@ def make_dataset(
     damaged_seconds: float = 0.0,
     names: Sequence[str] = ("Kiki's Café (1989).mkv", "海の話.mp4"),
 ) -> Dataset:
-    """A data set of `films` films with `scenes` scenes of `clips` clips each.
+    """A data set of `films` films with `scenes` scenes of `clips` clips each: a copy, for each is made once in a run.
 
     Args:
         captioner: `rules`, or the name of a model (`MODEL`), which fills in every tag and characters of `CAST`.
@@ -75,17 +75,31 @@ def make_dataset(
         damaged_seconds: length of an undecodable stretch at the end of each film.
         names: file names of the films; more films than names take numbered ones.
     """
-    dataset = Dataset(root)
     all_names = [*names, *(f"film {number}.mkv" for number in range(len(names), films))][:films]
+    options = (tuple(all_names), scenes, clips, captioner, tuple(levels), damaged_seconds)
+    key = hashlib.sha256(repr(options).encode()).hexdigest()[:16]
+    made = shared_folder(f"dataset-{key}", lambda folder: _make(Dataset(folder), *options))
+    return Dataset(shutil.copytree(made, root, dirs_exist_ok=True))
+
+
+def _make(
+    dataset: Dataset,
+    names: Sequence[str],
+    scenes: int,
+    clips: int,
+    captioner: str,
+    levels: Sequence[int],
+    damaged_seconds: float,
+) -> None:
     entries: list[FilmEntry] = []
-    for number, name in enumerate(all_names):
-        film = film_record(name, seconds=scenes * scene_seconds(clips) + damaged_seconds)
+    for number, name in enumerate(names):
+        film = records.film(name, scenes * scene_seconds(clips) + damaged_seconds)
         folder = dataset.folder(film.film_id)
         folder.save_film(film)
         scene_rows = _scenes(film, scenes, clips)
         clip_rows = _clips(folder, scene_rows, number, clips, levels)
         rows: dict[str, Sequence[Record]] = {
-            "crop": [Crop(film_id=film.film_id, left=0, top=0, width=1280, height=720, frames_used=12)],
+            "crop": [records.crop(film.film_id)],
             "scenes": scene_rows,
             "damage": _damage(film, damaged_seconds),
             "clips": clip_rows,
@@ -111,7 +125,6 @@ def make_dataset(
             config=config.model_dump(mode="json"),
         )
     )
-    return dataset
 
 
 def scene_seconds(clips: int) -> float:
@@ -119,47 +132,10 @@ def scene_seconds(clips: int) -> float:
     return 2.0 * clips + 0.5
 
 
-def film_record(name: str, seconds: float) -> Film:
-    """What the probe says of a plain film of 24 frames per second; the content hash is that of its name."""
-    sha256 = hashlib.sha256(name.encode()).hexdigest()
-    return Film(
-        film_id=make_film_id(name, sha256),
-        name=name,
-        source=f"films/{name}",
-        sha256=sha256,
-        bytes=1_000_000,
-        container="matroska,webm",
-        codec="h264",
-        pixel_format="yuv420p",
-        bit_depth=8,
-        width=1280,
-        height=720,
-        sample_aspect=Fraction(1),
-        rotation_degrees=0,
-        display_width=1280,
-        display_height=720,
-        fps=Fraction(FILM_FPS),
-        variable_rate=False,
-        interlaced=False,
-        frames=round(seconds * FILM_FPS),
-        duration_seconds=seconds,
-        missing_seconds=0.0,
-    )
-
-
 def _scenes(film: Film, scenes: int, clips: int) -> list[Scene]:
     length = scene_seconds(clips)
     return [
-        Scene(
-            film_id=film.film_id,
-            scene=scene,
-            start_seconds=scene * length,
-            end_seconds=(scene + 1) * length,
-            start_frame=round(scene * length * FILM_FPS),
-            end_frame=round((scene + 1) * length * FILM_FPS),
-            opened_by="cut" if scene else "start",
-        )
-        for scene in range(scenes)
+        records.scene(film.film_id, number * length, (number + 1) * length, scene=number) for number in range(scenes)
     ]
 
 
@@ -170,7 +146,7 @@ def _clips(folder: FilmFolder, scenes: Sequence[Scene], number: int, clips: int,
             index = scene.scene * clips + place
             seconds = scene.start_seconds + MARGIN_SECONDS + 2.0 * place
             frames = moving_square(levels[index % len(levels)], hue=number * 90 + scene.scene * 30, seed=index)
-            rows.append(_clip(folder, scene, index, seconds, frames))
+            rows.append(records.written_clip(folder, frames, seconds, crf=23, scene=scene.scene, index=index))
     return rows
 
 
@@ -180,30 +156,6 @@ def _damage(film: Film, damaged_seconds: float) -> list[Damage]:
     end = film.duration_seconds
     reason = "12 packets could not be decoded"
     return [Damage(film_id=film.film_id, start_seconds=end - damaged_seconds, end_seconds=end, reason=reason)]
-
-
-def _clip(folder: FilmFolder, scene: Scene, index: int, seconds: float, frames_THWC: np.ndarray) -> Clip:
-    clip_id = make_clip_id(scene.film_id, seconds)
-    path = folder.clip_path(clip_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_clip(path, frames_THWC, FPS, crf=23)
-    content = path.read_bytes()
-    first = round(seconds * FILM_FPS)
-    return Clip(
-        clip_id=clip_id,
-        film_id=scene.film_id,
-        scene=scene.scene,
-        index=index,
-        start_seconds=seconds,
-        end_seconds=seconds + 2.0,
-        fps=FPS,
-        frames=FRAMES,
-        width=WIDTH,
-        height=HEIGHT,
-        source_frames=tuple(first + 3 * step for step in range(FRAMES)),
-        bytes=len(content),
-        sha256=hashlib.sha256(content).hexdigest(),
-    )
 
 
 def moving_square(level: int, *, hue: int, seed: int) -> Picture:
@@ -239,13 +191,13 @@ def _verdict(clip: Clip, level: int, first_film: str | None) -> Verdict:
     duplicate_of = None
     if clip.index == 5 and first_film:
         reasons, duplicate_of = ("near-duplicate",), make_clip_id(first_film, clip.start_seconds)
-    return Verdict(clip_id=clip.clip_id, keep=not reasons, reasons=reasons, level=level, duplicate_of=duplicate_of)
+    return records.verdict(clip.clip_id, *reasons, level=level, duplicate_of=duplicate_of)
 
 
 def _looks(clip: Clip, verdict: Verdict) -> Looks:
     dark, text = "dark" in verdict.reasons, "text" in verdict.reasons
-    return Looks(
-        clip_id=clip.clip_id,
+    return records.looks(
+        clip.clip_id,
         light=6.0 if dark else 110.0 + clip.index,
         contrast=20.0,
         dark_share=0.99 if dark else 0.02,
@@ -258,13 +210,9 @@ def _looks(clip: Clip, verdict: Verdict) -> Looks:
 
 def _motion(clip: Clip, verdict: Verdict) -> Motion:
     level = verdict.level or 1
-    return Motion(
-        clip_id=clip.clip_id,
-        flow_model="dis",
-        scope_px=LEVEL_VALUES[level - 1],
-        camera_px=LEVEL_VALUES[level - 1] / 4,
-        unique_frames=1 if level == 1 else FRAMES // 2,
-    )
+    scope_px = LEVEL_VALUES[level - 1]
+    drawings = 1 if level == 1 else FRAMES // 2
+    return records.motion(clip.clip_id, scope_px, camera_px=scope_px / 4, unique_frames=drawings)
 
 
 def caption_of(clip: Clip, level: int, captioner: str) -> Caption:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -16,9 +14,8 @@ from flows.demos.world.film import pictures_of
 from flows.demos.world.places import DrawnPlace, Figure
 from flows.demos.world.scene import Look, Scene
 from flows.demos.world.textures import FINE, Picture, PictureSize, cel, detailed
-from pipeline.core.records import Clip, Film
 from pipeline.core.store import FilmFolder, StageRecord
-from pipeline.video.clip_files import write_clip
+from tests.support import records
 
 WIDTH, HEIGHT = 720, 480
 MARGIN = 140
@@ -68,54 +65,11 @@ def walk(place: DrawnPlace, x: float, frames: int = 4, held: int = 1) -> Picture
 def make_clips(root: Path, clips: Mapping[str, Picture]) -> FilmFolder:
     """A film's folder as `cut` leaves it, with these `frames_THWC` as its clips."""
     folder = FilmFolder(root / "films" / "film-01234567")
-    (folder.path / "clips").mkdir(parents=True)
-    folder.save_film(
-        Film(
-            film_id=folder.film_id,
-            name="film.mp4",
-            source="film.mp4",
-            sha256="01234567" * 8,
-            bytes=1,
-            container="mp4",
-            codec="h264",
-            pixel_format="yuv420p",
-            bit_depth=8,
-            width=720,
-            height=480,
-            sample_aspect=Fraction(1),
-            rotation_degrees=0,
-            display_width=720,
-            display_height=480,
-            fps=Fraction(24),
-            variable_rate=False,
-            interlaced=False,
-            frames=2400,
-            duration_seconds=100,
-            missing_seconds=0,
-        )
-    )
-    rows = []
-    for index, (clip_id, frames_THWC) in enumerate(clips.items()):
-        path = folder.clip_path(clip_id)
-        write_clip(path, frames_THWC, Fraction(8), 17)
-        content = path.read_bytes()
-        rows.append(
-            Clip(
-                clip_id=clip_id,
-                film_id=folder.film_id,
-                scene=0,
-                index=index,
-                start_seconds=2 * index,
-                end_seconds=2 * index + 2,
-                fps=Fraction(8),
-                frames=len(frames_THWC),
-                width=frames_THWC.shape[2],
-                height=frames_THWC.shape[1],
-                source_frames=tuple(range(len(frames_THWC))),
-                bytes=len(content),
-                sha256=hashlib.sha256(content).hexdigest(),
-            )
-        )
+    folder.save_film(records.film("film.mp4", film_id=folder.film_id))
+    rows = [
+        records.written_clip(folder, frames_THWC, 2 * index, clip_id=clip_id, index=index)
+        for index, (clip_id, frames_THWC) in enumerate(clips.items())
+    ]
     folder.write("clips", rows)
     folder.save_stage_record(StageRecord(stage="cut", fingerprint="cut", ingredients={}, files={}))
     return folder

@@ -9,13 +9,12 @@ While it runs, the environment says what a user's would: keys, region, endpoint.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
-from unittest import mock
 
+import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3 import s3_backends
 from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
@@ -52,16 +51,17 @@ class ObjectStore:
         self._server = make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
-        self._environment = mock.patch.dict(os.environ, self.environment)
-        self._environment.start()
+        self._environment = pytest.MonkeyPatch()
+        for name, value in self.environment.items():
+            self._environment.setenv(name, value)
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
-            os.environ.pop(name, None)
+            self._environment.delenv(name, raising=False)
         self.clear()
         S3FileSystem.clear_instance_cache()  # those of before know another endpoint
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._environment.stop()
+        self._environment.undo()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

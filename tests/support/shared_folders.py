@@ -1,25 +1,50 @@
-"""Folders that several tests of one process share, made when the first needs one and removed when the last is done.
+"""Shared folders: made once in a test run by the first process that needs them, removed with the run's last process.
 
-folder = shared_folder("tiny-checkpoint")
+    folder = shared_folder("tiny-checkpoint", lambda folder: new_checkpoint(folder, tiny_config(), seed=1))
+
+They are not to be changed: a test that changes something takes a copy. The processes of pytest-xdist find the place in
+the environment, which the first process sets before it starts them.
 """
 
 from __future__ import annotations
 
+import atexit
+import fcntl
+import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-_made: list[Path] = []
+VARIABLE = "ANIMEGAMER_SHARED_TEST_FOLDERS"
 
 
-def shared_folder(name: str) -> Path:
-    """A new folder, for whoever keeps it: call it from a cached function."""
-    folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
-    _made.append(folder)
+def shared_folder(name: str, make: Callable[[Path], object]) -> Path:
+    """The folder of this name, filled by `make` if no process of the run has done so."""
+    folder, made = run_folder() / name, run_folder() / f"{name}.made"
+    with (run_folder() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a process that failed half-way
+            folder.mkdir()
+            make(folder)
+            made.touch()
     return folder
 
 
-def remove_shared_folders() -> None:
-    """To be called at the end of the process's tests."""
-    while _made:
-        shutil.rmtree(_made.pop(), ignore_errors=True)
+def own_folder(name: str) -> Path:
+    """A new folder for this process alone, removed with the others."""
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=run_folder()))
+
+
+def run_folder() -> Path:
+    """The place of the run's shared folders, made by its first process."""
+    if not os.environ.get(VARIABLE):
+        os.environ[VARIABLE] = tempfile.mkdtemp(prefix="animegamer-tests-")
+        atexit.register(_remove, Path(os.environ[VARIABLE]), os.getpid())
+    return Path(os.environ[VARIABLE])
+
+
+def _remove(folder: Path, maker: int) -> None:
+    if os.getpid() == maker:  # not a fork of it
+        shutil.rmtree(folder, ignore_errors=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,14 @@ from training.run_folder import RunFolder
 STEPS = 6
 
 
-@cache
 def small_dataset() -> Path:
     """Two films of eight clips, captioned, in shards of three; some are held out."""
-    folder = shared_folder("small-dataset")
-    write_shards(make_dataset(folder, scenes=4, clips=2, captioner=MODEL), ShardSettings(samples=3, val_share=0.3))
-    return folder
+
+    def make(folder: Path) -> None:
+        dataset = make_dataset(folder, scenes=4, clips=2, captioner=MODEL)
+        write_shards(dataset, ShardSettings(samples=3, val_share=0.3))
+
+    return shared_folder("small-dataset", make)
 
 
 def small_run(folder: Path, recipe: Recipe, source: Path | str | None = None, **told: Any) -> TrainingRun:

@@ -1,8 +1,7 @@
-"""Tiny baselines for tests: random, in the real format, made once per test process; 9 frames of 32x48, two steps."""
+"""Tiny baselines for tests: random, in the real format, made once in a test run; 9 frames of 32x48, two steps."""
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 from tests.support.shared_folders import shared_folder
@@ -20,9 +19,6 @@ def brief_config(kind: BaselineKind) -> BaselineConfig:
     return config.model_copy(update={"video": video, "picture": picture})
 
 
-@cache
 def brief_baseline(kind: BaselineKind) -> Path:
     """An untrained baseline, shared: copy it before changing it."""
-    folder = shared_folder(f"brief-{kind}")
-    new_baseline(folder, brief_config(kind), seed=1)
-    return folder
+    return shared_folder(f"brief-{kind}", lambda folder: new_baseline(folder, brief_config(kind), seed=1))

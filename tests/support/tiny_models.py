@@ -1,9 +1,8 @@
-"""A tiny checkpoint for tests that need whole networks: random, in the real format, made once per test process."""
+"""A tiny checkpoint for tests that need whole networks: random, in the real format, made once in a test run."""
 
 from __future__ import annotations
 
 import shutil
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -14,22 +13,17 @@ from models.untrained import new_checkpoint
 from tests.support.shared_folders import shared_folder
 
 
-@cache
 def tiny_checkpoint() -> Path:
     """An untrained tiny checkpoint, shared: copy it before changing it (`shutil.copytree`)."""
-    folder = shared_folder("tiny-checkpoint")
-    new_checkpoint(folder, tiny_config(), seed=1)
-    return folder
+    return shared_folder("tiny-checkpoint", lambda folder: new_checkpoint(folder, tiny_config(), seed=1))
 
 
-@cache
 def brief_checkpoint() -> Path:
     """The tiny checkpoint with smaller shots, 9 frames of 32x48: a turn takes a quarter of a second, not two."""
     tiny = tiny_config()
     shot = tiny.shot_decoder.model_copy(update={"frames": 9, "height": 32, "width": 48})
-    folder = shared_folder("brief-checkpoint")
-    new_checkpoint(folder, tiny.replaced(shot_decoder=shot), seed=1)
-    return folder
+    config = tiny.replaced(shot_decoder=shot)
+    return shared_folder("brief-checkpoint", lambda folder: new_checkpoint(folder, config, seed=1))
 
 
 def copy_of_tiny(folder: Path) -> Path:

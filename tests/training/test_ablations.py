@@ -11,11 +11,15 @@ from models.game import Game
 from tests.support.small_run import small_recipe, small_run
 from training.recipes import ABLATIONS, ablation
 
+IN_THE_GATE = ("no-history", "no-warm-up", "random-frame")
+"""Those that change data, phases and model; the others change only a setting of a network or a loss."""
 SHORT = {"steps": 1, "validate_every": 1}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ABLATIONS)
+@pytest.mark.parametrize(
+    "name", [name if name in IN_THE_GATE else pytest.param(name, marks=pytest.mark.nightly) for name in ABLATIONS]
+)
 def test_an_ablation_trains_and_plays(tmp_path: Path, name: str) -> None:
     short = small_recipe(
         shot={"warm_up": SHORT, "joint": SHORT}, game={"loop": SHORT}, adapt={"loop": SHORT}, looks={"clips": 1}

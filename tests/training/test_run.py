@@ -126,7 +126,7 @@ def test_killed_in_every_phase_it_ends_with_the_same_bytes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["parallel", "sharded"])
+@pytest.mark.parametrize("name", ["parallel", pytest.param("sharded", marks=pytest.mark.nightly)])
 def test_two_processes_train_as_one(whole: tuple[Path, list[StepReport]], tmp_path: Path, name: str) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     process = start(tmp_path / name, *launcher, ACCELERATE_USE_CPU="true")

@@ -29,7 +29,7 @@ def test_the_share_of_the_peak_is_of_the_card_at_hand() -> None:
     assert cells == ["494 (50% of peak)", "494"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_runs_at_tiny_size() -> None:
     command = [sys.executable, "-m", "flows.benchmarks.model", "--steps", "2", "--turns", "1", "--way", "plain"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.config import Config, load_config
+from pipeline.plan.request import BuildRequest
+from tests.support.built_dataset import build_here
 from tests.support.films import make_film, truncate
 
 SMALL = """
@@ -170,11 +172,11 @@ def test_hostile_names_and_bad_films_beside_good_ones(tmp_path: Path, settings: 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_interrupting_stops_clean_and_the_next_run_finishes(
     tmp_path: Path, settings: Path, stop: signal.Signals
 ) -> None:
-    film = make_film(tmp_path / "long.mp4", frames=6000, size=(640, 360), options={"preset": "ultrafast"})
+    film = make_film(tmp_path / "long.mp4", frames=2000, size=(640, 360), options={"preset": "ultrafast"})
     command = [sys.executable, "-m", "flows.cli", "build", str(film), "--out", str(tmp_path / "data")]
     command += ["--config", str(settings)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -199,7 +201,7 @@ def test_interrupting_stops_clean_and_the_next_run_finishes(
 def test_calibrate_changes_the_levels_without_measuring_again(tmp_path: Path, settings: Path) -> None:
     film = make_film(tmp_path / "film.mp4", frames=480, scenes=[0, 100, 220, 330])
     build = ("build", film, "--out", tmp_path / "data", "--config", settings)
-    assert animegamer(*build).returncode == 0
+    build_here(BuildRequest(films=(film,), out=tmp_path / "data", config=load_config(settings)))
     motion = next((tmp_path / "data" / "films").glob("*/motion.parquet"))
     measured = motion.stat().st_mtime_ns
     fitted = animegamer("calibrate", tmp_path / "data")

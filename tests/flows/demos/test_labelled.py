@@ -15,10 +15,10 @@ from flows.demos.world.story import PLACES, caption_of, story
 from flows.demos.world.truth import truth_about
 from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
-from pipeline.core.records import Clip, Verdict
 from pipeline.core.store import FilmFolder
 from pipeline.publish.shards import read_index
 from prompts.tags import TAGS, WhatReply, format_what, parse_what
+from tests.support import records
 from training.data.shards import open_shards
 from training.data.turns import read_texts
 
@@ -47,12 +47,11 @@ def test_a_clip_over_a_missed_cut_gets_no_caption(tmp_path: Path) -> None:
     truth = truth_about(story(), FPS)
     folder = FilmFolder(tmp_path / "film-00000000")
     inside, over = ((10, 13, 16), (100, 103, 106))
-    clips = [_clip(f"clip-{frames[0]}", frames) for frames in (inside, over)]
+    clips = [
+        records.clip(clip_id=f"clip-{frames[0]}", frames=len(frames), source_frames=frames) for frames in (inside, over)
+    ]
     folder.write("clips", clips)
-    folder.write(
-        "screened",
-        [Verdict(clip_id=clip.clip_id, keep=True, reasons=(), level=2, duplicate_of=None) for clip in clips],
-    )
+    folder.write("screened", [records.verdict(clip.clip_id, level=2) for clip in clips])
     outcome = CaptionByScript(truth).run(folder, silent)
     good, bad = outcome.tables["captions"]
     assert good == caption_of("clip-10", truth.scenes[0], level=2)
@@ -86,10 +85,3 @@ def test_the_shards_say_what_the_script_says_the_same_every_time(tmp_path: Path)
     build_labelled(tmp_path / "one")
     assert published == {path: path.stat().st_mtime_ns for path in (dataset.root / "shards").rglob("*.tar")}
     assert read_index(build_labelled(tmp_path / "two").root) == index
-
-
-def _clip(clip_id: str, frames: tuple[int, ...]) -> Clip:
-    return Clip(
-        clip_id=clip_id, film_id="film-00000000", scene=0, index=0, start_seconds=0, end_seconds=2,
-        fps=CONFIG.clips.fps, frames=len(frames), width=96, height=64, source_frames=frames, bytes=1, sha256="0",
-    )  # fmt: skip

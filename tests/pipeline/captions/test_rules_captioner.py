@@ -10,8 +10,8 @@ from pipeline.captions.cast import Cast
 from pipeline.captions.rules_captioner import ADVERBS, rule_caption
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import CaptionSettings
-from pipeline.core.records import Looks, Motion
 from pipeline.core.stage import NOTHING_PENDING, perform
+from tests.support import records
 from tests.support.painted_clips import captions_of, make_screened_film
 
 
@@ -38,7 +38,7 @@ def test_rules_state_what_was_measured_and_nothing_else(tmp_path: Path) -> None:
 def test_rules_tell_still_from_moving_and_the_camera_from_the_rest(
     scope: float, camera: float, drawings: int, phrase: str, adverb: str | None
 ) -> None:
-    motion = Motion(clip_id="c", flow_model="dis", scope_px=scope, camera_px=camera, unique_frames=drawings)
+    motion = records.motion("c", scope, camera_px=camera, unique_frames=drawings)
     caption = rule_caption("c", 2, None, motion)
     assert caption.EV is None
     assert [phrase, adverb] == [caption.MD, caption.MA]
@@ -51,16 +51,7 @@ def test_rules_tell_still_from_moving_and_the_camera_from_the_rest(
 def test_rules_name_night_and_day_only_where_it_is_clear(
     light: float, dark_share: float, time_of_day: str | None
 ) -> None:
-    looks = Looks(
-        clip_id="c",
-        light=light,
-        contrast=40,
-        dark_share=dark_share,
-        still_share=0,
-        text_share=None,
-        text_lines=None,
-        hashes=(),
-    )
+    looks = records.looks("c", light=light, dark_share=dark_share)
     caption = rule_caption("c", 2, looks, None)
     assert time_of_day == caption.EV
     assert caption.MD is caption.MA is None

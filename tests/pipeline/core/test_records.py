@@ -15,62 +15,35 @@ from pipeline.core.records import (
     Clip,
     Crop,
     Damage,
-    Looks,
-    Motion,
     Record,
     RecordError,
-    Scene,
-    Verdict,
     arrow_schema,
     make_clip_id,
     make_film_id,
     slug,
 )
 from pipeline.core.store import TABLES, FilmFolder
+from tests.support import records
 
-CLIP = Clip(
-    clip_id="film-01234567-000001500",
-    film_id="film-01234567",
-    scene=3,
-    index=7,
-    start_seconds=1.5,
-    end_seconds=3.5,
-    fps=Fraction(24000, 1001),
-    frames=3,
-    width=720,
-    height=480,
-    source_frames=(36, 39, 42),
-    bytes=1234,
-    sha256="ab" * 32,
+CLIP = records.clip(
+    start_seconds=1.5, scene=3, index=7, fps=Fraction(24000, 1001), frames=3, bytes=1234, sha256="ab" * 32
 )
 ROWS: dict[str, list[Record]] = {
-    "crop": [Crop(film_id="f", left=0, top=20, width=320, height=140, frames_used=58, warnings=("one", "two"))],
-    "scenes": [
-        Scene(scene=0, film_id="f", start_seconds=0, end_seconds=1.5, start_frame=0, end_frame=36, opened_by="start"),
-        Scene(scene=1, film_id="f", start_seconds=1.5, end_seconds=4, start_frame=36, end_frame=96, opened_by="fade"),
-    ],
+    "crop": [records.crop(top=20, width=320, height=140, frames_used=58, warnings=("one", "two"))],
+    "scenes": [records.scene(end_seconds=1.5), records.scene(scene=1, start_seconds=1.5, opened_by="fade")],
     "damage": [Damage(film_id="f", start_seconds=1.25, end_seconds=2, reason="undecodable: “é” \n")],
     "clips": [CLIP],
     "looks": [
-        Looks(
-            clip_id="c",
-            light=90.5,
-            contrast=30,
-            dark_share=0.125,
-            still_share=0,
-            text_share=None,
-            text_lines=None,
-            hashes=("0" * 16, "f" * 16),
-        )
+        records.looks("c", light=90.5, still_share=0, text_share=None, text_lines=None, hashes=("0" * 16, "f" * 16))
     ],
-    "motion": [Motion(clip_id="c", flow_model="dis", scope_px=7.03125, camera_px=0.5, unique_frames=16)],
+    "motion": [records.motion("c", 7.03125, camera_px=0.5)],
     "captions": [
         Caption(clip_id="c", source="rules"),
         Caption(clip_id="d", source="a model", S="Ponyo", SC=0, ET=1, ST=-1, characters=("Ponyo", "Sōsuke")),
         Caption(clip_id="e", source="a model", characters=(), reviewed=True, fault="no JSON", raw_who="?"),
     ],
-    "screened": [Verdict(clip_id="c", keep=True, reasons=(), level=None, duplicate_of=None)],
-    "verdicts": [Verdict(clip_id="c", keep=False, reasons=("dark", "text"), level=5, duplicate_of="d")],
+    "screened": [records.verdict("c")],
+    "verdicts": [records.verdict("c", "dark", "text", level=5, duplicate_of="d")],
 }
 
 
@@ -167,7 +140,7 @@ def test_records_refuse_what_they_do_not_know() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         CLIP.frames = 4  # type: ignore[misc]
     with pytest.raises(ValidationError, match="finite"):
-        Motion(clip_id="c", flow_model="dis", scope_px=float("nan"), camera_px=0, unique_frames=1)
+        records.motion(scope_px=float("nan"))
 
 
 def test_a_record_error_names_the_record_and_survives_a_process_boundary() -> None:

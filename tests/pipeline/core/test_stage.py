@@ -14,7 +14,9 @@ from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Crop, Damage, Failure, RecordError, Verdict
 from pipeline.core.stage import Outcome, Stage, attempt_each, is_current, perform, why_stale
 from pipeline.core.store import FilmFolder, StoreError
-from tests.pipeline.core.test_store import FILM
+from tests.support import records
+
+FILM = records.film()
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class First:
         self.runs.append(folder.film_id)
         (folder.path / "clips").mkdir(exist_ok=True)
         folder.clip_path("one").write_bytes(b"a clip")
-        crop = Crop(film_id=folder.film_id, left=self.left, top=0, width=9, height=9, frames_used=1)
+        crop = records.crop(folder.film_id, left=self.left)
         failure = Failure(record_id="two", reason="broken")
         return Outcome(tables={"crop": [crop], "damage": []}, files=("clips/one.mp4",), failures=(failure,))
 
@@ -60,7 +62,7 @@ class Second:
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         progress(1, 1)
         (crop,) = folder.read("crop", Crop)
-        verdict = Verdict(clip_id=str(crop.left), keep=True, reasons=(), level=None, duplicate_of=None)
+        verdict = records.verdict(str(crop.left))
         return Outcome(tables={"verdicts": [verdict]})
 
 
@@ -172,7 +174,7 @@ def test_the_same_result_made_anew_upstream_changes_nothing_downstream(folder: F
 
 
 def test_a_stage_does_not_run_before_what_it_needs(folder: FilmFolder) -> None:
-    folder.write("crop", [Crop(film_id="f", left=0, top=0, width=9, height=9, frames_used=1)])  # an unfinished run's
+    folder.write("crop", [records.crop()])  # an unfinished run's
     with pytest.raises(StoreError, match="second needs first, which has not finished"):
         perform(Second(), folder)
 
@@ -192,7 +194,7 @@ def verdict(number: int) -> Verdict:
     if number % 5 == 3:
         raise RecordError(str(number), "no luck")
     time.sleep(0.002 * (number % 3))  # later items finish earlier
-    return Verdict(clip_id=str(number), keep=True, reasons=(), level=None, duplicate_of=None)
+    return records.verdict(str(number))
 
 
 @pytest.mark.parametrize("threads", [0, 1, 4])

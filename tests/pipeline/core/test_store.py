@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.records import Crop, Damage, Film, Verdict
+from pipeline.core.records import Crop, Damage, Verdict
 from pipeline.core.store import (
     Dataset,
     DatasetRecord,
@@ -17,37 +17,24 @@ from pipeline.core.store import (
     StoreError,
     fingerprint,
 )
+from tests.support import records
+from tests.support.records import FILM_ID
 
-CROP = Crop(film_id="film-01234567", left=0, top=0, width=320, height=180, frames_used=9)
-FILM = Film(
-    film_id="film-01234567",
-    name="a film “é”.mp4",
-    source="/films/a film “é”.mp4",
-    sha256="0123456789abcdef" * 4,
-    bytes=1000,
-    container="matroska,webm",
-    codec="h264",
-    pixel_format="yuv420p",
-    bit_depth=8,
-    width=320,
-    height=180,
+CROP = records.crop(width=320, height=180)
+FILM = records.film(
+    "a film “é”.mp4",
+    2.002,
+    film_id=FILM_ID,
     sample_aspect="4/3",
     rotation_degrees=90,
-    display_width=180,
-    display_height=427,
     fps="24000/1001",
-    variable_rate=False,
-    interlaced=False,
-    frames=48,
-    duration_seconds=2.002,
-    missing_seconds=0,
     warnings=("rotated",),
 )
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> FilmFolder:
-    return Dataset(tmp_path / "a data set").folder("film-01234567")
+    return Dataset(tmp_path / "a data set").folder(FILM_ID)
 
 
 def names(path: Path) -> list[str]:
@@ -68,7 +55,7 @@ def test_fingerprints_see_every_change_and_no_order() -> None:
 def test_the_film_survives_the_disk(folder: FilmFolder) -> None:
     folder.save_film(FILM)
     assert folder.film == FILM
-    assert folder.film_id == "film-01234567"
+    assert folder.film_id == FILM_ID
 
 
 def test_a_missing_film_says_what_it_takes(folder: FilmFolder) -> None:
@@ -104,7 +91,7 @@ def test_a_table_of_other_columns_says_what_to_do(folder: FilmFolder) -> None:
 
 
 def test_rewriting_a_table_replaces_it(folder: FilmFolder) -> None:
-    verdicts = [Verdict(clip_id=str(n), keep=True, reasons=(), level=None, duplicate_of=None) for n in range(3)]
+    verdicts = [records.verdict(str(n)) for n in range(3)]
     folder.write("verdicts", verdicts)
     folder.write("verdicts", verdicts[:1])
     assert folder.read("verdicts", Verdict) == verdicts[:1]

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from pipeline.core.records import Clip, Damage, Film, Scene, Verdict, make_clip_id
+from pipeline.core.records import Clip, Damage, Film, Scene, Verdict
 from pipeline.publish.coverage import Fate, Span, account, totals
-from tests.support.made_dataset import FILM_FPS, film_record
+from tests.support import records
+from tests.support.records import FILM_FPS, FILM_ID
 
 FRAME = 1 / FILM_FPS
 MARGIN = 2 * FRAME
 
 
-def film_of(seconds: float, missing: float = 0.0) -> Film:
-    film = film_record("film.mkv", seconds)
-    return film.model_copy(update={"film_id": "film", "missing_seconds": missing})
-
-
 def scene_of(number: int, start: float, end: float) -> Scene:
-    return Scene(
-        film_id="film",
-        scene=number,
-        start_seconds=start,
-        end_seconds=end,
-        start_frame=round(start * FILM_FPS),
-        end_frame=round(end * FILM_FPS),
-        opened_by="cut",
-    )
+    return records.scene(start_seconds=start, end_seconds=end, scene=number)
 
 
 def clips_of(scene: Scene, grid: float = 2.0, length: float = 2.0, transition: float = 0.0) -> list[Clip]:
@@ -42,25 +29,11 @@ def clips_of(scene: Scene, grid: float = 2.0, length: float = 2.0, transition: f
 
 
 def clip_at(scene: int, start: float, length: float = 2.0) -> Clip:
-    return Clip(
-        clip_id=make_clip_id("film", start),
-        film_id="film",
-        scene=scene,
-        index=0,
-        start_seconds=start,
-        end_seconds=start + length,
-        fps=Fraction(8),
-        frames=16,
-        width=720,
-        height=480,
-        source_frames=tuple(range(16)),
-        bytes=1,
-        sha256="",
-    )
+    return records.clip(start_seconds=start, seconds=length, scene=scene)
 
 
 def verdict_on(clip: Clip, *reasons: str) -> Verdict:
-    return Verdict(clip_id=clip.clip_id, keep=not reasons, reasons=reasons, level=1, duplicate_of=None)
+    return records.verdict(clip.clip_id, *reasons, level=1)
 
 
 def assert_tiles(spans: Sequence[Span], seconds: float) -> None:
@@ -79,7 +52,7 @@ def test_a_scene_is_margin_clips_rest_and_margin() -> None:
     scene = scene_of(0, 0.0, 7.0)
     first, second, third = clips = clips_of(scene)
     verdicts = [verdict_on(first), verdict_on(second, "dark", "text"), verdict_on(third, "failed: cannot be read")]
-    spans = account(film_of(7.0), [scene], [], clips, verdicts, None)
+    spans = account(records.film(seconds=7.0), [scene], [], clips, verdicts, None)
     assert_tiles(spans, 7.0)
     assert [(span.fate, span.reason) for span in spans] == [
         ("dropped", "scene edge"),
@@ -96,30 +69,32 @@ def test_a_scene_is_margin_clips_rest_and_margin() -> None:
 def test_a_transition_belongs_to_the_edge_of_the_scene_after_it() -> None:
     one, two = scene_of(0, 0.0, 4.0), scene_of(1, 4.0, 10.0)
     clips = [*clips_of(one), *clips_of(two, transition=0.5)]
-    spans = account(film_of(10.0), [one, two], [], clips, [verdict_on(clip) for clip in clips], None)
+    spans = account(records.film(seconds=10.0), [one, two], [], clips, [verdict_on(clip) for clip in clips], None)
     assert_tiles(spans, 10.0)
     assert seconds_of(spans)["dropped", "scene edge"] == pytest.approx(4 * MARGIN + 0.5, abs=1e-5)
 
 
 def test_a_scene_too_short_for_a_clip_says_so() -> None:
-    spans = account(film_of(1.5), [scene_of(0, 0.0, 1.5)], [], [], [], None)
+    spans = account(records.film(seconds=1.5), [scene_of(0, 0.0, 1.5)], [], [], [], None)
     assert spans == [Span(0.0, 1.5, "dropped", "shorter than a clip")]
 
 
 def test_gaps_of_a_grid_wider_than_its_clips_are_named() -> None:
     scene = scene_of(0, 0.0, 9.0)
     clips = clips_of(scene, grid=3.0)
-    spans = account(film_of(9.0), [scene], [], clips, [verdict_on(clip) for clip in clips], None)
+    spans = account(records.film(seconds=9.0), [scene], [], clips, [verdict_on(clip) for clip in clips], None)
     assert_tiles(spans, 9.0)
     assert seconds_of(spans)["dropped", "between clips"] == pytest.approx(2.0)
 
 
 def test_damage_missing_film_and_an_early_end_are_named() -> None:
     one, two = scene_of(0, 0.0, 4.0), scene_of(1, 5.0, 9.0)
-    damage = [Damage(film_id="film", start_seconds=4.0, end_seconds=5.0, reason="damaged data")]
+    damage = [Damage(film_id=FILM_ID, start_seconds=4.0, end_seconds=5.0, reason="damaged data")]
     clips = [*clips_of(one), *clips_of(two)]
     verdicts = [verdict_on(clip) for clip in clips]
-    spans = account(film_of(20.0, missing=3.0), [one, two], damage, clips, verdicts, end_seconds=9.0)
+    spans = account(
+        records.film(seconds=20.0, missing_seconds=3.0), [one, two], damage, clips, verdicts, end_seconds=9.0
+    )
     assert_tiles(spans, 23.0)
     assert seconds_of(spans)["failed", "damaged data"] == 1.0
     assert spans[-2:] == [
@@ -130,26 +105,28 @@ def test_damage_missing_film_and_an_early_end_are_named() -> None:
 
 def test_an_end_behind_the_film_changes_nothing() -> None:
     scene = scene_of(0, 0.0, 4.0)
-    assert account(film_of(4.0), [scene], [], [], [], 99.0) == account(film_of(4.0), [scene], [], [], [], None)
+    assert account(records.film(seconds=4.0), [scene], [], [], [], 99.0) == account(
+        records.film(seconds=4.0), [scene], [], [], [], None
+    )
 
 
 def test_a_clip_nobody_judged_is_not_kept() -> None:
     scene = scene_of(0, 0.0, 4.0)
-    spans = account(film_of(4.0), [scene], [], clips_of(scene), [], None)
+    spans = account(records.film(seconds=4.0), [scene], [], clips_of(scene), [], None)
     assert_tiles(spans, 4.0)
     assert seconds_of(spans)["dropped", "not judged yet"] == 2.0
 
 
 def test_what_no_scene_covers_failed_but_a_frame_of_rounding_did_not() -> None:
-    spans = account(film_of(10.0), [scene_of(0, 0.0, 3.0), scene_of(1, 3.02, 6.0)], [], [], [], None)
+    spans = account(records.film(seconds=10.0), [scene_of(0, 0.0, 3.0), scene_of(1, 3.02, 6.0)], [], [], [], None)
     assert_tiles(spans, 10.0)
     assert spans[-1] == Span(6.0, 10.0, "failed", "not read")
     assert seconds_of(spans) == {("dropped", "shorter than a clip"): 6.0, ("failed", "not read"): 4.0}
-    assert account(film_of(10.0), [], [], [], [], None) == [Span(0.0, 10.0, "failed", "not read")]
+    assert account(records.film(seconds=10.0), [], [], [], [], None) == [Span(0.0, 10.0, "failed", "not read")]
 
 
 def test_a_hole_between_scenes_failed() -> None:
-    spans = account(film_of(6.0), [scene_of(0, 0.0, 1.5), scene_of(1, 4.0, 6.0)], [], [], [], None)
+    spans = account(records.film(seconds=6.0), [scene_of(0, 0.0, 1.5), scene_of(1, 4.0, 6.0)], [], [], [], None)
     assert_tiles(spans, 6.0)
     assert spans[1] == Span(1.5, 4.0, "failed", "not read")
 
@@ -157,7 +134,7 @@ def test_a_hole_between_scenes_failed() -> None:
 def test_nothing_lies_behind_the_end() -> None:
     one, two, three = scene_of(0, 0.0, 3.0), scene_of(1, 3.0, 5.02), scene_of(2, 5.02, 7.0)
     clips = [clip_at(1, 3.02), clip_at(2, 5.03)]
-    spans = account(film_of(5.0), [one, two, three], [], clips, [verdict_on(clip) for clip in clips], None)
+    spans = account(records.film(seconds=5.0), [one, two, three], [], clips, [verdict_on(clip) for clip in clips], None)
     assert_tiles(spans, 5.0)
     assert spans[-1] == Span(3.02, 5.0, "kept", "")
 
@@ -171,14 +148,20 @@ def random_film(random: np.random.Generator) -> tuple[Film, list[Scene], list[Da
     for start, end in pairwise([0, *cuts.tolist(), 6000]):
         if random.random() < 0.1:
             stretch = {"start_seconds": start / FILM_FPS, "end_seconds": end / FILM_FPS}
-            damage.append(Damage(film_id="film", reason="damaged data", **stretch))
+            damage.append(Damage(film_id=FILM_ID, reason="damaged data", **stretch))
             continue
         scene = scene_of(len(scenes), start / FILM_FPS, end / FILM_FPS)
         scenes.append(scene)
         clips += clips_of(scene, length=random.choice([1.0, 2.0]), transition=random.choice([0.0, 10 * FRAME]))
     choices = [(), ("dark",), ("text", "near-duplicate"), ("failed: cannot be read",)]
     verdicts = [verdict_on(clip, *choices[random.integers(4)]) for clip in clips if random.random() < 0.95]
-    return film_of(6000 / FILM_FPS, float(random.choice([0.0, 1.3]))), scenes, damage, clips, verdicts
+    return (
+        records.film(seconds=6000 / FILM_FPS, missing_seconds=float(random.choice([0.0, 1.3]))),
+        scenes,
+        damage,
+        clips,
+        verdicts,
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -30,6 +30,7 @@ from pipeline.stages.probe import probe
 from pipeline.video import containers
 from pipeline.video.clip_files import read_clip
 from pipeline.video.containers import Picture
+from tests.support import records
 from tests.support.decoded_frames import counting_decoded_frames
 from tests.support.films import corrupt, make_film, paint_pictures, planned, truncate
 
@@ -44,7 +45,7 @@ def folder_of(tmp_path: Path, path: Path) -> FilmFolder:
     film = folder.film
     turned = film.rotation_degrees in (90, 270)
     width, height = (film.height, film.width) if turned else (film.width, film.height)
-    crop = Crop(film_id=film.film_id, left=0, top=0, width=width, height=height, frames_used=1)
+    crop = records.crop(film.film_id, width=width, height=height)
     folder.write("crop", [crop])
     folder.save_stage_record(StageRecord(stage="crop", fingerprint="by hand", ingredients={}, files={}))
     return folder

@@ -20,6 +20,7 @@ from pipeline.stages.motion_levels import (
     level_of,
     level_values,
 )
+from tests.support import records
 from tests.support.made_dataset import make_dataset
 
 
@@ -89,10 +90,7 @@ def remeasure(dataset: Dataset, film: int, scopes: list[float], flow_model: str 
     rows = [row.clip_id for row in folder.read("motion", Motion)][: len(scopes)]
     folder.write(
         "motion",
-        [
-            Motion(clip_id=clip_id, flow_model=flow_model, scope_px=scope, camera_px=0, unique_frames=16)
-            for clip_id, scope in zip(rows, scopes, strict=True)
-        ],
+        [records.motion(row, scope, flow_model=flow_model) for row, scope in zip(rows, scopes, strict=True)],
     )
     keep_only(dataset, film, rows)
     return rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -27,11 +26,11 @@ from pipeline.stages.crop import FindCrop
 from pipeline.stages.cut import Cut
 from pipeline.stages.looks import MeasureLooks
 from pipeline.stages.selection import FilmFacts, Screen, film_facts, judge
+from tests.support import records
 from tests.support.films import planned
 from tests.support.made_dataset import EDGES, make_dataset
 
 DEFAULT = SelectionSettings()
-FINE = {"light": 110.0, "contrast": 40.0, "dark_share": 0.1, "still_share": 0.2, "text_share": 0.0, "text_lines": 0}
 
 
 def shot(seed: int) -> tuple[str, ...]:
@@ -39,31 +38,11 @@ def shot(seed: int) -> tuple[str, ...]:
     return (np.random.default_rng(seed).bytes(32).hex(),) * 16
 
 
-def clip_of(film: str, index: int) -> Clip:
-    return Clip(
-        clip_id=f"{film}-{index:09d}",
-        film_id=film,
-        scene=index,
-        index=index,
-        start_seconds=200.0 * index,
-        end_seconds=200.0 * index + 2,
-        fps=Fraction(8),
-        frames=16,
-        width=720,
-        height=480,
-        source_frames=tuple(range(16)),
-        bytes=1,
-        sha256="",
-    )
-
-
 def facts(film: str, rows: Sequence[Mapping[str, Any]], **changes: Any) -> FilmFacts:
     """A film with a clip for each row; a row names what differs from a fine clip."""
-    clips = tuple(clip_of(film, index) for index in range(len(rows)))
+    clips = tuple(records.clip(film, 200.0 * index, scene=index, index=index) for index in range(len(rows)))
     looks = {
-        clip.clip_id: Looks.model_validate(
-            {"clip_id": clip.clip_id, "hashes": shot(crc32(clip.clip_id.encode())), **FINE, **row}
-        )
+        clip.clip_id: records.looks(clip.clip_id, **{"hashes": shot(crc32(clip.clip_id.encode())), **row})
         for clip, row in zip(clips, rows, strict=True)
     }
     levels = {clip.clip_id: 3 for clip in clips}

@@ -1,0 +1,68 @@
+"""A build killed at each of its writes in turn: the next one ends with the same bytes, and asks nothing twice.
+
+Random moments, whole commands and Prefect's server are in `test_killed.py`.
+"""
+
+from __future__ import annotations
+
+import signal
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.config import checked
+from pipeline.core.store import Dataset
+from pipeline.plan.film_stages import STAGE_NAMES
+from pipeline.plan.request import BuildRequest
+from pipeline.publish.verify import verify
+from tests.support.built_dataset import SMALL
+from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
+from tests.support.films import make_film
+from tests.support.painted_clips import make_cast
+from tests.support.real_builds import contents, differences, leftovers, numbered_film
+from tests.support.stopped_builds import run
+
+pytestmark = pytest.mark.slow
+
+
+def test_killed_at_any_write_the_next_build_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    film = make_film(tmp_path / "film.mp4", frames=60, size=(360, 240))
+
+    def request(name: str) -> BuildRequest:
+        return BuildRequest(films=(film,), out=tmp_path / name, config=checked(SMALL, "test"))
+
+    assert run(request("reference")) == 0
+    assert verify(Dataset(tmp_path / "reference")) == []
+    reference = contents(tmp_path / "reference")
+    for number in count(1):
+        data = tmp_path / str(number)
+        if (code := run(request(data.name), kill_at=number)) == 0:
+            break
+        assert code == -signal.SIGKILL
+        made = {path: path.stat().st_mtime_ns for path in data.glob("films/*/*.json") if path.stem in STAGE_NAMES}
+        assert run(request(data.name)) == 0, f"after a kill at write {number}"
+        assert differences(contents(data), reference) == [], f"after a kill at write {number}"
+        assert leftovers(data) == [], f"after a kill at write {number}"
+        assert {path: path.stat().st_mtime_ns for path in made} == made, f"made twice after a kill at write {number}"
+    assert number > 20, "most files of a data set were never written"
+
+
+def test_killed_at_any_reply_no_other_question_is_asked_again(tmp_path: Path) -> None:
+    film, asked = numbered_film(tmp_path / "film.mp4", 0), list[tuple[str, int]]()
+    make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
+
+    def once(question: Request) -> Answer:
+        if question.kind in ("who", "what"):
+            assert (question.kind, question.number) not in asked
+            asked.append((question.kind, question.number))
+        return good_answer(question)
+
+    with CaptionServer(once) as server:
+        captions = {"captioner": "server", "endpoint": server.address, "model": "test-model", "concurrency": 1}
+        config = checked({**SMALL, "captions": captions}, "test")
+        request = BuildRequest(films=(film,), out=tmp_path / "data", config=config, cast=tmp_path / "cast")
+        while (code := run(request, kill_at=2, below="replies")) != 0:
+            assert code == -signal.SIGKILL
+            asked.pop()  # its reply was about to be kept
+    assert len(asked) == 8

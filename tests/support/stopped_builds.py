@@ -1,0 +1,62 @@
+"""Builds killed at a given write, always the same one: by SIGKILL as a whole file is about to take its name.
+
+    assert run(request, kill_at=3) == -signal.SIGKILL
+    assert run(request) == 0
+
+Every file of a data set is written under a temporary name and renamed (`pipeline/core/atomic.py`), so a build is killed
+at each of its writes by counting renames. A build runs in a fork of a process that has imported it. Its films are cut
+in that process too, not in a child of it as usual, or the writes of clips would not be counted.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pipeline.plan.request import BuildRequest
+from pipeline.stages import cut
+from tests.support.built_dataset import build_here
+
+DEADLINE_SECONDS = 120
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload([__name__])
+
+
+def run(request: BuildRequest, kill_at: int = 0, below: str = "") -> int:
+    """Build in a process of its own; its exit code.
+
+    Args:
+        request: for the build.
+        kill_at: number of the rename before which it is killed, counted from 1; 0: never.
+        below: count only files whose path has this folder in it.
+    """
+    process = _FORKS.Process(target=_build, args=(request, kill_at, below))
+    process.start()
+    process.join(DEADLINE_SECONDS)
+    process.kill()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _build(request: BuildRequest, kill_at: int, below: str) -> None:
+    setattr(cut, "call_in_child", _call_here)  # noqa: B010 - mypy is right that this is no way to assign
+    seen = 0
+
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal seen
+        if event == "os.rename" and below in str(arguments[1]):
+            seen += 1
+            if seen == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    build_here(request)
+
+
+def _call_here(work: Callable[..., Any], argument: Any, record_id: str, progress: Any) -> Any:
+    return work(argument, progress)
