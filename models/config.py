@@ -28,13 +28,13 @@ PUBLISHED_VALUES: Mapping[str, tuple[float, ...]] = {
 """Motion level to motion scope in pixels, as the two published scripts have it."""
 
 
-class Part(BaseModel):
+class ConfigSection(BaseModel):
     """Base of the sections: frozen, and a misspelt key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class ShotEncoderConfig(Part):
+class ShotEncoderConfig(ConfigSection):
     """First frame and motion text to shot tokens."""
 
     variant: Variant = Field("mlp", description="how text and picture are joined; all but `mlp` are ablations")
@@ -57,7 +57,7 @@ class ShotEncoderConfig(Part):
         return self.text_tokens + self.image_tokens if joined else self.image_tokens
 
 
-class ShotDecoderConfig(Part):
+class ShotDecoderConfig(ConfigSection):
     """Shot tokens and motion scope to frames."""
 
     frames: int = Field(17, ge=9, description="frames of a shot, 8n + 1: the autoencoder packs the first one alone")
@@ -83,7 +83,7 @@ class ShotDecoderConfig(Part):
         return (self.frames - 1) // 4 + 1
 
 
-class GameModelConfig(Part):
+class GameModelConfig(ConfigSection):
     """History and instruction to the next shot tokens and state."""
 
     lora_rank: int = Field(32, ge=1, description="rank of the adapters on all seven projections of a layer")
@@ -92,7 +92,7 @@ class GameModelConfig(Part):
     window_turns: int = Field(5, ge=1, le=20, description="turns it sees, the one to predict included")
 
 
-class Conventions(Part):
+class Conventions(ConfigSection):
     """Choices that weights are trained by. The defaults are sound; `released` is what the published code does."""
 
     readout_shift: int = Field(0, ge=0, le=3, description="shot tokens are read this many places after the queries")
@@ -105,7 +105,7 @@ class Conventions(Part):
 RELEASED_CONVENTIONS = Conventions(readout_shift=3, doubled_end_tag=True, guidance="published")
 
 
-class Base(Part):
+class Base(ConfigSection):
     """Where the frozen part of a network comes from."""
 
     id: str = Field(description="hub id, a folder, or `bases/NAME` inside the checkpoint")
@@ -119,7 +119,7 @@ def inside_id(component: Component) -> str:
     return f"bases/{component}"
 
 
-class ModelConfig(Part):
+class ModelConfig(ConfigSection):
     """Everything needed to build the networks of one checkpoint."""
 
     size: Size

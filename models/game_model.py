@@ -22,7 +22,7 @@ from transformers import DynamicCache, MistralForCausalLM
 
 from models.attention import query_block_mask
 from models.config import GameModelConfig, ModelConfig
-from models.tokens import LEGAL_IDS, MISTRAL_VOCABULARY, PAD, STATE_TAGS, VOCABULARY, Prompt, State
+from models.tokens import LEGAL_IDS, MISTRAL_VOCABULARY, PAD, STATE_TAGS, VOCABULARY, State, TokenPrompt
 from pipeline.core.errors import UserError
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -111,7 +111,7 @@ class GameModel(nn.Module):
         self.output_resampler = nn.Sequential(nn.Linear(hidden, width), nn.GELU(), nn.Linear(width, width))
         self.readout_shift = config.conventions.readout_shift
 
-    def forward(self, prompts: Sequence[Prompt]) -> GameOutput:
+    def forward(self, prompts: Sequence[TokenPrompt]) -> GameOutput:
         """What is predicted for turns whose end is given, for training.
 
         Prompts of different lengths are padded on the right; none changes what another gets.
@@ -130,7 +130,7 @@ class GameModel(nn.Module):
         )
 
     @torch.no_grad()
-    def predict(self, prompt: Prompt) -> Prediction:
+    def predict(self, prompt: TokenPrompt) -> Prediction:
         """The next turn: shot tokens and the likeliest legal state. The network is to be in `eval()`.
 
         Raises:
@@ -144,7 +144,7 @@ class GameModel(nn.Module):
         shot_tokens_1LD = self._shot_tokens(states_1LH, query_mask_1L)
         return Prediction(shot_tokens_1LD[0], self._decode_state(states_1LH[0, -1], cache))
 
-    def _read(self, prompts: Sequence[Prompt], query_mask_BL: Tensor, cache: DynamicCache | None) -> Tensor:
+    def _read(self, prompts: Sequence[TokenPrompt], query_mask_BL: Tensor, cache: DynamicCache | None) -> Tensor:
         """The last layer's states after its norm, BLH."""
         mistral = mistral_of(self.language_model)
         device = mistral.model.embed_tokens.weight.device
@@ -157,7 +157,7 @@ class GameModel(nn.Module):
         ).last_hidden_state
         return states_BLH
 
-    def _with_history(self, embeddings_BLH: Tensor, prompts: Sequence[Prompt]) -> Tensor:
+    def _with_history(self, embeddings_BLH: Tensor, prompts: Sequence[TokenPrompt]) -> Tensor:
         """Past shot tokens in their places.
 
         The resampler runs even when there are none, on zero rows: its parameters then have a gradient of zero rather

@@ -110,7 +110,7 @@ class PastTurn:
 
 
 @dataclass(frozen=True, eq=False)
-class Prompt:
+class TokenPrompt:
     """A sequence for the game model: past turns and the turn to predict.
 
     Without a target it ends in `<ML>`. With one it goes on with the state, `</TURN>` and `</s>`.
@@ -180,7 +180,7 @@ def write_prompt(
     shot_tokens: int,
     conventions: Conventions,
     target: State | None = None,
-) -> Prompt:
+) -> TokenPrompt:
     """Writes past turns and the next one.
 
     Args:
@@ -211,7 +211,7 @@ def write_prompt(
         slots = _close_turn(ids, target, doubled_end_tag=False)
         ids.append(EOS)
     places = torch.arange(len(ids))
-    return Prompt(
+    return TokenPrompt(
         ids_L=torch.tensor(ids),
         query_mask_L=(places >= start) & (places < start + shot_tokens),
         history_mask_L=torch.isin(places, torch.tensor(history, dtype=torch.long)),

@@ -19,7 +19,7 @@ from flows.game.records import GameSettings
 from models.checkpoint import Checkpoint
 from models.config import tiny_config
 from models.engine_options import EngineOptions
-from pipeline.captions.server_captioner import Interview
+from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import Config, checked
 from pipeline.core.stage import perform, why_stale
 from pipeline.core.store import FilmFolder
@@ -117,7 +117,7 @@ def test_a_data_set_made_before_is_skipped(tmp_path: Path, data: Path) -> None:
 
 def test_replies_kept_before_are_not_asked_for_again(tmp_path: Path) -> None:
     folder, clip = FilmFolder(unpack(BEFORE["folders"]["film"], tmp_path)), clip_record()
-    assert Interview(SERVER, CAST).left_over(folder, [clip], {clip.clip_id: 3}, {}) == ([], False)
+    assert ServerCaptioner(SERVER, CAST).left_over(folder, [clip], {clip.clip_id: 3}, {}) == ([], False)
     assert as_json(caption_of(folder.path)) == BEFORE["caption"]
     assert packed(tmp_path) == BEFORE["folders"]["film"]
 

@@ -10,14 +10,14 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from models.config import ModelConfig, Part
+from models.config import ConfigSection, ModelConfig
 from models.diffusion import check_steps
 
 Precision = Literal["no", "fp16", "bf16"]
 Share = Field(0.1, ge=0, lt=1, description="share of the examples whose condition is left out, for guidance")
 
 
-class WindowSettings(Part):
+class WindowSettings(ConfigSection):
     """Which turns may stand in one window."""
 
     most_turns: int = Field(5, ge=1, le=20, description="turns in a window, the one to predict included")
@@ -25,7 +25,7 @@ class WindowSettings(Part):
     across_gaps: bool = Field(False, description="a window goes on where clips in between were dropped")
 
 
-class LoopSettings(Part):
+class LoopSettings(ConfigSection):
     """One run of the training loop."""
 
     steps: int = Field(ge=0, description="optimizer steps; 0 leaves this part out")
@@ -50,7 +50,7 @@ class LoopSettings(Part):
         return self
 
 
-class FitSettings(Part):
+class FitSettings(ConfigSection):
     """How an autoencoder is fitted. The defaults take some five minutes on two cores for a few dozen clips."""
 
     stills: LoopSettings = LoopSettings(
@@ -67,7 +67,7 @@ class FitSettings(Part):
     pictures: int = Field(4, ge=0, description="of these, shown beside their reconstructions")
 
 
-class LookSettings(Part):
+class LookSettings(ConfigSection):
     """What validation looks at."""
 
     clips: int = Field(64, ge=1, description="held-out clips whose loss is taken, the first of the split")
@@ -81,7 +81,7 @@ class LookSettings(Part):
         return self
 
 
-class ShotPhaseSettings(Part):
+class ShotPhaseSettings(ConfigSection):
     """Phase a: shot encoder, then shot encoder and shot decoder together."""
 
     warm_up: LoopSettings = Field(description="shot encoder and motion scope alone, the shot decoder frozen")
@@ -95,7 +95,7 @@ class ShotPhaseSettings(Part):
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 
-class GamePhaseSettings(Part):
+class GamePhaseSettings(ConfigSection):
     """Phase b: the game model on windows of turns."""
 
     loop: LoopSettings
@@ -106,7 +106,7 @@ class GamePhaseSettings(Part):
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 
-class AdaptPhaseSettings(Part):
+class AdaptPhaseSettings(ConfigSection):
     """Phase c: the shot decoder on the game model's own predictions."""
 
     loop: LoopSettings
@@ -115,7 +115,7 @@ class AdaptPhaseSettings(Part):
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 
-class BaselineSettings(Part):
+class BaselineSettings(ConfigSection):
     """A baseline with something to train."""
 
     loop: LoopSettings
@@ -124,7 +124,7 @@ class BaselineSettings(Part):
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 
-class Recipe(Part):
+class Recipe(ConfigSection):
     """Everything that decides what comes out of training, besides the data and where it starts."""
 
     model: ModelConfig

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from training.data.order import Place
+from training.data.order import Position
 
 
 class Batch(Protocol):
@@ -25,7 +25,7 @@ class Examples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, place: Place) -> Any:
+    def __getitem__(self, place: Position) -> Any:
         """An example. Everything random about it (noise, timestep, dropout) is drawn from its place alone."""
         ...
 

@@ -28,7 +28,7 @@ from training.data.encoding import FROZEN, Encoder, Name, open_cache
 from training.data.shards import open_index
 from training.data.turns import Catalog
 from training.phase import Phase
-from training.phases.assembly import Split, adapt_phase, game_phase, shot_phase
+from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
 from training.run_folder import RunFolder, process_number
 
@@ -109,7 +109,7 @@ class TrainingRun:
         checkpoint: Checkpoint,
         features: Sequence[Name],
         accelerator: Accelerator,
-        make: Callable[[Recipe, Checkpoint, ModelConfig, Split, Split | None], Phase],
+        make: Callable[[Recipe, Checkpoint, ModelConfig, SplitData, SplitData | None], Phase],
     ) -> Checkpoint:
         """Run a phase, unless it is done or left out. Returns what comes out, or else the checkpoint that went in."""
         loop = self._loop(name)
@@ -174,7 +174,7 @@ class TrainingRun:
 
     def _splits(
         self, checkpoint: Checkpoint, features: Sequence[Name], accelerator: Accelerator
-    ) -> tuple[Split, Split | None]:
+    ) -> tuple[SplitData, SplitData | None]:
         """The data with all features made; each process encodes its share of the shards."""
         place, splits = self.place, {}
         for split, catalog in place.catalogs().items():
@@ -185,7 +185,7 @@ class TrainingRun:
                     place.say(f"{name} of {split}: {size / 1e6:,.1f} MB to make")
                 encoder.make(name, place.watch_features, accelerator.process_index, accelerator.num_processes)
                 accelerator.wait_for_everyone()  # a feature may be made of others, of other shards too
-            splits[split] = Split(catalog, cache)
+            splits[split] = SplitData(catalog, cache)
         return splits["train"], splits.get("val")
 
     def _config_after(self, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:

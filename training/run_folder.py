@@ -26,7 +26,7 @@ from training.data.shards import open_index, open_shards
 from training.data.turns import Catalog
 from training.folder_note import note, refuse_another
 from training.phase import Phase
-from training.trainer import Trainer, Watch
+from training.trainer import StepWatcher, Trainer
 
 
 def process_number() -> int:
@@ -59,7 +59,7 @@ class RunFolder:
     source: str
     trackers: Sequence[str] = ("tensorboard",)
     say: Say = lambda _: None
-    watch: Watch | None = None
+    watch: StepWatcher | None = None
     watch_features: PartProgress = unwatched
 
     @property

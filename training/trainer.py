@@ -60,7 +60,7 @@ class StepReport:
     their names starting with `val/`."""
 
 
-Watch = Callable[[StepReport], None]
+StepWatcher = Callable[[StepReport], None]
 
 
 class Trainer:
@@ -90,7 +90,7 @@ class Trainer:
         if (step := states.newest(self._states)) is not None:
             self._restore(step)
 
-    def run(self, watch: Watch | None = None) -> Path:
+    def run(self, watch: StepWatcher | None = None) -> Path:
         """Train to the end and export.
 
         Args:

@@ -42,7 +42,7 @@ from pipeline.video.film_reader import FilmReader
 
 
 @dataclass(frozen=True)
-class Cost:
+class CommandCost:
     """What one command took."""
 
     wall_seconds: float
@@ -53,7 +53,7 @@ class Cost:
     """What the command printed, read as JSON."""
 
 
-def measure(*arguments: str) -> Cost:
+def measure(*arguments: str) -> CommandCost:
     """Run one of this module's commands in a process of its own and account for it and its children."""
     started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryFile() as output:
@@ -68,7 +68,7 @@ def measure(*arguments: str) -> Cost:
         answer = json.loads(output.read().splitlines()[-1])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Cost(time.monotonic() - started, cpu, peak, answer)
+    return CommandCost(time.monotonic() - started, cpu, peak, answer)
 
 
 def _resident_mib(pid: int) -> float:

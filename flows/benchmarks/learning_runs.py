@@ -28,15 +28,15 @@ from training.config import Recipe
 from training.data.encoding import FROZEN, Name, open_cache
 from training.data.shards import open_shards
 from training.data.turns import Catalog
-from training.phases.assembly import Split, adapt_phase, game_phase, shot_phase
+from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.game import GameExample, GamePhase
 from training.phases.shot import ShotPhase
 from training.recipes import merged, tiny
 from training.run import TrainingRun
 from training.run_folder import RunFolder
 
-Part = Literal["shot", "game", "adapt"]
-_READ: Mapping[Part, tuple[Name, ...]] = {
+TrainedPart = Literal["shot", "game", "adapt"]
+_READ: Mapping[TrainedPart, tuple[Name, ...]] = {
     "shot": FROZEN,
     "game": (*FROZEN[1:], "shot_tokens"),
     "adapt": (*FROZEN, "shot_tokens", "predictions"),
@@ -59,7 +59,7 @@ class Learned:
     recipe: Recipe
     before: Checkpoint
     after: Checkpoint
-    split: Split
+    split: SplitData
 
     def shots(self, checkpoint: Checkpoint) -> ShotPhase:
         """Joint training with the networks of a checkpoint, ready to be judged on the clips it was trained on."""
@@ -80,14 +80,14 @@ class Learned:
         return phase
 
 
-def recipe_of(part: Part, loop: Mapping[str, Any], **changes: Any) -> Recipe:
+def recipe_of(part: TrainedPart, loop: Mapping[str, Any], **changes: Any) -> Recipe:
     """The recipe `tiny` for one part of training alone, with changes to its loop and to the whole."""
     loop = {"save_every": 1000, "validate_every": 100_000, **loop}
     trained = {str(part): {"joint" if part == "shot" else "loop": loop}}
     return Recipe.model_validate(merged(merged(merged(tiny().model_dump(), _ALONE), trained), changes))
 
 
-def learn(part: Part, folder: Path, data: Path, start: Checkpoint, recipe: Recipe) -> Learned:
+def learn(part: TrainedPart, folder: Path, data: Path, start: Checkpoint, recipe: Recipe) -> Learned:
     """Run one part of training, or find it done.
 
     Args:
@@ -103,7 +103,7 @@ def learn(part: Part, folder: Path, data: Path, start: Checkpoint, recipe: Recip
         after = Checkpoint.open({"shot": run.shot, "game": run.game, "adapt": run.adapt}[part]())
     catalog = Catalog.read(open_shards(data, "train"))
     return Learned(
-        recipe, start, after, Split(catalog, open_cache(folder / "features", catalog, start, recipe, _READ[part]))
+        recipe, start, after, SplitData(catalog, open_cache(folder / "features", catalog, start, recipe, _READ[part]))
     )
 
 

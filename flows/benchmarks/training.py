@@ -46,7 +46,7 @@ _STEPS = 5
 
 
 @dataclass(frozen=True)
-class Cost:
+class StepCost:
     """Of one step with one example on one device."""
 
     frozen_gb: float
@@ -108,17 +108,17 @@ def batch_of(phase: PhaseName, recipe: Recipe, device: str) -> NoisedShots | Gam
     return batch.to(torch.device(device))
 
 
-def computed(phase: PhaseName, recipe: Recipe) -> Cost:
+def computed(phase: PhaseName, recipe: Recipe) -> StepCost:
     """The cost of a phase by count, on networks without weights."""
     network = network_of(phase, recipe, "meta")
     frozen, trained = _sizes(network)
     with FlopCounterMode(display=False) as flops:
         _forward(network, batch_of(phase, recipe, "meta")).sum().backward()  # type: ignore[no-untyped-call]
     kept = _kept_bytes(network, phase, recipe)
-    return Cost(frozen / 1e9, trained / 1e9, kept / 1e9, flops.get_total_flops() / 1e12 / SUSTAINED_TFLOPS, False)
+    return StepCost(frozen / 1e9, trained / 1e9, kept / 1e9, flops.get_total_flops() / 1e12 / SUSTAINED_TFLOPS, False)
 
 
-def measured(phase: PhaseName, recipe: Recipe) -> Cost:
+def measured(phase: PhaseName, recipe: Recipe) -> StepCost:
     """The cost of a phase by running a few steps of it on the GPU."""
     network, batch = network_of(phase, recipe, "cuda"), batch_of(phase, recipe, "cuda")
     frozen, trained = _sizes(network)
@@ -137,7 +137,7 @@ def measured(phase: PhaseName, recipe: Recipe) -> Cost:
     torch.cuda.synchronize()
     peak = torch.cuda.max_memory_allocated()
     seconds = (time.perf_counter() - started) / _STEPS
-    return Cost(frozen / 1e9, trained / 1e9, (peak - frozen - trained) / 1e9, seconds, True)
+    return StepCost(frozen / 1e9, trained / 1e9, (peak - frozen - trained) / 1e9, seconds, True)
 
 
 def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
@@ -207,7 +207,7 @@ def _put_on_a_cpu_without_memory(network: nn.Module) -> None:
             setattr(module, name, torch.empty(buffer.shape, dtype=buffer.dtype))
 
 
-def table_of(name: str, recipe: Recipe, costs: dict[PhaseName, Cost]) -> Table:
+def table_of(name: str, recipe: Recipe, costs: dict[PhaseName, StepCost]) -> Table:
     """The costs side by side."""
     how = "measured" if next(iter(costs.values())).measured else "computed, not measured"
     table = Table(title=f"a step with one example on one card, recipe {name} ({how})")
@@ -234,11 +234,11 @@ def main() -> None:
         cost = (measured if torch.cuda.is_available() else computed)(given.phase, read_recipe(given.recipe))
         print(json.dumps(asdict(cost)))
         return
-    costs: dict[PhaseName, Cost] = {}
+    costs: dict[PhaseName, StepCost] = {}
     for phase in PHASES:
         command = [sys.executable, "-m", "flows.benchmarks.training", "--recipe", given.recipe, "--phase", phase]
         told: Any = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1])
-        costs[phase] = Cost(**told)
+        costs[phase] = StepCost(**told)
     Console(width=110).print(table_of(given.recipe, read_recipe(given.recipe), costs))
 
 

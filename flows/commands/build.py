@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pipeline.plan.build_plan import Plan
 
 
-class Captioner(StrEnum):
+class CaptionerName(StrEnum):
     """Captioners: `rules` needs no model, `server` asks one."""
 
     rules = "rules"
     server = "server"
 
 
-class Runner(StrEnum):
+class RunnerName(StrEnum):
     """Runners of a build."""
 
     threads = "threads"
@@ -51,7 +51,7 @@ def build(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings as TOML; `animegamer config` prints them all.")] = None,
     captioner: Annotated[
-        Captioner | None,
+        CaptionerName | None,
         typer.Option(help="`rules` states measured facts, offline; `server` asks an OpenAI-compatible endpoint."),
     ] = None,
     flow: Annotated[
@@ -59,7 +59,7 @@ def build(
     ] = None,
     end: Annotated[float | None, typer.Option(metavar="SECONDS", help="Use each film only up to here.")] = None,
     runner: Annotated[
-        Runner | None,
+        RunnerName | None,
         typer.Option(help="`threads` of this process; `workers` of a Prefect work pool, a film each; a `ray` cluster."),
     ] = None,
     until: Annotated[
@@ -80,7 +80,7 @@ def build(
 
 
 def _override(
-    config: Config, captioner: Captioner | None, flow: str | None, end: float | None, runner: Runner | None
+    config: Config, captioner: CaptionerName | None, flow: str | None, end: float | None, runner: RunnerName | None
 ) -> Config:
     """The configuration with the options of the command line on top, checked like the file."""
     changed: dict[str, dict[str, Any]] = config.model_dump(exclude_defaults=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from models.config import ModelConfig
 
 
-class Size(StrEnum):
+class ModelSize(StrEnum):
     """Sizes of a new model."""
 
     tiny = "tiny"
@@ -31,7 +31,7 @@ class AgentName(StrEnum):
     gsc = "gsc"
 
 
-class Levels(StrEnum):
+class LevelTable(StrEnum):
     """The published tables of motion level to motion scope."""
 
     decoder = "decoder"
@@ -49,8 +49,8 @@ def need_networks() -> None:
 def new_checkpoint(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write it; must not exist yet.")],
     size: Annotated[
-        Size, typer.Option(help="`tiny` runs on any CPU, its frozen parts random; `full` is the published model.")
-    ] = Size.tiny,
+        ModelSize, typer.Option(help="`tiny` runs on any CPU, its frozen parts random; `full` is the published model.")
+    ] = ModelSize.tiny,
     base: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,18 +81,18 @@ def new_checkpoint(
     typer.echo(folder)
 
 
-def _write_checkpoint(folder: Path, size: Size, base: list[str], seed: int) -> None:
+def _write_checkpoint(folder: Path, size: ModelSize, base: list[str], seed: int) -> None:
     from models.config import full_config, tiny_config
     from models.untrained import new_checkpoint
 
-    new_checkpoint(folder, with_bases(full_config() if size is Size.full else tiny_config(), base), seed, say)
+    new_checkpoint(folder, with_bases(full_config() if size is ModelSize.full else tiny_config(), base), seed, say)
 
 
-def _write_baseline(folder: Path, agent: AgentName, size: Size, seed: int) -> None:
+def _write_baseline(folder: Path, agent: AgentName, size: ModelSize, seed: int) -> None:
     from training.baselines.config import full, tiny
     from training.baselines.folder import new_baseline
 
-    new_baseline(folder, full(agent.value) if size is Size.full else tiny(agent.value), seed)
+    new_baseline(folder, full(agent.value) if size is ModelSize.full else tiny(agent.value), seed)
 
 
 def with_bases(config: ModelConfig, given: list[str]) -> ModelConfig:
@@ -118,8 +118,8 @@ def import_weights(
         str | None, typer.Option(help="Which of the released models, such as `Qiqi`, where SRC holds several.")
     ] = None,
     levels: Annotated[
-        Levels, typer.Option(help="Which of the two published tables turns a motion level into a motion scope.")
-    ] = Levels.decoder,
+        LevelTable, typer.Option(help="Which of the two published tables turns a motion level into a motion scope.")
+    ] = LevelTable.decoder,
 ) -> None:
     """Convert the weights that the authors of AnimeGamer released into a checkpoint to play with.
 
@@ -136,7 +136,7 @@ def import_weights(
     from models.released.importer import import_weights as convert
     from pipeline.core.progress import watched
 
-    table: Literal["decoder script", "app"] = "app" if levels is Levels.app else "decoder script"
+    table: Literal["decoder script", "app"] = "app" if levels is LevelTable.app else "decoder script"
     try:
         with Bars().watching(), watched(target.name, "import") as watch:
             imported = convert(source, target, table, character, watch)

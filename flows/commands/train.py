@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from training.config import Recipe as TrainRecipe
     from training.run_folder import RunFolder
 
-Recipe = Annotated[
+RecipeOption = Annotated[
     RecipeName,
     typer.Option(help="`tiny` for a CPU; `full` is the paper's, on cards of 80 GB; `card24` the same on 24 GB."),
 ]
@@ -39,7 +39,7 @@ def train(
             help="Checkpoint to start from where RUN has no earlier phase; by default a new one.",
         ),
     ] = None,
-    recipe: Recipe = RecipeName.tiny,
+    recipe: RecipeOption = RecipeName.tiny,
     ablation: Ablated = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML with the keys to change; `animegamer recipe` prints all of them.")

@@ -8,14 +8,14 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 
 from pipeline.core.plain_text import printable
-from pipeline.plan.status import FilmRow, State
+from pipeline.plan.status import FilmRow, StageState
 
 COLOURS = {
-    State.done: "green",
-    State.stale: "yellow",
-    State.failed: "red",
-    State.missing: "dim",
-    State.unknown: "magenta",
+    StageState.done: "green",
+    StageState.stale: "yellow",
+    StageState.failed: "red",
+    StageState.missing: "dim",
+    StageState.unknown: "magenta",
 }
 
 
@@ -37,5 +37,5 @@ def explanations(rows: Sequence[FilmRow]) -> list[str]:
         f"{row.film_id}  {name}: {cell.state}, {cell.why}"
         for row in rows
         for name, cell in row.cells.items()
-        if cell.state is not State.done
+        if cell.state is not StageState.done
     ]

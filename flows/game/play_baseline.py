@@ -17,7 +17,7 @@ from flows.game.records import GameError, GameSettings
 from models.instructions import read_instructions
 from pipeline.core.progress import watched
 from training.baselines.agents import AGENTS, Baseline
-from training.baselines.config import Kind
+from training.baselines.config import BaselineKind
 from training.baselines.folder import BaselineFolder
 
 FPS = 8
@@ -25,7 +25,14 @@ FPS = 8
 
 
 def play_baseline(
-    kind: Kind, game: Path, folder: Path, out: Path, *, seed: int = 0, device: str | None = None, offload: bool = False
+    kind: BaselineKind,
+    game: Path,
+    folder: Path,
+    out: Path,
+    *,
+    seed: int = 0,
+    device: str | None = None,
+    offload: bool = False,
 ) -> Path:
     """Play the instructions of a game file as they are, keep every turn in `out`, and return the film of the game.
 

@@ -144,7 +144,7 @@ def _turn(turn_id: str, folder: Annotated[GameFolder, Depends(_folder)]) -> Turn
 
 
 Folder = Annotated[GameFolder, Depends(_folder)]
-Turn = Annotated[TurnRecord, Depends(_turn)]
+PathTurn = Annotated[TurnRecord, Depends(_turn)]
 
 
 def _add_games(app: FastAPI, games: Games) -> None:
@@ -204,15 +204,15 @@ def _step(games: Games, drawing: Drawing) -> Step:
 
 def _add_media(app: FastAPI) -> None:
     @app.get("/api/games/{game_id}/turns/{turn_id}.mp4")
-    def read_shot(folder: Folder, turn: Turn) -> FileResponse:
+    def read_shot(folder: Folder, turn: PathTurn) -> FileResponse:
         return FileResponse(_shot(folder, turn.id), media_type="video/mp4", headers=FOREVER)
 
     @app.get("/api/games/{game_id}/turns/{turn_id}.jpg")
-    def read_poster(folder: Folder, turn: Turn) -> FileResponse:
+    def read_poster(folder: Folder, turn: PathTurn) -> FileResponse:
         return FileResponse(_poster(folder, turn.id), media_type="image/jpeg", headers=FOREVER)
 
     @app.get("/api/games/{game_id}/films/{turn_id}.mp4")
-    def read_film(folder: Folder, turn: Turn) -> FileResponse:
+    def read_film(folder: Folder, turn: PathTurn) -> FileResponse:
         name = f"animegamer-{turn.number}-turns.mp4"
         return FileResponse(folder.film(turn.id), media_type="video/mp4", filename=name, headers=FOREVER)
 

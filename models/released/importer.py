@@ -39,7 +39,7 @@ from models.shot_decoder import SPATIAL_COMPRESSION
 from models.tokens import shipped_tokenizer
 from pipeline.core.errors import UserError
 
-Levels = Literal["decoder script", "app"]
+LevelTable = Literal["decoder script", "app"]
 _POSITION_TOLERANCE = 4e-3  # of values up to 1, which the file may hold in half precision
 
 
@@ -68,7 +68,7 @@ class Imported:
 def import_weights(
     source: Path,
     target: Path,
-    levels: Levels = "decoder script",
+    levels: LevelTable = "decoder script",
     character: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Imported:
@@ -157,7 +157,7 @@ def _account(
     return [*plans[0], *plans[1]], ignored
 
 
-def _configure(frame: ModelConfig, language: LanguageSizes, decoder: DecoderSizes, levels: Levels) -> ModelConfig:
+def _configure(frame: ModelConfig, language: LanguageSizes, decoder: DecoderSizes, levels: LevelTable) -> ModelConfig:
     """Without adapters in the file fresh ones are added, at the scale our own training uses."""
     adapters = {"lora_rank": decoder.rank, "lora_alpha": 1} if decoder.rank else {}
     widths = {"text_width": decoder.text_width, "image_width": decoder.image_width, "width": decoder.width}

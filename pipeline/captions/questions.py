@@ -88,14 +88,14 @@ def _ingredients(clip: Clip, settings: CaptionSettings, text: str, about: dict[s
 
 
 @dataclass(frozen=True)
-class Views:
+class ClipPictures:
     """A clip as the captioner sees it."""
 
     grid: Picture
     frames: tuple[Picture, ...]
 
 
-def view_clip(path: Path, *, tiles: bool) -> Views:
+def view_clip(path: Path, *, tiles: bool) -> ClipPictures:
     """The grid for the first question and the frames for the second.
 
     Raises:
@@ -106,13 +106,13 @@ def view_clip(path: Path, *, tiles: bool) -> Views:
     pictures = [_scaled(frames_THWC[index]) for index in spread(len(frames_THWC), shown)]
     corners = [_scaled(frames_THWC[index]) for index in spread(len(frames_THWC), GRID_FRAMES)]
     grid_HWC = np.vstack([np.hstack(corners[:2]), np.hstack(corners[2:])])
-    return Views(
+    return ClipPictures(
         grid=Picture(_jpeg(grid_HWC), _GRID_TILES if tiles else None),
         frames=tuple(Picture(_jpeg(picture), _FRAME_TILES if tiles else None) for picture in pictures),
     )
 
 
-def pictures_for(question: Question, views: Views, cast: Cast, *, tiles: bool) -> Sequence[Picture]:
+def pictures_for(question: Question, views: ClipPictures, cast: Cast, *, tiles: bool) -> Sequence[Picture]:
     """The pictures that go with a question, in the order its text speaks of them."""
     if question.request == "what":
         return views.frames

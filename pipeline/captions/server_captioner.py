@@ -27,12 +27,12 @@ from prompts.template import load_prompt
 REPORT_SECONDS = 0.5
 """A report of progress is also where a stop is noticed, so they go on while the server says nothing."""
 
-Levels = Mapping[str, int | None]
+LevelsByClip = Mapping[str, int | None]
 """Motion level by clip id; None: not measured."""
 
 
 @dataclass(frozen=True)
-class Interview:
+class ServerCaptioner:
     """Both questions about each clip, for one configuration and cast."""
 
     settings: CaptionSettings
@@ -49,7 +49,7 @@ class Interview:
         }
 
     def left_over(
-        self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels, made: Mapping[str, Caption]
+        self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, made: Mapping[str, Caption]
     ) -> tuple[list[str], bool]:
         """Return the ids of the clips still to ask, at a price, and whether stored replies are missing from `made`.
 
@@ -65,7 +65,9 @@ class Interview:
                 uncollected = uncollected or (row.raw_who, row.raw_what) != (said.get("who"), said.get("what"))
         return waiting, uncollected
 
-    def captions(self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels, progress: Progress) -> list[Caption]:
+    def captions(
+        self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
+    ) -> list[Caption]:
         """Ask what is missing, then make a caption of what is kept about each clip, in the order of `clips`.
 
         Raises:
@@ -74,7 +76,9 @@ class Interview:
         failures = self.ask(folder, clips, levels, progress)
         return [self._caption(folder, clip, levels, failures.get(clip.clip_id)) for clip in clips]
 
-    def ask(self, folder: FilmFolder, clips: Sequence[Clip], levels: Levels, progress: Progress) -> dict[str, str]:
+    def ask(
+        self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
+    ) -> dict[str, str]:
         """Ask whatever is missing about these clips and keep the replies.
 
         Returns:
@@ -95,7 +99,7 @@ class Interview:
             raise group.exceptions[0] from None
 
     async def _ask_all(
-        self, folder: FilmFolder, waiting: Sequence[Clip], levels: Levels, total: int, progress: Progress
+        self, folder: FilmFolder, waiting: Sequence[Clip], levels: LevelsByClip, total: int, progress: Progress
     ) -> dict[str, str]:
         failures: dict[str, str] = {}
         queue = iter(waiting)
@@ -121,7 +125,7 @@ class Interview:
                 progress(total - left, total)
         return failures
 
-    async def _ask_about(self, client: ChatClient, folder: FilmFolder, clip: Clip, levels: Levels) -> None:
+    async def _ask_about(self, client: ChatClient, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> None:
         """Put the open questions about one clip, each until it is answered well or given up."""
         tiles = self.settings.tiles
         kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
@@ -134,7 +138,7 @@ class Interview:
             kept = kept.adding(question.fingerprint, exchange)
             save_replies(folder, kept)
 
-    def _questions(self, clip: Clip, levels: Levels) -> list[Question]:
+    def _questions(self, clip: Clip, levels: LevelsByClip) -> list[Question]:
         level = levels[clip.clip_id]
         return questions_about(clip, level, self.settings, self.cast) if level is not None else []
 
@@ -147,7 +151,7 @@ class Interview:
             return question if len(replies) <= self.settings.repairs else None
         return None
 
-    def _caption(self, folder: FilmFolder, clip: Clip, levels: Levels, failure: str | None) -> Caption:
+    def _caption(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip, failure: str | None) -> Caption:
         kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
         said = _said(kept, questions)
         fault = failure

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Protocol
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import EndpointDownError
 from pipeline.captions.rules_captioner import RulesCaptioner
-from pipeline.captions.server_captioner import Interview
+from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Caption, Clip, Failure, RecordError, Verdict
@@ -73,7 +73,7 @@ class WriteCaptions(Stage):
             return NOTHING_PENDING  # without reading a table
         clips, levels = _candidates(folder)
         made = {row.clip_id: row for row in folder.read("captions", Caption)} if current else {}
-        waiting, uncollected = Interview(self.settings, self.cast).left_over(folder, clips, levels, made)
+        waiting, uncollected = ServerCaptioner(self.settings, self.cast).left_over(folder, clips, levels, made)
         reason = f"{len(waiting)} clips still to be asked about" if waiting else None
         size = self.settings.batch
         return Pending(
@@ -112,7 +112,7 @@ class WriteCaptions(Stage):
         return Outcome(tables={"captions": captions}, failures=failures)
 
     def _captioner(self) -> Captioner:
-        return Interview(self.settings, self.cast) if self.settings.captioner == "server" else RulesCaptioner()
+        return ServerCaptioner(self.settings, self.cast) if self.settings.captioner == "server" else RulesCaptioner()
 
 
 def _candidates(folder: FilmFolder) -> tuple[list[Clip], dict[str, int | None]]:

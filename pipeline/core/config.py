@@ -64,7 +64,7 @@ def _without_secrets(address: str) -> str:
 
 _ENDPOINT_SCHEMA = {"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^@?#]+$"}
 """The same for a server that checks parameters before it stores them."""
-Endpoint = Annotated[str, AfterValidator(_without_secrets), WithJsonSchema(_ENDPOINT_SCHEMA)]
+EndpointAddress = Annotated[str, AfterValidator(_without_secrets), WithJsonSchema(_ENDPOINT_SCHEMA)]
 VariableName = Annotated[
     str, AfterValidator(_no_key), WithJsonSchema({"type": "string", "pattern": f"^({_VARIABLE_NAME})?$"})
 ]
@@ -163,7 +163,7 @@ class CaptionSettings(Section):
     captioner: Literal["rules", "server"] = Field(
         "rules", description="rules: measured facts only, offline; server: an OpenAI-compatible endpoint"
     )
-    endpoint: Endpoint = Field(
+    endpoint: EndpointAddress = Field(
         "http://127.0.0.1:23333/v1", description="base address of the server (lmdeploy's default)"
     )
     model: str = Field("OpenGVLab/InternVL2-26B", description="model name the server knows")

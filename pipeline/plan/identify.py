@@ -25,7 +25,7 @@ KEPT_BYTES = 64 << 30
 
 
 @dataclass
-class Found:
+class IdentifiedFilms:
     """What the named files turned out to be."""
 
     films: list[Film] = field(default_factory=list)
@@ -42,9 +42,9 @@ class Found:
         return (*kept, *(entry for entry in added if entry.film_id not in known))
 
 
-def identify(paths: Sequence[str], dataset: Dataset) -> Found:
+def identify(paths: Sequence[str], dataset: Dataset) -> IdentifiedFilms:
     """The films by their content; a content seen twice is used once, under its first name."""
-    found, seen = Found(), dict[str, Film]()
+    found, seen = IdentifiedFilms(), dict[str, Film]()
     hashes = Hashes(dataset.root / FILM_HASHES)
     lying = {film.source: film.film_id for folder in dataset.folders() if (film := known_film(folder))}
     room = KEPT_BYTES
@@ -71,7 +71,7 @@ def identify(paths: Sequence[str], dataset: Dataset) -> Found:
     return found
 
 
-def _find_replaced(found: Found, lying: dict[str, str]) -> None:
+def _find_replaced(found: IdentifiedFilms, lying: dict[str, str]) -> None:
     here = {film.film_id for film in found.films}
     for film in found.films:
         before = lying.get(film.source, film.film_id)

@@ -49,7 +49,9 @@ _PLACE_SCHEMA = {
     "type": "string",
     "pattern": r"^(/|(?![Hh][Tt][Tt][Pp][Ss]?://[\s\S]*@)[A-Za-z][A-Za-z0-9+.-]+://(?![\s\S]*:[\s\S]*@)[^?\x00-\x1f\x7f]+$)",
 }
-Place = Annotated[str, BeforeValidator(_as_text), AfterValidator(without_secrets), WithJsonSchema(_PLACE_SCHEMA)]
+PathOrAddress = Annotated[
+    str, BeforeValidator(_as_text), AfterValidator(without_secrets), WithJsonSchema(_PLACE_SCHEMA)
+]
 """A path, or an address such as `s3://bucket/film.mkv`.
 
 By the schema a Prefect server checks parameters before it stores them. It wants paths absolute, as a worker's folder is
@@ -62,8 +64,8 @@ class BuildRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    films: tuple[Place, ...] = Field(description="video files: paths or addresses, in any format FFmpeg reads")
-    out: Place = Field(description="data set folder or address: made, or brought up to date")
-    cast: Place | None = Field(None, description="folder with one folder of reference pictures per character")
+    films: tuple[PathOrAddress, ...] = Field(description="video files: paths or addresses, in any format FFmpeg reads")
+    out: PathOrAddress = Field(description="data set folder or address: made, or brought up to date")
+    cast: PathOrAddress | None = Field(None, description="folder with one folder of reference pictures per character")
     config: Config = Field(Config(), description="as `animegamer config` prints it")
     until: Until = Field(Until.publish, description="last stage to run")

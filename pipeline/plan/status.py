@@ -30,7 +30,7 @@ from pipeline.plan.request import BuildRequest
 from pipeline.publish.shards import read_index
 
 
-class State(StrEnum):
+class StageState(StrEnum):
     """Of one stage of one film."""
 
     done = "done"
@@ -41,7 +41,7 @@ class State(StrEnum):
     """What it is made from is not all on this machine: the cast folder, or the weights of an optical-flow network."""
 
 
-SETTLED = (State.done, State.unknown)
+SETTLED = (StageState.done, StageState.unknown)
 """Nothing is known that a build would have to do."""
 
 
@@ -49,7 +49,7 @@ SETTLED = (State.done, State.unknown)
 class Cell:
     """One stage of one film: its state, and why it is not done."""
 
-    state: State
+    state: StageState
     why: str = ""
 
 
@@ -71,7 +71,7 @@ class FilmRow:
     @property
     def unknown_parts(self) -> int:
         """How many stages can only be judged on another machine."""
-        return sum(cell.state is State.unknown for cell in self.cells.values())
+        return sum(cell.state is StageState.unknown for cell in self.cells.values())
 
 
 def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] = ()) -> list[FilmRow]:
@@ -109,7 +109,7 @@ def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] 
 
 def _lost_row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
     """A film whose folder was removed, or its first record damaged: a build with the film makes it again."""
-    cell = Cell(State.missing, "film.json is missing or damaged")
+    cell = Cell(StageState.missing, "film.json is missing or damaged")
     return FilmRow(folder.film_id, {stage.name: cell for stage in stages}, None, None, size_of(folder.path))
 
 
@@ -118,12 +118,12 @@ def _row(folder: FilmFolder, stages: Sequence[Stage], unknown: Mapping[str, str]
     for stage in stages:
         cells[stage.name] = _cell(folder, stage, cells, unknown)
     if (failure := folder.failure) and all(cell.state in SETTLED for cell in cells.values()):
-        cells[stages[-1].name] = Cell(State.failed, failure.reason)  # it died after its last stage
+        cells[stages[-1].name] = Cell(StageState.failed, failure.reason)  # it died after its last stage
     verdicts = verdicts_of(folder)
     return FilmRow(
         film_id=folder.film_id,
         cells=cells,
-        clips=len(folder.read("clips", Clip)) if cells["cut"].state is State.done else None,
+        clips=len(folder.read("clips", Clip)) if cells["cut"].state is StageState.done else None,
         kept=sum(verdict.keep for verdict in verdicts) if verdicts is not None else None,
         bytes=size_of(folder.path),
     )
@@ -132,7 +132,7 @@ def _row(folder: FilmFolder, stages: Sequence[Stage], unknown: Mapping[str, str]
 def _cell(folder: FilmFolder, stage: Stage, before: Mapping[str, Cell], unknown: Mapping[str, str]) -> Cell:
     record = folder.stage_record(stage.name)
     undone = [name for name in stage.needs if before[name].state not in SETTLED]
-    unjudged = [name for name in stage.needs if before[name].state is State.unknown]
+    unjudged = [name for name in stage.needs if before[name].state is StageState.unknown]
     unsure = unknown.get(stage.name) or (f"after {', '.join(unjudged)}" if unjudged else None)
     if undone:
         why: str | None = f"after {', '.join(undone)}"
@@ -141,11 +141,11 @@ def _cell(folder: FilmFolder, stage: Stage, before: Mapping[str, Cell], unknown:
     else:
         why = judge(stage, folder).reason
     if why is None:
-        return Cell(State.unknown, unsure) if unsure else Cell(State.done)
+        return Cell(StageState.unknown, unsure) if unsure else Cell(StageState.done)
     first = all(cell.state in SETTLED for cell in before.values())
     if first and (failure := folder.failure):
-        return Cell(State.failed, failure.reason)
-    return Cell(State.stale if record else State.missing, why)
+        return Cell(StageState.failed, failure.reason)
+    return Cell(StageState.stale if record else StageState.missing, why)
 
 
 def size_of(folder: Path) -> int:

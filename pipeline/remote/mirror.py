@@ -31,7 +31,7 @@ from pydantic import Field, ValidationError
 from pipeline.core.atomic import write_json
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Record
-from pipeline.remote.objects import Found, Remote, RemoteError, Transfers, is_hidden
+from pipeline.remote.objects import Remote, RemoteError, RemoteObject, Transfers, is_hidden
 
 _STAGE_RECORD = r"films/[^/]+/(?!(film|failure)\.json)[^/]+\.json"
 _ORDER = (
@@ -134,7 +134,7 @@ class Mirror:
         here, notes = self._files(""), self._noted("")
         self._note({}, forget={name for name, note in notes.items() if not _is_same(here.get(name), note)})
 
-    def _fetch(self, wanted: Mapping[str, Found], progress: Progress) -> None:
+    def _fetch(self, wanted: Mapping[str, RemoteObject], progress: Progress) -> None:
         sizes = {name: found.bytes for name, found in wanted.items()}
         transfers = Transfers(sum(sizes.values()), progress)
         transfers.run(lambda name, meter: self.remote.get(name, self.local / name, wanted[name], meter), sizes)
@@ -190,14 +190,14 @@ class Mirror:
             yield
 
 
-def noted(found: Found | None, path: Path) -> Note:
+def noted(found: RemoteObject | None, path: Path) -> Note:
     """That a file here and an object there are the same now; `found` is None while they are being made so."""
     status = path.stat()
     identity = found.identity if found else None
     return Note(identity=identity, bytes=status.st_size, mtime_ns=status.st_mtime_ns)
 
 
-def _moved(there: Mapping[str, Found], notes: Mapping[str, Note]) -> set[str]:
+def _moved(there: Mapping[str, RemoteObject], notes: Mapping[str, Note]) -> set[str]:
     """Parts in which the store is not as noted. Where a push was cut short, what is there counts as put by us."""
     noted_there = {name: note.identity for name, note in notes.items()}
     listed = {name: found.identity for name, found in there.items()}

@@ -77,7 +77,7 @@ def checked_remote(address: str) -> str:
 
 
 @dataclass(frozen=True)
-class Found:
+class RemoteObject:
     """An object as its store lists it."""
 
     mark: str
@@ -104,7 +104,7 @@ class Remote:
             self._files, root = _opened(self.address)
         self._root = root.rstrip("/")
 
-    def find(self, under: str = "") -> dict[str, Found]:
+    def find(self, under: str = "") -> dict[str, RemoteObject]:
         """The objects of the folder, by name relative to it, as they are at this moment; none if there is no folder.
 
         Names with a dot in front of any part are left out, and so are the empty objects that stand for folders.
@@ -126,7 +126,7 @@ class Remote:
             self._check(name)
         return {names[place]: _found(infos[place]) for place in names if not is_hidden(names[place])}
 
-    def look(self) -> Found:
+    def look(self) -> RemoteObject:
         """The one object at the address.
 
         Raises:
@@ -139,7 +139,7 @@ class Remote:
             raise RemoteError(f"{self.address} is a folder; name a file in it")
         return _found(info)
 
-    def get(self, name: str, path: Path, found: Found | None = None, meter: Any = None) -> None:
+    def get(self, name: str, path: Path, found: RemoteObject | None = None, meter: Any = None) -> None:
         """Fetch an object to `path`, which it takes only when it is whole.
 
         Args:
@@ -256,10 +256,10 @@ def _http_options() -> dict[str, Any]:
     return {"client_kwargs": {"timeout": ClientTimeout(total=None, sock_connect=10, sock_read=60)}}
 
 
-def _found(info: Mapping[str, Any]) -> Found:
+def _found(info: Mapping[str, Any]) -> RemoteObject:
     size = int(info.get("size") or 0)  # some web servers do not tell
     mark = next((str(info[key]).strip('"') for key in _MARKS if info.get(key)), "")
-    return Found(mark, size)
+    return RemoteObject(mark, size)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from pipeline.core.records import Clip, Crop, Damage, Film, RecordError, Scene, 
 from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
 from pipeline.stages.clip_grid import ClipGrid, Piece
-from pipeline.stages.scenes import Cut as SceneCut
+from pipeline.stages.scenes import Boundary as SceneCut
 from pipeline.stages.scenes import SceneFinder
 from pipeline.video.clip_files import write_clip
 from pipeline.video.film_reader import FilmReader, Frame

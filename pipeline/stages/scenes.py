@@ -13,7 +13,7 @@ neighbours. Four things need care around it:
   the colours change as well, which a pan leaves alone.
 
 Dissolves and fades come from `dissolves.py`. Everything found waits until nothing found later can touch it; then
-neighbours are judged together and reported as one `Cut`.
+neighbours are judged together and reported as one `Boundary`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from scenedetect.detectors import AdaptiveDetector, ContentDetector
 from pipeline.core.config import SceneSettings
 from pipeline.stages.dissolves import DissolveFinder, mean_change, tiny_gray
 
-Kind = Literal["cut", "dissolve", "fade"]
-KINDS: tuple[Kind, ...] = ("cut", "dissolve", "fade")
+TransitionKind = Literal["cut", "dissolve", "fade"]
+KINDS: tuple[TransitionKind, ...] = ("cut", "dissolve", "fade")
 
 SAME_DRAWING = 0.5
 """Mean gray levels by which an encoder changes a held drawing at most."""
@@ -50,14 +50,14 @@ HISTOGRAM = ([0, 1, 2], None, [12, 4, 8], [0, 180, 0, 256, 0, 256])
 
 
 @dataclass(frozen=True)
-class Cut:
+class Boundary:
     """The end of one scene and the start of the next; frames are ordinals as given to `SceneFinder.add`."""
 
     frame: int
     """First frame of the new scene; of a dissolve or fade, the first that holds more of the new than of the old."""
     seconds: float
     """Presentation time of that frame."""
-    kind: Kind
+    kind: TransitionKind
     last_clean_before: int
     """Last frame that shows the old scene alone."""
     first_clean_after: int
@@ -80,7 +80,7 @@ class _Change:
     before: int
     frame: int
     after: int
-    kind: Kind
+    kind: TransitionKind
 
     def overlaps(self, other: _Change) -> bool:
         return self.before < other.after and other.before < self.after
@@ -124,7 +124,7 @@ class SceneFinder:
         self._waiting: list[_Change] = []
         self._judged_to = 0
 
-    def add(self, ordinal: int, seconds: float, small_bgr_HWC: np.ndarray) -> list[Cut]:
+    def add(self, ordinal: int, seconds: float, small_bgr_HWC: np.ndarray) -> list[Boundary]:
         """The cuts that this frame made certain, in order.
 
         Args:
@@ -138,7 +138,7 @@ class SceneFinder:
             self._take()
         return list(self._settle(self._count - 1 - self.lag + self._short))
 
-    def finish(self) -> list[Cut]:
+    def finish(self) -> list[Boundary]:
         """The cuts still waiting when the film is over."""
         while self._ahead:
             self._take()
@@ -159,7 +159,7 @@ class SceneFinder:
             for _ in range(1 if self._count > 1 else 1 + self._settings.adaptive_window):
                 self._detect(steady.small_bgr_HWC)
         for found in self._dissolves.add(steady.tiny_P):
-            kind: Kind = "fade" if found.fade else "dissolve"
+            kind: TransitionKind = "fade" if found.fade else "dissolve"
             self._note(_Change(found.last_clean_before, found.middle, found.first_clean_after, kind))
 
     def _is_flash(self, seen: _Seen) -> bool:
@@ -202,7 +202,7 @@ class SceneFinder:
             change = change.joined(other)
         self._waiting.append(change)
 
-    def _settle(self, until: int) -> Iterator[Cut]:
+    def _settle(self, until: int) -> Iterator[Boundary]:
         """Judge what begins before `until`."""
         self._waiting.sort(key=lambda change: change.before)
         while self._waiting and self._waiting[0].before <= until:
@@ -219,7 +219,7 @@ class SceneFinder:
         """Whether what lies between two changes is too short for a scene."""
         return following.before - one.after + 1 < self._short
 
-    def _judge(self, group: Sequence[_Change]) -> Cut | None:
+    def _judge(self, group: Sequence[_Change]) -> Boundary | None:
         """Changes in quick succession as one cut, or none if they lead back to where they began."""
         first, last = group[0], group[-1]
         old_P, new_P = self._shown(first.before).tiny_P, self._shown(last.after).tiny_P
@@ -233,7 +233,7 @@ class SceneFinder:
             if change is last or _is_back(picture_P, new_P, most)
         )
         at, before, after = self._at(arrival.frame), self._at(first.before), self._at(last.after)
-        return Cut(at.ordinal, at.seconds, arrival.kind, before.ordinal, after.ordinal)
+        return Boundary(at.ordinal, at.seconds, arrival.kind, before.ordinal, after.ordinal)
 
     def _at(self, frame: int) -> _Seen:
         """A frame as it is in the film."""

@@ -26,7 +26,7 @@ from pipeline.plan.build_plan import make_plan
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.publish import Select, WritePages, WriteShards, is_published
 from pipeline.plan.request import BuildRequest, Until
-from pipeline.plan.status import Cell, State, film_rows, published_line
+from pipeline.plan.status import Cell, StageState, film_rows, published_line
 from pipeline.publish.verify import verify
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
 from tests.support.films import corrupt, make_film
@@ -60,7 +60,7 @@ def only(ran: dict[str, list[str]]) -> list[str]:
     return stages
 
 
-def states(request: BuildRequest, out: Path) -> dict[str, State]:
+def states(request: BuildRequest, out: Path) -> dict[str, StageState]:
     (row,) = film_rows(Dataset(out), request)
     return {name: cell.state for name, cell in row.cells.items()}
 
@@ -111,7 +111,7 @@ def test_a_setting_redoes_what_depends_on_it(
     out = tmp_path / "data"
     redone(request_for(film, out=out))
     request = request_for(film, out=out, **changed)
-    first = next((name for name in STAGE_NAMES if states(request, out)[name] is not State.done), None)
+    first = next((name for name in STAGE_NAMES if states(request, out)[name] is not StageState.done), None)
     assert first == (ran[0] if ran else None)
     assert only(redone(request)) == list(ran)
     assert only(redone(request)) == []
@@ -126,7 +126,7 @@ def test_a_deleted_or_damaged_clip_is_made_again_and_nothing_after_it(tmp_path: 
     first.unlink()
     corrupt(second, 0.3, 0.6)  # as long as before
     (row,) = film_rows(Dataset(out), request_for(out=out))
-    assert row.cells["cut"].state is State.stale
+    assert row.cells["cut"].state is StageState.stale
     assert "(2 of 5 files)" in row.cells["cut"].why
     assert only(redone(request_for(film, out=out))) == ["cut"]
     assert (first.read_bytes(), second.read_bytes()) == whole
@@ -136,7 +136,7 @@ def test_a_folder_that_was_removed_is_made_again(tmp_path: Path, film: Path) -> 
     out = tmp_path / "data"
     (film_id,) = redone(request_for(film, out=out))
     shutil.rmtree(out / "films" / film_id)
-    assert set(states(request_for(out=out), out).values()) == {State.missing}
+    assert set(states(request_for(out=out), out).values()) == {StageState.missing}
     assert redone(request_for(film, out=out)) == {film_id: list(STAGE_NAMES)}
 
 
@@ -299,15 +299,15 @@ def test_status_tells_what_only_another_machine_can_judge(tmp_path: Path, film: 
     redone(request_for(film, out=out))
     gone = str(tmp_path / "gone")
     by_rules = request_for(out=out).model_copy(update={"cast": gone})
-    assert set(states(by_rules, out).values()) == {State.done}, "the rules look at no cast"
+    assert set(states(by_rules, out).values()) == {StageState.done}, "the rules look at no cast"
     by_server = request_for(out=out, captions={"captioner": "server"}).model_copy(update={"cast": gone})
     (row,) = film_rows(Dataset(out), by_server)
-    assert row.cells["captions"].state is State.unknown
+    assert row.cells["captions"].state is StageState.unknown
     assert (row.open_parts, row.unknown_parts) == (0, 1)
     assert f"{gone}: no such folder" in explanations([row])[0]
     weights = request_for(out=out, motion={"model": "raft", "checkpoint": str(tmp_path / "raft.ckpt")})
     (row,) = film_rows(Dataset(out), weights)
-    assert [name for name, cell in row.cells.items() if cell.state is State.unknown] == [
+    assert [name for name, cell in row.cells.items() if cell.state is StageState.unknown] == [
         "motion",
         "screened",
         "captions",
@@ -332,15 +332,15 @@ def test_what_is_unknown_hides_nothing_that_is_known(tmp_path: Path, film: Path)
         return row.cells
 
     folder.save_failure(RecordError("film", "its process gives no sign of life"))
-    assert cells()["captions"] == Cell(State.failed, "its process gives no sign of life")
+    assert cells()["captions"] == Cell(StageState.failed, "its process gives no sign of life")
     folder.clear_failure()
-    assert cells(margin_frames=4)["motion"] == Cell(State.stale, "after cut")
+    assert cells(margin_frames=4)["motion"] == Cell(StageState.stale, "after cut")
     folder.forget_stage("captions")
     folder.save_failure(RecordError("film", "no caption"))
-    assert cells()["captions"] == Cell(State.failed, "no caption")
+    assert cells()["captions"] == Cell(StageState.failed, "no caption")
     folder.clear_failure()
     folder.table_path("motion").unlink()
-    assert cells()["motion"] == Cell(State.stale, "missing or damaged: motion.parquet (1 of 1 files)")
+    assert cells()["motion"] == Cell(StageState.stale, "missing or damaged: motion.parquet (1 of 1 files)")
 
 
 def test_a_film_that_died_after_its_last_stage_is_shown_as_failed(tmp_path: Path, film: Path) -> None:
@@ -348,7 +348,7 @@ def test_a_film_that_died_after_its_last_stage_is_shown_as_failed(tmp_path: Path
     redone(request_for(film, out=out))
     Dataset(out).folders()[0].save_failure(RecordError("film", "its process gives no sign of life"))
     (row,) = film_rows(Dataset(out), request_for(out=out))
-    assert row.cells["captions"] == Cell(State.failed, "its process gives no sign of life")
+    assert row.cells["captions"] == Cell(StageState.failed, "its process gives no sign of life")
 
 
 def rows_of(folder: FilmFolder, table: str) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from models.checkpoint import (
 )
 from models.config import Base, tiny_config
 from models.game_model import GameModel
-from models.tokens import VOCABULARY, PastTurn, Prompt, State, write_prompt
+from models.tokens import VOCABULARY, PastTurn, State, TokenPrompt, write_prompt
 from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
 from tests.support.tiny_models import copy_of_tiny, shake, tiny_checkpoint
@@ -207,7 +207,7 @@ def test_a_moved_checkpoint_still_finds_its_bases(tmp_path: Path) -> None:
     assert Checkpoint.open(folder).shot_decoder().config.sample_frames == 17
 
 
-def _prompt(checkpoint: Checkpoint) -> Prompt:
+def _prompt(checkpoint: Checkpoint) -> TokenPrompt:
     shape = checkpoint.config.shot_encoder
     generator = torch.Generator().manual_seed(3)
     tokens = torch.randn(shape.shot_tokens, shape.width, generator=generator)

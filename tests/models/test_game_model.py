@@ -17,7 +17,7 @@ from transformers import LlamaTokenizer, MistralConfig, MistralForCausalLM
 
 from models.config import Conventions, GameModelConfig, ModelConfig, full_config, tiny_config
 from models.game_model import GameModel, make_trainable, wrap_language_model
-from models.tokens import LEGAL_IDS, VOCABULARY, PastTurn, Prompt, State, shipped_tokenizer, write_prompt
+from models.tokens import LEGAL_IDS, VOCABULARY, PastTurn, State, TokenPrompt, shipped_tokenizer, write_prompt
 from pipeline.core.errors import UserError
 
 SHOT, WIDTH, HIDDEN = 6, 128, 32
@@ -62,11 +62,11 @@ def past_turn(seed: int, instruction: str = "Qiqi sleeps") -> PastTurn:
     return PastTurn(instruction, torch.randn(SHOT, WIDTH, generator=torch.Generator().manual_seed(seed)), STATE)
 
 
-def prompt_of(instruction: str, *past: PastTurn, target: State | None = None) -> Prompt:
+def prompt_of(instruction: str, *past: PastTurn, target: State | None = None) -> TokenPrompt:
     return write_prompt(mistral_tokenizer(), past, instruction, SHOT, Conventions(), target)
 
 
-def states_without_cache(model: GameModel, prompt: Prompt, more: list[int]) -> Tensor:
+def states_without_cache(model: GameModel, prompt: TokenPrompt, more: list[int]) -> Tensor:
     """One pass over the prompt and the ids after it, with the mask and the splice written out position by position."""
     base = model.language_model.get_base_model()
     ids = prompt.ids_L.tolist() + more
@@ -85,7 +85,7 @@ def states_without_cache(model: GameModel, prompt: Prompt, more: list[int]) -> T
 
 
 @torch.no_grad()
-def predicted_without_cache(model: GameModel, prompt: Prompt, shift: int) -> tuple[Tensor, State]:
+def predicted_without_cache(model: GameModel, prompt: TokenPrompt, shift: int) -> tuple[Tensor, State]:
     base = model.language_model.get_base_model()
     more: list[int] = []
     chosen = []

@@ -16,8 +16,8 @@ from models.tokens import (
     ADDED_TOKENS,
     LEGAL_IDS,
     PastTurn,
-    Prompt,
     State,
+    TokenPrompt,
     instruction_ids,
     load_mistral_tokenizer,
     shipped_tokenizer,
@@ -51,7 +51,7 @@ def past_turn(instruction: str = CAPTION, tokens: int = 5, fill: float = 0.0) ->
     return PastTurn(instruction, torch.full((tokens, 4), float(fill)), STATE)
 
 
-def prompt_of(instruction: str, *past: PastTurn, target: State | None = None, doubled: bool = False) -> Prompt:
+def prompt_of(instruction: str, *past: PastTurn, target: State | None = None, doubled: bool = False) -> TokenPrompt:
     conventions = Conventions(doubled_end_tag=doubled)
     return write_prompt(mistral(), past, instruction, 5, conventions, target)
 

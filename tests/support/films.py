@@ -20,7 +20,7 @@ from flows.demos.world.film import pictures_of
 from flows.demos.world.motions import pan
 from flows.demos.world.places import DrawnPlace
 from flows.demos.world.scene import Scene
-from flows.demos.world.textures import Picture, Size, soft
+from flows.demos.world.textures import Picture, PictureSize, soft
 from flows.demos.world.writer import write_film
 from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
 from pipeline.core.records import make_film_id
@@ -35,7 +35,7 @@ def make_film(
     *,
     frames: int = 48,
     fps: Fraction | int = 24,
-    size: Size = (320, 180),
+    size: PictureSize = (320, 180),
     scenes: Sequence[int] = (0,),
     borders: tuple[int, int, int, int] = (0, 0, 0, 0),
     barcode: bool = True,
@@ -48,7 +48,7 @@ def make_film(
 
 def paint_pictures(
     frames: int,
-    size: Size,
+    size: PictureSize,
     scenes: Sequence[int] = (0,),
     borders: tuple[int, int, int, int] = (0, 0, 0, 0),
     barcode: bool = True,
@@ -105,11 +105,11 @@ def corrupt(path: Path, start_share: float, end_share: float, seed: int = 0) -> 
     return path
 
 
-def _panned(number: int, size: Size, frames: int) -> Scene:
+def _panned(number: int, size: PictureSize, frames: int) -> Scene:
     place = _soft_place(number, size)
     return Scene(f"scene {number}", frames, place, frames_per_drawing=1, camera="pan", look=pan(place.whole, -1))
 
 
 @lru_cache(maxsize=8)
-def _soft_place(number: int, size: Size) -> DrawnPlace:
+def _soft_place(number: int, size: PictureSize) -> DrawnPlace:
     return DrawnPlace(f"place {number}", soft(size, seed=number), size)

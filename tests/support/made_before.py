@@ -53,7 +53,7 @@ from models.engine_options import EngineOptions
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.questions import questions_about
 from pipeline.captions.reply_cache import Exchange, Replies, save_replies
-from pipeline.captions.server_captioner import Interview
+from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import CaptionSettings, Config, checked
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.progress import silent
@@ -78,7 +78,7 @@ from prompts.template import load_prompt
 from tests.support.films import make_film
 from tests.support.painted_engine import PaintedEngine
 from tests.support.tiny_models import brief_checkpoint
-from training.baselines.config import Kind
+from training.baselines.config import BaselineKind
 from training.baselines.config import tiny as tiny_baseline
 from training.baselines.encoding import open_features
 from training.baselines.folder import CONFIG as BASELINE_CONFIG
@@ -89,7 +89,7 @@ from training.data.encoding import Name, open_cache
 from training.data.feature_cache import FeatureCache
 from training.data.turns import Catalog
 from training.phase import Phase
-from training.phases.assembly import Split, adapt_phase, game_phase, shot_phase
+from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.recipes import ABLATIONS, RECIPES, ablation, merged, tiny
 from training.run import PHASES, TrainingRun
 from training.run_folder import MadeFrom, RunFolder
@@ -197,7 +197,7 @@ def trained_facts(root: Path) -> Facts:
     """What the saved state of each phase holds: how many parameters it trains in which parts, a hash of their names."""
     checkpoint, recipe = Checkpoint.open(brief_checkpoint()), brief_recipe()
     catalog = Catalog("none", (), ())
-    split = Split(catalog, FeatureCache(root, catalog, ()))
+    split = SplitData(catalog, FeatureCache(root, catalog, ()))
     given = recipe, checkpoint, checkpoint.config, split, None
     phases = [shot_phase("warm-up", *given), shot_phase("joint", *given), game_phase(*given), adapt_phase(*given)]
     adapters = recipe.model_copy(update={"shot": recipe.shot.model_copy(update={"trained": "adapters"})})
@@ -361,7 +361,7 @@ def write_replies(root: Path) -> None:
 def caption_of(root: Path) -> Facts:
     """What a caption makes of the replies that are kept; nobody is there to be asked."""
     clip = clip_record()
-    [caption] = Interview(SERVER, CAST).captions(FilmFolder(root), [clip], {clip.clip_id: 3}, silent)
+    [caption] = ServerCaptioner(SERVER, CAST).captions(FilmFolder(root), [clip], {clip.clip_id: 3}, silent)
     return caption.model_dump(mode="json")
 
 
@@ -371,7 +371,7 @@ def write_checkpoint(root: Path) -> None:
     save_config(root, tiny_config())
 
 
-def write_baseline(root: Path, kind: Kind) -> None:
+def write_baseline(root: Path, kind: BaselineKind) -> None:
     """The configuration of a tiny baseline."""
     root.mkdir(parents=True)
     (root / BASELINE_CONFIG).write_text(tiny_baseline(kind).model_dump_json(indent=2), encoding="utf-8")

@@ -15,7 +15,7 @@ from flows.demos.world import motions
 from flows.demos.world.film import pictures_of
 from flows.demos.world.places import DrawnPlace, Figure
 from flows.demos.world.scene import Look, Scene
-from flows.demos.world.textures import FINE, Picture, Size, cel, detailed
+from flows.demos.world.textures import FINE, Picture, PictureSize, cel, detailed
 from pipeline.core.records import Clip, Film
 from pipeline.core.store import FilmFolder, StageRecord
 from pipeline.video.clip_files import write_clip
@@ -125,7 +125,7 @@ def _filmed(place: DrawnPlace, frames: int, look: Look) -> Picture:
     return np.stack(list(pictures_of([Scene("filmed", frames, place, look=look)])))
 
 
-def _place(name: str, texture: Callable[[Size, int], Picture]) -> DrawnPlace:
+def _place(name: str, texture: Callable[[PictureSize, int], Picture]) -> DrawnPlace:
     return DrawnPlace(name, texture(CANVAS, 0), (WIDTH, HEIGHT), (_walker(),), FINE, MARGIN)
 
 

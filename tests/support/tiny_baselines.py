@@ -6,13 +6,13 @@ from functools import cache
 from pathlib import Path
 
 from tests.support.shared_folders import shared_folder
-from training.baselines.config import BaselineConfig, Kind, tiny
+from training.baselines.config import BaselineConfig, BaselineKind, tiny
 from training.baselines.folder import new_baseline
 
 HEIGHT, WIDTH, FRAMES = 32, 48, 9
 
 
-def brief_config(kind: Kind) -> BaselineConfig:
+def brief_config(kind: BaselineKind) -> BaselineConfig:
     """The tiny baseline with smaller shots, to be fast."""
     config, size = tiny(kind), {"height": HEIGHT, "width": WIDTH, "steps": 2}
     video = config.video.model_copy(update={**size, "frames": FRAMES})
@@ -21,7 +21,7 @@ def brief_config(kind: Kind) -> BaselineConfig:
 
 
 @cache
-def brief_baseline(kind: Kind) -> Path:
+def brief_baseline(kind: BaselineKind) -> Path:
     """An untrained baseline, shared: copy it before changing it."""
     folder = shared_folder(f"brief-{kind}")
     new_baseline(folder, brief_config(kind), seed=1)

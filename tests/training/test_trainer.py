@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from pipeline.core.errors import UserError
 from training import run_states as states
 from training.config import LoopSettings
-from training.data.order import Place, generator
+from training.data.order import Position, generator
 from training.trainer import Trainer, learning_rate
 
 
@@ -40,7 +40,7 @@ class Noises:
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, place: Place) -> Tensor:
+    def __getitem__(self, place: Position) -> Tensor:
         return torch.randn(4, generator=generator(0, place))
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from models.checkpoint import within
 from training.baselines.folder import BaselineFolder, save_trained
 from training.data.feature_cache import FeatureCache
-from training.data.order import Place
+from training.data.order import Position
 from training.data.turns import RecordedTurn
 
 NOISE_LEVELS = (99, 299, 499, 699, 899)
@@ -29,7 +29,7 @@ class NoisedExamples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, place: Place) -> Any:
+    def __getitem__(self, place: Position) -> Any:
         """An example of training; everything random about it is drawn from its place."""
         ...
 

@@ -26,14 +26,14 @@ from PIL.Image import Image
 from models.engine import device_of
 from models.turns import Turn, Values, turn_seed
 from pipeline.core.errors import UserError
-from training.baselines.config import BaselineConfig, Kind, PictureSettings, StorySettings
-from training.baselines.consistent import Window, drawn_together, windows
+from training.baselines.config import BaselineConfig, BaselineKind, PictureSettings, StorySettings
+from training.baselines.consistent import PictureGroup, drawn_together, windows
 from training.baselines.folder import BaselineFolder
-from training.baselines.router import PlainRouter, Router, Scene, ToldTurn
+from training.baselines.router import PlainRouter, Router, SceneDescription, ToldTurn
 
 
 @dataclass(frozen=True, eq=False)
-class Shot:
+class DrawnShot:
     """Frames drawn for a scene."""
 
     frames_THWC: NDArray[np.uint8]
@@ -50,7 +50,7 @@ class Baseline(ABC):
         seed: the same seed, instructions and scenes give the same game.
     """
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[BaselineKind]
     whole_story: ClassVar[bool] = False
     """True if all instructions are drawn together, so that a game cannot go on after a stop."""
 
@@ -122,7 +122,7 @@ class Baseline(ABC):
             shots = self._draw([turn.scene for turn in told], [turn_seed(self.seed, number) for number in numbers])
             for turn, routing, shot in zip(told, seconds, shots, strict=True):
                 self._follow(turn)
-                yield self._turn(turn, Shot(shot.frames_THWC, {"router": routing, **shot.seconds}))
+                yield self._turn(turn, DrawnShot(shot.frames_THWC, {"router": routing, **shot.seconds}))
 
     def skip(self, instructions: Sequence[str]) -> None:
         """Take instructions as played: they are routed, so that the story goes on after them, but not drawn."""
@@ -148,7 +148,7 @@ class Baseline(ABC):
             seconds.append(time.perf_counter() - started)
         return told, seconds
 
-    def _turn(self, told: ToldTurn, shot: Shot) -> Turn:
+    def _turn(self, told: ToldTurn, shot: DrawnShot) -> Turn:
         state = told.scene.state
         return Turn(
             number=len(self.story),
@@ -162,10 +162,10 @@ class Baseline(ABC):
         )
 
     @abstractmethod
-    def _draw(self, scenes: Sequence[Scene], seeds: Sequence[int]) -> Iterator[Shot]:
+    def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
         """The shots of scenes that follow each other."""
 
-    def _shot(self, scene: Scene, seed: int, picture: Image | None = None) -> NDArray[np.uint8]:
+    def _shot(self, scene: SceneDescription, seed: int, picture: Image | None = None) -> NDArray[np.uint8]:
         """Frames from a description, and from a first frame where the pipeline takes one."""
         video, pipeline = self.config.video, self.pipelines["video"]
         frames_BTHWC = pipeline(
@@ -189,11 +189,11 @@ class GC(Baseline):
 
     kind = "gc"
 
-    def _draw(self, scenes: Sequence[Scene], seeds: Sequence[int]) -> Iterator[Shot]:
+    def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
         for scene, seed in zip(scenes, seeds, strict=True):
             started = time.perf_counter()
             frames_THWC = self._shot(scene, seed)
-            yield Shot(frames_THWC, {"video": time.perf_counter() - started})
+            yield DrawnShot(frames_THWC, {"video": time.perf_counter() - started})
 
 
 class GFC(Baseline):
@@ -201,7 +201,7 @@ class GFC(Baseline):
 
     kind = "gfc"
 
-    def _draw(self, scenes: Sequence[Scene], seeds: Sequence[int]) -> Iterator[Shot]:
+    def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
         settings = self.config.picture
         assert settings is not None
         for scene, seed in zip(scenes, seeds, strict=True):
@@ -217,7 +217,7 @@ class GFC(Baseline):
             ).images[0]
             drawn = time.perf_counter()
             frames_THWC = self._shot(scene, seed, picture)
-            yield Shot(frames_THWC, {"picture": drawn - started, "video": time.perf_counter() - drawn})
+            yield DrawnShot(frames_THWC, {"picture": drawn - started, "video": time.perf_counter() - drawn})
 
 
 class GSC(Baseline):
@@ -230,7 +230,7 @@ class GSC(Baseline):
         if instructions:
             yield instructions
 
-    def _draw(self, scenes: Sequence[Scene], seeds: Sequence[int]) -> Iterator[Shot]:
+    def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
         picture, story = self.config.picture, self.config.story
         assert picture is not None
         assert story is not None
@@ -240,7 +240,7 @@ class GSC(Baseline):
         for scene, seed, image in zip(scenes, seeds, pictures, strict=True):
             started = time.perf_counter()
             frames_THWC = self._shot(scene, seed, image)
-            yield Shot(frames_THWC, {"picture": share, "video": time.perf_counter() - started})
+            yield DrawnShot(frames_THWC, {"picture": share, "video": time.perf_counter() - started})
 
 
 def draw_story(
@@ -258,7 +258,7 @@ def draw_story(
     drawn: dict[int, Image] = {}
     shares = windows(len(descriptions), story.together, story.anchors)
     for pictures in shares:
-        window = Window(
+        window = PictureGroup(
             pictures,
             anchors=story.anchors if len(shares) > 1 else 0,
             sampled=story.sampled,
@@ -279,7 +279,7 @@ def draw_story(
     return [drawn[number] for number in range(len(descriptions))]
 
 
-AGENTS: dict[Kind, type[Baseline]] = {"gc": GC, "gfc": GFC, "gsc": GSC}
+AGENTS: dict[BaselineKind, type[Baseline]] = {"gc": GC, "gfc": GFC, "gsc": GSC}
 
 
 def load_baseline(folder: Path | str, **options: Any) -> Baseline:

@@ -15,14 +15,14 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from models.config import LEVELS, PUBLISHED_VALUES, Base, Part, Size
+from models.config import LEVELS, PUBLISHED_VALUES, Base, ConfigSection, Size
 
-Kind = Literal["gc", "gfc", "gsc"]
+BaselineKind = Literal["gc", "gfc", "gsc"]
 PipelinePart = Literal["video", "picture"]
 """The pipelines of a baseline: what draws the shots, and what draws the pictures that they begin with."""
 
 
-class VideoSettings(Part):
+class VideoSettings(ConfigSection):
     """The shots."""
 
     base: Base = Field(description="a CogVideoX pipeline; image-to-video where there are pictures")
@@ -41,7 +41,7 @@ class VideoSettings(Part):
         return self
 
 
-class PictureSettings(Part):
+class PictureSettings(ConfigSection):
     """The pictures that shots begin with; they are scaled to the shots, so take the same proportions."""
 
     base: Base = Field(description="a FLUX pipeline for `gfc`, an SDXL one for `gsc`")
@@ -58,7 +58,7 @@ class PictureSettings(Part):
         return self
 
 
-class StorySettings(Part):
+class StorySettings(ConfigSection):
     """Consistent self-attention; the defaults are the published ones but for the windows, which are ours."""
 
     sampled: float = Field(0.5, ge=0, le=1, description="share of another picture's tokens that a picture sees")
@@ -73,10 +73,10 @@ class StorySettings(Part):
         return self
 
 
-class BaselineConfig(Part):
+class BaselineConfig(ConfigSection):
     """Everything needed to play a baseline, besides its adapters."""
 
-    kind: Kind
+    kind: BaselineKind
     size: Size
     video: VideoSettings
     picture: PictureSettings | None = None
@@ -111,7 +111,7 @@ class BaselineConfig(Part):
         return settings.base
 
 
-def full(kind: Kind) -> BaselineConfig:
+def full(kind: BaselineKind) -> BaselineConfig:
     """The published baselines. The rank of `gfc` is the paper's; `gc` has that of the shot decoder."""
     moving = VideoSettings(base=Base(id="zai-org/CogVideoX-5b-I2V"))
     if kind == "gc":
@@ -126,7 +126,7 @@ def full(kind: Kind) -> BaselineConfig:
     return BaselineConfig(kind=kind, size="full", video=moving, picture=sdxl, story=StorySettings())
 
 
-def tiny(kind: Kind) -> BaselineConfig:
+def tiny(kind: BaselineKind) -> BaselineConfig:
     """The same parts, small: 64x96 pixels; the random pipelines lie in the baseline's folder."""
     rank = {"gc": (8, 0), "gfc": (0, 8), "gsc": (0, 0)}[kind]
     size = {"height": 64, "width": 96}

@@ -28,7 +28,7 @@ from torch import Tensor
 from models.turns import turn_seed
 
 
-class Window:
+class PictureGroup:
     """Pictures that are drawn together, while they are drawn: who sees whom, since when, and which tokens.
 
     Args:
@@ -80,7 +80,7 @@ class Window:
 class ConsistentAttention(AttnProcessor2_0):  # type: ignore[misc]
     """diffusers' own attention, once for each picture, over the tokens that a window lets it see."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: PictureGroup) -> None:
         super().__init__()
         self.window = window
 
@@ -94,7 +94,7 @@ class ConsistentAttention(AttnProcessor2_0):  # type: ignore[misc]
 
 
 @contextmanager
-def drawn_together(unet: UNet2DConditionModel, window: Window) -> Iterator[None]:
+def drawn_together(unet: UNet2DConditionModel, window: PictureGroup) -> Iterator[None]:
     """Let the pictures of a window see each other in the self-attention of the upward half; afterwards as before."""
     before = dict(unet.attn_processors)
     consistent = {name: ConsistentAttention(window) for name in before if is_consistent(name)}

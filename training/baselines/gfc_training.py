@@ -25,7 +25,7 @@ from training.baselines.adapters import AdapterPhase, spoken, trained_transforme
 from training.baselines.folder import BaselineFolder
 from training.baselines.pipelines import sizes_of
 from training.data.feature_cache import FeatureCache
-from training.data.order import Place, generator
+from training.data.order import Position, generator
 from training.data.turns import RecordedTurn
 
 
@@ -75,14 +75,14 @@ class PictureExamples:
     def __len__(self) -> int:
         return len(self.turns)
 
-    def __getitem__(self, place: Place) -> NoisedPicture:
+    def __getitem__(self, place: Position) -> NoisedPicture:
         """An example of training."""
         drawn = generator(self.seed, place)
         return self._example(place.item, drawn, float(torch.randn((), generator=drawn).sigmoid()))
 
     def at_noise_level(self, item: int, timestep: int) -> NoisedPicture:
         """An example of validation, always with the item's own noise."""
-        return self._example(item, generator(0, Place(0, item)), (timestep + 1) / TIMESTEPS)
+        return self._example(item, generator(0, Position(0, item)), (timestep + 1) / TIMESTEPS)
 
     def _example(self, item: int, drawn: torch.Generator, sigma: float) -> NoisedPicture:
         clip_id = self.turns[item].clip_id

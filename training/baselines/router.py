@@ -38,7 +38,7 @@ class RouterError(Exception):
 
 
 @dataclass(frozen=True)
-class Scene:
+class SceneDescription:
     """What a turn shows."""
 
     description: str
@@ -51,13 +51,13 @@ class ToldTurn:
     """A turn of the story so far."""
 
     instruction: str
-    scene: Scene
+    scene: SceneDescription
 
 
 class Router(Protocol):
     """What turns instructions into scenes."""
 
-    def route(self, story: Sequence[ToldTurn], instruction: str) -> Scene:
+    def route(self, story: Sequence[ToldTurn], instruction: str) -> SceneDescription:
         """The scene of the turn after `story`. UserError for an empty instruction."""
         ...
 
@@ -65,9 +65,9 @@ class Router(Protocol):
 class PlainRouter:
     """Draws the instruction as it is, in a neutral state; needs no language model."""
 
-    def route(self, _story: Sequence[ToldTurn], instruction: str) -> Scene:
+    def route(self, _story: Sequence[ToldTurn], instruction: str) -> SceneDescription:
         """The instruction itself."""
-        return Scene(_checked(instruction), NEUTRAL)
+        return SceneDescription(_checked(instruction), NEUTRAL)
 
 
 class LanguageRouter:
@@ -80,7 +80,7 @@ class LanguageRouter:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
 
-    def route(self, story: Sequence[ToldTurn], instruction: str) -> Scene:
+    def route(self, story: Sequence[ToldTurn], instruction: str) -> SceneDescription:
         """Ask for the scene; must not be called from a running event loop.
 
         Raises:
@@ -91,7 +91,7 @@ class LanguageRouter:
         )
         return asyncio.run(self._ask(prompt))
 
-    async def _ask(self, prompt: str) -> Scene:
+    async def _ask(self, prompt: str) -> SceneDescription:
         messages = [user(prompt)]
         async with ChatClient(self.endpoint) as client:
             for _ in range(1 + REPAIRS):
@@ -137,7 +137,7 @@ _EXAMPLE = _Answer(
 ).model_dump_json()
 
 
-def parse_scene(reply: str) -> Scene:
+def parse_scene(reply: str) -> SceneDescription:
     """Read a language model's answer; reasoning, code fences and prose around the object are passed over.
 
     Raises:
@@ -157,7 +157,9 @@ def parse_scene(reply: str) -> Scene:
         raise RouterError(f"scene: it has {len(description.split())} words, at most {MOST_WORDS} are asked for.")
     if description == json.loads(_EXAMPLE)["scene"]:
         raise RouterError("scene: it repeats the example; describe the turn instead.")
-    return Scene(description, State(answer.motion_level, answer.social, answer.entertainment, answer.stamina))
+    return SceneDescription(
+        description, State(answer.motion_level, answer.social, answer.entertainment, answer.stamina)
+    )
 
 
 def _told(story: Sequence[ToldTurn]) -> str:

@@ -28,7 +28,7 @@ from models.config import ModelConfig
 from models.frames import LATENT_CHANNELS, Moments, encode_frames
 from models.progress import PartProgress, unwatched
 from models.shot_decoder import SPATIAL_COMPRESSION
-from models.tokens import PastTurn, Prompt, write_prompt
+from models.tokens import PastTurn, TokenPrompt, write_prompt
 from training.config import Recipe
 from training.data.feature_cache import Feature, FeatureCache, made_by_base, made_by_files, storage_dtype
 from training.data.turns import Catalog, PackedTurn, RecordedTurn
@@ -61,7 +61,7 @@ def moments_of(stored_2TCHW: Tensor) -> Moments:
 
 def prompt_of(
     window: Window, tokens_of: Callable[[str], Tensor], tokenizer: LlamaTokenizer, config: ModelConfig
-) -> Prompt:
+) -> TokenPrompt:
     """A window as the game model reads it in training.
 
     Args:

@@ -29,7 +29,7 @@ _ORDER, _DRAWS, _NOISE = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """One item of one epoch; what is random about it follows from its place."""
 
     epoch: int
@@ -45,19 +45,19 @@ def epoch_order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     return order
 
 
-def draw(seed: int, place: Place, choices: int) -> int:
+def draw(seed: int, place: Position, choices: int) -> int:
     """A number from 0 to `choices - 1`, with equal weights, that belongs to this seed and place."""
     raw = int(Philox(key=[seed, place.epoch], counter=[place.item, 0, 0, _DRAWS]).random_raw())
     return raw * choices >> 64
 
 
-def generator(seed: int, place: Place) -> torch.Generator:
+def generator(seed: int, place: Position) -> torch.Generator:
     """A generator on the CPU for all else that is random about an example: noise, timestep, dropout."""
     raw = int(Philox(key=[seed, place.epoch], counter=[place.item, 0, 0, _NOISE]).random_raw())
     return torch.Generator().manual_seed(raw >> 1)  # torch takes signed numbers
 
 
-class Batches(Sampler[list[Place]]):
+class Batches(Sampler[list[Position]]):
     """The batches of one process, from one step to another: a `batch_sampler` for torch's DataLoader.
 
     The DataLoader keeps their order whatever its number of workers.
@@ -89,11 +89,11 @@ class Batches(Sampler[list[Place]]):
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __iter__(self) -> Iterator[list[Place]]:
+    def __iter__(self) -> Iterator[list[Position]]:
         for step in self.steps:
             first = step * self.batch_size + self.process * self.share
             yield [self._place(position) for position in range(first, first + self.share)]
 
-    def _place(self, position: int) -> Place:
+    def _place(self, position: int) -> Position:
         epoch, within = divmod(position, self.count)
-        return Place(epoch, int(epoch_order(self.seed, epoch, self.count)[within]))
+        return Position(epoch, int(epoch_order(self.seed, epoch, self.count)[within]))

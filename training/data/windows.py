@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from training.config import WindowSettings
-from training.data.order import Place, draw
+from training.data.order import Position, draw
 from training.data.turns import RecordedTurn
 
 
@@ -53,7 +53,7 @@ class Windows:
     def __len__(self) -> int:
         return len(self.turns)
 
-    def at(self, place: Place) -> Window:
+    def at(self, place: Position) -> Window:
         """The window that ends with an item in an epoch."""
         return self._window(place.item, 1 + draw(self.seed, place, self._reach[place.item]))
 

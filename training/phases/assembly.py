@@ -28,7 +28,7 @@ FROZEN_PRECISION: dict[Precision, torch.dtype] = {
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitData:
     """The turns of a split and their features."""
 
     catalog: Catalog
@@ -40,8 +40,8 @@ def shot_phase(
     recipe: Recipe,
     checkpoint: Checkpoint,
     config: ModelConfig,
-    train: Split,
-    val: Split | None,
+    train: SplitData,
+    val: SplitData | None,
 ) -> ShotPhase:
     """Phase a: its warm-up, or its joint training.
 
@@ -82,7 +82,7 @@ def shot_phase(
 
 
 def game_phase(
-    recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: Split, val: Split | None
+    recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: SplitData, val: SplitData | None
 ) -> GamePhase:
     """Phase b; `train` and `val` hold shot tokens, otherwise as `shot_phase`."""
     model = checkpoint.game_model("cpu", FROZEN_PRECISION[recipe.game.precision], torch.float32)
@@ -105,7 +105,7 @@ def game_phase(
 
 
 def adapt_phase(
-    recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: Split, val: Split | None
+    recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: SplitData, val: SplitData | None
 ) -> ShotPhase:
     """Phase c; `train` and `val` hold latents and predictions, otherwise as `shot_phase`."""
     decoder = checkpoint.shot_decoder("cpu", FROZEN_PRECISION[recipe.adapt.precision], torch.float32)

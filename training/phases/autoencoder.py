@@ -30,12 +30,12 @@ from models.hub import quietly
 from pipeline.core.errors import UserError
 from pipeline.publish.samples import Split
 from training.config import FitSettings
-from training.data.order import Place, generator
+from training.data.order import Position, generator
 from training.data.shards import open_index, open_shards
 from training.data.turns import Catalog, read_turns
 from training.folder_note import note, refuse_another
 from training.pictures import Comparison, save_comparisons
-from training.trainer import Trainer, Watch
+from training.trainer import StepWatcher, Trainer
 
 _PATCH = 8
 """Pixels, along each side, that become one latent pixel."""
@@ -68,7 +68,7 @@ class CropExamples:
     def __len__(self) -> int:
         return len(self.frames_NTHWC)
 
-    def __getitem__(self, place: Place) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, place: Position) -> tuple[Tensor, Tensor]:
         """Frames THWC and noise CTHW."""
         drawn = generator(self.seed, place)
         clip_THWC = self.frames_NTHWC[place.item]
@@ -166,7 +166,7 @@ def fit_autoencoder(
     source: str | Path,
     folder: Path,
     settings: FitSettings | None = None,
-    watch: Watch | None = None,
+    watch: StepWatcher | None = None,
 ) -> Fitted:
     """Fit the autoencoder of a tiny checkpoint; run again with the same arguments, it goes on where it was stopped.
 

@@ -22,11 +22,11 @@ from transformers import LlamaTokenizer
 from models.checkpoint import Checkpoint, copy_rest, save_config, save_game_model, within
 from models.config import ModelConfig
 from models.game_model import GameModel, GameOutput
-from models.tokens import LEGAL_IDS, Prompt
+from models.tokens import LEGAL_IDS, TokenPrompt
 from training.config import LookSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
-from training.data.order import Place
+from training.data.order import Position
 from training.data.windows import Window, Windows
 
 
@@ -34,7 +34,7 @@ from training.data.windows import Window, Windows
 class GameExample:
     """A window as the game model reads it, and what it should say."""
 
-    prompt: Prompt
+    prompt: TokenPrompt
     shot_tokens_LD: Tensor
     measured: tuple[bool, bool, bool, bool]
     """Of level, social, entertainment and stamina."""
@@ -44,7 +44,7 @@ class GameExample:
 class GameBatch:
     """Examples put together; the prompts are padded by the game model."""
 
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[TokenPrompt, ...]
     shot_tokens_BLD: Tensor
     state_ids_B4: Tensor
     measured_B4: Tensor
@@ -64,7 +64,7 @@ class GameExamples:
     def __len__(self) -> int:
         return len(self.windows)
 
-    def __getitem__(self, place: Place) -> GameExample:
+    def __getitem__(self, place: Position) -> GameExample:
         """An example of training: the window's length is drawn."""
         return self._example(self.windows.at(place))
 

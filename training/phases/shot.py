@@ -44,7 +44,7 @@ from models.shot_encoder import ShotEncoder
 from training.config import LookSettings
 from training.data.encoding import moments_of
 from training.data.feature_cache import FeatureCache
-from training.data.order import Place, generator
+from training.data.order import Position, generator
 from training.data.turns import RecordedTurn
 from training.pictures import Comparison, save_comparisons
 
@@ -111,7 +111,7 @@ class ShotExamples:
     def __len__(self) -> int:
         return len(self.turns)
 
-    def __getitem__(self, place: Place) -> NoisedShot:
+    def __getitem__(self, place: Position) -> NoisedShot:
         """An example of training."""
         drawn = generator(self.seed, place)
         timestep = int(torch.randint(TIMESTEPS, (), generator=drawn))
@@ -120,7 +120,7 @@ class ShotExamples:
 
     def at_noise_level(self, item: int, timestep: int) -> NoisedShot:
         """An example of validation: nothing is left out, and the noise is always the item's own."""
-        return self._example(item, generator(0, Place(0, item)), timestep, dropped=False)
+        return self._example(item, generator(0, Position(0, item)), timestep, dropped=False)
 
     def conditions(self, item: int) -> tuple[Tensor, ...]:
         """Conditions that the clip is drawn from."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from flows.demos.world.textures import Picture, Size
+from flows.demos.world.textures import Picture, PictureSize
 from pipeline.core.records import Clip, Film, make_clip_id, make_film_id
 from pipeline.core.store import FilmFolder
 from pipeline.video.clip_files import write_clip
@@ -15,7 +15,7 @@ from pipeline.video.clip_files import write_clip
 CLIP_FPS = Fraction(8)
 
 
-def film_record(name: str, size: Size, frames: int, fps: Fraction = Fraction(24), **facts: Any) -> Film:
+def film_record(name: str, size: PictureSize, frames: int, fps: Fraction = Fraction(24), **facts: Any) -> Film:
     """Return what the probe finds in a plain film.
 
     Args:

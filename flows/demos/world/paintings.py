@@ -10,7 +10,7 @@ from PIL import Image
 
 from flows.demos.world.art import art_folder
 from flows.demos.world.scene import Box, Point, Sprite, Sprites, TimeOfDay
-from flows.demos.world.textures import Picture, Size
+from flows.demos.world.textures import Picture, PictureSize
 
 WIDTH, HEIGHT = 640, 360
 WORLD_WIDTH, WORLD_HEIGHT = 1280, 720
@@ -35,7 +35,7 @@ class Painting:
         return "night" if self.night else "day"
 
     @property
-    def size(self) -> Size:
+    def size(self) -> PictureSize:
         """Of the film's pictures."""
         return WIDTH, HEIGHT
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flows.demos.world.scene import Box, Point, Sprite, Sprites, TimeOfDay
-from flows.demos.world.textures import Picture, Size
+from flows.demos.world.textures import Picture, PictureSize
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class DrawnPlace:
 
     name: str
     ground_HWC: Picture
-    size: Size
+    size: PictureSize
     """Width and height of the film's pictures."""
     figures: tuple[Figure, ...] = ()
     fine: int = 1

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from flows.demos.world.textures import Picture, Size
+from flows.demos.world.textures import Picture, PictureSize
 
 TransitionKind = Literal["cut", "dissolve", "fade"]
 Movement = Literal["none", "talks", "walks", "fights", "dances", "hugs"]
@@ -54,7 +54,7 @@ class Place(Hashable, Protocol):
         ...
 
     @property
-    def size(self) -> Size:
+    def size(self) -> PictureSize:
         """Width and height of the film's pictures."""
         ...
 

@@ -12,24 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 Picture = NDArray[np.uint8]
-Size = tuple[int, int]
+PictureSize = tuple[int, int]
 """Width and height, pixels."""
 FINE = 2
 """What moves by half a pixel is drawn so many times as large and averaged down: whole pixels there are exact steps."""
 
 
-def tinted(size: Size, colour: Sequence[int], seed: int) -> Picture:
+def tinted(size: PictureSize, colour: Sequence[int], seed: int) -> Picture:
     """Shades of one colour, with detail of two sizes."""
     relief_HW = _relief(size, 1, ((8, 0.10), (24, 0.15)), seed)
     return np.clip(relief_HW[..., None] * colour, 0, 255).astype(np.uint8)
 
 
-def detailed(size: Size, seed: int) -> Picture:
+def detailed(size: PictureSize, seed: int) -> Picture:
     """Detail of every size, like a painted background."""
     return _coloured(np.clip(_relief(size, 128, ((4, 12), (12, 20), (48, 30), (160, 30)), seed), 0, 255))
 
 
-def cel(size: Size, seed: int) -> Picture:
+def cel(size: PictureSize, seed: int) -> Picture:
     """Outlined shapes in flat colours before a gradient."""
     random, (width, height) = np.random.default_rng(seed), size
     cel_HWC = _coloured(np.tile(np.linspace(120, 220, height, dtype=np.float32)[:, None], (1, width)))
@@ -42,7 +42,7 @@ def cel(size: Size, seed: int) -> Picture:
     return cel_HWC
 
 
-def soft(size: Size, seed: int) -> Picture:
+def soft(size: PictureSize, seed: int) -> Picture:
     """Broad patches of colour, none as green as the bars of a barcode."""
     patches_HWC = np.random.default_rng(seed).integers(30, 226, (5, 8, 3), dtype=np.uint8)
     blue_HW, green_HW, red_HW = np.moveaxis(patches_HWC, -1, 0)
@@ -50,7 +50,7 @@ def soft(size: Size, seed: int) -> Picture:
     return np.asarray(cv2.resize(patches_HWC, size, interpolation=cv2.INTER_CUBIC), np.uint8)
 
 
-def _relief(size: Size, base: float, layers: Sequence[tuple[int, float]], seed: int) -> NDArray[np.float32]:
+def _relief(size: PictureSize, base: float, layers: Sequence[tuple[int, float]], seed: int) -> NDArray[np.float32]:
     """`base` and smooth noise; each layer has a period in pixels of the film, and a strength."""
     random, shape = np.random.default_rng(seed), size[::-1]
     relief_HW = np.full(shape, base, np.float32)

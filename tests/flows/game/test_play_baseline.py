@@ -13,7 +13,7 @@ from flows.game.records import GameError
 from pipeline.video.clip_files import read_clip
 from tests.support.tiny_baselines import FRAMES, brief_baseline
 from training.baselines.agents import load_baseline
-from training.baselines.config import Kind
+from training.baselines.config import BaselineKind
 
 STORY = ["Qiqi runs over the waves", "Qiqi meets Ponyo", "Qiqi falls asleep"]
 
@@ -24,7 +24,7 @@ def written(path: Path, lines: list[str]) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["gc", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gfc", "gsc"))])
-def test_a_file_becomes_the_game_that_the_agent_plays(tmp_path: Path, kind: Kind) -> None:
+def test_a_file_becomes_the_game_that_the_agent_plays(tmp_path: Path, kind: BaselineKind) -> None:
     out, story = tmp_path / "out", STORY[:2]
     film = play_baseline(kind, written(tmp_path / "game.txt", story), brief_baseline(kind), out, seed=3, device="cpu")
     assert len(read_clip(film)) == 2 * FRAMES

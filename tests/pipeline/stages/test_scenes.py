@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from flows.demos.world.transitions import mixed
 from flows.demos.world.truth import Truth
 from pipeline.core.config import SceneSettings
-from pipeline.stages.scenes import Cut, SceneFinder
+from pipeline.stages.scenes import Boundary, SceneFinder
 from pipeline.video.film_reader import FilmReader
 from pipeline.video.scaling import Geometry, Scaler
 
@@ -52,7 +52,7 @@ def dissolve(old: Picture, new: Picture, frames: int) -> list[Picture]:
     return [mixed(old, new, (frame + 1) / (frames + 1)) for frame in range(frames)]
 
 
-def cuts_in(pictures: Iterable[Picture], fps: float = FPS) -> list[Cut]:
+def cuts_in(pictures: Iterable[Picture], fps: float = FPS) -> list[Boundary]:
     finder = SceneFinder(SceneSettings(), fps)
     cuts = [cut for frame, picture in enumerate(pictures) for cut in finder.add(frame, frame / fps, picture)]
     return cuts + finder.finish()
@@ -62,7 +62,7 @@ A, B, C = painting(1), painting(2), painting(3)
 
 
 def test_a_hard_cut_is_found_exactly() -> None:
-    assert cuts_in([A] * 30 + [B] * 30) == [Cut(30, 30 / FPS, "cut", 29, 30)]
+    assert cuts_in([A] * 30 + [B] * 30) == [Boundary(30, 30 / FPS, "cut", 29, 30)]
 
 
 @pytest.mark.parametrize("at", [1, 2, 58, 59])
@@ -81,7 +81,7 @@ def test_the_callers_ordinals_and_seconds_are_reported() -> None:
     cuts = []
     for index, picture in enumerate([A] * 30 + [B] * 30):
         cuts += finder.add(1000 + index, index**2 / 100, picture)
-    assert cuts + finder.finish() == [Cut(1030, 9.0, "cut", 1029, 1030)]
+    assert cuts + finder.finish() == [Boundary(1030, 9.0, "cut", 1029, 1030)]
 
 
 @pytest.mark.parametrize("frames_per_drawing", [1, 2, 3, 4, 12])

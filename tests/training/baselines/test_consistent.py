@@ -16,7 +16,7 @@ from models.turns import turn_seed
 from tests.support.tiny_baselines import brief_baseline
 from training.baselines.agents import draw_story
 from training.baselines.config import StorySettings
-from training.baselines.consistent import ConsistentAttention, Window, drawn_together, is_consistent, windows
+from training.baselines.consistent import ConsistentAttention, PictureGroup, drawn_together, is_consistent, windows
 from training.baselines.folder import BaselineFolder
 
 STORY = ["a girl on a beach", "a girl in a bed", "a girl under a tree", "a girl on a roof", "a girl in a train"]
@@ -29,8 +29,8 @@ def layer() -> Attention:
     return Attention(query_dim=16, heads=2, dim_head=8)
 
 
-def window(count: int, *, sampled: float = 0.5, anchors: int = 0, begin: int = 0) -> Window:
-    return Window(range(count), anchors=anchors, sampled=sampled, begin=begin, seed=7)
+def window(count: int, *, sampled: float = 0.5, anchors: int = 0, begin: int = 0) -> PictureGroup:
+    return PictureGroup(range(count), anchors=anchors, sampled=sampled, begin=begin, seed=7)
 
 
 def restated(attention: Attention, own_LD: Tensor, seen_KD: Tensor) -> Tensor:

@@ -20,13 +20,13 @@ from pipeline.core.errors import UserError
 from tests.support.tiny_baselines import FRAMES, HEIGHT, WIDTH, brief_baseline, brief_config
 from tests.support.tiny_models import shake
 from training.baselines.agents import GC, GFC, GSC, load_baseline
-from training.baselines.config import BaselineConfig, Kind, full
+from training.baselines.config import BaselineConfig, BaselineKind, full
 from training.baselines.folder import CONFIG, BaselineFolder, new_baseline
 from training.baselines.pipelines import LORA, keep_positions, save_adapters
-from training.baselines.router import NEUTRAL, Scene, ToldTurn
+from training.baselines.router import NEUTRAL, SceneDescription, ToldTurn
 
 STORY = ["Qiqi runs over the waves", "Qiqi meets Ponyo", "Qiqi falls asleep"]
-KINDS: tuple[Kind, ...] = ("gc", "gfc", "gsc")
+KINDS: tuple[BaselineKind, ...] = ("gc", "gfc", "gsc")
 FIRST_FAST = ["gc", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gfc", "gsc"))]
 
 
@@ -36,13 +36,13 @@ class Script:
     def __init__(self) -> None:
         self.told: list[int] = []
 
-    def route(self, story: Sequence[ToldTurn], instruction: str) -> Scene:
+    def route(self, story: Sequence[ToldTurn], instruction: str) -> SceneDescription:
         self.told.append(len(story))
-        return Scene(f"a drawing: {instruction}", State(level=5, social=1, entertainment=0, stamina=1))
+        return SceneDescription(f"a drawing: {instruction}", State(level=5, social=1, entertainment=0, stamina=1))
 
 
 @pytest.mark.parametrize("kind", FIRST_FAST)
-def test_a_story_is_played(kind: Kind) -> None:
+def test_a_story_is_played(kind: BaselineKind) -> None:
     agent: Agent = load_baseline(brief_baseline(kind), seed=3)
     turns = list(agent.play(STORY))
     assert [turn.number for turn in turns] == [1, 2, 3]
@@ -60,7 +60,7 @@ def test_a_story_is_played(kind: Kind) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_seed_plays_the_same_game(kind: Kind) -> None:
+def test_the_same_seed_plays_the_same_game(kind: BaselineKind) -> None:
     def played(seed: int, instructions: Sequence[str | list[str]]) -> list[np.ndarray]:
         game = load_baseline(brief_baseline(kind), seed=seed)
         return [turn.frames_THWC for together in instructions for turn in game.play(together)]
@@ -100,7 +100,7 @@ def test_a_failed_turn_leaves_the_game_as_it_was() -> None:
     assert game.values == Values(stamina=45)
 
 
-def shaken(kind: Kind, folder: Path) -> BaselineFolder:
+def shaken(kind: BaselineKind, folder: Path) -> BaselineFolder:
     """A baseline whose adapters do something."""
     baseline = BaselineFolder.open(shutil.copytree(brief_baseline(kind), folder))
     transformer = baseline.transformer()
@@ -218,7 +218,7 @@ def test_what_is_no_such_baseline_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_published_baselines_are_complete_and_survive_their_file(kind: Kind) -> None:
+def test_the_published_baselines_are_complete_and_survive_their_file(kind: BaselineKind) -> None:
     config = full(kind)
     assert BaselineConfig.model_validate_json(config.model_dump_json()) == config
     assert config.trained_part == {"gc": "video", "gfc": "picture", "gsc": None}[kind]

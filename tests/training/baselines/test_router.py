@@ -19,7 +19,7 @@ from training.baselines.router import (
     LanguageRouter,
     PlainRouter,
     RouterError,
-    Scene,
+    SceneDescription,
     ToldTurn,
     parse_scene,
 )
@@ -31,7 +31,7 @@ GOOD: dict[str, Any] = {
     "entertainment": 1,
     "stamina": -1,
 }
-SCENE = Scene(GOOD["scene"], State(level=4, social=0, entertainment=1, stamina=-1))
+SCENE = SceneDescription(GOOD["scene"], State(level=4, social=0, entertainment=1, stamina=-1))
 
 
 def router(server: CaptionServer, attempts: int = 1) -> LanguageRouter:
@@ -45,7 +45,7 @@ def saying(*texts: str) -> Callable[[Request], Answer]:
 
 def test_an_answer_becomes_a_scene_and_the_story_so_far_is_told() -> None:
     with CaptionServer(saying(json.dumps(GOOD))) as server:
-        story = [ToldTurn("Qiqi wakes up", Scene("Qiqi yawns in a ${story} bed.", NEUTRAL))]
+        story = [ToldTurn("Qiqi wakes up", SceneDescription("Qiqi yawns in a ${story} bed.", NEUTRAL))]
         assert router(server).route(story, "Qiqi runs\nover ${example} waves") == SCENE
     told = server.requests[0].text
     assert "1. Instruction: Qiqi wakes up" in told
@@ -55,7 +55,7 @@ def test_an_answer_becomes_a_scene_and_the_story_so_far_is_told() -> None:
 
 
 def test_of_an_endless_game_the_last_turns_are_told() -> None:
-    story = [ToldTurn(f"instruction {number}", Scene("x", NEUTRAL)) for number in range(1, 101)]
+    story = [ToldTurn(f"instruction {number}", SceneDescription("x", NEUTRAL)) for number in range(1, 101)]
     with CaptionServer(saying(json.dumps(GOOD))) as server:
         router(server).route(story, "on")
     told = server.requests[0].text
@@ -129,6 +129,6 @@ def test_garbage_is_no_scene(garbage: str) -> None:
 
 
 def test_without_a_language_model_the_instruction_is_drawn_as_it_is() -> None:
-    assert PlainRouter().route([], " Qiqi  runs ") == Scene("Qiqi runs", NEUTRAL)
+    assert PlainRouter().route([], " Qiqi  runs ") == SceneDescription("Qiqi runs", NEUTRAL)
     with pytest.raises(UserError, match="the instruction is empty"):
         PlainRouter().route([], " \n")

@@ -24,7 +24,7 @@ from tests.support.made_dataset import MODEL, make_dataset
 from tests.support.tiny_baselines import brief_baseline, brief_config
 from training.baselines.adapters import AdapterPhase
 from training.baselines.agents import load_baseline
-from training.baselines.config import BaselineConfig, Kind
+from training.baselines.config import BaselineConfig, BaselineKind
 from training.baselines.encoding import fill_features, open_features
 from training.baselines.folder import BaselineFolder, new_baseline
 from training.baselines.gc_training import gc_phase
@@ -32,15 +32,15 @@ from training.baselines.gfc_training import NoisedPictures, TextToPicture, gfc_p
 from training.baselines.pipelines import LORA, save_adapters
 from training.config import LoopSettings
 from training.data.feature_cache import FeatureCache
-from training.data.order import Place
+from training.data.order import Position
 from training.data.shards import open_shards
 from training.data.turns import Catalog, read_turns
 from training.trainer import StepReport, Trainer
 
-KINDS: tuple[Kind, ...] = ("gc", "gfc")
+KINDS: tuple[BaselineKind, ...] = ("gc", "gfc")
 
 
-def clips_config(kind: Kind) -> BaselineConfig:
+def clips_config(kind: BaselineKind) -> BaselineConfig:
     """A brief baseline for the 16 frames of the data set's clips."""
     config = brief_config(kind)
     return config.model_copy(update={"video": config.video.model_copy(update={"frames": 17})})
@@ -62,9 +62,9 @@ class Start:
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory, catalog: Catalog) -> Callable[[Kind], Start]:
+def start(tmp_path_factory: pytest.TempPathFactory, catalog: Catalog) -> Callable[[BaselineKind], Start]:
     @cache
-    def made(kind: Kind) -> Start:
+    def made(kind: BaselineKind) -> Start:
         folder = tmp_path_factory.mktemp(kind)
         baseline = new_baseline(folder / kind, clips_config(kind), seed=1)
         features = open_features(baseline, folder / "features", catalog)
@@ -81,7 +81,7 @@ def phase_of(start: Start) -> AdapterPhase:
 
 @pytest.mark.slow
 def test_features_are_what_the_pipelines_see_and_are_made_once(
-    catalog: Catalog, start: Callable[[Kind], Start]
+    catalog: Catalog, start: Callable[[BaselineKind], Start]
 ) -> None:
     turn, baseline, cache = catalog.turns[0], start("gfc").baseline, start("gfc").cache
     flux = FluxPipeline.from_pretrained(str(baseline.folder / "bases/picture"))
@@ -100,10 +100,10 @@ def test_features_are_what_the_pipelines_see_and_are_made_once(
 
 @pytest.mark.parametrize("kind", ["gfc", pytest.param("gc", marks=pytest.mark.slow)])
 def test_what_is_random_about_an_example_follows_from_its_place(
-    kind: Kind, tmp_path: Path, start: Callable[[Kind], Start]
+    kind: BaselineKind, tmp_path: Path, start: Callable[[BaselineKind], Start]
 ) -> None:
     phase = phase_of(start(kind))
-    one, again, other = (phase.collate([phase.examples[Place(epoch, 0)]]) for epoch in (0, 0, 1))
+    one, again, other = (phase.collate([phase.examples[Position(epoch, 0)]]) for epoch in (0, 0, 1))
     for name, value in vars(one).items():
         assert _equal(value, vars(again)[name])
     assert not torch.equal(next(iter(vars(one).values())), next(iter(vars(other).values())))
@@ -117,12 +117,12 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.slow
-def test_some_clips_are_drawn_from_no_text(catalog: Catalog, start: Callable[[Kind], Start]) -> None:
+def test_some_clips_are_drawn_from_no_text(catalog: Catalog, start: Callable[[BaselineKind], Start]) -> None:
     baseline, cache = start("gc").baseline, start("gc").cache
     pipeline = CogVideoXPipeline.from_pretrained(str(baseline.folder / "bases/video"))
     silence_ND = pipeline.encode_prompt("", max_sequence_length=32)[1][0].detach()
     examples = gc_phase(baseline, cache, dropout=0.3).examples
-    drawn_from = [examples[Place(epoch, 0)].conditions[0] for epoch in range(200)]
+    drawn_from = [examples[Position(epoch, 0)].conditions[0] for epoch in range(200)]
     silent = sum(torch.allclose(text_ND, silence_ND, atol=1e-5) for text_ND in drawn_from)
     assert 35 < silent < 85
     text_ND = cache.get("prompts", catalog.turns[0].clip_id)
@@ -164,7 +164,7 @@ def test_the_objective_of_flux_is_the_straight_way_from_noise_to_picture() -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_adapters_learn_two_clips_and_the_result_plays(
-    kind: Kind, tmp_path: Path, start: Callable[[Kind], Start]
+    kind: BaselineKind, tmp_path: Path, start: Callable[[BaselineKind], Start]
 ) -> None:
     phase = phase_of(start(kind))
     steps = 40
@@ -185,7 +185,7 @@ def test_adapters_learn_two_clips_and_the_result_plays(
     assert [turn.number for turn in turns] == [1, 2, 3]
 
 
-def test_what_is_exported_is_the_state_that_was_given(tmp_path: Path, start: Callable[[Kind], Start]) -> None:
+def test_what_is_exported_is_the_state_that_was_given(tmp_path: Path, start: Callable[[BaselineKind], Start]) -> None:
     phase = phase_of(start("gfc"))
     state = {name: tensor + ("lora" in name) for name, tensor in phase.network.state_dict().items()}
     (tmp_path / "out").mkdir()

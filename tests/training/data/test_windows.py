@@ -15,7 +15,7 @@ from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.support.made_dataset import MODEL, make_dataset
 from training.config import WindowSettings
-from training.data.order import Batches, Place, draw, epoch_order
+from training.data.order import Batches, Position, draw, epoch_order
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Window, Windows
@@ -71,7 +71,7 @@ def test_a_window_is_turns_of_one_film_in_time_order_that_end_with_the_item(turn
     assert len(windows) == len(turns)
     for epoch in range(5):
         for item, turn in enumerate(turns):
-            window = windows.at(Place(epoch, item))
+            window = windows.at(Position(epoch, item))
             assert window.target == turn
             assert window.past == window.turns[:-1]
             assert len({turn.sample.film_id for turn in window.turns}) == 1
@@ -80,12 +80,12 @@ def test_a_window_is_turns_of_one_film_in_time_order_that_end_with_the_item(turn
 
 def test_every_length_has_the_same_weight(turns: tuple[RecordedTurn, ...]) -> None:
     windows = Windows(turns, FREE, seed=1)
-    drawn = Counter(len(windows.at(Place(epoch, 8)).turns) for epoch in range(5000))
+    drawn = Counter(len(windows.at(Position(epoch, 8)).turns) for epoch in range(5000))
     assert sorted(drawn) == [1, 2, 3, 4, 5]
     assert min(drawn.values()) > 900  # 1000 each; 900 is three and a half standard deviations off
     other = Windows(turns, FREE, seed=2)
-    assert any(other.at(Place(0, i)) != windows.at(Place(0, i)) for i in range(len(turns)))
-    assert [windows.at(Place(7, i)) for i in range(9)] == [windows.at(Place(7, i)) for i in range(9)]
+    assert any(other.at(Position(0, i)) != windows.at(Position(0, i)) for i in range(len(turns)))
+    assert [windows.at(Position(7, i)) for i in range(9)] == [windows.at(Position(7, i)) for i in range(9)]
 
 
 def test_a_turn_without_instruction_is_like_a_dropped_clip(turns: tuple[RecordedTurn, ...]) -> None:
@@ -103,10 +103,10 @@ def test_an_epoch_is_a_permutation_of_its_own() -> None:
     assert len({tuple(order) for order in orders}) == 4
     # it may never change, or runs could not be gone on with after an update of numpy
     assert epoch_order(0, 0, 20_000)[:5].tolist() == [10614, 7552, 9232, 5820, 9334]
-    assert [draw(1, Place(2, item), 5) for item in range(6)] == [2, 0, 3, 2, 4, 3]
+    assert [draw(1, Position(2, item), 5) for item in range(6)] == [2, 0, 3, 2, 4, 3]
 
 
-def flat(batches: Sequence[Sequence[Place]]) -> list[Place]:
+def flat(batches: Sequence[Sequence[Position]]) -> list[Position]:
     return list(chain.from_iterable(batches))
 
 
@@ -147,7 +147,7 @@ class _Read(Dataset[tuple[int, int, int]]):
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
 
-    def __getitem__(self, place: Place) -> tuple[int, int, int]:
+    def __getitem__(self, place: Position) -> tuple[int, int, int]:
         # the workers take turns in being slow, so that they would overtake each other if they could
         np.linalg.svd(np.ones((20 * (place.item % 5),) * 2))
         return place.epoch, place.item, len(self.windows.at(place).turns)

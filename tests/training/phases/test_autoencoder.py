@@ -20,7 +20,7 @@ from pipeline.publish.shards import write_shards
 from tests.support.made_dataset import make_dataset
 from tests.support.tiny_models import brief_checkpoint, copy_of_tiny, tiny_checkpoint
 from training.config import FitSettings
-from training.data.order import Place
+from training.data.order import Position
 from training.phases.autoencoder import (
     CropExamples,
     Crops,
@@ -63,11 +63,11 @@ def test_a_crop_is_a_piece_of_its_clip_and_follows_from_the_place(kind: str, fra
     again = CropExamples(clips_NTHWC, kind, 16, seed=3)  # type: ignore[arg-type]
     corners = set()
     for epoch in range(40):
-        crop_THWC, noise_CTHW = examples[Place(epoch, 1)]
+        crop_THWC, noise_CTHW = examples[Position(epoch, 1)]
         assert crop_THWC.shape == (frames, 16, 24, 3)
         assert noise_CTHW.shape == (16, (frames - 1) // 4 + 1, 2, 3)
-        assert torch.equal(crop_THWC, again[Place(epoch, 1)][0])
-        assert torch.equal(noise_CTHW, again[Place(epoch, 1)][1])
+        assert torch.equal(crop_THWC, again[Position(epoch, 1)][0])
+        assert torch.equal(noise_CTHW, again[Position(epoch, 1)][1])
         pieces_RCTHWC = clips_NTHWC[1].unfold(1, 16, 1).unfold(2, 24, 1).permute(1, 2, 0, 4, 5, 3)
         found = [
             (start, *place.tolist())
