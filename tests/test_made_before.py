@@ -14,9 +14,11 @@ import torch
 from safetensors.torch import save_file
 
 from flows.game.folder import GameFolder
+from flows.game.play_file import play_turn
 from flows.game.records import GameSettings
 from models.checkpoint import Checkpoint
 from models.config import tiny_config
+from models.engine_options import EngineOptions
 from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import Config, checked
 from pipeline.core.stage import perform, why_stale
@@ -151,12 +153,13 @@ def test_features_made_before_are_used(run: Path) -> None:
 def test_a_game_begun_before_goes_on(tmp_path: Path, run: Path) -> None:
     path = unpack(BEFORE["folders"]["game"], tmp_path / "game")
     game = GameFolder.open(path)
-    assert game.settings == GameSettings.of(Checkpoint.open(run / "checkpoint"), seed=7, steps=50, guidance=6.0)
+    options = EngineOptions(steps=50, guidance=6.0)
+    assert game.settings == GameSettings.of(Checkpoint.open(run / "checkpoint"), options, seed=7)
     assert [turn.id for turn in game.turns] == ["0001", "0002", "0002-1"]
     assert packed(path) == BEFORE["folders"]["game"]
     for turn in game.turns:
         save_file({"shot_tokens_LD": torch.zeros(6, 8)}, path / f"{turn.id}.safetensors")
-    further = game.play(PaintedEngine(), "Ponyo comes back", "0002-1")
+    further = play_turn(game, PaintedEngine(), "Ponyo comes back", "0002-1")
     assert (further.id, further.parent, further.number) == ("0003", "0002-1", 3)
     before = BEFORE["folders"]["game"]["turns.jsonl"]
     assert (path / "turns.jsonl").read_text(encoding="utf-8").startswith(before)

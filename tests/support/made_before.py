@@ -36,6 +36,7 @@ from pydantic import BaseModel
 from safetensors import safe_open
 
 from flows.game.folder import GameFolder
+from flows.game.play_file import play_turn
 from flows.game.records import GameSettings, TurnRecord
 from models.checkpoint import (
     ADAPTER,
@@ -48,6 +49,7 @@ from models.checkpoint import (
     save_config,
 )
 from models.config import inside_id, tiny_config
+from models.engine_options import EngineOptions
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.questions import questions_about
 from pipeline.captions.reply_cache import Exchange, Replies, save_replies
@@ -377,9 +379,10 @@ def write_baseline(root: Path, kind: BaselineKind) -> None:
 
 def write_game(root: Path, checkpoint: Path) -> None:
     """A game of three turns, one of them tried again."""
-    folder = GameFolder.create(root, GameSettings.of(Checkpoint.open(checkpoint), seed=7, steps=50, guidance=6.0))
+    options = EngineOptions(steps=50, guidance=6.0)
+    folder = GameFolder.create(root, GameSettings.of(Checkpoint.open(checkpoint), options, seed=7))
     for parent, instruction in ((None, "Ponyo runs"), ("0001", "Sosuke waves"), ("0001", "ポニョ sleeps")):
-        folder.play(PaintedEngine(), instruction, parent)
+        play_turn(folder, PaintedEngine(), instruction, parent)
 
 
 def made_up(root: Path) -> Path:
