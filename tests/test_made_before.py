@@ -1,6 +1,6 @@
-"""Data sets, runs, checkpoints and games made before: read, skipped and continued, by what `made_before.json` holds.
+"""Data sets, runs, checkpoints and games of earlier versions: read, skipped and continued, from `made_before.json`.
 
-`support/made_before.py` says what is in the file and how it is written anew.
+`support/made_before.py` documents the content of the file and the command that rewrites it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,15 @@ from pipeline.plan.build_plan import make_plan
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.publish import is_published
 from pipeline.plan.request import BuildRequest
+from tests.support.code_facts import FACTS, SERVER, clip_record, libraries
 from tests.support.made_before import (
     CAST,
-    FACTS,
-    SERVER,
     build,
     build_bytes,
     build_facts,
     caches,
     caption_of,
-    clip_record,
     film_file,
-    libraries,
     made_up,
     packed,
     train_all,
@@ -52,13 +49,13 @@ BEFORE: dict[str, Any] = json.loads(Path(__file__).with_name("made_before.json")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set as today's code builds it; read it only."""
+    """Data set built by the current code; read-only."""
     return build(tmp_path_factory.mktemp("built"))
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """The data set made before, with files of the sizes and contents that it speaks of."""
+    """Data set made before, with files of the recorded sizes and contents."""
     data = unpack(BEFORE["folders"]["data"], tmp_path / "data")
     for record in data.glob("films/*/*.json"):
         for name in json.loads(record.read_bytes()).get("files", ()):
@@ -73,7 +70,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The folder of the training run made before: its start, its data, and what its phases left."""
+    """Folder of the training run made before: its start, its data and the results of its phases."""
     for name in ("source", "checkpoint", "gc", "gfc", "run"):
         unpack(BEFORE["folders"][name], tmp_path / name)
     for name in ("checkpoint", "gc", "gfc"):
@@ -86,7 +83,7 @@ def as_json(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_what_decides_is_as_it_was(tmp_path: Path, name: str) -> None:
+def test_facts_of_the_code_are_unchanged(tmp_path: Path, name: str) -> None:
     assert as_json(FACTS[name](tmp_path)) == BEFORE["facts"][name]
 
 
@@ -94,13 +91,15 @@ def test_a_configuration_written_before_is_the_default(tmp_path: Path) -> None:
     assert checked(BEFORE["facts"]["config"], "before") == Config()
 
 
-def test_a_build_leaves_what_it_left_before(built: Path) -> None:
+def test_a_build_leaves_the_same_files_and_records(built: Path) -> None:
     assert as_json(build_facts(built)) == BEFORE["facts"]["build"]
 
 
 def test_a_build_leaves_the_same_bytes(built: Path) -> None:
     if libraries() != BEFORE["libraries"]:
-        pytest.skip("on this processor, or in these versions, the libraries give other bytes than where it was written")
+        pytest.skip(
+            "on this processor or in these versions the libraries give other bytes than where the file was written"
+        )
     assert as_json(build_bytes(built)) == BEFORE["bytes"]
 
 

@@ -24,7 +24,7 @@ from pipeline.core.store import Dataset
 from pipeline.plan.request import BuildRequest
 from pipeline.publish.verify import verify
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.support.prefect_server import PATIENCE_SECONDS, PrefectServer, until
+from tests.support.prefect_server import WAIT_SECONDS, PrefectServer, until
 from tests.support.real_builds import contents, differences, numbered_films, write_config
 
 BUILD, ONBOARD = "build-dataset/animegamer", "onboard-film/animegamer"
@@ -40,7 +40,7 @@ def answer_slowly(request: Request, seconds: float = 0.3) -> Answer:
 
 
 def answer_after(event: threading.Event, request: Request) -> Answer:
-    assert event.wait(PATIENCE_SECONDS)
+    assert event.wait(WAIT_SECONDS)
     return good_answer(request)
 
 

@@ -1,10 +1,9 @@
-"""One small data set really built, once in a test run, and taken as a copy: six seconds of film in two scenes.
+"""Small data set, built once per test run and handed out as copies: six seconds of film in two scenes.
 
     film, data = copy_of_built(tmp_path)
     request = BuildRequest(films=(film,), out=data, config=checked(SMALL, "test"))  # has nothing to do
 
-It is made in this process, stage by stage and without Prefect, so that tests of what comes after a build need not wait
-for one.
+It is built in this process, stage by stage and without Prefect, so that tests of later steps need not wait for a build.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ FILM = "film.mp4"
 
 
 def small_film(path: Path, frames: int = 144) -> Path:
-    """Six seconds, two scenes."""
+    """Film of six seconds and two scenes."""
     return make_film(path, frames=frames, scenes=[0, 70])
 
 
 def copy_of_built(folder: Path) -> tuple[Path, Path]:
-    """The film and the data set made of it, as `film.mp4` and `data` in this folder."""
+    """Copy the film and its data set to `film.mp4` and `data` in this folder."""
     built = shared_folder("built", _build)
     film = Path(shutil.copy2(built / FILM, folder / FILM))
     data = Path(shutil.copytree(built / "data", folder / "data"))
-    make_plan(_request(film, data))  # notes where the film lies now
+    make_plan(_request(film, data))  # records the new path of the film
     return film, data
 
 
 def build_here(request: BuildRequest) -> None:
-    """A build in this process, film by film and stage by stage, published."""
+    """Build and publish in this process, film by film and stage by stage."""
     plan = make_plan(request)
     for folder in map(plan.dataset.folder, plan.films):
         folder.sweep()

@@ -1,7 +1,7 @@
-"""A captioning service for the tests: real HTTP on loopback, OpenAI's chat protocol, as well or as badly as asked.
+"""Caption server for tests: real HTTP on loopback, OpenAI's chat protocol, with faults on request.
 
-Clips are painted with their number (`painted_clips.py`), and the server reads the number out of the JPEG it is sent, so
-an answer is about the pictures that came, not about the order in which they came.
+Clips are painted with their number (`painted_clips.py`), and the server reads the number from the JPEG in the request,
+so that an answer depends on the pictures, not on the order of the requests.
 
     with CaptionServer(answer=good_answer) as server:
         settings = CaptionSettings(captioner="server", endpoint=server.address)
@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # noqa: TID251 - the service the tests ask
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # noqa: TID251 - the server of the tests
 from typing import Any, Self
 
 import cv2
@@ -30,16 +30,16 @@ from tests.support.painted_clips import WORDS
 
 @dataclass(frozen=True)
 class Request:
-    """What the server makes of one request."""
+    """Request as parsed by the server."""
 
     kind: str
-    """`who`, `what`, or `talk` for one without pictures."""
+    """Kind of question: `who`, `what`, or `talk` for one without pictures."""
     number: int
-    """Which clip its pictures show; -1 without pictures."""
+    """Number of the clip in the pictures; -1 without pictures."""
     turn: int
-    """0 for the first time this question is asked, then one more for each repair in the conversation."""
+    """Number of repairs before this request in the conversation."""
     text: str
-    """The last thing the client said."""
+    """Last message of the client."""
     body: dict[str, Any]
     headers: dict[str, str]
     pictures: tuple[NDArray[np.uint8], ...] = ()
@@ -47,20 +47,20 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What to do with a request: say something, or misbehave."""
+    """Reply to a request: a text, or misbehaviour."""
 
     text: str = ""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     raw: bytes | None = None
-    """Sent as the body instead of a chat completion."""
+    """Body sent instead of a chat completion."""
     delay_seconds: float = 0
     cut_off: bool = False
-    """Promise a body and hang up after half of it."""
+    """Flag to announce a body and close the connection after half of it."""
 
 
 class CaptionServer:
-    """Answers in threads; remembers every request and how many were open at once."""
+    """Threaded server that records every request and the largest number open at once."""
 
     def __init__(self, answer: Callable[[Request], Answer], models_status: int = 200) -> None:
         self.answer = answer
@@ -85,7 +85,7 @@ class CaptionServer:
         self._server.server_close()
 
     def asked(self, kind: str) -> list[int]:
-        """Numbers of the clips asked about, in the order the requests came."""
+        """Numbers of the clips in the requests, in the order of arrival."""
         return [request.number for request in self.requests if request.kind == kind]
 
     def handle(self, request: Request) -> Answer:
@@ -135,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
         except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True  # the client gave up first
+            self.close_connection = True  # the client has closed the connection
 
     def log_message(self, *_: object) -> None:
         pass
@@ -178,7 +178,7 @@ def _picture(url: str) -> NDArray[np.uint8]:
 
 
 def good_answer(request: Request) -> Answer:
-    """What a good model says: the truth about the painted number."""
+    """Correct answer about the painted number."""
     return Answer(good_who(request.number) if request.kind == "who" else good_what(request.number))
 
 
@@ -191,7 +191,7 @@ def good_what(number: int) -> str:
 
 
 def expect_good(caption: Caption, number: int) -> None:
-    """Exactly what the server says about the clip with this number."""
+    """Check a caption against the server's answer about the clip with this number."""
     assert caption.fault is None
     words = (caption.S, caption.MD, caption.EV, caption.MA)
     assert words == (WORDS[number], "fall", "room", "slowly")

@@ -1,4 +1,4 @@
-"""A real Chromium for the tests of pages: the one of the machine, as it runs without a screen and without a network."""
+"""Real Chromium for the tests of pages: the one installed on the machine, without a screen and without a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-PATIENCE_SECONDS = 20
+WAIT_SECONDS = 20
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -20,13 +20,13 @@ FLAGS = (
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """The browser; where there is none, the test is skipped, and in CI it fails."""
+    """Launch the browser; where there is none, the test is skipped, and in CI it fails."""
     path = shutil.which("chromium")
     if path is None:
         if os.environ.get("CI"):
             pytest.fail("CI must have Chromium (apt-get install chromium)")
         pytest.skip("needs Chromium: apt-get install chromium")
-    expect.set_options(timeout=1000 * PATIENCE_SECONDS)
+    expect.set_options(timeout=1000 * WAIT_SECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
@@ -34,8 +34,8 @@ def launched() -> Iterator[Browser]:
 
 
 def wait_until(page: Page, expression: str) -> None:
-    """Until the expression is true; playwright's own wait needs `eval` inside the page, which our policies forbid."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    """Wait until the expression is true; playwright's own wait needs `eval` in the page, which our policies forbid."""
+    deadline = time.monotonic() + WAIT_SECONDS
     while not page.evaluate(expression):
-        assert time.monotonic() < deadline, f"waited {PATIENCE_SECONDS} s for {expression}"
+        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s for {expression}"
         page.wait_for_timeout(50)

@@ -1,4 +1,4 @@
-"""Count of the frames that decoders give, taken at the one call of a decoder that the pipeline has."""
+"""Count of decoded frames, taken at the pipeline's only call of a decoder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.video import containers
 
 
 class DecodedFrames:
-    """Frames so far, in this process and all its threads."""
+    """Number of frames so far, in this process and all its threads."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -31,7 +31,7 @@ class DecodedFrames:
 
 @contextmanager
 def counting_decoded_frames() -> Iterator[DecodedFrames]:
-    """Count in every module that has imported `containers.decode`; import what is to be counted before."""
+    """Count in every module that has imported `containers.decode`; modules imported later are not counted."""
     counter, decode = DecodedFrames(), containers.decode
     with pytest.MonkeyPatch.context() as patch:
         for module in list(sys.modules.values()):

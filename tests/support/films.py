@@ -1,4 +1,4 @@
-"""Numbered films, really encoded: each frame bears its number as a barcode, each scene its own colours; and damage.
+"""Numbered films, encoded: each frame shows its number as a barcode, each scene has its own colours; and damage.
 
 make_film(tmp_path / "film.mp4", frames=96, fps=Fraction(24000, 1001), scenes=(0, 40))
 read_barcode(picture_HWC)   # -> 17
@@ -42,7 +42,7 @@ def make_film(
     paint: Paint | None = None,
     **encoding: Any,
 ) -> Path:
-    """Encode the pictures of `paint_pictures` and return the film's path; `encoding` is that of `write_film`."""
+    """Encode the pictures of `paint_pictures` and return the film's path; for `encoding` see `write_film`."""
     return write_film(path, paint_pictures(frames, size, scenes, borders, barcode, paint), fps=fps, **encoding)
 
 
@@ -57,12 +57,12 @@ def paint_pictures(
     """Paint numbered pictures as they are before coding: upright, BGR, HWC uint8.
 
     Args:
-        frames: how many, numbered from 0.
+        frames: number of frames, numbered from 0.
         size: width and height of the upright picture in coded pixels.
         scenes: first frame of each scene; each has its own background, over which the camera pans.
         borders: width of the black borders left, top, right and bottom, in upright coded pixels.
         barcode: paint the frame's number (needs a picture of at least 64x48).
-        paint: called with the frame's number and its picture, to draw on it.
+        paint: called with the frame's number and its picture to draw on.
     """
     left, top, right, bottom = borders
     inside = size[0] - left - right, size[1] - top - bottom
@@ -79,7 +79,7 @@ def paint_pictures(
 
 
 def planned(root: Path, path: Path) -> FilmFolder:
-    """The film's folder in the data set at `root`, as the plan of a build leaves it."""
+    """Film folder in the data set at `root`, as the plan of a build leaves it."""
     hashes = Hashes(root / FILM_HASHES)
     sha256 = film_hash(path, hashes)
     hashes.save()

@@ -1,4 +1,4 @@
-"""Tars as an attacker would publish them: one hostile member each, and an index that agrees with them."""
+"""Hostile tars, as an attacker would publish them: one hostile member each, and an index that matches them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def member(name: str, content: bytes = b"", **fields: object) -> Hostile:
 
 
 def hole(bytes_claimed: int) -> Hostile:
-    """A sparse file: a kilobyte in the tar, as large as it claims in memory."""
+    """Sparse file: a kilobyte in the tar, its claimed size in memory."""
     content = b"1\n0\n512\n".ljust(512, b"\0") + bytes(512)
     claims = {"major": "1", "minor": "0", "name": "x-0.mp4", "realsize": str(bytes_claimed)}
     return member("x-0.mp4", content, pax_headers={f"GNU.sparse.{key}": value for key, value in claims.items()})
@@ -41,7 +41,7 @@ MEMBERS = {
 
 
 def with_member(published: Path, root: Path, kind: str) -> Path:
-    """A copy of the shards alone, with a hostile member at the end of the first; the index agrees, as an attacker's
+    """Copy of the shards alone, with a hostile member at the end of the first; the index matches, as an attacker's
     would."""
     for path in (published / "shards").rglob("*.*"):
         target = root / path.relative_to(published)

@@ -1,8 +1,8 @@
-"""Makes a small but complete data set folder, as a build leaves it before it publishes: films, tables, clip files.
+"""Small complete data set folder, as a build leaves it before it publishes: films, tables, clip files.
 
-Every clip is a real H.264 file and every table is written through `pipeline.core.store`, so what reads this folder
-reads what it would read of a real one. Films are a row of equal scenes with clips every two seconds; one clip of each
-film is dropped as dark, one for text, and one of the second film repeats the first film's.
+Every clip is a real H.264 file and every table is written through `pipeline.core.store`, so readers
+find the same as in a real one. A film is a row of equal scenes with clips every two seconds; in each film one clip is
+dropped as dark and one for its text, and one clip of the second film is a duplicate of the first film's.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def make_dataset(
     damaged_seconds: float = 0.0,
     names: Sequence[str] = ("Kiki's Café (1989).mkv", "海の話.mp4"),
 ) -> Dataset:
-    """A data set of `films` films with `scenes` scenes of `clips` clips each: a copy, for each is made once in a run.
+    """Make a data set of `films` films with `scenes` scenes of `clips` clips each: a copy of one made once per run.
 
     Args:
-        captioner: `rules`, or the name of a model (`MODEL`), which fills in every tag and characters of `CAST`.
-        levels: motion levels that the clips take in turn.
+        captioner: `rules`, or the name of a model (`MODEL`), which fills in every tag, and characters of `CAST`.
+        levels: motion levels of the clips, in rotation.
         damaged_seconds: length of an undecodable stretch at the end of each film.
-        names: file names of the films; more films than names take numbered ones.
+        names: file names of the films; further films get numbered names.
     """
     all_names = [*names, *(f"film {number}.mkv" for number in range(len(names), films))][:films]
     options = (tuple(all_names), scenes, clips, captioner, tuple(levels), damaged_seconds)
@@ -128,7 +128,7 @@ def _make(
 
 
 def scene_seconds(clips: int) -> float:
-    """Length of a scene that holds `clips` clips, the margins and a rest included."""
+    """Length of a scene of `clips` clips, including the margins and a remainder."""
     return 2.0 * clips + 0.5
 
 
@@ -159,7 +159,7 @@ def _damage(film: Film, damaged_seconds: float) -> list[Damage]:
 
 
 def moving_square(level: int, *, hue: int, seed: int) -> Picture:
-    """A plain picture with a square that moves by its level's pixels per step; BGR uint8 of (16, 64, 96, 3)."""
+    """Plain picture with a square that moves by its level's pixels per step; BGR uint8 of (16, 64, 96, 3)."""
     ground, square = np.random.default_rng(hue).integers(40, 216, size=(2, 3), dtype=np.uint8)
     plain_HWC = np.empty((HEIGHT, WIDTH, 3), np.uint8)
     mask_HW = np.zeros((HEIGHT, WIDTH), bool)
@@ -216,7 +216,7 @@ def _motion(clip: Clip, verdict: Verdict) -> Motion:
 
 
 def caption_of(clip: Clip, level: int, captioner: str) -> Caption:
-    """What `rules` says of a clip (adverb and light only), or a model's full answer."""
+    """Caption by `rules` (adverb and light only), or the full answer of a model."""
     adverb = ("barely", "slightly", "steadily", "quickly", "wildly")[level - 1]
     if captioner == "rules":
         return Caption(clip_id=clip.clip_id, source="rules", MD="moves" if level > 1 else "stays still", MA=adverb)

@@ -1,4 +1,4 @@
-"""Markdown pages taken apart: links, headings, blocks of code, inline code, and the commands in both.
+"""Parsed Markdown pages: links, headings, blocks of code, inline code, and the commands in both.
 
 page = read_page(ROOT / "README.md")
 page.commands       # [["make", "demo"], [".venv/bin/animegamer", "build", "ponyo.mkv", ...], ...]
@@ -22,7 +22,7 @@ _SEPARATORS = {"&&", "||", "|", ";"}
 
 @dataclass(frozen=True)
 class Page:
-    """A Markdown file: its code, and its text without code."""
+    """Markdown file: its code, and its text without code."""
 
     path: Path
     markdown: str
@@ -47,7 +47,7 @@ class Page:
 
     @cached_property
     def anchors(self) -> set[str]:
-        """Headings as GitHub turns them into anchors."""
+        """Anchors that GitHub makes of the headings."""
         headings = (heading.strip().lower() for heading in _HEADING.findall(self.prose))
         return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
 
@@ -61,7 +61,7 @@ class Page:
 
 
 def simple_commands(line: str) -> Iterator[list[str]]:
-    """The commands of a line, apart."""
+    """Split a line into its commands."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="&|;<>")
     lexer.whitespace_split = True
     command: list[str] = []

@@ -1,4 +1,4 @@
-"""Small data sets of plain bytes, on this machine and in an object store, for tests of what travels between them.
+"""Small data sets of plain bytes, on this machine and in an object store, for tests of transfers between them.
 
     here = pushed(store, tmp_path / "here")
     there = pulled(store, tmp_path / "there")
@@ -30,7 +30,7 @@ SMALL_SET = {
 
 
 def write(root: Path, files: Mapping[str, bytes]) -> Path:
-    """Write files below a folder, by their names relative to it; the folder."""
+    """Write files below a folder, by their names relative to it; return the folder."""
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
@@ -38,13 +38,13 @@ def write(root: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def files_in(root: Path) -> Files:
-    """What lies below a folder, without locks, caches and temporary names."""
+    """Content of the files below a folder, without locks, caches and temporary names."""
     names = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
     return {name: path.read_bytes() for name, path in names.items() if not re.search(r"(^|/)\.", name)}
 
 
 def pushed(store: ObjectStore, folder: Path, files: Mapping[str, bytes] = SMALL_SET) -> Mirror:
-    """A mirror whose files are also in the store, which then forgets that it was asked."""
+    """Mirror with its files pushed to the store, and the store's request log cleared."""
     mirror = Mirror(store.address("data"), write(folder, files))
     mirror.push()
     store.requests.clear()
@@ -52,7 +52,7 @@ def pushed(store: ObjectStore, folder: Path, files: Mapping[str, bytes] = SMALL_
 
 
 def pulled(store: ObjectStore, folder: Path) -> Mirror:
-    """The same data set on another machine."""
+    """Mirror of the same data set on another machine."""
     mirror = Mirror(store.address("data"), folder)
     mirror.pull()
     store.requests.clear()

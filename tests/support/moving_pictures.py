@@ -19,25 +19,25 @@ from tests.support import records
 
 WIDTH, HEIGHT = 720, 480
 MARGIN = 140
-"""Pixels of picture beyond each border of the view."""
+"""Pixels of the picture beyond each border of the view."""
 CANVAS = (FINE * (WIDTH + 2 * MARGIN), FINE * (HEIGHT + 2 * MARGIN))
 WALKER = "walker"
 
 
 @cache
 def textured() -> DrawnPlace:
-    """A place with detail at every size, like a painted background."""
+    """Place with detail at every scale, like a painted background."""
     return _place("textured", detailed)
 
 
 @cache
 def shaded() -> DrawnPlace:
-    """A place of outlined shapes in flat colours before a gradient, like a cel."""
+    """Place of outlined shapes in flat colours before a gradient, like a cel."""
     return _place("shaded", cel)
 
 
 def view(place: DrawnPlace) -> Picture:
-    """The place as a camera sees it that nobody moved."""
+    """View of the place from a still camera."""
     return next(pictures_of([Scene("view", 1, place)]))
 
 

@@ -1,10 +1,10 @@
-"""An S3-compatible store for the tests: moto's server, real HTTP on loopback, that remembers what it was asked.
+"""S3-compatible store for tests: moto's server, real HTTP on loopback, with a log of its requests.
 
     with ObjectStore() as store:
         Mirror(store.address("data"), folder).push()
         assert store.requests[-1] == ("PUT", "data/dataset.json")
 
-While it runs, the environment says what a user's would: keys, region, endpoint.
+While it runs, the environment holds a user's settings: keys, region, endpoint.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECRET = "a-very-secret-key-0123456789"
 
 
 class Quiet(MotoRequestHandler):
-    """Answers without a line of log."""
+    """Request handler without log output."""
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         pass
@@ -38,12 +38,12 @@ def _nothing(request: tuple[str, str]) -> None:
 
 @dataclass
 class ObjectStore:
-    """A store with one bucket, empty at first."""
+    """Store with one bucket, empty at first."""
 
     seen: Callable[[tuple[str, str]], None] = _nothing
-    """Called after each request with its method and key, one call at a time, before the client has its answer."""
+    """Callback after each request with its method and key, one call at a time, before the client has its answer."""
     requests: list[tuple[str, str]] = field(default_factory=list)
-    """Method and key of each request, in the order they were done."""
+    """Method and key of each request, in the order of completion."""
 
     def __enter__(self) -> Self:
         self._application = DomainDispatcherApplication(create_backend_app)
@@ -57,7 +57,7 @@ class ObjectStore:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
             self._environment.delenv(name, raising=False)
         self.clear()
-        S3FileSystem.clear_instance_cache()  # those of before know another endpoint
+        S3FileSystem.clear_instance_cache()  # cached file systems have another endpoint
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,7 +69,7 @@ class ObjectStore:
         S3FileSystem.clear_instance_cache()
 
     def clear(self) -> None:
-        """An empty bucket again, nobody looking, and nothing asked."""
+        """Empty the bucket, remove the callback and clear the request log."""
         self._backend.reset()
         self._backend.create_bucket(BUCKET, "us-east-1")
         self.requests.clear()
@@ -77,7 +77,7 @@ class ObjectStore:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to find the store."""
+        """Environment variables that a process needs to find the store."""
         return {
             "AWS_ACCESS_KEY_ID": "a-key-id",
             "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -87,24 +87,24 @@ class ObjectStore:
         }
 
     def address(self, name: str) -> str:
-        """The address of a folder or object in the bucket."""
+        """Address of a folder or object in the bucket."""
         return f"s3://{BUCKET}/{name}"
 
     def contents(self, under: str = "") -> dict[str, bytes]:
-        """The objects whose keys begin so, as they are now: looked up inside the server, by no client of ours."""
+        """Current objects with this key prefix, read inside the server without a client of ours."""
         keys = self._backend.buckets[BUCKET].keys
         return {name.removeprefix(under): key.value for name, key in list(keys.items()) if name.startswith(under)}
 
     def put(self, key: str, content: bytes) -> None:
-        """Someone else's object, under any key at all."""
+        """Put an object of another client under any key."""
         self._backend.put_object(BUCKET, key, content)
 
     def remove(self, key: str) -> None:
-        """Someone else removes an object."""
+        """Remove an object as another client."""
         self._backend.delete_object(BUCKET, key)
 
     def written(self) -> list[tuple[str, str]]:
-        """What changed the bucket so far: PUT and DELETE requests with their keys."""
+        """Requests that changed the bucket so far: PUT and DELETE, with their keys."""
         return [request for request in self.requests if request[0] in ("PUT", "DELETE")]
 
     @property

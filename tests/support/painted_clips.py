@@ -1,4 +1,4 @@
-"""Clips painted with their number, in a film's folder as the stages before captions leave it, and a stage for them.
+"""Clips painted with their number, in a film folder as the stages before captions leave it, and a caption stage.
 
 folder = make_screened_film(tmp_path, 12)
 perform(stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo", "Sosuke")), folder)
@@ -27,7 +27,7 @@ WORDS = ("apple", "boat", "candle", "door", "eagle", "flute", "garden", "horse",
 
 
 def paint_number(number: int, moment: int) -> Picture:
-    """A 96x64 BGR picture: stripes for the number above, a grey that rises with the moment below."""
+    """Paint a 96x64 BGR picture: above, stripes for the number; below, a grey that rises with the moment."""
     picture = np.full((64, 96, 3), 16 + 14 * moment, np.uint8)
     paint_stripes(picture, number)
     return picture
@@ -40,7 +40,7 @@ def read_moment(picture: Picture) -> float:
 def make_screened_film(
     root: Path, count: int, *, levels: Sequence[int | None] = (), keep: Sequence[bool] = (), frames: int = 16
 ) -> FilmFolder:
-    """A film's folder as the stages before captions leave it: `count` clips, each painted with its number."""
+    """Make a film folder as the stages before captions leave it: `count` clips, each painted with its number."""
     film_id = "film-01234567"
     folder = FilmFolder(root / "films" / film_id)
     clips = [

@@ -1,4 +1,4 @@
-"""An engine without networks, for tests of what is around it: quick, and a function of nothing but its inputs."""
+"""Engine without networks, for tests of the code around it: quick, and a pure function of its inputs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PARTS = ("game model", "denoising", "frames")
 
 
 class PaintedEngine:
-    """Makes turns whose picture, tokens and state follow from the seed, the instruction and the whole window.
+    """Engine whose pictures, tokens and states follow from the seed, the instruction and the whole window.
 
-    `seen` keeps what it was asked for.
+    `seen` records the requests.
     """
 
     def __init__(self, window_turns: int = 4, size: tuple[int, int] = (32, 48)) -> None:

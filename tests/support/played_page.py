@@ -1,6 +1,6 @@
-"""The game page served on loopback from this process, with an engine that paints gradients and can be held.
+"""Game page served on loopback from this process, with an engine that paints gradients and can be paused.
 
-`Player` plays it over HTTP, `opened` shows it in a browser.
+`Player` plays it over HTTP, `opened` opens it in a browser.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ CAST = ("Qiqi", "Ponyo", "Sosuke", "Kiki & Jiji")
 
 @dataclass
 class GradientEngine:
-    """Paints a gradient in the colour of its instruction, with a disc that runs faster the higher the motion level.
+    """Engine that paints a gradient in the colour of the instruction and a disc that moves faster at a higher level.
 
-    Words in the instruction steer the state: `sleep` rests, `hug` is social, `play` entertains, `level 4` is level 4.
-    While `go` is cleared, it waits in the middle of denoising.
+    Words in the instruction set the state: `sleep` rests, `hug` is social, `play` entertains, `level 4` is level 4.
+    While `go` is cleared, the engine waits in the middle of denoising.
     """
 
     window_turns: int = 5
@@ -57,7 +57,7 @@ class GradientEngine:
         self,
         state: GameState,
         instruction: str,
-        seed: int,  # noqa: ARG002 - its pictures are the same for every seed
+        seed: int,  # noqa: ARG002 - the pictures are the same for every seed
         progress: PartProgress = unwatched,
     ) -> tuple[Turn, GameState]:
         self.seen.append((state, instruction))
@@ -84,7 +84,7 @@ class GradientEngine:
 
 
 def painted(text: str, level: int, size: tuple[int, int]) -> np.ndarray:
-    """17 frames (THWC, RGB) of an evening in the colour of the text."""
+    """17 frames (THWC, RGB): a gradient in the colour of the text, with a moving disc."""
     height, width = size
     hue = hashlib.sha256(text.encode(errors="replace")).digest()[0] / 256
     top, bottom = (
@@ -105,7 +105,7 @@ def settings(checkpoint: str = "gradients") -> GameSettings:
 
 
 def check(instruction: str) -> None:
-    """What the real engine refuses too."""
+    """Raise for instructions that the real engine rejects too."""
     if not instruction.strip():
         raise UserError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
     if len(instruction.split()) > 200:
@@ -114,7 +114,7 @@ def check(instruction: str) -> None:
 
 @dataclass
 class Served:
-    """A page under way."""
+    """Running page."""
 
     address: str
     games: Games
@@ -125,7 +125,7 @@ class Served:
 def served(
     folder: Path, engine: GradientEngine | None = None, port: int = 0, checkpoint: str = "gradients"
 ) -> Iterator[Served]:
-    """The page of the games in a folder, on a free port."""
+    """Serve the page of the games in a folder on a free port."""
     engine = engine or GradientEngine()
     games = Games(folder / "games", engine, settings(checkpoint), check)
     with listening(port, "the game") as listener, closing(games):
@@ -141,7 +141,7 @@ def served(
 
 
 class Player:
-    """One player's side of the API."""
+    """API client of one player."""
 
     def __init__(self, page: Served) -> None:
         self.http = httpx.Client(base_url=page.address, timeout=60, verify=False)
@@ -151,7 +151,7 @@ class Player:
         return self.http.post(f"/api/games/{self.game}/turns", json={"after": after, "instruction": instruction})
 
     def steps(self) -> list[dict[str, Any]]:
-        """The progress of the drawing, until its end."""
+        """Return the progress messages of the drawing until its end."""
         with self.http.stream("GET", f"/api/games/{self.game}/drawing") as reply:
             assert reply.headers["content-type"].startswith("text/event-stream")
             return [json.loads(line[5:]) for line in reply.iter_lines() if line.startswith("data:")]
@@ -181,7 +181,7 @@ def opened(
     place: str = "/",
     motion: str = "no-preference",
 ) -> Iterator[Page]:
-    """The page in a fresh browser; afterwards: no fault was logged, and only our server was asked for anything."""
+    """Open the page in a new browser; on exit, check that no error was logged and only our server was used."""
     context = browser.new_context(viewport={"width": size[0], "height": size[1]}, reduced_motion=motion)  # type: ignore[arg-type]
     context.set_default_timeout(20_000)
     page = context.new_page()
@@ -194,7 +194,7 @@ def opened(
     yield page
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
     context.close()
-    assert [fault for fault in faults if "status of 4" not in fault] == []  # a refusal is told in words on the page
+    assert [fault for fault in faults if "status of 4" not in fault] == []  # the page shows the message
 
 
 CONTRASTS = """() => {

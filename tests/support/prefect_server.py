@@ -1,4 +1,4 @@
-"""A Prefect server with workers on loopback, as a house runs them, for the tests of deployments.
+"""Prefect server with workers on loopback, as a studio runs them, for the tests of deployments.
 
     with PrefectServer(tmp_path) as server:
         server.run("animegamer", "deploy")
@@ -6,8 +6,8 @@
             run = server.start("build-dataset/animegamer", {"request": {...}})
             server.wait_for(run)
 
-Everything is a process of its own, told the same PREFECT_HOME: by that all of them are found and killed at the end,
-the flow processes included, in whatever process group they are.
+Every part is a separate process with the same PREFECT_HOME. At the end all processes with it are found and killed,
+flow processes in other process groups included.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ import psutil
 
 from tests.support.real_builds import users_of, wait_until_gone
 
-_CLIENT = httpx.Client(timeout=60)  # a server whose workers are just starting may take its time
+_CLIENT = httpx.Client(timeout=60)  # a server whose workers are just starting may be slow
 
 BIN = Path(sys.executable).parent
-PATIENCE_SECONDS = 300
+WAIT_SECONDS = 300
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 T = TypeVar("T")
 
 
 class PrefectServer:
-    """`prefect server start` and what talks to it."""
+    """`prefect server start` and its clients."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.home, self.port = folder, folder / "prefect", free_port()
@@ -80,7 +80,7 @@ class PrefectServer:
         return False
 
     def popen(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        """A command of the environment under way, started in an empty folder; what it says goes to `name`.log."""
+        """Start a command of the environment in an empty folder; its output goes to `name`.log."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -90,25 +90,25 @@ class PrefectServer:
             )  # fmt: skip
 
     def run(self, *command: str, changes: Mapping[str, str] | None = None) -> str:
-        """A command of the environment to its end; all it said. One that fails is an error."""
+        """Run a command of the environment to its end and return its output; failure is an error."""
         done = subprocess.run(
             [BIN / command[0], *command[1:]], cwd=self.folder, env={**self.environment, **(changes or {})},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            timeout=PATIENCE_SECONDS, check=False,
+            timeout=WAIT_SECONDS, check=False,
         )  # fmt: skip
         if done.returncode:
             raise CommandFailedError(done.stdout)
         return done.stdout
 
     def start(self, deployment: str, parameters: Mapping[str, Any], *options: str) -> str:
-        """`prefect deployment run` with these parameters; the id of the flow run."""
+        """Run `prefect deployment run` with these parameters and return the id of the flow run."""
         said = self.run("prefect", "deployment", "run", deployment, "--params", json.dumps(parameters), *options)
         found = re.search(r"UUID: ([0-9a-f-]{36})", said)
         assert found, said
         return found[1]
 
     def refusal(self, deployment: str, parameters: Mapping[str, Any]) -> str:
-        """What the server answers to who fills in the form of its pages with something that it does not take."""
+        """Return the server's answer to a form of its pages with invalid values."""
         known = _CLIENT.get(f"{self.address}/api/deployments/name/{deployment}").raise_for_status().json()
         path = f"deployments/{known['id']}/create_flow_run"
         answer = _CLIENT.post(f"{self.address}/api/{path}", json={"parameters": parameters})
@@ -116,18 +116,18 @@ class PrefectServer:
         return answer.text
 
     def post(self, path: str, **body: Any) -> Any:
-        """The server's answer to a question about runs, artifacts, limits."""
+        """Return the server's answer to a query about runs, artifacts or limits."""
         answer = _CLIENT.post(f"{self.address}/api/{path}", json=body)
         answer.raise_for_status()
         return answer.json()
 
     def flow_run(self, run: str) -> dict[str, Any]:
-        """All the server knows of a run."""
+        """Return the server's record of a run."""
         answer: dict[str, Any] = _CLIENT.get(f"{self.address}/api/flow_runs/{run}").raise_for_status().json()
         return answer
 
     def wait_for(self, run: str, state: str = "COMPLETED") -> dict[str, Any]:
-        """The run when it has ended, which must be in this state."""
+        """Wait for the end of a run, check its state and return its record."""
 
         def ended() -> dict[str, Any] | None:
             found = self.flow_run(run)
@@ -139,7 +139,7 @@ class PrefectServer:
 
     @contextmanager
     def worker(self, name: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A worker of the pool `animegamer`, in an empty folder; with its flow processes gone after the block."""
+        """Run a worker of the pool `animegamer` in an empty folder; after the block its flow processes are gone."""
         process = self.popen(name, "prefect", "worker", "start", "--pool", "animegamer", "--name", name, *options)
         try:
             yield process
@@ -147,7 +147,7 @@ class PrefectServer:
             self.kill(process)
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """SIGKILL to a worker and every process below it, all at once as if the machine were gone."""
+        """Send SIGKILL to a worker and all its descendants at once, as if the machine were gone."""
         with suppress(psutil.NoSuchProcess):
             below = psutil.Process(process.pid).children(recursive=True)
             for child in (psutil.Process(process.pid), *below):
@@ -157,16 +157,16 @@ class PrefectServer:
         process.wait()
 
     def logs(self) -> str:
-        """The end of what server and workers said."""
+        """Return the end of the output of server and workers."""
         return "\n".join(f"{log.name}: {log.read_text()[-3000:]}" for log in sorted(self.folder.glob("*.log")))
 
 
 class CommandFailedError(Exception):
-    """A command ended with another exit code than 0; the message is what it said."""
+    """Exit code other than 0 of a command; the message is its output."""
 
 
-def until(what: str, true: Callable[[], T | None], seconds: float = PATIENCE_SECONDS) -> T:
-    """The first answer that is not false or nothing, asked for twice a second."""
+def until(what: str, true: Callable[[], T | None], seconds: float = WAIT_SECONDS) -> T:
+    """Poll twice a second and return the first true answer."""
     deadline = time.monotonic() + seconds
     while not (answer := true()):
         assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
@@ -175,7 +175,7 @@ def until(what: str, true: Callable[[], T | None], seconds: float = PATIENCE_SEC
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens at."""
+    """Return a free port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What tests of publishing need: to look into the shards of a data set, and to change what goes into them."""
+"""Published clips: readers of a data set's shards, and changes of the tables that they are made from."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pipeline.publish.shards import read_index
 
 SMALL = ShardSettings(samples=3)
 Row = Caption | Clip | Motion | Verdict
-"""Whatever has a clip id and a part in what is published."""
+"""Row with a clip id that samples are made from."""
 
 
 def tars(dataset: Dataset) -> dict[str, bytes]:
-    """Every tar below `shards/` by its path there, temporary names and other people's included."""
+    """Every tar below `shards/` by its relative path, temporary and foreign files included."""
     root = dataset.root / "shards"
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.tar"))}
 
 
 def samples_of(dataset: Dataset) -> list[Sample]:
-    """What the published shards say of their clips, in the order of the index."""
+    """Sample records in the published shards, in the order of the index."""
     found = []
     for shard in read_index(dataset.root).shards:
         with tarfile.open(dataset.root / "shards" / shard.name) as tar:
@@ -33,7 +33,7 @@ def samples_of(dataset: Dataset) -> list[Sample]:
 
 
 def change(dataset: Dataset, table: str, record: type[Row], film: int = 0, **fields: object) -> str:
-    """Give the first row of a film's table other values; its clip id."""
+    """Change values of the first row of a film's table; return its clip id."""
     folder = dataset.folders()[film]
     first, *rest = folder.read(table, record)
     folder.write(table, [first.model_copy(update=fields), *rest])

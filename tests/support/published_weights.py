@@ -1,4 +1,4 @@
-"""Checkpoints in the published format, made by rule, and what the published networks compute with them.
+"""Checkpoints in the published format, made by rule, and a restatement of the published networks.
 
 Names and shapes are those of the hub repository TencentARC/AnimeGamer; the arithmetic is restated here over the
 published names, apart from everything in `models/`: one matrix for query, key and value, adapters times 1 / rank, one
@@ -31,7 +31,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Sizes:
-    """The published sizes."""
+    """Sizes of the networks, by default the published ones."""
 
     layers: int = 30
     width: int = 1920
@@ -72,7 +72,7 @@ TINY = Sizes(
 
 
 def decoder_shapes(sizes: Sizes, adapters: bool = True) -> dict[str, Shape]:
-    """The 813 tensors of the decoder half's own network."""
+    """Shapes of the 813 tensors of the decoder half's own network."""
     d, t, h = sizes.width, sizes.time, sizes.head
     positions = sizes.tokens + math.prod(sizes.grid)
     shapes: dict[str, Shape] = {f"{DIT}mixins.pos_embed.pos_embedding": (1, positions, d)}
@@ -117,7 +117,7 @@ def decoder_shapes(sizes: Sizes, adapters: bool = True) -> dict[str, Shape]:
 
 
 def sibling_shapes() -> dict[str, Shape]:
-    """Some tensors of the frozen networks that lie beside it in the same file."""
+    """Shapes of some tensors of the frozen networks in the same file."""
     return {
         "conditioner.embedders.0.transformer.shared.weight": (16, 8),
         "conditioner.embedders.0.transformer.encoder.final_layer_norm.weight": (8,),
@@ -127,7 +127,7 @@ def sibling_shapes() -> dict[str, Shape]:
 
 
 def language_shapes(sizes: Sizes, spelling: str = "base_layer") -> dict[str, Shape]:
-    """The language half; `spelling` is how peft names the weights under an adapter: `base_layer` or `plain` (0.4)."""
+    """Language half; `spelling` is peft's name of the weights under an adapter: `base_layer` or `plain` (0.4)."""
     d, r = sizes.language, sizes.language_rank
     under = ".base_layer" if spelling == "base_layer" else ""
     shapes: dict[str, Shape] = {
@@ -165,7 +165,7 @@ def language_shapes(sizes: Sizes, spelling: str = "base_layer") -> dict[str, Sha
 
 
 def random_state(shapes: Mapping[str, Shape], seed: int) -> dict[str, Tensor]:
-    """Every tensor random, norms and biases too, at a size that keeps every part audible in the output."""
+    """Random tensors, norms and biases included, at a scale at which every part changes the output measurably."""
     generator = torch.Generator().manual_seed(seed)
     state = {}
     for name, shape in shapes.items():
@@ -177,14 +177,14 @@ def random_state(shapes: Mapping[str, Shape], seed: int) -> dict[str, Tensor]:
 
 
 def decoder_state(sizes: Sizes, seed: int, adapters: bool = True) -> dict[str, Tensor]:
-    """A whole decoder half."""
+    """Tensors of a whole decoder half."""
     state = random_state({**decoder_shapes(sizes, adapters), **sibling_shapes()}, seed)
     state[f"{DIT}mixins.pos_embed.pos_embedding"] = positions(sizes)
     return state
 
 
 def positions(sizes: Sizes) -> Tensor:
-    """Zeros for the shot tokens, then sines and cosines: a quarter for the frame, the rest for the place."""
+    """Position table: zeros for the shot tokens, then sines and cosines: one quarter frame, the rest place."""
     frames, height, width = sizes.grid
     t, y, x = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in sizes.grid), indexing="ij")
     quarter = sizes.width // 4
@@ -197,7 +197,7 @@ def positions(sizes: Sizes) -> Tensor:
 def write_release(
     folder: Path, language: Mapping[str, Tensor], decoder: Mapping[str, Tensor], character: str = "Qiqi"
 ) -> Path:
-    """Save both halves as the hub repository has them; the trainer of the second wrote more than tensors."""
+    """Save both halves as in the hub repository; the file of the second holds more than tensors."""
     half = folder / f"MLLM-{character}"
     half.mkdir(parents=True)
     torch.save(dict(language), half / "pytorch_model.bin")
@@ -219,7 +219,7 @@ def write_release(
 
 
 def shot_tokens(state: State, text_BLD: Tensor, image_BLD: Tensor) -> Tensor:
-    """The shot encoder: text first, then the picture."""
+    """Shot encoder: text first, then the picture."""
     sides = []
     for name, norm, inputs in (("text_proj", "txt", text_BLD), ("ip_proj", "ip", image_BLD)):
         hidden = _linear(state, f"{PATCH}{name}.2", functional.gelu(_linear(state, f"{PATCH}{name}.0", inputs)))
@@ -230,7 +230,7 @@ def shot_tokens(state: State, text_BLD: Tensor, image_BLD: Tensor) -> Tensor:
 def velocity(
     sizes: Sizes, state: State, latents_BTCHW: Tensor, shot_BLD: Tensor, t_B: Tensor, flow_B: Tensor
 ) -> Tensor:
-    """The whole shot decoder, [B, T, C, H, W]."""
+    """Whole shot decoder, [B, T, C, H, W]."""
     batch, frames, channels, height, width = latents_BTCHW.shape
     condition = _two_layers(state, "time_embed", t_B, sizes) + _two_layers(state, "flow_embed", flow_B, sizes)
     patches = functional.conv2d(latents_BTCHW.flatten(0, 1), *_pair(state, f"{PATCH}proj"), stride=2)
@@ -275,7 +275,7 @@ def _attention(sizes: Sizes, state: State, i: int, x: Tensor) -> Tensor:
 
 
 def _adapted(state: State, name: str, x: Tensor, rank: int) -> Tensor:
-    """A linear layer and its adapters, one to each part of its rows, times 1 / rank."""
+    """Linear layer with its adapters, one for each part of its rows, times 1 / rank."""
     if f"{name}.original.weight" not in state:
         return _linear(state, name, x)
     pairs = [

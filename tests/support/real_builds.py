@@ -1,6 +1,6 @@
-"""Builds as a user runs them, in processes that can be killed, and what the tests of kills, faults and safety need.
+"""Builds as a user runs them, in processes that can be killed, with helpers for tests of kills, faults and safety.
 
-The films bear numbers that the caption server reads (`caption_server.py`), one in each scene of one clip:
+The films show numbers that the caption server reads (`caption_server.py`), one in each scene of one clip:
 
     films = numbered_films(tmp_path / "films")
     with forked_builds(tmp_path, {"PREFECT_API_URL": address}) as builds:
@@ -8,8 +8,8 @@ The films bear numbers that the caption server reads (`caption_server.py`), one 
         if build.wait(3.5) is None:
             build.kill()
 
-A command takes seconds to import what it needs and to start Prefect's temporary server; `forked_builds` pays for that
-once: one process imports the program, and every build is a fork of it that then does what the command does.
+A command takes seconds to import its modules and to start Prefect's temporary server; `forked_builds` does both only
+once: one process imports the program, and every build is a fork of it that does the work of the command.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.support.films import make_film
 ROOT = Path(__file__).parents[2]
 SCENES = 4
 SCENE_FRAMES = 52
-"""At 24 per second, enough for one clip of 2 seconds and not for two."""
+"""Frames at 24 per second: enough for one clip of 2 seconds and not for two."""
 DEADLINE_SECONDS = 240
 NOT_PART_OF_THE_DATA = (".cache", ".lock")
 
@@ -74,7 +74,7 @@ def numbered_films(folder: Path, count: int = 3) -> list[Path]:
 
 
 def numbered_film(path: Path, first: int) -> Path:
-    """One such film, whose clips bear the numbers from `first` on."""
+    """One such film, with clips numbered from `first` on."""
 
     def paint(frame: int, picture: Picture) -> None:
         paint_stripes(picture, first + frame // SCENE_FRAMES)
@@ -85,37 +85,37 @@ def numbered_film(path: Path, first: int) -> Path:
 
 
 def write_config(path: Path, **sections: Mapping[str, Any]) -> Path:
-    """A configuration for quick builds, with these sections changed."""
+    """Write a configuration for quick builds, with these sections changed."""
     quick = {"looks": {"text": False}, "clips": {"width": 180, "height": 120}, "run": {"threads": 1}}
     path.write_text(as_toml(checked({**quick, **sections}, "test")), encoding="utf-8")
     return path
 
 
 class Build(Protocol):
-    """A build under way, in a process group of its own."""
+    """Running build, in its own process group."""
 
     pid: int
     log: Path
 
     def wait(self, seconds: float = DEADLINE_SECONDS) -> int | None:
-        """Its exit code, or None if it still runs after so many seconds."""
+        """Return the exit code, or None if it still runs after so many seconds."""
         ...
 
     def kill(self) -> None:
-        """SIGKILL to the whole group; returns when the build itself is dead."""
+        """Send SIGKILL to the whole group; return when the build itself is dead."""
         ...
 
 
 class Builds(Protocol):
-    """Whatever can start builds."""
+    """Protocol of starters of builds."""
 
     def start(self, *arguments: object) -> Build:
-        """`animegamer build` with these arguments."""
+        """Start `animegamer build` with these arguments."""
         ...
 
 
 class CommandBuild:
-    """`animegamer build` as a command, which starts a Prefect server for itself."""
+    """`animegamer build` as a command, which starts its own Prefect server."""
 
     def __init__(self, arguments: Sequence[object], log: Path, environment: Mapping[str, str], cwd: Path) -> None:
         self.log = log
@@ -139,7 +139,7 @@ class CommandBuild:
 
 
 class Commands:
-    """Starts whole commands; `home` is Prefect's folder, the same for all of them."""
+    """Starter of whole commands; `home` is Prefect's folder, shared by all of them."""
 
     def __init__(self, home: Path, cwd: Path = ROOT, **environment: str) -> None:
         self.home, self._cwd = home, cwd
@@ -165,21 +165,21 @@ class ForkedBuild:
         return self._code
 
     def kill(self) -> None:
-        if self._code is None:  # before that it is at worst a zombie: nobody else can have its number
+        if self._code is None:  # until then it is at worst a zombie: its id cannot be reused
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self.wait()
 
 
 class ForkedBuilds:
-    """Starts builds one at a time, see `forked_builds`."""
+    """Starter of one build at a time, see `forked_builds`."""
 
     def __init__(self, forker: subprocess.Popen[str], log: Path) -> None:
         self.pid = forker.pid
         self._forker, self._log = forker, log
 
     def start(self, *arguments: object, largest_file: int = 0) -> ForkedBuild:
-        """`animegamer build`; no file that it writes may grow beyond `largest_file` bytes."""
+        """Start `animegamer build`; no file that it writes may grow beyond `largest_file` bytes."""
         words = ["build", *map(str, arguments)]
         job = {"arguments": words, "log": str(_fresh(self._log)), "largest_file": largest_file}
         assert self._forker.stdin
@@ -188,16 +188,16 @@ class ForkedBuilds:
         return ForkedBuild(self._forker, self._log)
 
     def run(self, *arguments: object, largest_file: int = 0) -> tuple[int, str]:
-        """A build to its end: exit code and everything it said."""
+        """Run a build to its end; return the exit code and the output."""
         build = self.start(*arguments, largest_file=largest_file)
         code = build.wait()
-        assert code is not None, f"the build does not end; it said:\n{build.log.read_text()}"
+        assert code is not None, f"the build does not end; its output:\n{build.log.read_text()}"
         return code, build.log.read_text()
 
 
 @contextmanager
 def forked_builds(folder: Path, environment: Mapping[str, str]) -> Iterator[ForkedBuilds]:
-    """A process that forks builds; `environment` tells Prefect where its server is."""
+    """Process that forks builds; `environment` holds the address of Prefect's server."""
     folder.mkdir(parents=True, exist_ok=True)
     forker = subprocess.Popen(
         [sys.executable, "-c", _FORKER], cwd=ROOT, env=_environment(folder / "prefect", environment), text=True,
@@ -216,24 +216,24 @@ def forked_builds(folder: Path, environment: Mapping[str, str]) -> Iterator[Fork
 
 
 def prefect_server() -> dict[str, str]:
-    """How a build finds the server that the fixture `prefect` has started."""
+    """Environment for builds: the address of the server started by the fixture `prefect`."""
     from prefect.settings import PREFECT_API_URL
 
     return {"PREFECT_API_URL": PREFECT_API_URL.value()}
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """Every file of a data set by its path, without caches and locks."""
+    """Content of every file of a data set by its path, without caches and locks."""
     return {str(path.relative_to(root)): path.read_bytes() for path in _files(root)}
 
 
 def differences(one: Mapping[str, bytes], other: Mapping[str, bytes]) -> list[str]:
-    """Names of the files that are not the same in both."""
+    """Names of the files that differ between the two."""
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
 def leftovers(root: Path) -> list[str]:
-    """Files under a temporary name, wherever in the data set and the films' caches; its own is swept an hour later."""
+    """Temporary files in the data set and in the films' caches, except the data set's own cache, swept hourly."""
     hidden = (path for path in root.rglob(".*") if path.is_file() and path.name not in NOT_PART_OF_THE_DATA)
     return sorted(str(path.relative_to(root)) for path in hidden if path.parent != root / ".cache")
 
@@ -249,7 +249,7 @@ def members_of(group: int) -> list[psutil.Process]:
 
 
 def users_of(home: Path) -> list[psutil.Process]:
-    """Living processes that were told this Prefect folder, whatever group they are in."""
+    """Living processes with this Prefect folder in their environment, in any process group."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -259,7 +259,7 @@ def users_of(home: Path) -> list[psutil.Process]:
 
 
 def wait_until_gone(what: str, living: Callable[[], Sequence[psutil.Process]]) -> None:
-    """Wait for processes that were killed: a moment passes before the kernel has taken them away."""
+    """Wait for killed processes: the kernel removes them only after a moment."""
     deadline = time.monotonic() + 20
     while left := living():
         assert time.monotonic() < deadline, f"{what}: still alive: {left}"

@@ -1,4 +1,4 @@
-"""Records of a plain film at 24 frames per second, one builder for each kind; keywords replace any of its fields.
+"""Builders of records of a plain film at 24 frames per second, one for each kind; keywords replace any field.
 
     rows = [clip(start_seconds=2 * index, index=index) for index in range(8)]
     folder.write("verdicts", [verdict(row.clip_id, "dark", level=2) for row in rows])
@@ -26,7 +26,7 @@ NAME = "film.mkv"
 
 
 def sha256_of(name: str) -> str:
-    """The hash that stands for the content of a film of this name."""
+    """Content hash of the film of this name."""
     return hashlib.sha256(name.encode()).hexdigest()
 
 
@@ -34,7 +34,7 @@ FILM_ID = make_film_id(NAME, sha256_of(NAME))
 
 
 def film(name: str = NAME, seconds: float = 100.0, **changes: Any) -> Film:
-    """A film of 1280x720 as the probe finds it."""
+    """Film of 1280x720 as `probe` records it."""
     sha256 = sha256_of(name)
     plain = {
         "film_id": make_film_id(name, sha256),
@@ -63,13 +63,13 @@ def film(name: str = NAME, seconds: float = 100.0, **changes: Any) -> Film:
 
 
 def crop(film_id: str = FILM_ID, **changes: Any) -> Crop:
-    """The whole picture of `film()`."""
+    """Crop that keeps the whole picture of `film()`."""
     plain = {"left": 0, "top": 0, "width": 1280, "height": 720, "frames_used": 12}
     return Crop.model_validate({"film_id": film_id, **plain, **changes})
 
 
 def scene(film_id: str = FILM_ID, start_seconds: float = 0.0, end_seconds: float = 4.5, **changes: Any) -> Scene:
-    """A scene between two times, the film's first one unless it is numbered."""
+    """Scene between two times, by default the film's first."""
     plain = {
         "scene": 0,
         "start_seconds": start_seconds,
@@ -82,7 +82,7 @@ def scene(film_id: str = FILM_ID, start_seconds: float = 0.0, end_seconds: float
 
 
 def clip(film_id: str = FILM_ID, start_seconds: float = 0.0, seconds: float = 2.0, **changes: Any) -> Clip:
-    """A clip of 16 frames at 8 fps from some time of the film on; its file is not there."""
+    """Clip of 16 frames at 8 fps from a given time on; its file does not exist."""
     first, frames = round(start_seconds * FILM_FPS), changes.get("frames", 16)
     plain = {
         "clip_id": make_clip_id(film_id, start_seconds),
@@ -104,7 +104,7 @@ def clip(film_id: str = FILM_ID, start_seconds: float = 0.0, seconds: float = 2.
 def written_clip(
     folder: FilmFolder, frames_THWC: Frames, start_seconds: float, *, crf: int = 17, **changes: Any
 ) -> Clip:
-    """A clip whose file is there, of these pictures."""
+    """Clip whose file exists, encoded from these pictures."""
     row = clip(folder.film_id, start_seconds, frames=len(frames_THWC), **changes)
     path = folder.clip_path(row.clip_id)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,18 +116,18 @@ def written_clip(
 
 
 def looks(clip_id: str = "clip", **changes: Any) -> Looks:
-    """A clip that passes every rule on looks."""
+    """Looks of a clip that pass every rule."""
     plain = {"light": 110.0, "contrast": 40.0, "dark_share": 0.1, "still_share": 0.2, "text_share": 0.0}
     return Looks.model_validate({"clip_id": clip_id, **plain, "text_lines": 0, "hashes": (), **changes})
 
 
 def motion(clip_id: str = "clip", scope_px: float = 4.0, **changes: Any) -> Motion:
-    """Motion without a moving camera, in which every frame is a new drawing."""
+    """Motion without camera movement; every frame is a new drawing."""
     plain = {"flow_model": "dis", "scope_px": scope_px, "camera_px": 0.0, "unique_frames": 16}
     return Motion.model_validate({"clip_id": clip_id, **plain, **changes})
 
 
 def verdict(clip_id: str = "clip", *reasons: str, **changes: Any) -> Verdict:
-    """Keep, or drop for these reasons; motion level not measured."""
+    """Verdict: keep, or drop for these reasons; motion level not measured."""
     plain = {"keep": not reasons, "reasons": reasons, "level": None, "duplicate_of": None}
     return Verdict.model_validate({"clip_id": clip_id, **plain, **changes})

@@ -1,9 +1,9 @@
-"""Shared folders: made once in a test run by the first process that needs them, removed with the run's last process.
+"""Shared folders: made once per test run by the first process that needs them, removed at the end of the run.
 
     folder = shared_folder("tiny-checkpoint", lambda folder: new_checkpoint(folder, tiny_config(), seed=1))
 
-They are not to be changed: a test that changes something takes a copy. The processes of pytest-xdist find the place in
-the environment, which the first process sets before it starts them.
+They are read-only: a test that changes something takes a copy. The processes of pytest-xdist find the location in the
+environment, which the first process sets before it starts them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ VARIABLE = "ANIMEGAMER_SHARED_TEST_FOLDERS"
 
 
 def shared_folder(name: str, make: Callable[[Path], object]) -> Path:
-    """The folder of this name, filled by `make` if no process of the run has done so."""
+    """Return the folder of this name; `make` fills it if no process of the run has done so."""
     folder, made = run_folder() / name, run_folder() / f"{name}.made"
     with (run_folder() / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # of a process that failed half-way
+            shutil.rmtree(folder, ignore_errors=True)  # left by a process that failed half-way
             folder.mkdir()
             make(folder)
             made.touch()
@@ -33,12 +33,12 @@ def shared_folder(name: str, make: Callable[[Path], object]) -> Path:
 
 
 def own_folder(name: str) -> Path:
-    """A new folder for this process alone, removed with the others."""
+    """Return a new folder for this process alone, removed with the others."""
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=run_folder()))
 
 
 def run_folder() -> Path:
-    """The place of the run's shared folders, made by its first process."""
+    """Return the parent of the run's shared folders, made by its first process."""
     if not os.environ.get(VARIABLE):
         os.environ[VARIABLE] = tempfile.mkdtemp(prefix="animegamer-tests-")
         atexit.register(_remove, Path(os.environ[VARIABLE]), os.getpid())
@@ -46,5 +46,5 @@ def run_folder() -> Path:
 
 
 def _remove(folder: Path, maker: int) -> None:
-    if os.getpid() == maker:  # not a fork of it
+    if os.getpid() == maker:  # not in a fork
         shutil.rmtree(folder, ignore_errors=True)

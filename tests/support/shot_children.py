@@ -1,4 +1,4 @@
-"""Kills a child process as it starts, as a crash of native code would."""
+"""Kill of a child process at its start, like a crash of native code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SECONDS = 20
-"""How long to wait for a child."""
+"""Time limit for the start of a child."""
 
 
 @contextmanager
@@ -34,6 +34,6 @@ def _shoot(sent: signal.Signals, over: threading.Event, shot: list[int]) -> None
     while not shot and not over.is_set() and time.monotonic() < deadline:
         for child in multiprocessing.active_children():
             if child.pid is not None:
-                os.kill(child.pid, sent)  # importing takes it some tenths of a second: it has no result yet
+                os.kill(child.pid, sent)  # its imports take tenths of a second: it has no result yet
                 shot.append(child.pid)
         time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""A data set of a dozen small clips and recipes of a few steps, for tests of training."""
+"""Data set of a dozen small clips, and recipes of a few steps, for tests of training."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def small_dataset() -> Path:
     return shared_folder("small-dataset", make)
 
 
-def small_run(folder: Path, recipe: Recipe, source: Path | str | None = None, **told: Any) -> TrainingRun:
-    """A run of the small data set, or of another one."""
-    return TrainingRun(RunFolder(folder, str(source or small_dataset()), **told), recipe)
+def small_run(folder: Path, recipe: Recipe, source: Path | str | None = None, **options: Any) -> TrainingRun:
+    """Training run on the small data set, or on another one."""
+    return TrainingRun(RunFolder(folder, str(source or small_dataset()), **options), recipe)
 
 
 def small_recipe(**changes: Any) -> Recipe:
-    """A few steps of every phase, with changes such as `shot={"joint": {"steps": 9}}`."""
+    """Recipe of a few steps of every phase, with changes such as `shot={"joint": {"steps": 9}}`."""
     loop = {
         "steps": STEPS,
         "batch_size": 2,

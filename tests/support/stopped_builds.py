@@ -1,11 +1,11 @@
-"""Builds killed at a given write, always the same one: by SIGKILL as a whole file is about to take its name.
+"""Builds killed by SIGKILL at a given write: just before a complete file is renamed into place.
 
     assert run(request, kill_at=3) == -signal.SIGKILL
     assert run(request) == 0
 
-Every file of a data set is written under a temporary name and renamed (`pipeline/core/atomic.py`), so a build is killed
-at each of its writes by counting renames. A build runs in a fork of a process that has imported it, and does there
-what it usually does in child processes: probe, and cut, whose writes of clips are counted only so.
+Every file of a data set is written under a temporary name and renamed (`pipeline/core/atomic.py`), so counting renames
+counts writes. A build runs in a fork of a process that has imported the program. `probe` and `cut`, which otherwise run
+in child processes, run in that fork too, so that their writes are counted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tests.support.built_dataset import build_here
 
 DEADLINE_SECONDS = 120
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload([__name__, "webdataset.writer"])  # which imports torch where it is
+_FORKS.set_forkserver_preload([__name__, "webdataset.writer"])  # imports torch where it is installed
 
 
 def run(request: BuildRequest, kill_at: int = 0, below: str = "") -> int:
-    """Build in a process of its own; its exit code.
+    """Build in a separate process and return its exit code.
 
     Args:
-        request: for the build.
-        kill_at: number of the rename before which it is killed, counted from 1; 0: never.
+        request: request of the build.
+        kill_at: number of the rename before which the build is killed, counted from 1; 0: never.
         below: count only files whose path has this folder in it.
     """
     process = _FORKS.Process(target=_build, args=(request, kill_at, below))

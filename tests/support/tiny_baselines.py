@@ -1,4 +1,4 @@
-"""Tiny baselines for tests: random, in the real format, made once in a test run; 9 frames of 32x48, two steps."""
+"""Tiny baselines for tests: random, in the real format, made once per test run; 9 frames of 32x48, two steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEIGHT, WIDTH, FRAMES = 32, 48, 9
 
 
 def brief_config(kind: BaselineKind) -> BaselineConfig:
-    """The tiny baseline with smaller shots, to be fast."""
+    """Return the configuration of the tiny baseline with smaller shots, for speed."""
     config, size = tiny(kind), {"height": HEIGHT, "width": WIDTH, "steps": 2}
     video = config.video.model_copy(update={**size, "frames": FRAMES})
     picture = config.picture and config.picture.model_copy(update=size)
@@ -20,5 +20,5 @@ def brief_config(kind: BaselineKind) -> BaselineConfig:
 
 
 def brief_baseline(kind: BaselineKind) -> Path:
-    """An untrained baseline, shared: copy it before changing it."""
+    """Return an untrained baseline, shared: copy it before changing it."""
     return shared_folder(f"brief-{kind}", lambda folder: new_baseline(folder, brief_config(kind), seed=1))

@@ -1,4 +1,4 @@
-"""A tiny checkpoint for tests that need whole networks: random, in the real format, made once in a test run."""
+"""Tiny checkpoint for tests that need whole networks: random, in the real format, made once per test run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.support.shared_folders import shared_folder
 
 
 def tiny_checkpoint() -> Path:
-    """An untrained tiny checkpoint, shared: copy it before changing it (`shutil.copytree`)."""
+    """Return an untrained tiny checkpoint, shared: copy it before changing it (`copy_of_tiny`)."""
     return shared_folder("tiny-checkpoint", lambda folder: new_checkpoint(folder, tiny_config(), seed=1))
 
 
 def brief_checkpoint() -> Path:
-    """The tiny checkpoint with smaller shots, 9 frames of 32x48: a turn takes a quarter of a second, not two."""
+    """Return the tiny checkpoint with smaller shots, 9 frames of 32x48: a turn takes 0.25 seconds instead of two."""
     tiny = tiny_config()
     shot = tiny.shot_decoder.model_copy(update={"frames": 9, "height": 32, "width": 48})
     config = tiny.replaced(shot_decoder=shot)
@@ -27,12 +27,12 @@ def brief_checkpoint() -> Path:
 
 
 def copy_of_tiny(folder: Path) -> Path:
-    """A copy of the shared checkpoint to change."""
+    """Return a copy of the shared checkpoint that may be changed."""
     return Path(shutil.copytree(tiny_checkpoint(), folder))
 
 
 def shake(module: nn.Module, seed: int = 0, by: float = 0.05) -> None:
-    """Move every parameter a little at random, so that zero-initialised parts count and a swap shows."""
+    """Add small random numbers to every parameter, so that zero-initialised parts and swaps change the output."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():

@@ -1,7 +1,7 @@
-"""A process that trains, for tests that launch several or kill one: `python -m tests.support.training_process ...`.
+"""Training process, for tests that launch several or kill one: `python -m tests.support.training_process ...`.
 
-`--sharded` trains with FSDP2 on CPUs. accelerate offers it for accelerators alone, and calls two CPU processes plain
-data-parallel; so its state is told otherwise here, before anything reads it. All that is under test runs as it would.
+`--sharded` trains with FSDP2 on CPUs. accelerate supports it for accelerators only and treats two CPU processes as
+plain data-parallel, so its state is changed here before anything reads it. All code under test is unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from training.trainer import StepReport
 
 
 def shard_on_cpus() -> None:
-    """FSDP2 from here on, whatever accelerate thinks of CPUs."""
+    """Switch to FSDP2, although accelerate does not support it on CPUs."""
     os.environ.update(ACCELERATE_USE_FSDP="true", FSDP_VERSION="2", FSDP_AUTO_WRAP_POLICY="TRANSFORMER_BASED_WRAP")
     state = Accelerator().state
     state.fsdp_plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap")
@@ -31,7 +31,7 @@ def shard_on_cpus() -> None:
 
 
 def say_step(report: StepReport) -> None:
-    if process_number() == 0:  # two that print at once would mix their lines
+    if process_number() == 0:  # two processes that print at once would mix their lines
         print(report.phase, report.step, report.figures["loss"], flush=True)
 
 
