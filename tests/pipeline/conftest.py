@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """Everything but the shards; not to be changed."""
+    """Data set without shards; read-only."""
     return make_dataset(tmp_path_factory.mktemp("original"), captioner=MODEL)
 
 
 @pytest.fixture
 def dataset(original: Dataset, tmp_path: Path) -> Dataset:
-    """A copy that a test may change."""
+    """Copy that a test may change."""
     return Dataset(shutil.copytree(original.root, tmp_path / "data"))
 
 
 @pytest.fixture
 def store(object_store: ObjectStore) -> ObjectStore:
-    """The module's object store, emptied: starting one for each test would take most of the time."""
+    """Emptied object store, shared because starting one per test would take most of the time."""
     object_store.clear()
     return object_store

@@ -1,4 +1,4 @@
-"""A folder of characters becomes a numbered sheet, or an error that says what to mend."""
+"""Cast: a numbered sheet of the characters in a folder, or an error with the remedy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_characters_are_numbered_in_the_order_of_names(tmp_path: Path) -> None:
     assert share_of(sheet[448:, 448:], (224, 224, 224)) > 0.99
 
 
-def test_the_number_and_name_are_painted_big(tmp_path: Path) -> None:
+def test_number_and_name_are_painted_large(tmp_path: Path) -> None:
     draw(tmp_path / "Ponyo" / "a.png", RED)
     title = sheet_of(load_cast(tmp_path))[8:56, 8:440]
     white = title.min(axis=-1) > 200
@@ -60,7 +60,7 @@ def test_the_number_and_name_are_painted_big(tmp_path: Path) -> None:
     assert not np.array_equal(title, sheet_of(load_cast(tmp_path))[8:56, 8:440])
 
 
-def test_the_same_folder_gives_the_same_bytes_whatever_its_dates(tmp_path: Path) -> None:
+def test_the_same_files_give_the_same_bytes_with_any_dates(tmp_path: Path) -> None:
     for name, colour in (("A", RED), ("B", BLUE)):
         draw(tmp_path / "one" / name / "a.png", colour)
     for name, colour in (("B", BLUE), ("A", RED)):
@@ -73,11 +73,11 @@ def test_the_same_folder_gives_the_same_bytes_whatever_its_dates(tmp_path: Path)
     assert load_cast(tmp_path / "one").sha256 != one.sha256
 
 
-def test_no_folder_is_the_cast_of_nobody() -> None:
+def test_no_folder_is_an_empty_cast() -> None:
     assert load_cast(None) == Cast(names=(), sheet_jpeg=b"", sha256="")
 
 
-def test_only_the_first_four_pictures_count_and_the_rest_is_told(tmp_path: Path) -> None:
+def test_only_the_first_four_pictures_are_used_and_others_named(tmp_path: Path) -> None:
     for number in range(5):
         draw(tmp_path / "Ponyo" / f"{number}.png", (BLUE, BLUE, BLUE, BLUE, RED)[number])
     cast = load_cast(tmp_path)
@@ -86,7 +86,7 @@ def test_only_the_first_four_pictures_count_and_the_rest_is_told(tmp_path: Path)
     assert "5 pictures, the first 4 by name are shown" in cast.warnings[0]
 
 
-def test_what_is_no_picture_is_left_out_and_named(tmp_path: Path) -> None:
+def test_files_that_are_not_pictures_are_left_out_and_named(tmp_path: Path) -> None:
     draw(tmp_path / "Ponyo" / "a.png")
     (tmp_path / "Ponyo" / "notes.txt").write_text("hair: red")
     (tmp_path / "Ponyo" / ".DS_Store").write_bytes(b"\0")
@@ -101,7 +101,7 @@ def test_exif_rotation_is_followed(tmp_path: Path) -> None:
     picture = Image.new("RGB", (200, 100), BLUE)
     picture.paste(RED, (0, 0, 100, 100))
     exif = Image.Exif()
-    exif[0x0112] = 6  # turn clockwise: what is left is up
+    exif[0x0112] = 6  # turned clockwise: left becomes up
     (tmp_path / "Ponyo").mkdir()
     picture.save(tmp_path / "Ponyo" / "a.jpg", exif=exif, quality=95)
     sheet = sheet_of(load_cast(tmp_path))
@@ -121,7 +121,7 @@ def test_exif_rotation_is_followed(tmp_path: Path) -> None:
         ("I;16", 90 * 257, (90, 90, 90)),
     ],
 )
-def test_every_kind_of_pixel_is_understood(tmp_path: Path, mode: str, colour: object, shown: object) -> None:
+def test_every_pixel_format_is_read(tmp_path: Path, mode: str, colour: object, shown: object) -> None:
     draw(tmp_path / "Ponyo" / "a.png", colour, mode=mode)  # type: ignore[arg-type]
     body = sheet_of(load_cast(tmp_path))[100:400, 150:300]
     if shown is not None:
@@ -146,7 +146,7 @@ def test_a_large_cast_still_fits_a_sheet(tmp_path: Path) -> None:
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A PNG that promises a size and holds next to nothing: a decompression bomb."""
+    """PNG with a large declared size and little data: a decompression bomb."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -206,7 +206,7 @@ def test_missing_and_empty_folders(tmp_path: Path) -> None:
         load_cast(tmp_path)
 
 
-def test_a_picture_beside_the_folders_is_a_mistake(tmp_path: Path) -> None:
+def test_a_picture_beside_the_folders_is_an_error(tmp_path: Path) -> None:
     draw(tmp_path / "ponyo.png")
     with pytest.raises(UserError, match="into a folder named after the character"):
         load_cast(tmp_path)
@@ -215,7 +215,7 @@ def test_a_picture_beside_the_folders_is_a_mistake(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["a\nb", "a\x1b[31m", "a\\b", "<S>", "Ponyo; Motion: run", "a,b", " Ponyo", "---", "x" * 65, "\u202eonyoP"]
 )
-def test_hostile_names_are_refused_and_shown_harmlessly(tmp_path: Path, name: str) -> None:
+def test_hostile_names_are_refused_and_escaped(tmp_path: Path, name: str) -> None:
     draw(tmp_path / name / "a.png")
     with pytest.raises(UserError, match="rename the folder") as caught:
         load_cast(tmp_path)
@@ -229,13 +229,13 @@ def test_names_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
         load_cast(tmp_path)
 
 
-def test_names_of_every_script_are_welcome(tmp_path: Path) -> None:
+def test_names_in_any_script_are_accepted(tmp_path: Path) -> None:
     for name in ("ポニョ", "Søren", "Dr. Who 2", "O'Hara"):
         draw(tmp_path / name / "a.png")
     assert set(load_cast(tmp_path).names) == {"ポニョ", "Søren", "Dr. Who 2", "O'Hara"}
 
 
-def test_a_script_the_font_lacks_leaves_the_number_alone_on_the_band(tmp_path: Path) -> None:
+def test_a_name_missing_in_the_font_is_shown_as_its_number_only(tmp_path: Path) -> None:
     for name in ("ポニョ", "Sosuke"):
         draw(tmp_path / name / "a.png")
     sheet = sheet_of(load_cast(tmp_path))
@@ -245,7 +245,7 @@ def test_a_script_the_font_lacks_leaves_the_number_alone_on_the_band(tmp_path: P
     assert sheet[8:56, 456:510].max() > 200
 
 
-def test_links_may_not_lead_out(tmp_path: Path) -> None:
+def test_links_to_the_outside_are_refused(tmp_path: Path) -> None:
     outside = draw(tmp_path / "elsewhere" / "a.png")
     cast = tmp_path / "cast"
     draw(cast / "Ponyo" / "a.png")
@@ -261,7 +261,7 @@ def test_links_may_not_lead_out(tmp_path: Path) -> None:
     assert load_cast(cast).names == ("Ponyo",)
 
 
-def test_links_in_circles_and_pipes_are_refused(tmp_path: Path) -> None:
+def test_circular_links_and_pipes_are_refused(tmp_path: Path) -> None:
     draw(tmp_path / "Ponyo" / "a.png")
     (tmp_path / "Ponyo" / "b.png").symlink_to(tmp_path / "Ponyo" / "b.png")
     with pytest.raises(UserError, match=r"b\.png"):

@@ -1,4 +1,4 @@
-"""The chat client against a real server that behaves, misbehaves, or is not there."""
+"""Chat client against a real server that behaves, misbehaves, or does not exist."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEY = "sk-very-secret-key-0123456789"
 
 
 def ask(server: CaptionServer, count: int = 1, **changes: object) -> list[str]:
-    """Put `count` questions at once."""
+    """Send `count` questions at once."""
     endpoint = Endpoint(server.address, "test-model", timeout_seconds=5, attempts=3, first_pause_seconds=0.01)
 
     async def run() -> list[str]:
@@ -43,12 +43,12 @@ def ask(server: CaptionServer, count: int = 1, **changes: object) -> list[str]:
 
 
 def in_turn(*answers: Answer) -> Callable[[Request], Answer]:
-    """Give these answers one after another, the last one for ever."""
+    """Return these answers one after another, then repeat the last one."""
     left = list(answers)
     return lambda _: left.pop(0) if len(left) > 1 else left[0]
 
 
-def test_the_protocol_is_spoken_as_servers_expect_it() -> None:
+def test_requests_follow_the_protocol() -> None:
     with CaptionServer(in_turn(Answer("fine"))) as server:
         endpoint = Endpoint(server.address, "test-model", max_tokens=7, temperature=0.5)
         messages = [user("q", ()), assistant("a"), user("again")]
@@ -63,7 +63,7 @@ def test_the_protocol_is_spoken_as_servers_expect_it() -> None:
     assert "Authorization" not in request.headers
 
 
-def test_pictures_follow_the_one_text_of_a_message() -> None:
+def test_pictures_follow_the_text_of_a_message() -> None:
     message = user("look", [Picture(b"\xff\xd8", tiles=1), Picture(b"\xff\xd8")])
     assert message["content"] == [
         {"type": "text", "text": "look"},
@@ -89,14 +89,14 @@ PASSING = {
 
 
 @pytest.mark.parametrize("trouble", PASSING.values(), ids=PASSING.keys())
-def test_trouble_that_passes_is_waited_out(trouble: Answer) -> None:
+def test_temporary_errors_are_retried(trouble: Answer) -> None:
     with CaptionServer(in_turn(trouble, trouble, Answer("fine"))) as server:
         assert ask(server, timeout_seconds=1 if trouble.delay_seconds else 10) == ["fine"]
         assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize("name", [name for name in PASSING if name != "busy"])
-def test_trouble_that_stays_is_the_fault_of_the_request_while_the_service_answers(name: str) -> None:
+def test_lasting_errors_are_blamed_on_the_request_while_the_service_answers(name: str) -> None:
     with (
         CaptionServer(in_turn(PASSING[name])) as server,
         pytest.raises(RequestError, match=r"after 3 attempts") as caught,
@@ -106,7 +106,7 @@ def test_trouble_that_stays_is_the_fault_of_the_request_while_the_service_answer
     assert len(str(caught.value)) < 500
 
 
-def test_trouble_that_stays_is_the_service_being_down_when_nothing_answers() -> None:
+def test_lasting_errors_mean_the_service_is_down_when_nothing_answers() -> None:
     with CaptionServer(in_turn(PASSING["broken"]), models_status=503) as server:
         with pytest.raises(EndpointDownError, match="500: 'Internal Server Error' after 3 attempts"):
             ask(server)
@@ -116,7 +116,7 @@ def test_trouble_that_stays_is_the_service_being_down_when_nothing_answers() -> 
             ask(server)
 
 
-def test_nobody_at_the_address_names_it_and_the_remedy() -> None:
+def test_an_address_without_a_server_is_named_with_the_remedy() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         server = CaptionServer(in_turn(Answer()))
@@ -129,7 +129,7 @@ def test_nobody_at_the_address_names_it_and_the_remedy() -> None:
 
 
 @pytest.mark.parametrize("header", ["1", "date"])
-def test_the_server_sets_the_pause(header: str) -> None:
+def test_the_pause_requested_by_the_server_is_kept(header: str) -> None:
     value = formatdate(time.time() + 3, usegmt=True) if header == "date" else header
     with CaptionServer(in_turn(Answer(status=429, headers={"Retry-After": value}), Answer("fine"))) as server:
         start = time.monotonic()
@@ -140,7 +140,7 @@ def test_the_server_sets_the_pause(header: str) -> None:
 @pytest.mark.parametrize(
     "value", ["soon", f"Wed, 21 Oct {'9' * 30} 07:28:00 GMT", f"Wed, 21 Oct 2015 07:28:00 +{'9' * 20}"]
 )
-def test_a_senseless_pause_is_ignored(value: str) -> None:
+def test_an_invalid_pause_is_ignored(value: str) -> None:
     with CaptionServer(in_turn(Answer(status=503, headers={"Retry-After": value}), Answer("fine"))) as server:
         assert ask(server) == ["fine"]
 
@@ -154,7 +154,7 @@ def test_a_senseless_pause_is_ignored(value: str) -> None:
         (307, "not followed"),
     ],
 )
-def test_a_refusal_is_final_and_says_what_to_change(status: int, hint: str) -> None:
+def test_a_refusal_is_final_and_names_the_remedy(status: int, hint: str) -> None:
     refusal = Answer(status=status, raw=b'{"message": "no"}', headers={"Location": "http://127.0.0.1:1/v1"})
     with CaptionServer(in_turn(refusal)) as server:
         with pytest.raises(UserError, match=hint):
@@ -169,14 +169,14 @@ def test_a_rejected_request_is_not_repeated() -> None:
         assert len(server.requests) == 1
 
 
-def test_a_reply_without_end_is_not_read_to_its_end() -> None:
+def test_an_endless_reply_is_not_read_to_its_end() -> None:
     with CaptionServer(in_turn(Answer("x" * (2 * MOST_REPLY_BYTES)))) as server:
         with pytest.raises(RequestError, match="longer than"):
             ask(server)
         assert len(server.requests) == 1
 
 
-def test_odd_but_sound_replies_are_taken() -> None:
+def test_unusual_but_valid_replies_are_accepted() -> None:
     nothing = json.dumps({"choices": [{"message": {"content": None}}]}).encode()
     plain = Answer(raw=_completion("fine"), headers={"Content-Type": "text/plain"})
     with CaptionServer(in_turn(Answer(raw=nothing), plain)) as server:
@@ -184,11 +184,11 @@ def test_odd_but_sound_replies_are_taken() -> None:
         assert ask(server) == ["fine"]
 
 
-def test_requests_in_flight_reach_the_bound_and_not_more() -> None:
+def test_requests_in_flight_reach_the_bound_and_never_exceed_it() -> None:
     three = threading.Barrier(3, timeout=20)
 
     def together(request: Request) -> Answer:
-        three.wait()  # nobody is answered before three are there
+        three.wait()  # no answer before three requests have arrived
         return Answer(request.text, delay_seconds=0.05)
 
     with CaptionServer(together) as server:
@@ -198,7 +198,7 @@ def test_requests_in_flight_reach_the_bound_and_not_more() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 400, 401, 500])
-def test_the_key_reaches_the_server_and_nothing_else(
+def test_the_key_is_sent_to_the_server_only(
     status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TEST_KEY", KEY + "\n")
@@ -216,7 +216,7 @@ def test_the_key_reaches_the_server_and_nothing_else(
     assert KEY not in said + caplog.text + output.out + output.err
 
 
-def test_a_key_that_is_none_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_key_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", "sk-ab\ncd")
     with pytest.raises(UserError, match="TEST_KEY") as caught:
         ask(CaptionServer(in_turn(Answer())), api_key_env="TEST_KEY")

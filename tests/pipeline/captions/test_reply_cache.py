@@ -1,4 +1,4 @@
-"""What a captioner answered is kept: found again across runs, changes and kills, and never paid for twice."""
+"""Reply cache: replies found again across runs, changes and kills, and never paid for twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cast(tmp_path: Path) -> Cast:
     return make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
 
 
-def test_a_rerun_asks_nothing_even_without_a_server(tmp_path: Path, cast: Cast) -> None:
+def test_a_rerun_sends_no_question_and_needs_no_server(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 5)
     with CaptionServer(lambda request: Answer("no") if request.number == 1 else good_answer(request)) as server:
         stage = stage_for(server.address, cast)
@@ -42,7 +42,7 @@ def test_a_rerun_asks_nothing_even_without_a_server(tmp_path: Path, cast: Cast) 
     assert captions_of(stage, folder) == first
 
 
-def test_where_the_server_is_does_not_matter_to_what_is_kept(tmp_path: Path, cast: Cast) -> None:
+def test_cached_replies_do_not_depend_on_the_servers_address(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 2)
     with CaptionServer(good_answer) as server:
         perform(stage_for(server.address, cast), folder)
@@ -59,7 +59,7 @@ def test_where_the_server_is_does_not_matter_to_what_is_kept(tmp_path: Path, cas
         ({"repairs": 5}, (0, 0)),
     ],
 )
-def test_a_change_asks_what_depends_on_it_and_changing_back_asks_nothing(
+def test_a_change_repeats_dependent_questions_and_reverting_it_none(
     tmp_path: Path, cast: Cast, changes: dict[str, Any], asked: tuple[int, int]
 ) -> None:
     folder = make_screened_film(tmp_path, 2)
@@ -71,7 +71,7 @@ def test_a_change_asks_what_depends_on_it_and_changing_back_asks_nothing(
     assert captions_of(stage_for(server.address, cast), folder) == first
 
 
-def test_another_cast_asks_again_only_who_is_there(tmp_path: Path, cast: Cast) -> None:
+def test_another_cast_repeats_only_the_question_about_characters(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 3)
     with CaptionServer(good_answer) as server:
         perform(stage_for(server.address, cast), folder)
@@ -82,7 +82,7 @@ def test_another_cast_asks_again_only_who_is_there(tmp_path: Path, cast: Cast) -
     assert [caption.characters for caption in captions] == [("Lisa",), ("Ponyo",), ("Lisa",)]
 
 
-def test_other_levels_ask_again_only_what_happens_in_the_clips_concerned(tmp_path: Path, cast: Cast) -> None:
+def test_other_levels_repeat_only_the_action_question_of_their_clips(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 3)
     with CaptionServer(good_answer) as server:
         perform(stage_for(server.address, cast), folder)
@@ -94,7 +94,7 @@ def test_other_levels_ask_again_only_what_happens_in_the_clips_concerned(tmp_pat
         assert (server.asked("who"), server.asked("what")) == ([], [1])
 
 
-def test_more_repairs_go_on_where_the_conversation_ended(tmp_path: Path) -> None:
+def test_more_repairs_continue_the_cached_conversation(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 1)
     with CaptionServer(lambda request: good_answer(request) if request.turn == 2 else Answer("no")) as server:
         with pytest.raises(RecordError):
@@ -103,7 +103,7 @@ def test_more_repairs_go_on_where_the_conversation_ended(tmp_path: Path) -> None
         assert [request.turn for request in server.requests] == [0, 1, 2]
 
 
-def test_batches_do_the_asking_and_the_stage_collects(tmp_path: Path, cast: Cast) -> None:
+def test_batches_send_questions_and_the_stage_collects_replies(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 5)
     with CaptionServer(lambda request: Answer("no") if request.number == 1 else good_answer(request)) as server:
         stage = stage_for(server.address, cast, repairs=0)
@@ -141,7 +141,7 @@ RUN = """
 
 
 @pytest.mark.slow
-def test_after_a_kill_only_what_was_in_flight_is_asked_again(tmp_path: Path, cast: Cast) -> None:
+def test_after_a_kill_only_requests_in_flight_are_repeated(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 8)
     process: subprocess.Popen[bytes]
 
@@ -174,7 +174,7 @@ def test_after_a_kill_only_what_was_in_flight_is_asked_again(tmp_path: Path, cas
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_ends_it_at_once(tmp_path: Path, cast: Cast) -> None:
+def test_an_interrupt_ends_the_requests_at_once(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 3)
     process: subprocess.Popen[bytes]
 
@@ -186,7 +186,7 @@ def test_an_interrupt_ends_it_at_once(tmp_path: Path, cast: Cast) -> None:
     with CaptionServer(interrupts) as server:
         arguments = [server.address, str(folder.path), str(tmp_path / "cast")]
         process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(RUN), *arguments], stderr=subprocess.PIPE)
-        _, said = process.communicate(timeout=25)  # sooner than any answer
+        _, said = process.communicate(timeout=25)  # before any answer
     assert b"KeyboardInterrupt" in said
     assert process.returncode == -signal.SIGINT
     assert folder.stage_record("captions") is None

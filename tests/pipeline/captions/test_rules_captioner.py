@@ -1,4 +1,4 @@
-"""The rules state what was measured, and nothing else."""
+"""Captions by rules: measured facts and nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rules_stage() -> WriteCaptions:
     return WriteCaptions(CaptionSettings(), Cast())
 
 
-def test_rules_state_what_was_measured_and_nothing_else(tmp_path: Path) -> None:
+def test_rules_state_measured_facts_only(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 6, levels=[1, 2, 3, 4, 5, None])
     assert rules_stage().pending(folder, current=False) == NOTHING_PENDING
     captions = captions_of(rules_stage(), folder)
@@ -35,7 +35,7 @@ def test_rules_state_what_was_measured_and_nothing_else(tmp_path: Path) -> None:
     ("scope", "camera", "drawings", "phrase", "adverb"),
     [(0, 0, 1, "stay still", None), (4, 3, 16, "move with the camera", "slightly"), (4, 2, 16, "move", "slightly")],
 )
-def test_rules_tell_still_from_moving_and_the_camera_from_the_rest(
+def test_rules_distinguish_still_moving_and_camera_motion(
     scope: float, camera: float, drawings: int, phrase: str, adverb: str | None
 ) -> None:
     motion = records.motion("c", scope, camera_px=camera, unique_frames=drawings)
@@ -48,9 +48,7 @@ def test_rules_tell_still_from_moving_and_the_camera_from_the_rest(
     ("light", "dark_share", "time_of_day"),
     [(20, 0.8, "night"), (20, 0.2, None), (150, 0.0, "day"), (150, 0.3, None), (80, 0.2, None)],
 )
-def test_rules_name_night_and_day_only_where_it_is_clear(
-    light: float, dark_share: float, time_of_day: str | None
-) -> None:
+def test_rules_name_night_and_day_only_in_clear_cases(light: float, dark_share: float, time_of_day: str | None) -> None:
     looks = records.looks("c", light=light, dark_share=dark_share)
     caption = rule_caption("c", 2, looks, None)
     assert time_of_day == caption.EV

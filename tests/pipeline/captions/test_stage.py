@@ -33,7 +33,7 @@ def cast(tmp_path: Path) -> Cast:
     return make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
 
 
-def test_both_questions_carry_the_right_pictures(tmp_path: Path, cast: Cast) -> None:
+def test_both_questions_have_the_right_pictures(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 1, levels=[4])
     with CaptionServer(good_answer) as server:
         expect_good(captions_of(stage_for(server.address, cast, max_tokens=99), folder)[0], 0)
@@ -58,7 +58,7 @@ def test_tiles_are_not_mentioned_to_servers_that_refuse_them(tmp_path: Path, cas
         assert "max_dynamic_patch" not in json.dumps([request.body for request in server.requests])
 
 
-def test_answers_meet_their_clip_in_whatever_order_they_come(tmp_path: Path, cast: Cast) -> None:
+def test_answers_are_matched_to_clips_in_any_order(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 12)
     delays = random.Random(3)
 
@@ -68,7 +68,7 @@ def test_answers_meet_their_clip_in_whatever_order_they_come(tmp_path: Path, cas
     with CaptionServer(late) as server:
         captions = captions_of(stage_for(server.address, cast, concurrency=8), folder)
         assert 1 < server.most_open <= 8
-        assert server.asked("what") != list(range(12))  # the test would prove nothing otherwise
+        assert server.asked("what") != list(range(12))  # otherwise the test would prove nothing
     for number, (caption, clip_id) in enumerate(zip(captions, clip_ids(folder), strict=True)):
         assert caption.clip_id == clip_id
         expect_good(caption, number)
@@ -82,7 +82,7 @@ def test_only_clips_that_screening_keeps_are_asked_about(tmp_path: Path, cast: C
     assert [caption.clip_id for caption in captions] == [clip_ids(folder)[0], clip_ids(folder)[2]]
 
 
-def test_without_a_cast_nobody_is_asked_who_is_there(tmp_path: Path) -> None:
+def test_without_a_cast_characters_are_not_asked_about(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 2)
     with CaptionServer(good_answer) as server:
         captions = captions_of(stage_for(server.address, load_cast(None)), folder)
@@ -93,17 +93,17 @@ def test_without_a_cast_nobody_is_asked_who_is_there(tmp_path: Path) -> None:
     ]
 
 
-def test_nobody_of_the_cast_on_screen_is_not_the_same_as_not_knowing(tmp_path: Path, cast: Cast) -> None:
+def test_no_cast_member_on_screen_differs_from_unknown(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 1)
-    with CaptionServer(nobody) as server:
+    with CaptionServer(empty_screen) as server:
         assert captions_of(stage_for(server.address, cast), folder)[0].characters == ()
 
 
-def nobody(request: Request) -> Answer:
+def empty_screen(request: Request) -> Answer:
     return Answer("[Number]0[Index]0") if request.kind == "who" else good_answer(request)
 
 
-def test_a_bad_reply_is_asked_again_with_its_fault_named(tmp_path: Path, cast: Cast) -> None:
+def test_a_bad_reply_is_repaired_with_its_fault_named(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 3)
 
     def learns(request: Request) -> Answer:
@@ -124,7 +124,7 @@ def test_a_bad_reply_is_asked_again_with_its_fault_named(tmp_path: Path, cast: C
         assert len(server.requests) == 8
 
 
-def test_a_clip_without_a_usable_reply_is_quarantined_with_what_was_said(tmp_path: Path, cast: Cast) -> None:
+def test_a_clip_without_a_usable_reply_is_quarantined_with_the_reply(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 6)
 
     def babbles(request: Request) -> Answer:
@@ -139,7 +139,7 @@ def test_a_clip_without_a_usable_reply_is_quarantined_with_what_was_said(tmp_pat
         captions = captions_of(stage, folder)
         assert server.asked("what").count(2) == 3
         assert server.asked("who").count(4) == 3
-        assert server.asked("what").count(4) == 0  # nothing more is paid for
+        assert server.asked("what").count(4) == 0  # no further paid request
     for number in (0, 1, 3, 5):
         expect_good(captions[number], number)
     what, who = captions[2], captions[4]
@@ -170,7 +170,7 @@ def test_too_many_quarantined_clips_fail_the_film(tmp_path: Path, cast: Cast) ->
         perform(stage_for(server.address, cast, failed_limit=0.5), folder)
 
 
-def test_one_clip_the_server_chokes_on_is_quarantined_and_not_kept(tmp_path: Path, cast: Cast) -> None:
+def test_a_clip_that_the_server_fails_on_is_quarantined_and_not_cached(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 6)
 
     def chokes(request: Request) -> Answer:
@@ -196,7 +196,7 @@ def test_an_unreadable_clip_is_quarantined(tmp_path: Path, cast: Cast) -> None:
     expect_good(captions[0], 0)
 
 
-def test_a_clip_whose_motion_is_unknown_is_not_asked_about(tmp_path: Path, cast: Cast) -> None:
+def test_a_clip_with_unknown_motion_is_not_asked_about(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 6, levels=[None])
     with CaptionServer(good_answer) as server:
         captions = captions_of(stage_for(server.address, cast), folder)
@@ -204,7 +204,7 @@ def test_a_clip_whose_motion_is_unknown_is_not_asked_about(tmp_path: Path, cast:
     assert "motion was not measured" in str(captions[0].fault)
 
 
-def test_a_service_that_is_down_stops_the_stage_and_keeps_what_it_said(tmp_path: Path, cast: Cast) -> None:
+def test_a_service_that_is_down_stops_the_stage_and_keeps_its_replies(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 6)
     answered = []
 
@@ -244,7 +244,7 @@ def test_the_key_is_in_no_file(tmp_path: Path, cast: Cast, monkeypatch: pytest.M
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"sk-a-secret-key" in path.read_bytes()]
 
 
-def test_progress_counts_clips_to_the_end(tmp_path: Path) -> None:
+def test_progress_counts_all_clips(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 3)
     seen: list[tuple[float, float]] = []
     two_done = threading.Event()
@@ -265,7 +265,7 @@ def test_progress_counts_clips_to_the_end(tmp_path: Path) -> None:
     assert list(dict.fromkeys(seen)) == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_a_stop_is_heeded_while_the_server_says_nothing(tmp_path: Path, cast: Cast) -> None:
+def test_an_interrupt_works_while_the_server_is_silent(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 3)
     asked, hung_up = threading.Event(), threading.Event()
     stopped_at = 0.0
@@ -287,10 +287,10 @@ def test_a_stop_is_heeded_while_the_server_says_nothing(tmp_path: Path, cast: Ca
         ended_at = time.monotonic()
         hung_up.set()
         assert len(server.requests) <= 3
-    assert ended_at - stopped_at < 10  # sooner than any answer
+    assert ended_at - stopped_at < 10  # before any answer
 
 
-def test_a_clip_of_few_frames_is_shown_as_often_as_is_said(tmp_path: Path, cast: Cast) -> None:
+def test_a_clip_of_few_frames_has_the_stated_number_of_pictures(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 1, frames=5)
     with CaptionServer(good_answer) as server:
         expect_good(captions_of(stage_for(server.address, cast), folder)[0], 0)

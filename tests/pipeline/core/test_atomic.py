@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, what a kill leaves is swept, and a folder has one holder at a time."""
+"""Atomic files: complete or absent, leftovers of a kill swept, and a folder with one holder at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def names(path: Path) -> list[str]:
     return sorted(child.name for child in path.iterdir())
 
 
-def test_a_file_appears_whole(tmp_path: Path) -> None:
+def test_a_file_appears_complete(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "file.json"
     with replacing(path) as temporary:
         temporary.write_text("half")
@@ -28,7 +28,7 @@ def test_a_file_appears_whole(tmp_path: Path) -> None:
     assert names(path.parent) == ["file.json"]
 
 
-def test_a_crash_while_writing_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_a_crash_while_writing_leaves_only_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     path.write_text("old")
 
@@ -61,7 +61,7 @@ def test_a_long_name_in_any_script_can_be_replaced(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == {}
 
 
-def test_json_is_the_same_for_the_same_content_and_knows_no_nan(tmp_path: Path) -> None:
+def test_json_is_deterministic_and_rejects_nan(tmp_path: Path) -> None:
     write_json(tmp_path / "one.json", {"b": "é", "a": [1, 2]})
     write_json(tmp_path / "two.json", {"a": [1, 2], "b": "é"})
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
@@ -70,7 +70,7 @@ def test_json_is_the_same_for_the_same_content_and_knows_no_nan(tmp_path: Path) 
     assert names(tmp_path) == ["one.json", "two.json"]
 
 
-def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+def test_only_leftovers_of_killed_processes_are_swept(tmp_path: Path) -> None:
     keep = [tmp_path / name for name in ("film.json", ".lock", ".hidden", "clips/a.mp4", ".cache/hashes.json")]
     left = [tmp_path / name for name in (".film.json.ab12_xyz.json", "clips/.a.mp4.0a1b2c3d.mp4", ".a.zzzzzzzz")]
     for path in (*keep, *left):
@@ -83,7 +83,7 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path: Path) ->
     assert all(path.exists() for path in keep)
 
 
-def test_what_is_swept_is_what_replacing_makes(tmp_path: Path) -> None:
+def test_temporary_names_of_replacing_are_swept(tmp_path: Path) -> None:
     for name in ("table.parquet", "x" * 100 + ".mp4", "README"):
         with replacing(tmp_path / name) as temporary:
             assert temporary.exists()
@@ -98,7 +98,7 @@ def _hold(folder: Path, says: Connection) -> None:
         signal.pause()
 
 
-def test_the_second_is_told_who_holds_a_folder_and_a_kill_gives_it_back(tmp_path: Path) -> None:
+def test_the_error_names_the_holder_and_a_kill_releases_the_folder(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     hears, says = context.Pipe(duplex=False)
     first = context.Process(target=_hold, args=(tmp_path, says), daemon=True)
@@ -112,7 +112,7 @@ def test_the_second_is_told_who_holds_a_folder_and_a_kill_gives_it_back(tmp_path
         pass
 
 
-def test_a_folder_is_held_against_this_process_too(tmp_path: Path) -> None:
+def test_a_held_folder_is_locked_within_the_process_too(tmp_path: Path) -> None:
     with held(tmp_path, "one"):
         with pytest.raises(HeldError, match="`one`"), held(tmp_path, "two"):
             pass

@@ -1,4 +1,4 @@
-"""Work in a child process: results and errors come back, deaths are named, nobody is left behind."""
+"""Work in a child process: results and errors returned, deaths reported, no process left behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def square(number: int, progress: Progress) -> int:
 
 
 def refuse(reason: str, progress: Progress) -> None:
-    raise RecordError("somebody", reason)
+    raise RecordError("a record", reason)
 
 
 def blunder(_: object, progress: Progress) -> None:
@@ -52,30 +52,30 @@ def linger(_: object, progress: Progress) -> None:
     time.sleep(600)
 
 
-def test_result_and_progress_come_back() -> None:
+def test_result_and_progress_are_returned() -> None:
     reports: list[tuple[float, float]] = []
     assert call_in_child(square, 12, "film", lambda done, total: reports.append((done, total))) == 144
     assert reports == [(1, 2)]
 
 
-def test_a_refusal_carries_its_reason() -> None:
+def test_a_refusal_has_its_reason() -> None:
     with pytest.raises(RecordError) as caught:
         call_in_child(refuse, "too dark", "film-1", silent)
     assert (caught.value.record_id, caught.value.reason) == ("film-1", "too dark")
 
 
-def test_a_crash_in_native_code_costs_the_record() -> None:
+def test_a_crash_in_native_code_fails_the_record() -> None:
     with pytest.raises(RecordError, match="film-1: the decoder died by signal SIGSEGV"):
         call_in_child(crash, None, "film-1", silent)
 
 
-def test_a_kill_hints_at_memory() -> None:
+def test_the_error_of_a_kill_mentions_memory() -> None:
     with pytest.raises(RecordError, match="SIGKILL; out of memory"):
         call_in_child(be_killed, None, "film-1", silent)
 
 
-def test_a_kill_in_the_middle_of_a_long_result_is_a_death_too() -> None:
-    """While we look at its progress the child blocks, with a pipe full of its result's beginning."""
+def test_a_kill_in_the_middle_of_a_long_result_is_reported() -> None:
+    """The child blocks on a full pipe with the beginning of its result while the parent handles its progress."""
 
     def kill_it_while_it_sends(done: float, total: float) -> None:
         (child,) = multiprocessing.active_children()
@@ -90,7 +90,7 @@ def test_a_kill_in_the_middle_of_a_long_result_is_a_death_too() -> None:
         call_in_child(say_much, 10_000_000, "film-1", kill_it_while_it_sends)
 
 
-def test_a_bug_is_not_the_films_fault(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_is_not_a_record_error(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="exit code 1"):
         call_in_child(blunder, None, "film-1", silent)
     assert "LookupError: a bug" in capfd.readouterr().err
@@ -125,7 +125,7 @@ def test_the_child_ends_with_its_parent(tmp_path: Path, sent: signal.Signals) ->
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended but was not waited for does not."""
+    """Return True if a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:

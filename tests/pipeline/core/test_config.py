@@ -1,4 +1,4 @@
-"""Settings files: what is taken, what is refused and how it is named, and the printed default read back."""
+"""Configuration files: accepted and refused values, named faults, and the printed default read back."""
 
 import tomllib
 import traceback
@@ -51,11 +51,11 @@ def test_the_default_documents_every_key() -> None:
     for name, section in Config.model_fields.items():
         assert f"[{name}]" in text
         for key, field in section.annotation.model_fields.items():  # type: ignore[union-attr]
-            assert field.description, f"{name}.{key} says nothing about itself"
+            assert field.description, f"{name}.{key} has no description"
             assert f"# {field.description}\n{key} =" in text or f"# {field.description}\n# {key} =" in text
 
 
-def test_a_file_needs_only_what_it_changes(tmp_path: Path) -> None:
+def test_a_file_needs_only_changed_keys(tmp_path: Path) -> None:
     config = load_config(write(tmp_path, '[clips]\nframes = 17\nfps = "24000/1001"\n[crop]\nenabled = false\n'))
     assert (config.clips.frames, config.clips.fps, config.crop.enabled) == (17, Fraction(24000, 1001), False)
     assert config.scenes == Config().scenes
@@ -109,7 +109,7 @@ def test_a_wrong_value_is_named_with_its_file(tmp_path: Path, text: str, named: 
         "",
     ],
 )
-def test_an_address_that_may_carry_a_secret_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
+def test_an_address_that_may_contain_a_secret_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
     path = write(tmp_path, f'[captions]\nendpoint = "{address}"\n')
     with pytest.raises(
         UserError, match=r"captions\.endpoint: .*the key|captions\.endpoint: .*not an address"
@@ -123,7 +123,7 @@ def test_every_fault_of_a_file_is_named_at_once(tmp_path: Path) -> None:
     assert all(name in message for name in ("clips.frames", "clips.widht", "shards.samples"))
 
 
-def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
     assert "cannot be read as TOML" in fault(tmp_path, "[clips\n")
     path = tmp_path / "latin1.toml"
     path.write_bytes('[card]\ntitle = "é"\n'.encode("latin-1"))
@@ -141,4 +141,4 @@ def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
 def test_the_toml_is_plain_toml() -> None:
     parsed = tomllib.loads(as_toml(Config(card=CardSettings(title=AWKWARD))))
     assert parsed["card"]["title"] == AWKWARD
-    assert "end_seconds" not in parsed["film"]  # a key without a value is left out, for TOML has no null
+    assert "end_seconds" not in parsed["film"]  # a key without a value is left out because TOML has no null

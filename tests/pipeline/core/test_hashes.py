@@ -1,4 +1,4 @@
-"""Content is read once, and what is remembered can only save time."""
+"""Content hashes: files are read once, and the cache of hashes only saves time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.core.records import RecordError
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-def test_a_hash_is_that_of_the_content_and_remembered_by_whoever_comes_next(tmp_path: Path) -> None:
+def test_a_hash_is_that_of_the_content_and_reused_by_later_runs(tmp_path: Path) -> None:
     path, cache = tmp_path / "film.mp4", tmp_path / "set" / "hashes.json"
     path.write_bytes(b"abc")
     first = Hashes(cache)
@@ -38,7 +38,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b'{"a": 1}'])
-def test_a_damaged_cache_is_no_fault_of_the_film(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_cache_is_ignored(tmp_path: Path, content: bytes) -> None:
     path, cache = tmp_path / "film.mp4", tmp_path / "hashes.json"
     path.write_bytes(b"abc")
     cache.write_bytes(content)
@@ -48,7 +48,7 @@ def test_a_damaged_cache_is_no_fault_of_the_film(tmp_path: Path, content: bytes)
         hashes.save()
 
 
-def test_what_cannot_be_hashed_is_a_record_error(tmp_path: Path) -> None:
+def test_unreadable_files_are_record_errors(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "missing.mp4", tmp_path, tmp_path / "pipe", Path("null\0byte.mp4")):
         with pytest.raises(RecordError):

@@ -1,4 +1,4 @@
-"""Ingredients: equal ones have one fingerprint, changed ones are named, a result is made again only when it must be."""
+"""Ingredients: equal fingerprints for equal values, names of changed ones, and results redone only when stale."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,7 +22,7 @@ NOTED = """{
   }
 }
 """
-"""`published.json` as every version has written it."""
+"""`published.json` as written by every version."""
 
 
 def test_a_fingerprint_is_the_same_in_every_version_and_order() -> None:
@@ -31,7 +31,7 @@ def test_a_fingerprint_is_the_same_in_every_version_and_order() -> None:
     assert fingerprint({"card": {"title": "Käse"}, "versions": (2, 1)}) != fingerprint(PAGES)
 
 
-def test_what_changed_is_named_however_deep_and_shown_where_it_is_short() -> None:
+def test_changed_ingredients_are_named_at_any_depth_and_short_values_shown() -> None:
     before = {"settings": {"left": 0, "right": 1}, "content": "a" * 64, "upstream": {"cut": "1"}, "gone": True}
     now = {"settings": {"left": 2, "right": 1}, "content": "b" * 64, "upstream": {"cut": "2"}, "new": None}
     assert changed(before, now) == ["content", "gone", "new", "settings.left", "upstream.cut"]
@@ -41,7 +41,7 @@ def test_what_changed_is_named_however_deep_and_shown_where_it_is_short() -> Non
     assert changed(before, before) == []
 
 
-def test_files_are_looked_at_only_where_the_ingredients_are_the_same() -> None:
+def test_files_are_checked_only_if_the_ingredients_are_unchanged() -> None:
     looked: list[str] = []
 
     def marks(names: Iterable[str]) -> dict[str, int]:
@@ -72,7 +72,7 @@ def pages(root: Path, report: str = "report") -> Callable[[], list[Path]]:
     return write
 
 
-def test_a_result_is_made_when_its_files_are_missing_and_left_alone_after(notes: ResultNotes, tmp_path: Path) -> None:
+def test_a_result_is_made_if_its_files_are_missing_and_then_reused(notes: ResultNotes, tmp_path: Path) -> None:
     assert notes.why_stale("report", PAGES) == "missing or damaged: README.md (2 of 2 files)"
     assert notes.renew("report", PAGES, pages(tmp_path))
     assert notes.path.read_text(encoding="utf-8") == NOTED
@@ -89,7 +89,7 @@ def test_changed_ingredients_and_damaged_files_make_it_again(notes: ResultNotes,
     assert notes.why_stale("report", {}) is None
 
 
-def test_a_kill_while_it_is_made_leaves_nothing_that_passes_for_the_old_one(notes: ResultNotes, tmp_path: Path) -> None:
+def test_a_kill_while_a_result_is_made_invalidates_the_old_one(notes: ResultNotes, tmp_path: Path) -> None:
     pages(tmp_path)()
     assert notes.why_stale("report", PAGES) is None
 

@@ -1,4 +1,4 @@
-"""Rows and ids: what they take and refuse, and that tables survive the disk."""
+"""Records and ids: accepted and refused values, and tables on disk."""
 
 import pickle
 import re
@@ -74,7 +74,7 @@ def test_any_name_becomes_a_safe_slug(name: str, expected: str) -> None:
     assert slug(name) == expected
 
 
-def test_film_ids_keep_apart_what_has_one_name_but_not_one_content() -> None:
+def test_film_ids_distinguish_files_of_one_name_with_different_content() -> None:
     ids = {make_film_id("Akira.mkv", digit * 64) for digit in "0123456789abcdef"}
     assert "akira-00000000" in ids
     assert len(ids) == 16
@@ -89,7 +89,7 @@ def test_clip_ids_count_milliseconds_and_sort_by_time() -> None:
     assert ids == sorted(ids)
 
 
-def test_every_table_has_a_row_below() -> None:
+def test_every_table_has_an_example_row() -> None:
     assert ROWS.keys() == TABLES.keys()
 
 
@@ -118,7 +118,7 @@ def test_arrow_types_follow_the_fields() -> None:
     assert (caption.field("characters").type, caption.field("reviewed").type) == (pa.list_(pa.string()), pa.bool_())
 
 
-def test_a_rate_is_an_exact_fraction_however_it_is_written() -> None:
+def test_a_rate_in_any_notation_is_an_exact_fraction() -> None:
     def rate(value: object) -> Fraction:
         return Clip.model_validate({**CLIP.model_dump(), "fps": value}).fps
 
@@ -129,12 +129,12 @@ def test_a_rate_is_an_exact_fraction_however_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("value", ["1/0", "fast", "", None, float("nan"), float("inf"), True])
-def test_no_rate(value: object) -> None:
+def test_invalid_rates_are_refused(value: object) -> None:
     with pytest.raises(ValidationError):
         Clip.model_validate({**CLIP.model_dump(), "fps": value})
 
 
-def test_records_refuse_what_they_do_not_know() -> None:
+def test_records_refuse_unknown_fields() -> None:
     with pytest.raises(ValidationError, match="colour"):
         Crop.model_validate({**ROWS["crop"][0].model_dump(), "colour": "red"})
     with pytest.raises(ValidationError, match="frozen"):

@@ -1,4 +1,4 @@
-"""When a stage runs again and why, what it leaves behind, and clips that fail alone."""
+"""Stage runner: reasons for reruns, files and records of a run, and clips that fail alone."""
 
 import os
 import threading
@@ -21,7 +21,7 @@ FILM = records.film()
 
 @dataclass(frozen=True)
 class First:
-    """A stage that writes a table and a file, and counts its runs."""
+    """Stage that writes a table and a file, and counts its runs."""
 
     name: ClassVar[str] = "first"
     version: ClassVar[int] = 1
@@ -50,7 +50,7 @@ class FirstRewritten(First):
 
 @dataclass(frozen=True)
 class Second:
-    """A stage that reads the first one's table."""
+    """Stage that reads the first one's table."""
 
     name: ClassVar[str] = "second"
     version: ClassVar[int] = 1
@@ -67,7 +67,7 @@ class Second:
 
 
 class Interrupted(First):
-    """Writes its clip, then the power fails."""
+    """Stage that writes its clip and then fails, as in a power cut."""
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         super().run(folder, progress)
@@ -89,7 +89,7 @@ def test_a_stage_runs_once(folder: FilmFolder) -> None:
     assert why_stale(stage, folder) is None
 
 
-def test_the_record_tells_what_was_made_from_what(folder: FilmFolder) -> None:
+def test_the_record_lists_files_and_ingredients(folder: FilmFolder) -> None:
     perform(First(), folder)
     record = folder.stage_record("first")
     assert record is not None
@@ -115,7 +115,7 @@ def test_a_new_version_and_another_content_run_it_again(folder: FilmFolder) -> N
     assert why_stale(First(), folder) == "changed: content"
 
 
-def test_a_file_damaged_without_a_change_of_size_is_noticed_and_one_that_is_only_touched_is_not(
+def test_damage_of_the_same_size_is_noticed_and_a_touched_file_is_not(
     folder: FilmFolder,
 ) -> None:
     perform(First(), folder)
@@ -128,7 +128,7 @@ def test_a_file_damaged_without_a_change_of_size_is_noticed_and_one_that_is_only
     assert is_current(First(), folder)
 
 
-def test_another_place_of_the_same_film_does_not(folder: FilmFolder) -> None:
+def test_a_moved_film_does_not_run_it_again(folder: FilmFolder) -> None:
     perform(First(), folder)
     folder.save_film(FILM.model_copy(update={"source": "/elsewhere.mp4", "name": "elsewhere.mp4"}))
     assert is_current(First(), folder)
@@ -155,7 +155,7 @@ def test_a_file_that_became_a_folder_runs_it_again(folder: FilmFolder) -> None:
     assert not is_current(First(), folder)
 
 
-def test_a_change_upstream_runs_what_depends_on_it(folder: FilmFolder) -> None:
+def test_a_change_upstream_runs_dependent_stages(folder: FilmFolder) -> None:
     perform(First(), folder)
     assert perform(Second(), folder)
     assert not perform(Second(), folder)
@@ -173,13 +173,13 @@ def test_the_same_result_made_anew_upstream_changes_nothing_downstream(folder: F
     assert is_current(Second(), folder)
 
 
-def test_a_stage_does_not_run_before_what_it_needs(folder: FilmFolder) -> None:
+def test_a_stage_does_not_run_before_its_inputs_exist(folder: FilmFolder) -> None:
     folder.write("crop", [records.crop()])  # an unfinished run's
     with pytest.raises(StoreError, match="second needs first, which has not finished"):
         perform(Second(), folder)
 
 
-def test_an_interrupted_run_does_not_pass_for_the_old_result(folder: FilmFolder) -> None:
+def test_an_interrupted_run_is_not_taken_for_the_old_result(folder: FilmFolder) -> None:
     perform(First(), folder)
     with pytest.raises(KeyboardInterrupt):
         perform(Interrupted(left=2), folder)
@@ -214,7 +214,7 @@ def test_too_many_failures_fail_the_stage() -> None:
         attempt_each(range(20), verdict, threads=2, failed_limit=0.19, progress=silent)
 
 
-def test_nothing_to_do() -> None:
+def test_an_empty_input_gives_no_results() -> None:
     nothing: Sequence[int] = ()
     assert attempt_each(nothing, verdict, threads=2, failed_limit=0.0, progress=silent) == ([], ())
 
@@ -232,7 +232,7 @@ def test_every_other_error_propagates_and_stops_the_rest() -> None:
     assert len(begun) < 100
 
 
-def test_stopping_from_the_progress_cancels_what_has_not_begun() -> None:
+def test_an_exception_in_the_progress_cancels_pending_items() -> None:
     begun: list[int] = []
 
     def work(number: int) -> Verdict:
@@ -249,11 +249,11 @@ def test_stopping_from_the_progress_cancels_what_has_not_begun() -> None:
 
 
 @pytest.mark.skipif(os.cpu_count() == 1, reason="needs two cores")
-def test_zero_threads_are_all_cores() -> None:
+def test_zero_threads_mean_all_cores() -> None:
     both = threading.Barrier(2, timeout=5)
 
     def work(number: int) -> Verdict:
-        both.wait()  # passes only when two run at once
+        both.wait()  # passes only if two run at once
         return verdict(0)
 
     done, _ = attempt_each(range(2), work, threads=0, failed_limit=0, progress=silent)

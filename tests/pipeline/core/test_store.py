@@ -1,4 +1,4 @@
-"""The folders of a data set: what is written is read back, and what is damaged says what to do."""
+"""Folders of a data set: written records are read back, and damaged files are errors with a remedy."""
 
 import os
 import time
@@ -58,32 +58,32 @@ def test_the_film_survives_the_disk(folder: FilmFolder) -> None:
     assert folder.film_id == FILM_ID
 
 
-def test_a_missing_film_says_what_it_takes(folder: FilmFolder) -> None:
+def test_a_missing_film_is_an_error_with_a_remedy(folder: FilmFolder) -> None:
     with pytest.raises(StoreError, match=r"film\.json: no such file.*animegamer build"):
         _ = folder.film
 
 
-def test_a_missing_table_says_what_to_do(folder: FilmFolder) -> None:
+def test_a_missing_table_is_an_error_with_a_remedy(folder: FilmFolder) -> None:
     with pytest.raises(StoreError, match=r"crop\.parquet: cannot be read .*run `animegamer build` to make it again"):
         folder.read("crop", Crop)
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"this is no table" * 100])
-def test_a_damaged_table_says_what_to_do(folder: FilmFolder, content: bytes) -> None:
+def test_a_damaged_table_is_an_error_with_a_remedy(folder: FilmFolder, content: bytes) -> None:
     folder.write("crop", [CROP])
     folder.table_path("crop").write_bytes(content)
     with pytest.raises(StoreError, match=r"crop\.parquet: cannot be read"):
         folder.read("crop", Crop)
 
 
-def test_a_truncated_table_says_what_to_do(folder: FilmFolder) -> None:
+def test_a_truncated_table_is_an_error_with_a_remedy(folder: FilmFolder) -> None:
     path = folder.write("crop", [CROP])
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(StoreError, match=r"crop\.parquet: cannot be read"):
         folder.read("crop", Crop)
 
 
-def test_a_table_of_other_columns_says_what_to_do(folder: FilmFolder) -> None:
+def test_a_table_of_other_columns_is_an_error_with_a_remedy(folder: FilmFolder) -> None:
     folder.write("damage", [Damage(film_id="f", start_seconds=0, end_seconds=1, reason="r")])
     folder.table_path("damage").rename(folder.table_path("crop"))
     with pytest.raises(StoreError, match=r"another version.*delete it and build again"):
@@ -117,7 +117,7 @@ def test_a_stage_with_a_damaged_record_counts_as_not_made(folder: FilmFolder, co
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 2}'])
-def test_a_damaged_film_record_says_what_to_do(folder: FilmFolder, content: str) -> None:
+def test_a_damaged_film_record_is_an_error_with_a_remedy(folder: FilmFolder, content: str) -> None:
     folder.path.mkdir(parents=True)
     (folder.path / "film.json").write_text(content)
     with pytest.raises(StoreError, match=r"film\.json: damaged, or of another version.*delete it and build again"):
@@ -125,7 +125,7 @@ def test_a_damaged_film_record_says_what_to_do(folder: FilmFolder, content: str)
 
 
 @pytest.mark.parametrize("name", ["../outside", "..", "", "a/b", "/absolute", ".hidden", "a b", "line\n"])
-def test_ids_that_lead_out_of_the_folder_are_refused(folder: FilmFolder, tmp_path: Path, name: str) -> None:
+def test_ids_that_leave_the_folder_are_refused(folder: FilmFolder, tmp_path: Path, name: str) -> None:
     with pytest.raises(StoreError, match="no id"):
         folder.clip_path(name)
     with pytest.raises(StoreError, match="no id"):
@@ -148,7 +148,7 @@ def test_a_new_data_set_is_empty_and_lists_films_in_the_order_they_were_added(tm
     ]
 
 
-def test_what_a_killed_plan_left_is_swept_and_films_on_their_way_are_not(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_plan_are_swept_and_films_in_progress_are_not(tmp_path: Path) -> None:
     left = [tmp_path / name for name in (".dataset.json.ab12_xyz.json", ".cache/.mirror.json.ab12_xyz.json")]
     on_its_way = tmp_path / ".cache" / "films" / ".film.mp4.ab12_xyz.mp4"
     on_its_way.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The data card: true counts, loadable by Hugging Face, and proof against what films and characters are called."""
+"""Data card: correct counts, loading by Hugging Face, and hostile names of films and characters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def front_matter(text: str) -> dict[str, Any]:
 
 
 def table(text: str, first_heading: str) -> dict[str, list[str]]:
-    """The rows of the Markdown table whose head begins so, by their first cell."""
+    """Rows of the Markdown table whose head begins with this text, by their first cell."""
     rows = text[text.index(f"| {first_heading} |") :].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
     return {row[0]: row[1:] for row in cells}
@@ -56,7 +56,7 @@ def test_the_counts_are_those_of_the_data_set(tmp_path: Path) -> None:
     assert set(table(text, "Character")) == set(CAST)
 
 
-def test_it_names_what_made_the_data_set(tmp_path: Path) -> None:
+def test_it_names_the_tools_that_made_the_data_set(tmp_path: Path) -> None:
     dataset, config = published(tmp_path, captioner=MODEL)
     text = write_card(dataset, config.card).read_text(encoding="utf-8")
 
@@ -65,7 +65,7 @@ def test_it_names_what_made_the_data_set(tmp_path: Path) -> None:
     assert "rules" not in text.split("## The format")[0]
 
 
-def test_captions_made_by_rules_are_announced_loudly(tmp_path: Path) -> None:
+def test_captions_made_by_rules_are_announced_prominently(tmp_path: Path) -> None:
     dataset, config = published(tmp_path, captioner="rules")
     text = write_card(dataset, config.card).read_text(encoding="utf-8")
 
@@ -95,7 +95,7 @@ def test_a_split_without_samples_is_not_named(tmp_path: Path) -> None:
     assert [part["split"] for part in head["configs"][0]["data_files"]] == ["train"]
 
 
-def test_it_says_so_when_the_builder_states_no_licence(tmp_path: Path) -> None:
+def test_a_missing_licence_is_stated(tmp_path: Path) -> None:
     dataset, _ = published(tmp_path)
     text = write_card(dataset, CardSettings()).read_text(encoding="utf-8")
 
@@ -144,7 +144,7 @@ def test_an_unfinished_data_set_has_a_card_too(tmp_path: Path) -> None:
     assert table(text, "Clips") == {"cut": ["10"], "kept": ["0"], "not judged yet": ["10"]}
 
 
-def test_a_film_that_was_given_up_counts_no_clips(tmp_path: Path) -> None:
+def test_a_failed_film_counts_no_clips(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path)
     folder = dataset.folders()[0]
     folder.save_failure(RecordError("film", "the decoder crashed"))
@@ -155,7 +155,7 @@ def test_a_film_that_was_given_up_counts_no_clips(tmp_path: Path) -> None:
     assert table(text, "Clips")["cut"] == ["10"]
 
 
-def test_a_film_that_failed_last_time_but_has_samples_counts_them_and_says_so(tmp_path: Path) -> None:
+def test_samples_of_a_film_that_failed_last_time_are_counted_with_a_warning(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path)
     dataset.folders()[0].save_failure(RecordError("film", "the file is gone"))
     text = write_card(dataset, CardSettings()).read_text(encoding="utf-8")
@@ -168,7 +168,7 @@ def test_a_film_that_failed_last_time_but_has_samples_counts_them_and_says_so(tm
     ("written", "known"),
     [("CC BY 3.0", "cc-by-3.0"), ("cc_by-sa 4.0", "cc-by-sa-4.0"), (" MIT ", "mit"), ("all mine", None), ("", None)],
 )
-def test_licences_that_hugging_face_knows(written: str, known: str | None) -> None:
+def test_licences_of_hugging_face_are_recognised(written: str, known: str | None) -> None:
     assert licence_id(written) == known
 
 

@@ -1,4 +1,4 @@
-"""The charts' geometry: every scene and clip is counted, and rectangles lie where the numbers say."""
+"""Geometry of the charts: every scene and clip is counted, and rectangles match the numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_scopes_stand_between_their_edges() -> None:
     on_top = max(chart.others, key=lambda bar: bar.height)
     moved = [bar for bar in chart.others if bar.height]
     assert [chart.edges[2].x < bar.x < chart.edges[3].x for bar in moved] == [False, True]
-    assert moved[0].y + moved[0].height == pytest.approx(tall.y, abs=0.02), "the others stand on the kept ones"
+    assert moved[0].y + moved[0].height == pytest.approx(tall.y, abs=0.02), "the others are stacked on the kept ones"
     assert on_top.y >= 0
     assert chart.kept[0].height > 0, "a still clip counts in the first bin"
     assert chart.most == 3

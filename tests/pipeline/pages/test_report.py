@@ -1,4 +1,4 @@
-"""The report: true numbers, and a page that works in a real Chromium, on a phone and on a desk."""
+"""Report: correct numbers, and a page that works in a real Chromium in phone and desktop sizes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOSTILE = "</script><script>document.title='owned'</script>\"' onload=alert(1)\n
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """Two films, 20 clips of which 15 are kept, 3 seconds damaged, captions by a model, shards, and a report."""
+    """Data set of two films, 20 clips of which 15 are kept, 3 damaged seconds, model captions, shards, and a report."""
     dataset = make_dataset(tmp_path_factory.mktemp("made"), captioner=MODEL, damaged_seconds=1.5)
     write_shards(dataset, summarise(dataset).config.shards)
     write_report(dataset)
@@ -41,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @contextmanager
 def opened(browser: Browser, address: str, width: int = 1280, height: int = 900) -> Iterator[Page]:
-    """The page in a fresh window; afterwards: no error was logged and nothing was asked of any network."""
+    """Open the page in a new window; on exit, check that no error was logged and no network request was made."""
     context = browser.new_context(viewport={"width": width, "height": height})
     page = context.new_page()
     faults: list[str] = []
@@ -65,7 +65,7 @@ def shown(page: Page) -> str:
     return page.locator("#shown").inner_text()
 
 
-def test_the_ledger_adds_up_to_the_length_of_the_films(made: Dataset) -> None:
+def test_the_coverage_adds_up_to_the_length_of_the_films(made: Dataset) -> None:
     page = (made.root / "report.html").read_text(encoding="utf-8")
     table = page[page.index('id="ledger-title"') :].split("</section>")[0]
     rows = dict(re.findall(r'<tr data-fate="([^"]+)">.*?<td class="number total">([\d.,]+)</td>', table))
@@ -173,7 +173,7 @@ def test_a_film_used_in_part_still_adds_up(tmp_path: Path) -> None:
     assert "used up to 0:14" in page
 
 
-def test_tags_that_nobody_measured_are_named_once(tmp_path: Path) -> None:
+def test_unmeasured_tags_are_named_once(tmp_path: Path) -> None:
     page = write_report(make_dataset(tmp_path, captioner="rules")).read_text(encoding="utf-8")
 
     assert set(re.findall(r'<table data-tag="(\w+)">', page)) == {"MD", "MA"}
@@ -292,7 +292,7 @@ def test_hostile_names_are_shown_as_text(chromium: Browser, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_missing_clips_and_lost_films_are_said_and_do_not_break_the_page(chromium: Browser, tmp_path: Path) -> None:
+def test_missing_clips_and_lost_films_are_named_and_do_not_break_the_page(chromium: Browser, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path, scenes=2)
     first, second = dataset.folders()
     clip = first.path / "clips" / sorted(path.name for path in (first.path / "clips").iterdir())[0]
@@ -309,7 +309,7 @@ def test_missing_clips_and_lost_films_are_said_and_do_not_break_the_page(chromiu
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_twenty_thousand_clips_stay_light(chromium: Browser, made: Dataset, tmp_path: Path) -> None:
+def test_a_page_of_twenty_thousand_clips_stays_fast(chromium: Browser, made: Dataset, tmp_path: Path) -> None:
     page_text = (made.root / "report.html").read_text(encoding="utf-8")
     head, rest = page_text.split('id="data">')
     data_text, rest = rest.split("</script>", 1)

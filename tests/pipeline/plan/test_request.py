@@ -1,4 +1,4 @@
-"""The form of a deployment takes the addresses that the commands take, and refuses the others before storing them."""
+"""Form of a deployment: accepts the addresses that the commands accept and refuses others before storing them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_training_data(place: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["sk-proj-hunter2", "hf_hunter2", "HUNTER 2"])
-def test_a_key_in_the_place_of_the_name_of_its_variable(key: str) -> None:
+def test_a_key_in_place_of_its_variable_name_is_refused(key: str) -> None:
     with pytest.raises(UserError, match=r"captions\.api_key_env") as caught:
         checked({"captions": {"api_key_env": key}}, "small.toml")
     assert key not in str(caught.value)

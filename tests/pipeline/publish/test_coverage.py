@@ -1,4 +1,4 @@
-"""The account of a film adds up to its length, whatever lies in it, and names each stretch for what it is."""
+"""Coverage of a film: spans that add up to its length, each with its fate and reason."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def test_an_end_behind_the_film_changes_nothing() -> None:
     )
 
 
-def test_a_clip_nobody_judged_is_not_kept() -> None:
+def test_a_clip_without_a_verdict_is_not_kept() -> None:
     scene = scene_of(0, 0.0, 4.0)
     spans = account(records.film(seconds=4.0), [scene], [], clips_of(scene), [], None)
     assert_tiles(spans, 4.0)
     assert seconds_of(spans)["dropped", "not judged yet"] == 2.0
 
 
-def test_what_no_scene_covers_failed_but_a_frame_of_rounding_did_not() -> None:
+def test_time_outside_scenes_failed_but_rounding_by_a_frame_did_not() -> None:
     spans = account(records.film(seconds=10.0), [scene_of(0, 0.0, 3.0), scene_of(1, 3.02, 6.0)], [], [], [], None)
     assert_tiles(spans, 10.0)
     assert spans[-1] == Span(6.0, 10.0, "failed", "not read")
@@ -131,7 +131,7 @@ def test_a_hole_between_scenes_failed() -> None:
     assert spans[1] == Span(1.5, 4.0, "failed", "not read")
 
 
-def test_nothing_lies_behind_the_end() -> None:
+def test_no_span_lies_behind_the_end() -> None:
     one, two, three = scene_of(0, 0.0, 3.0), scene_of(1, 3.0, 5.02), scene_of(2, 5.02, 7.0)
     clips = [clip_at(1, 3.02), clip_at(2, 5.03)]
     spans = account(records.film(seconds=5.0), [one, two, three], [], clips, [verdict_on(clip) for clip in clips], None)
@@ -165,7 +165,7 @@ def random_film(random: np.random.Generator) -> tuple[Film, list[Scene], list[Da
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_any_film_adds_up(seed: int) -> None:
+def test_the_spans_of_random_films_add_up(seed: int) -> None:
     random = np.random.default_rng(seed)
     film, scenes, damage, clips, verdicts = random_film(random)
     spans = account(film, scenes, damage, clips, verdicts, None)

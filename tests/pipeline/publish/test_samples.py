@@ -1,4 +1,4 @@
-"""What a sample says of a clip, which clips cannot become samples, and which split each goes to."""
+"""Samples: their fields, clips that cannot become samples, and the split of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.publish.shards import read_index, write_shards
 from tests.support.made_dataset import EDGES, MODEL, make_dataset, scene_seconds
 from tests.support.published_clips import SMALL, Row, change, samples_of, tars
 
-# --- what a sample says
+# --- fields
 
 
 def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> None:
@@ -65,7 +65,7 @@ def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> No
     assert line == "Character: fox; Motion: barely rides a broom over the café; Background: 夏の海."
 
 
-def test_what_rules_do_not_measure_is_null_and_left_out_of_the_line(tmp_path: Path) -> None:
+def test_fields_not_measured_by_rules_are_null_and_left_out_of_the_line(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path, captioner="rules", films=1)
     write_shards(dataset, SMALL)
     caption = samples_of(dataset)[0].caption
@@ -90,7 +90,7 @@ def test_a_quarantined_or_missing_caption_leaves_every_tag_null(dataset: Dataset
     assert found[missing.clip_id].source is None
 
 
-# --- what is refused
+# --- refusals
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_short_film_has_both_splits_too(film_seconds: float) -> None:
         assert split_of(film_id, 0, film_seconds, ShardSettings()) == "train"
 
 
-def test_which_block_is_val_differs_between_films() -> None:
+def test_the_val_block_differs_between_films() -> None:
     settings = ShardSettings(block_seconds=60)
     starts = Counter(
         next(block for block in range(10) if split_of(film_id, block * 60, 3600, settings) == "val")

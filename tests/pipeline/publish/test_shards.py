@@ -1,4 +1,4 @@
-"""Shards as files: what is in them, that they are whole and the same on every run, and that others can read them."""
+"""Shards as files: content, the same complete bytes on every run, and reading by other libraries."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.support.shared_folders import VARIABLE
 
 ROOT = Path(__file__).parents[3]
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None\n"
-"""Start of a program for which torch is not installed: shards are written without it, and start seconds sooner."""
+"""Start of a program without torch: shards are written without it, and importing it would take seconds."""
 
 
-# --- what is written
+# --- content
 
 
-def test_the_kept_clips_and_no_others_are_published(dataset: Dataset) -> None:
+def test_only_kept_clips_are_published(dataset: Dataset) -> None:
     index = write_shards(dataset, SMALL)
     kept = {
         verdict.clip_id for folder in dataset.folders() for verdict in folder.read("verdicts", Verdict) if verdict.keep
@@ -101,7 +101,7 @@ def test_the_same_input_gives_the_same_bytes_in_another_process_and_folder(datas
     assert read_index(dataset.root) == read_index(other.root)
 
 
-def test_shards_that_would_not_change_are_left_alone_and_damaged_ones_written_again(dataset: Dataset) -> None:
+def test_unchanged_shards_are_not_rewritten_and_damaged_ones_are(dataset: Dataset) -> None:
     index = write_shards(dataset, SMALL)
     before = tars(dataset)
     paths = [dataset.root / "shards" / shard.name for shard in index.shards]
@@ -124,7 +124,7 @@ def test_a_changed_caption_rewrites_its_shard_only(dataset: Dataset) -> None:
     assert changed == [shard.name for shard in read_index(dataset.root).shards if shard.first_clip == clip_id]
 
 
-def test_stale_shards_go_but_files_of_others_stay(dataset: Dataset) -> None:
+def test_stale_shards_are_removed_and_foreign_files_kept(dataset: Dataset) -> None:
     write_shards(dataset, ShardSettings(samples=1))
     many = set(tars(dataset))
     foreign = dataset.root / "shards" / "train" / "notes.tar"
@@ -141,7 +141,7 @@ def test_a_broken_index_is_replaced(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed"])
-def test_a_damaged_clip_file_is_named_and_the_shards_of_before_stay(dataset: Dataset, damage: str) -> None:
+def test_a_damaged_clip_file_is_named_and_earlier_shards_stay(dataset: Dataset, damage: str) -> None:
     write_shards(dataset, SMALL)
     before = tars(dataset)
     clip_id = change(dataset, "captions", Caption, S="owl", film=1)

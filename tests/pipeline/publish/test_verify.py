@@ -1,4 +1,4 @@
-"""Faults that `animegamer verify` finds in a data set, each put there on purpose; and none in a sound one."""
+"""Faults that `animegamer verify` finds in a data set, each made on purpose; and none in a sound one."""
 
 import hashlib
 import io
@@ -48,7 +48,7 @@ def edit_index(dataset: Dataset, edit: Callable[[dict[str, Any]], object]) -> No
 
 
 def replace_tar(dataset: Dataset, content: bytes) -> None:
-    """Give the first shard other bytes and let the index agree, as somebody who repacks it would."""
+    """Give the first shard other bytes and update the index, as a repacking tool would."""
     path = first_tar(dataset)
     path.write_bytes(content)
     sha256 = hashlib.sha256(content).hexdigest()
@@ -109,7 +109,7 @@ def clip_bytes(tmp_path: Path, frames: np.ndarray, fps: int = 8) -> bytes:
 
 
 @pytest.mark.parametrize("captioner", ["rules", MODEL])
-def test_what_was_just_written_has_no_fault(tmp_path: Path, captioner: str) -> None:
+def test_a_freshly_written_data_set_has_no_fault(tmp_path: Path, captioner: str) -> None:
     dataset = make_dataset(tmp_path, captioner=captioner, damaged_seconds=1.5)
     write_shards(dataset, ShardSettings(samples=2))
     seen: list[tuple[float, float]] = []
@@ -124,7 +124,7 @@ def test_a_data_set_in_which_nothing_is_kept_has_no_fault(dataset: Dataset) -> N
     assert faults(dataset) == []
 
 
-def test_rebuilding_mends_what_is_damaged(dataset: Dataset) -> None:
+def test_rebuilding_repairs_damage(dataset: Dataset) -> None:
     path = first_tar(dataset)
     path.write_bytes(path.read_bytes()[:-600] + bytes(100))
     (path.parent / ".killed-000000.tar.x.tar").write_bytes(b"half")
@@ -307,7 +307,7 @@ def test_a_clip_of_other_length_rate_or_size_is_found(dataset: Dataset, tmp_path
         ("clips", Clip, {"width": 720}, r"frames of \[\(96, 64\)\] pixels, they should have \(720, 64\)"),
     ],
 )
-def test_tables_that_say_otherwise_are_found(
+def test_tables_that_differ_from_the_samples_are_found(
     dataset: Dataset, table: str, record: Any, fields: dict[str, Any], message: str
 ) -> None:
     change_row(dataset, table, record, **fields)

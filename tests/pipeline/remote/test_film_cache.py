@@ -1,4 +1,4 @@
-"""Films and casts at addresses, fetched once until they change, from an S3-compatible server on loopback."""
+"""Film cache: films and casts fetched once until they change, from an S3-compatible server on loopback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.mirrored_files import files_in
 from tests.support.object_store import ObjectStore
 
 
-def test_who_builds_local_films_never_imports_fsspec() -> None:
+def test_building_local_films_does_not_import_fsspec() -> None:
     program = "import sys, pipeline.remote.film_cache; assert not {'fsspec', 's3fs', 'botocore'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -33,20 +33,20 @@ def test_a_film_is_fetched_once_until_it_changes(store: ObjectStore, tmp_path: P
     assert {method for method, _ in store.requests} == {"HEAD"}
     path.write_bytes(b"cut")
     assert fetch_film(address, tmp_path).read_bytes() == b"a film"
-    fetch_folder(store.address("films"), tmp_path)  # s3fs remembers what it lists
+    fetch_folder(store.address("films"), tmp_path)  # s3fs caches its listings
     store.put("films/海の話 (1989).mkv", b"A film")
     assert film_identity(address) != before
     assert fetch_film(address, tmp_path).read_bytes() == b"A film"
 
 
-def test_films_of_one_name_do_not_meet(store: ObjectStore, tmp_path: Path) -> None:
+def test_films_of_the_same_name_do_not_collide(store: ObjectStore, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         store.put(f"{folder}/film.mkv", folder.encode())
     paths = [fetch_film(store.address(f"{folder}/film.mkv"), tmp_path) for folder in ("a", "b")]
     assert [path.read_bytes() for path in paths] == [b"a", b"b"]
 
 
-def test_a_film_replaced_since_the_plan_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
+def test_a_film_replaced_after_the_plan_is_an_error(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8)
     folder = planned(tmp_path, path)
     planned_for, another = path.read_bytes(), make_film(tmp_path / "another.mp4", frames=12).read_bytes()
@@ -64,7 +64,7 @@ def test_a_film_replaced_since_the_plan_is_not_taken_for_the_old_one(tmp_path: P
     assert read(planned_for) == folder.film
 
 
-def test_a_copy_is_fetched_for_the_reading_and_dropped(store: ObjectStore, tmp_path: Path) -> None:
+def test_a_copy_is_fetched_for_reading_and_removed(store: ObjectStore, tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8)
     folder = planned(tmp_path / "data", path)
     store.put("films/film.mp4", path.read_bytes())
@@ -75,7 +75,7 @@ def test_a_copy_is_fetched_for_the_reading_and_dropped(store: ObjectStore, tmp_p
     assert [method for method, _ in store.requests].count("GET") == 1
     copy = Path(here.film.source)
     left = copy.with_name(".film.MP4.abcd_123.MP4")
-    left.write_bytes(b"by who was killed")
+    left.write_bytes(b"by a killed process")
     copy.unlink()
     with film_here(folder, silent):
         assert not left.exists()
@@ -83,7 +83,7 @@ def test_a_copy_is_fetched_for_the_reading_and_dropped(store: ObjectStore, tmp_p
     assert not copy.parent.exists()
 
 
-def test_a_cast_is_as_it_is_at_its_address(store: ObjectStore, tmp_path: Path) -> None:
+def test_a_fetched_cast_follows_its_address(store: ObjectStore, tmp_path: Path) -> None:
     cast = {"ポン太/1.png": b"one", "Hana/1.png": b"hana", "Hana/2.png": b"two"}
     for name, content in cast.items():
         store.put(f"cast/{name}", content)
@@ -91,13 +91,13 @@ def test_a_cast_is_as_it_is_at_its_address(store: ObjectStore, tmp_path: Path) -
     assert files_in(folder) == cast
     store.remove("cast/ポン太/1.png")
     store.put("cast/Hana/2.png", b"new")
-    (folder / "Hana" / "1.png").unlink()  # by whoever tidies caches
+    (folder / "Hana" / "1.png").unlink()  # as by a cleanup of caches
     store.requests.clear()
     assert files_in(fetch_folder(store.address("cast"), tmp_path)) == {"Hana/1.png": b"hana", "Hana/2.png": b"new"}
     assert [path.name for path in folder.iterdir() if path.name != ".cache"] == ["Hana"]
     assert sorted(key for _, key in store.requests) == ["", "cast/Hana/1.png", "cast/Hana/2.png"]
 
 
-def test_an_empty_cast_is_told(store: ObjectStore, tmp_path: Path) -> None:
+def test_an_empty_cast_is_an_error(store: ObjectStore, tmp_path: Path) -> None:
     with pytest.raises(RemoteError, match=r"s3://bucket/cast: nothing there"):
         fetch_folder(store.address("cast"), tmp_path)

@@ -1,4 +1,4 @@
-"""Data sets pushed to an address and pulled from it, against an S3-compatible server that tells what it was asked."""
+"""Mirror: data sets pushed to an address and pulled from it, with an S3-compatible server that logs its requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from training.data.shards import open_index, open_shards, unpack
 
 
 def data_set(run: str, clips: int) -> Files:
-    """A published data set of one film whose files all differ from run to run, with the records that speak of them."""
+    """Published data set of one film whose files all differ from run to run, with the records that list them."""
     made = {f"clips/{number}.mp4": f"{run} {number}".encode() for number in range(clips)}
     results = {stage: {f"{stage}.parquet": f"{run} {stage}".encode()} for stage in ("crop", "looks", "motion")}
     results["cut"] = made | {"clips.parquet": run.encode()}
@@ -51,7 +51,7 @@ def marks(content: bytes) -> dict[str, object]:
 
 
 def remake(root: Path, files: Mapping[str, bytes]) -> None:
-    """Another build in the same folder; what it did not make is gone."""
+    """Replace the folder by the result of another build; files that it did not make are removed."""
     for name in files_in(root).keys() - files.keys():
         (root / name).unlink()
     write(root, files)
@@ -60,9 +60,7 @@ def remake(root: Path, files: Mapping[str, bytes]) -> None:
 # --- there and back --------------------------------------------------------------------------------------------------
 
 
-def test_what_is_pushed_arrives_elsewhere_byte_for_byte_and_then_nothing_travels(
-    store: ObjectStore, tmp_path: Path
-) -> None:
+def test_a_pushed_data_set_is_pulled_byte_for_byte_and_then_nothing_is_sent(store: ObjectStore, tmp_path: Path) -> None:
     files = data_set("first", clips=20)
     here = Mirror(store.address("data"), write(tmp_path / "here", files))
     here.push()
@@ -78,7 +76,7 @@ def test_what_is_pushed_arrives_elsewhere_byte_for_byte_and_then_nothing_travels
     assert {key for _, key in store.requests} == {""}  # two listings, and no object
 
 
-def test_only_the_part_asked_for_travels(store: ObjectStore, tmp_path: Path) -> None:
+def test_only_the_requested_part_is_transferred(store: ObjectStore, tmp_path: Path) -> None:
     here = Mirror(store.address("data"), write(tmp_path / "here", SMALL_SET))
     here.push(f"{FILM}/")
     assert store.contents("data/") == {name: content for name, content in SMALL_SET.items() if name.startswith(FILM)}
@@ -95,12 +93,12 @@ def test_locks_caches_and_temporary_names_stay_where_they_are(store: ObjectStore
     pushed(store, tmp_path / "here", SMALL_SET | hidden)
     assert store.contents("data/") == SMALL_SET
     store.put("data/.lock", b"of another")
-    store.put("data/films/", b"")  # how consoles make a folder
+    store.put("data/films/", b"")  # the way web consoles make a folder
     assert files_in(pulled(store, tmp_path / "there").local) == SMALL_SET
     assert not (tmp_path / "there" / ".lock").exists()
 
 
-def test_what_is_removed_on_one_side_goes_on_the_other(store: ObjectStore, tmp_path: Path) -> None:
+def test_files_removed_on_one_side_are_removed_on_the_other(store: ObjectStore, tmp_path: Path) -> None:
     here = pushed(store, tmp_path / "here")
     there = pulled(store, tmp_path / "there")
     clip = f"{FILM}/clips/film-01234567-000000000.mp4"
@@ -112,7 +110,7 @@ def test_what_is_removed_on_one_side_goes_on_the_other(store: ObjectStore, tmp_p
     assert files_in(there.local) == files_in(here.local) | {f"{FILM}/clips/new.mp4": b"never pushed"}
 
 
-def test_a_file_rewritten_with_the_same_size_travels(store: ObjectStore, tmp_path: Path) -> None:
+def test_a_file_rewritten_with_the_same_size_is_transferred(store: ObjectStore, tmp_path: Path) -> None:
     here = pushed(store, tmp_path / "here")
     there = pulled(store, tmp_path / "there")
     write(here.local, {"README.md": b"b card"})
@@ -122,17 +120,17 @@ def test_a_file_rewritten_with_the_same_size_travels(store: ObjectStore, tmp_pat
 
 
 def test_progress_counts_bytes(store: ObjectStore, tmp_path: Path) -> None:
-    told: list[tuple[float, float]] = []
+    updates: list[tuple[float, float]] = []
     total = sum(map(len, SMALL_SET.values()))
-    Mirror(store.address("data"), write(tmp_path / "here", SMALL_SET)).push(progress=lambda *now: told.append(now))
-    assert told[-1] == (total, total)
-    assert told == sorted(told)
-    told.clear()
-    Mirror(store.address("data"), tmp_path / "there").pull(progress=lambda *now: told.append(now))
-    assert told[-1] == (total, total)
+    Mirror(store.address("data"), write(tmp_path / "here", SMALL_SET)).push(progress=lambda *now: updates.append(now))
+    assert updates[-1] == (total, total)
+    assert updates == sorted(updates)
+    updates.clear()
+    Mirror(store.address("data"), tmp_path / "there").pull(progress=lambda *now: updates.append(now))
+    assert updates[-1] == (total, total)
 
 
-def test_a_push_that_is_stopped_goes_on_from_there(store: ObjectStore, tmp_path: Path) -> None:
+def test_an_interrupted_push_is_continued(store: ObjectStore, tmp_path: Path) -> None:
     def stop(done: float, total: float) -> None:
         raise KeyboardInterrupt
 
@@ -145,16 +143,16 @@ def test_a_push_that_is_stopped_goes_on_from_there(store: ObjectStore, tmp_path:
     assert store.contents("data/") == files_in(here.local) == SMALL_SET
 
 
-# --- nothing half-written is ever seen -------------------------------------------------------------------------------
+# --- no reader sees a partial result ---------------------------------------------------------------------------------
 
 
 def check_whole(contents: Files) -> None:
-    """Whatever a reader finds at this moment, what it speaks of is there: a stage's files, shards, films."""
+    """Check that all files named by the records exist at this moment: a stage's files, shards, films."""
     for name in contents:
         if re.fullmatch(r"films/[^/]+/(?!film\.|failure\.)[^/]+\.json", name):
-            told = json.loads(contents[name])["files"]
+            listed = json.loads(contents[name])["files"]
             folder = name.rpartition("/")[0]
-            assert {file: marks(contents.get(f"{folder}/{file}", b"")) for file in told} == told, name
+            assert {file: marks(contents.get(f"{folder}/{file}", b"")) for file in listed} == listed, name
     for shard in json.loads(contents.get("shards/index.json", b'{"shards": []}'))["shards"]:
         assert f"shards/{shard['name']}" in contents
     for film in json.loads(contents.get("dataset.json", b'{"films": []}'))["films"]:
@@ -162,7 +160,7 @@ def check_whole(contents: Files) -> None:
 
 
 class Onlooker:
-    """Looks at the whole store after every write, and does something after so many."""
+    """Observer that checks the whole store after every write, and calls back after a number of writes."""
 
     def __init__(self, store: ObjectStore, after: int = -1, then: Callable[[], None] = lambda: None) -> None:
         self.store, self.left, self.then = store, after, then
@@ -183,7 +181,7 @@ class Onlooker:
             self.then()
 
 
-def test_at_every_moment_of_a_push_readers_find_whole_results(store: ObjectStore, tmp_path: Path) -> None:
+def test_readers_find_complete_results_at_every_moment_of_a_push(store: ObjectStore, tmp_path: Path) -> None:
     onlooker = Onlooker(store)
     here = Mirror(store.address("data"), write(tmp_path, data_set("first", clips=6)))
     here.push()
@@ -205,7 +203,7 @@ def test_at_every_moment_of_a_push_readers_find_whole_results(store: ObjectStore
 
 @pytest.mark.slow
 @pytest.mark.parametrize("writes", [3, 12])
-def test_a_push_that_is_killed_leaves_whole_results_and_goes_on(
+def test_a_killed_push_leaves_complete_results_and_is_continued(
     store: ObjectStore, tmp_path: Path, writes: int
 ) -> None:
     here = Mirror(store.address("data"), write(tmp_path / "here", data_set("first", clips=6)))
@@ -229,10 +227,10 @@ def test_a_push_that_is_killed_leaves_whole_results_and_goes_on(
     assert store.requests == []
 
 
-# --- who pushed last is right ----------------------------------------------------------------------------------------
+# --- last push wins --------------------------------------------------------------------------------------------------
 
 
-def test_what_was_changed_here_stays_while_the_store_was_left_alone(store: ObjectStore, tmp_path: Path) -> None:
+def test_local_changes_stay_while_the_store_is_unchanged(store: ObjectStore, tmp_path: Path) -> None:
     here = pushed(store, tmp_path / "here")
     write(here.local, {f"{FILM}/crop.parquet": b"newer"})
     (here.local / FILM / "crop.json").unlink()
@@ -243,7 +241,7 @@ def test_what_was_changed_here_stays_while_the_store_was_left_alone(store: Objec
     assert store.contents("data/") == changed
 
 
-def test_a_film_that_another_has_pushed_since_is_taken_as_a_whole(store: ObjectStore, tmp_path: Path) -> None:
+def test_a_film_pushed_by_another_machine_replaces_the_local_one_completely(store: ObjectStore, tmp_path: Path) -> None:
     here, other = pushed(store, tmp_path / "here"), pulled(store, tmp_path / "other")
     (here.local / FILM / "crop.json").unlink()  # killed in the middle of a stage
     write(here.local, {f"{FILM}/crop.parquet": b"half of a run", "README.md": b"changed here", "new.txt": b"new"})
@@ -260,16 +258,16 @@ def test_lost_notes_cost_a_transfer_and_no_data(store: ObjectStore, tmp_path: Pa
     assert files_in(here.local) == store.contents("data/") == SMALL_SET
 
 
-def test_a_folder_is_the_copy_of_one_address(store: ObjectStore, tmp_path: Path) -> None:
+def test_a_folder_mirrors_one_address_only(store: ObjectStore, tmp_path: Path) -> None:
     pushed(store, tmp_path)
     with pytest.raises(RemoteError, match=r"is the copy of s3://bucket/data; take another folder"):
         Mirror(store.address("other"), tmp_path)
 
 
-# --- for those who train ---------------------------------------------------------------------------------------------
+# --- training --------------------------------------------------------------------------------------------------------
 
 
-def test_training_reads_the_shards_where_they_were_pushed(store: ObjectStore, tmp_path: Path) -> None:
+def test_training_reads_the_shards_at_their_address(store: ObjectStore, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path, films=1, scenes=4, clips=1)
     index = write_shards(dataset, ShardSettings(samples=2, val_share=0.3))
     here = Mirror(store.address("data"), tmp_path)

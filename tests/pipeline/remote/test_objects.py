@@ -1,7 +1,7 @@
-"""What an address is, and stores that are missing, broken, out of reach or hostile: told in one line, no secret in it.
+"""Addresses, and stores that are missing, broken, unreachable or hostile: errors of one line without a secret.
 
-Against an S3-compatible server on loopback. Data sets that go there and back are in `test_mirror.py`, films and casts
-in `test_fetch.py`.
+Against an S3-compatible server on loopback. Pushed and pulled data sets are tested in `test_mirror.py`,
+films and casts in `test_film_cache.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.object_store import SECRET, ObjectStore
 
 @pytest.fixture
 def other_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """To change what the environment says of the store: s3fs reads it once for all who use the same store."""
+    """Patch for the environment of the store; s3fs reads it once for all users of the same store."""
     S3FileSystem.clear_instance_cache()
     yield monkeypatch
     S3FileSystem.clear_instance_cache()
@@ -36,7 +36,7 @@ def other_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("text", ["s3://bucket/data", "gs://b", "file:///data", "memory://x", "https://host/film.mkv"])
-def test_what_an_address_is(text: str) -> None:
+def test_addresses_are_recognised(text: str) -> None:
     assert is_address(text)
     assert checked_remote(text + "/") == text
 
@@ -44,7 +44,7 @@ def test_what_an_address_is(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["data", "/data/s3", "C:\\films\\a.mkv", "c://films", "s3:/bucket", "a b://c", "./a://b"]
 )
-def test_a_path_is_no_address(text: str) -> None:
+def test_a_path_is_not_an_address(text: str) -> None:
     assert not is_address(text)
 
 
@@ -67,7 +67,7 @@ def test_an_address_with_a_secret_is_refused_without_repeating_it(address: str, 
 
 
 @pytest.mark.parametrize("address", ["s3://", "s3:///", "s3://bucket/a\nb", "bucket/data"])
-def test_an_address_of_nothing_is_refused(address: str) -> None:
+def test_malformed_addresses_are_refused(address: str) -> None:
     with pytest.raises(RemoteError, match="s3://bucket/data"):
         checked_remote(address)
 
@@ -76,7 +76,7 @@ def test_an_address_of_nothing_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])
-def test_other_stores_are_reached_the_same_way(scheme: str, tmp_path: Path) -> None:
+def test_other_stores_are_reached_by_the_same_code(scheme: str, tmp_path: Path) -> None:
     address = f"{scheme}://{tmp_path}/store/data"
     here = Mirror(address, write(tmp_path / "here", SMALL_SET))
     here.push()
@@ -90,7 +90,7 @@ def test_other_stores_are_reached_the_same_way(scheme: str, tmp_path: Path) -> N
     assert fetch_folder(f"{address}/{FILM}", tmp_path / "cache").is_dir()
 
 
-def test_large_files_go_one_after_another_and_arrive(
+def test_large_files_are_sent_one_after_another(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline.remote.objects, "_LARGE_BYTES", 5)
@@ -102,7 +102,7 @@ def test_large_files_go_one_after_another_and_arrive(
 
 
 @pytest.mark.parametrize("key", ["../x", "a/../../x", "/abs", "a//b", "./x", "a/.", "..", "a\nb", "films/../../x"])
-def test_names_that_lead_out_are_refused_before_anything_is_written(
+def test_names_that_leave_the_folder_are_refused_before_anything_is_written(
     store: ObjectStore, tmp_path: Path, key: str
 ) -> None:
     store.put("data/README.md", b"a card")
@@ -113,7 +113,7 @@ def test_names_that_lead_out_are_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_object_is_no_folder_and_a_folder_no_film(store: ObjectStore, tmp_path: Path) -> None:
+def test_an_object_is_not_a_folder_and_a_folder_is_not_a_film(store: ObjectStore, tmp_path: Path) -> None:
     pushed(store, tmp_path / "here")
     with pytest.raises(RemoteError, match="is an object, not a folder"):
         Mirror(store.address("data/README.md"), tmp_path / "there").pull()
@@ -130,7 +130,7 @@ def test_an_object_is_no_folder_and_a_folder_no_film(store: ObjectStore, tmp_pat
         fetch_folder,
     ],
 )
-def test_what_is_not_there_is_told_with_its_address(
+def test_missing_objects_are_named_with_their_address(
     store: ObjectStore, tmp_path: Path, use: Callable[[str, Path], object]
 ) -> None:
     with pytest.raises(RemoteError, match=r"s3://elsewhere/data.*check the spelling"):
@@ -138,7 +138,7 @@ def test_what_is_not_there_is_told_with_its_address(
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "http://user:hun/ter2@127.0.0.1:1"])
-def test_a_server_out_of_reach_is_told_soon_and_no_secret_with_it(
+def test_an_unreachable_server_is_reported_soon_and_without_secrets(
     store: ObjectStore, tmp_path: Path, other_settings: pytest.MonkeyPatch, endpoint: str
 ) -> None:
     other_settings.setenv("AWS_ENDPOINT_URL", endpoint)
@@ -147,12 +147,14 @@ def test_a_server_out_of_reach_is_told_soon_and_no_secret_with_it(
     with pytest.raises(RemoteError, match=r"s3://bucket/data: .*AWS_ENDPOINT_URL") as error:
         Mirror(store.address("data"), tmp_path).pull()
     assert time.monotonic() - started < 15
-    told = "".join(traceback.format_exception(error.value))
-    assert "ter2" not in told
-    assert SECRET not in told
+    message = "".join(traceback.format_exception(error.value))
+    assert "ter2" not in message
+    assert SECRET not in message
 
 
-def test_missing_credentials_are_told(store: ObjectStore, tmp_path: Path, other_settings: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported(
+    store: ObjectStore, tmp_path: Path, other_settings: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         other_settings.delenv(name)
     other_settings.setenv("HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The clip grid against an independent restatement of its rule, on exact fractions."""
+"""Clip grid against an independent restatement of its rule, in exact fractions."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_film_rates_give_every_third_frame(rate: Fraction) -> None:
     assert [piece.source_frames for piece in pieces] == [tuple(range(0, 48, 3)), tuple(range(48, 96, 3))]
 
 
-def test_thirty_frames_a_second_by_hand() -> None:
+def test_thirty_frames_a_second_match_a_hand_computed_list() -> None:
     [piece] = chop(constant(Fraction(30), 60), Fraction(2), ClipSettings())
     assert piece.source_frames == (0, 3, 7, 11, 15, 18, 22, 26, 30, 33, 37, 41, 45, 48, 52, 56)
 
@@ -115,7 +115,7 @@ def test_seventeenth_frame_must_be_clean() -> None:
     assert (piece.start_seconds, piece.end_seconds) == (0, 2)
 
 
-def test_no_frames_no_clips() -> None:
+def test_no_frames_give_no_clips() -> None:
     assert chop([], Fraction(10), ClipSettings()) == []
 
 

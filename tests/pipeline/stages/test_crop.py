@@ -1,4 +1,4 @@
-"""Which part of the picture is film: borders of every colour and shade, real letterboxes, and what is none."""
+"""Crop of a film: borders of every colour and shade, real letterboxes, and pictures without borders."""
 
 import signal
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.support.films import make_film, planned
 from tests.support.shot_children import next_child_is_shot
 
 EVERY_SECOND_FRAME = {"g": "2", "crf": "14", "preset": "ultrafast"}
-"""Encoder options that give the crop plenty of keyframes in a short film."""
+"""Encoder options for many keyframes in a short film."""
 
 
 def crop_of(path: Path, settings: CropSettings | None = None) -> Crop:
@@ -72,7 +72,7 @@ def test_a_logo_in_the_border(tmp_path: Path) -> None:
     assert rectangle(crop_of(path)) == (0, 22, 320, 136)
 
 
-def test_dark_frames_do_not_vote(tmp_path: Path) -> None:
+def test_dark_frames_do_not_count(tmp_path: Path) -> None:
     def night(number: int, picture: Picture) -> None:
         if number % 4 < 2:
             picture[:] = 0
@@ -104,7 +104,7 @@ def test_dark_corners_and_a_vignette_lose_no_pixel(tmp_path: Path) -> None:
     assert rectangle(crop_of(path)) == (0, 0, 320, 180)
 
 
-def test_an_edge_that_fades_to_black_is_no_border(tmp_path: Path) -> None:
+def test_an_edge_that_fades_to_black_is_not_a_border(tmp_path: Path) -> None:
     shade = np.clip((np.arange(180) - 20) / 100, 0, 1)[:, None, None]  # 20 rows of black, then a slow rise
 
     def fade(_: int, picture: Picture) -> None:
@@ -127,7 +127,7 @@ def test_part_of_the_film_with_larger_borders_is_named(tmp_path: Path) -> None:
     assert "between about 0:00:02 and 0:00:04" in warning
 
 
-def test_one_odd_keyframe_is_forgiven_and_named(tmp_path: Path) -> None:
+def test_one_odd_keyframe_is_ignored_with_a_warning(tmp_path: Path) -> None:
     def card(number: int, picture: Picture) -> None:
         if number in (48, 49):
             picture[:] = 150
@@ -138,7 +138,7 @@ def test_one_odd_keyframe_is_forgiven_and_named(tmp_path: Path) -> None:
     assert crop.warnings == ("1 of 48 keyframes show picture outside the crop, near 0:00:02",)
 
 
-def test_two_odd_keyframes_are_picture(tmp_path: Path) -> None:
+def test_two_odd_keyframes_keep_the_picture(tmp_path: Path) -> None:
     def card(number: int, picture: Picture) -> None:
         if 48 <= number < 52:
             picture[:] = 150
@@ -149,7 +149,7 @@ def test_two_odd_keyframes_are_picture(tmp_path: Path) -> None:
     assert crop.warnings[0].startswith("46 of 48 keyframes have larger black borders")
 
 
-def test_a_small_rest_is_said(tmp_path: Path) -> None:
+def test_a_small_remaining_picture_is_a_warning(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=16, borders=(80, 30, 80, 30), options=EVERY_SECOND_FRAME)
     crop = crop_of(path)
     assert rectangle(crop) == (80, 30, 160, 120)
@@ -190,7 +190,7 @@ def test_borders_are_those_of_the_upright_picture(tmp_path: Path, rotation: int)
     assert rectangle(crop_of(path)) == (0, 20, 180, 260)
 
 
-def test_switched_off(tmp_path: Path) -> None:
+def test_a_disabled_crop_keeps_the_whole_picture(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8, borders=(0, 22, 0, 22))
     [crop] = FindCrop(CropSettings(enabled=False)).run(planned(tmp_path, path), silent).tables["crop"]
     assert isinstance(crop, Crop)
@@ -202,7 +202,7 @@ def test_tiny_picture(tmp_path: Path) -> None:
     assert rectangle(crop) == (0, 0, 16, 16)
 
 
-def test_a_result_is_kept_until_a_setting_changes(tmp_path: Path) -> None:
+def test_a_result_is_reused_until_a_setting_changes(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8)
     folder = planned(tmp_path, path)
     assert perform(FindCrop(CropSettings()), folder, silent)
@@ -221,7 +221,7 @@ def test_big_buck_bunny_loses_no_pixel(tmp_path: Path, bunny: Path) -> None:
     assert crop.warnings == ()
 
 
-def test_a_crash_of_the_decoder_costs_the_film_alone(tmp_path: Path) -> None:
+def test_a_crash_of_the_decoder_fails_only_the_film(tmp_path: Path) -> None:
     folder = planned(tmp_path, make_film(tmp_path / "film.mp4", frames=16, options=EVERY_SECOND_FRAME))
     with (
         next_child_is_shot(signal.SIGSEGV),
@@ -231,7 +231,7 @@ def test_a_crash_of_the_decoder_costs_the_film_alone(tmp_path: Path) -> None:
     assert perform(FindCrop(CropSettings()), folder)
 
 
-def test_a_film_that_is_gone_is_refused_with_its_reason(tmp_path: Path) -> None:
+def test_a_missing_film_is_an_error_with_the_reason(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8)
     folder = planned(tmp_path, path)
     path.unlink()

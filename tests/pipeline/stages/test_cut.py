@@ -1,4 +1,4 @@
-"""From a film to its scenes and clips, every clip frame checked by the number painted on it."""
+"""Cut of a film into scenes and clips, every clip frame checked by the number painted on it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOLERANCE = Fraction(43, 10_000)
 
 
 def folder_of(tmp_path: Path, path: Path) -> FilmFolder:
-    """The film's folder as probe and crop leave it, nothing cropped."""
+    """Film folder as probe and crop leave it, nothing cropped."""
     folder = planned(tmp_path, path)
     film = folder.film
     turned = film.rotation_degrees in (90, 270)
@@ -57,7 +57,7 @@ def job_of(folder: FilmFolder, clips: ClipSettings | None = None, end_seconds: f
 
 
 def cut(tmp_path: Path, path: Path, clips: ClipSettings | None = None) -> tuple[FilmFolder, CutResult]:
-    """The result of cutting a film in this process, checked for what holds for every film."""
+    """Cut a film in this process, check the properties common to all films and return the result."""
     folder = folder_of(tmp_path, path)
     result = cut_film(job_of(folder, clips), silent)
     check_tiling(result, folder.film)
@@ -66,7 +66,7 @@ def cut(tmp_path: Path, path: Path, clips: ClipSettings | None = None) -> tuple[
 
 
 def check_tiling(result: CutResult, film: Film) -> None:
-    """Scenes and damage lie side by side from 0 to the film's end, and clips lie inside scenes."""
+    """Check that scenes and damage tile the film from 0 to its end and that clips lie inside scenes."""
     tiles = sorted((tile.start_seconds, tile.end_seconds) for tile in [*result.scenes, *result.damage])
     assert tiles[0][0] == 0
     assert [start for start, _ in tiles[1:]] == [end for _, end in tiles[:-1]]
@@ -94,7 +94,7 @@ def barcodes(folder: FilmFolder, clip: Clip) -> list[int]:
 
 
 def expected(times: Sequence[Fraction], scenes: Sequence[int], frames: int) -> list[list[int]]:
-    """The numbers that the clips of a film show: the rule once more, for 8 fps, 2 seconds and a margin of 2 frames."""
+    """Numbers shown by the clips of a film: the rule restated for 8 fps, 2 seconds and a margin of 2 frames."""
     clips = []
     for first, beyond in zip(scenes, [*scenes[1:], len(times) - 1], strict=True):
         clean = range(first + 2, beyond - 2)
@@ -122,7 +122,7 @@ def expected(times: Sequence[Fraction], scenes: Sequence[int], frames: int) -> l
     ids=str,
 )
 def test_clips_show_the_frames_of_the_grid(tmp_path: Path, rate: Fraction, frames: int) -> None:
-    scenes = (0, 4 * round(rate) + 3)  # with its margins just too short for a second clip
+    scenes = (0, 4 * round(rate) + 3)  # just too short for a second clip, margins included
     count = round(8.7 * rate)
     film = make_film(tmp_path / "film.mp4", frames=count, fps=rate, scenes=scenes, size=(192, 108))
     folder, result = cut(tmp_path, film, ClipSettings(frames=frames, width=360, height=240))
@@ -175,7 +175,7 @@ def test_ten_bit_hevc_with_open_gops(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rotation", [90, 180, 270])
-def test_a_turned_film_is_upright(tmp_path: Path, rotation: int) -> None:
+def test_a_rotated_film_is_upright(tmp_path: Path, rotation: int) -> None:
     folder, result = cut(tmp_path, make_film(tmp_path / "film.mp4", frames=56, rotation=rotation))
     assert [barcodes(folder, clip) for clip in result.clips] == [list(range(2, 50, 3))]
 
@@ -213,7 +213,7 @@ def test_no_clip_reaches_into_a_dissolve(tmp_path: Path) -> None:
 
     _, result = cut(tmp_path, make_film(tmp_path / "film.mp4", frames=150, barcode=False, paint=paint))
     assert [scene.opened_by for scene in result.scenes] == ["start", "dissolve"]
-    [clip] = result.clips  # frames 2 to 49 would be one if the dissolve began where it is half over
+    [clip] = result.clips  # frames 2 to 49 would be a clip if the dissolve began at its middle
     assert clip.source_frames[0] > 68
 
 
@@ -233,7 +233,7 @@ def test_damage_is_a_scene_break_and_no_clip_touches_it(tmp_path: Path) -> None:
         assert barcodes(folder, clip) == list(clip.source_frames)
 
 
-def test_a_truncated_film_gives_what_is_left(tmp_path: Path) -> None:
+def test_a_truncated_film_gives_clips_of_the_remaining_part(tmp_path: Path) -> None:
     film = truncate(make_film(tmp_path / "film.mkv", frames=240, options={"g": "24"}), 0.6)
     folder, result = cut(tmp_path, film)
     assert len(result.clips) >= 2
@@ -257,15 +257,15 @@ def test_four_k(tmp_path: Path) -> None:
     assert [barcodes(folder, clip) for clip in result.clips] == [list(range(2, 18))]
 
 
-def test_frames_that_wait_long_are_scaled_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_with_a_long_wait_are_scaled_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     film = make_film(tmp_path / "film.mp4", frames=120, scenes=(0, 56))
     folder = folder_of(tmp_path, film)
-    usual = cut_film(job_of(folder), silent)
+    undisturbed = cut_film(job_of(folder), silent)
     monkeypatch.setattr("pipeline.stages.cut.RAW_BYTES", 0)
-    assert cut_film(job_of(folder), silent) == usual
+    assert cut_film(job_of(folder), silent) == undisturbed
 
 
-def test_the_film_ends_where_it_is_told_to(tmp_path: Path) -> None:
+def test_the_film_ends_at_the_configured_second(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=240, scenes=(0, 60)))
     with counting_decoded_frames() as decoded:
         result = cut_film(job_of(folder, end_seconds=4.5), silent)
@@ -293,13 +293,13 @@ def test_a_film_is_decoded_once(tmp_path: Path) -> None:
     with counting_decoded_frames() as cut_once:
         result = cut_film(CutJob(film, crop, tmp_path / "out", None, SceneSettings(), clips, threads=0), silent)
     assert len(result.clips) >= 12
-    assert 1 <= probed.count <= 40  # the opening; and what the decoder had begun
+    assert 1 <= probed.count <= 40  # opening the film, and frames already in the decoder
     assert 30 <= cropped.count <= 60
     assert 2400 <= probed.count + cropped.count + cut_once.count <= 1.05 * 2400
 
 
-def test_there_is_one_door_to_the_decoders() -> None:
-    """What does not go through `containers.decode`, the test above cannot count."""
+def test_decoders_are_called_in_one_place_only() -> None:
+    """Frames decoded without `containers.decode` would not be counted by the test above."""
     package = Path(containers.__file__).parents[1]
     texts = {file.name: file.read_text(encoding="utf-8") for file in package.rglob("*.py")}
     with_av = {name: text for name, text in texts.items() if re.search(r"^\s*(import|from) av\b", text, re.MULTILINE)}
@@ -313,12 +313,12 @@ def stage(clips: ClipSettings | None = None, threads: int = 0) -> Cut:
     return Cut(film=FilmSettings(), scenes=SceneSettings(), clips=clips or ClipSettings(), threads=threads)
 
 
-def test_the_stage_writes_its_tables_and_repeats_itself_to_the_byte(tmp_path: Path) -> None:
+def test_the_stage_writes_its_tables_and_repeats_them_to_the_byte(tmp_path: Path) -> None:
     film = make_film(tmp_path / "film.mp4", frames=120, scenes=(0, 60))
     reports: list[tuple[float, float]] = []
     folder = folder_of(tmp_path, film)
     assert perform(stage(threads=1), folder, lambda done, total: reports.append((done, total)))
-    assert not perform(stage(threads=2), folder)  # threads are no ingredient
+    assert not perform(stage(threads=2), folder)  # the number of threads is not an ingredient
     first = folder.read("clips", Clip)
     assert len(first) == 2
     assert [scene.opened_by for scene in folder.read("scenes", Scene)] == ["start", "cut"]
@@ -340,7 +340,7 @@ def test_clips_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_crash_of_the_decoder_costs_the_film_alone(tmp_path: Path) -> None:
+def test_a_crash_of_the_decoder_fails_only_the_film(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=240))
 
     def shoot(done: float, total: float) -> None:
@@ -364,7 +364,7 @@ def test_a_film_without_one_sound_frame_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.film
-def test_two_minutes_of_bunny(tmp_path: Path, bunny: Path) -> None:
+def test_two_minutes_of_big_buck_bunny_are_cut(tmp_path: Path, bunny: Path) -> None:
     folder = folder_of(tmp_path, bunny)
     with counting_decoded_frames() as decoded:
         result = cut_film(job_of(folder, end_seconds=125), silent)

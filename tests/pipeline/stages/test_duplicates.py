@@ -1,4 +1,4 @@
-"""Hashes survive what a re-cut does to a picture, and the search finds what comparing everything would find."""
+"""Perceptual hashes that survive re-encoding, and a search for duplicates that agrees with an exhaustive comparison."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GAP = 120.0
 
 
 def painting(seed: int) -> NDArray[np.uint8]:
-    """Noise with the spectrum of pictures: as much of it at every scale."""
+    """Noise with the spectrum of pictures: equal power at every scale."""
     random = np.random.default_rng(seed)
     layers = [
         cv2.resize(random.normal(0, 22, (2 * 2**scale, 3 * 2**scale)), (720, 480), interpolation=cv2.INTER_CUBIC)
@@ -56,7 +56,7 @@ def test_flat_frames_have_no_hash() -> None:
 
 
 class Drawer:
-    """Hashes that drift like those of moving pictures."""
+    """Source of hashes that drift like those of moving pictures."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -70,7 +70,7 @@ class Drawer:
         return hashes
 
     def blurred(self, hashes: list[str], flips: int) -> list[str]:
-        """The same frames in another encode."""
+        """Hashes of the same frames in another encode."""
         result = []
         for text in hashes:
             bits = np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8))
@@ -99,7 +99,7 @@ def test_half_of_the_frames_must_be_shared() -> None:
     assert find_repeats([first, clip(shot[:7] + other[:9], "b")], NEAR, GAP) == {}
 
 
-def test_distance_is_the_bound() -> None:
+def test_distances_up_to_the_bound_match() -> None:
     drawer = Drawer(3)
     shot = drawer.shot(16, drift=0)
     pair = [clip(shot), clip(drawer.blurred(shot, flips=14), "b")]
@@ -146,7 +146,7 @@ def test_clips_of_different_lengths_and_none_at_all() -> None:
     assert find_repeats([clip([], "a")], NEAR, GAP) == {}
 
 
-def test_the_index_finds_what_comparing_everything_finds() -> None:
+def test_the_index_finds_the_same_as_an_exhaustive_comparison() -> None:
     drawer = Drawer(8)
     shots = [drawer.shot(40, drift=4) for _ in range(12)]
     random = np.random.default_rng(8)

@@ -1,4 +1,4 @@
-"""Looks of clips that are really encoded: light, stillness against coding noise and lips, text, and broken files."""
+"""Looks of encoded clips: light, stillness despite coding noise, lips, text, and broken files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WIDTH, HEIGHT, FRAMES = 720, 480, 16
 
 
 def painting(seed: int) -> Picture:
-    """A colourful textured picture."""
+    """Colourful textured picture."""
     random = np.random.default_rng(seed)
     coarse = random.integers(20, 236, (8, 12, 3), dtype=np.uint8)
     fine = random.integers(0, 40, (HEIGHT // 4, WIDTH // 4, 3), dtype=np.uint8)
@@ -83,7 +83,7 @@ def test_a_picture_of_one_colour_has_no_hash() -> None:
 
 @pytest.mark.parametrize("crf", [17, 23])
 @pytest.mark.parametrize("grain", [0, 5])
-def test_a_held_drawing_is_still_whatever_the_coding_adds(tmp_path: Path, grain: int, crf: int) -> None:
+def test_a_held_drawing_is_still_despite_coding_noise(tmp_path: Path, grain: int, crf: int) -> None:
     random = np.random.default_rng(0)
     noise = [random.normal(0, grain, (HEIGHT, WIDTH, 1)) for _ in range(FRAMES)]
     pictures = [np.clip(painting(2) + layer, 0, 255).astype(np.uint8) for layer in noise]
@@ -92,7 +92,7 @@ def test_a_held_drawing_is_still_whatever_the_coding_adds(tmp_path: Path, grain:
 
 @pytest.mark.parametrize("crf", [17, 23])
 @pytest.mark.parametrize(("across", "down"), [(0, 0), (4, 2), (6, 6)])
-def test_lips_that_move_are_not_still_wherever_they_are(tmp_path: Path, across: int, down: int, crf: int) -> None:
+def test_moving_lips_anywhere_are_not_still(tmp_path: Path, across: int, down: int, crf: int) -> None:
     pictures = []
     for frame in range(FRAMES):
         picture = painting(3)
@@ -131,7 +131,7 @@ def test_rolling_credits_are_many_lines() -> None:
     assert find_text(rolling, 1).lines >= 4
 
 
-def test_text_on_part_of_a_clip_is_found_if_enough_frames_are_looked_at() -> None:
+def test_text_on_part_of_a_clip_is_found_if_enough_frames_are_examined() -> None:
     line = lettered(painting(6), ["Three years later"], top=240, size=40)
     frames_THWC = np.stack([painting(6)] * 10 + [line] * 6)
     assert find_text(frames_THWC, 1).lines == 0
@@ -139,7 +139,7 @@ def test_text_on_part_of_a_clip_is_found_if_enough_frames_are_looked_at() -> Non
 
 
 @pytest.mark.parametrize("size", [(64, 64), (256, 1080), (1920, 1080)])
-def test_text_is_looked_for_in_any_size(size: tuple[int, int]) -> None:
+def test_text_is_found_in_any_picture_size(size: tuple[int, int]) -> None:
     assert find_text(np.zeros((2, size[1], size[0], 3), np.uint8), 2).share == 0
 
 
@@ -156,7 +156,7 @@ def test_the_stage_measures_every_clip_in_order(tmp_path: Path) -> None:
     assert not perform(MeasureLooks(LooksSettings(text=True), threads=1), folder)
 
 
-def test_without_the_option_text_is_not_measured_rather_than_absent(tmp_path: Path) -> None:
+def test_without_the_option_text_is_unmeasured_rather_than_absent(tmp_path: Path) -> None:
     folder = stage_folder(tmp_path)
     perform(MeasureLooks(LooksSettings(text=False)), folder)
     assert {(row.text_share, row.text_lines) for row in folder.read("looks", Looks)} == {(None, None)}

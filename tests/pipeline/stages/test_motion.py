@@ -1,4 +1,4 @@
-"""Motion of real encoded clips against motion that is known exactly."""
+"""Motion measured in real encoded clips, compared with exactly known motion."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def grainy(frames_THWC: np.ndarray, sigma: float) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def motion(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Motion]:
-    """What the stage measures in one film with clips of every kind, by the clips' names."""
+    """Measurements of the stage in one film with clips of every kind, by the names of the clips."""
     still = np.stack([view(shaded())] * 6)
     clips = {
         **{f"textured pan {speed}": pan(textured(), speed, 0) for speed in SPEEDS},
@@ -82,24 +82,24 @@ def test_a_still_clip_is_zero_and_level_one(motion: dict[str, Motion]) -> None:
         assert level_of(motion[name].scope_px, PUBLISHED_EDGES) == 1
 
 
-def test_growing_light_is_no_motion(motion: dict[str, Motion]) -> None:
+def test_growing_light_is_not_motion(motion: dict[str, Motion]) -> None:
     assert (motion["fade"].scope_px, motion["fade"].camera_px) == (0, 0)
 
 
 @pytest.mark.parametrize("speed", [1.0, 5.0, 20.0])
-def test_a_figure_scores_its_own_speed_not_its_surroundings(motion: dict[str, Motion], speed: float) -> None:
+def test_the_scope_of_a_figure_is_its_own_speed(motion: dict[str, Motion], speed: float) -> None:
     row = motion[f"walk {speed}"]
     assert row.scope_px == pytest.approx(speed, rel=0.1)
     assert row.camera_px == 0
 
 
 @pytest.mark.parametrize("speed", SPEEDS[1:])
-def test_the_camera_is_all_of_a_pan(motion: dict[str, Motion], speed: float) -> None:
+def test_the_camera_motion_of_a_pan_is_the_whole_motion(motion: dict[str, Motion], speed: float) -> None:
     for picture in ("textured", "shaded"):
         assert motion[f"{picture} pan {speed}"].camera_px == pytest.approx(speed, rel=0.05)
 
 
-def test_a_zoom_is_the_cameras(motion: dict[str, Motion]) -> None:
+def test_a_zoom_is_camera_motion(motion: dict[str, Motion]) -> None:
     row = motion["zoom"]
     rows, columns = np.mgrid[-239.5:240, -359.5:360]
     expected = float((np.hypot(rows, columns) * 0.02).mean())
@@ -120,7 +120,7 @@ def test_held_drawings_are_counted_once_and_do_not_slow_the_motion(motion: dict[
 
 @pytest.mark.parametrize("crf", [17, 23])
 @pytest.mark.parametrize("grain", [0, 5])
-def test_coding_and_grain_make_no_drawing_but_a_mouth_does(tmp_path: Path, grain: float, crf: int) -> None:
+def test_coding_and_grain_are_not_new_drawings_but_a_mouth_is(tmp_path: Path, grain: float, crf: int) -> None:
     frames_THWC = np.stack([view(shaded())] * 8)
     frames_THWC[4:, 200:210, 300:320] = (60, 60, 160)
     write_clip(tmp_path / "clip.mp4", grainy(frames_THWC, grain), Fraction(8), crf)
@@ -138,7 +138,7 @@ def test_a_small_mouth_makes_a_drawing_and_slow_change_adds_up() -> None:
 
 
 class Pushes:
-    """An optical flow that answers what it was made with, for each clip and step."""
+    """Optical flow that returns preset vectors for each clip and step."""
 
     colour = False
     clips_at_once = 2
@@ -161,7 +161,7 @@ def test_the_scope_is_one_mean_over_the_pixels_that_move() -> None:
     assert measure_frames([frames_THW], Pushes(first, second), 0.2)[0].scope_px == pytest.approx(3)
 
 
-def test_a_held_drawing_and_stray_vectors_are_no_motion_whatever_a_network_answers() -> None:
+def test_a_held_drawing_and_stray_vectors_are_not_motion_with_any_network() -> None:
     pushed = np.ones((1, 100, 200, 2), np.float32)
     drawing_HW = np.random.default_rng(0).integers(0, 250, (100, 200), dtype=np.uint8)
     coded_again = drawing_HW.copy()
@@ -174,7 +174,7 @@ def test_a_held_drawing_and_stray_vectors_are_no_motion_whatever_a_network_answe
     assert measure_frames([np.stack([drawing_HW, drawing_HW[::-1]])], Pushes(stray), 0.2)[0].scope_px > 30
 
 
-def test_a_camera_needs_most_of_the_picture() -> None:
+def test_camera_motion_needs_most_of_the_picture() -> None:
     drawing_HW = cv2.cvtColor(view(textured()), cv2.COLOR_BGR2GRAY)[::2, ::2]
     vectors_HW2 = np.zeros((*drawing_HW.shape, 2), np.float32)
     vectors_HW2[:, :252] = (6, 0)
@@ -203,7 +203,7 @@ def test_a_film_without_clips_has_an_empty_table(tmp_path: Path) -> None:
     assert measured(make_clips(tmp_path, {})) == {}
 
 
-def test_edges_and_batch_remeasure_nothing_and_the_threshold_does(tmp_path: Path) -> None:
+def test_edges_and_batch_do_not_remeasure_but_the_threshold_does(tmp_path: Path) -> None:
     folder = make_clips(tmp_path, {"c0": pan(textured(), 2, 0, frames=3)})
     assert measured(folder)["c0"].flow_model == flow_model_of(MotionSettings()) == "dis@0.5"
     assert is_current(MeasureMotion(MotionSettings(edges=(1, 2, 3, 4), batch=3), 1, 0.5), folder)
@@ -212,7 +212,7 @@ def test_edges_and_batch_remeasure_nothing_and_the_threshold_does(tmp_path: Path
     assert ingredients_of(STAGE, folder)["motion"] == {"model": "dis", "scale": 0.5, "background_px": 0.2}
 
 
-def test_threads_change_no_digit(tmp_path: Path) -> None:
+def test_the_number_of_threads_does_not_change_the_result(tmp_path: Path) -> None:
     folder = make_clips(tmp_path, {f"c{number}": pan(textured(), 3, number, frames=4) for number in range(3)})
     rows = [MeasureMotion(MotionSettings(), threads, 0.1).run(folder, silent).tables for threads in (1, 4)]
     assert rows[0] == rows[1]

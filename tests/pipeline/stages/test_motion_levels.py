@@ -1,4 +1,4 @@
-"""Motion levels: the edges in force, edges fitted to a data set, and the value that stands for each level."""
+"""Motion levels: the edges in use, edges fitted to a data set, and the representative value of each level."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_edge_belongs_to_the_level_below() -> None:
 
 
 @pytest.mark.parametrize("scope", [math.nan, math.inf, -0.1])
-def test_what_is_no_scope_is_refused(scope: float) -> None:
+def test_invalid_scopes_are_refused(scope: float) -> None:
     for use in (
         lambda: level_of(scope, PUBLISHED_EDGES),
         lambda: fit_edges([1, 2, 3, 4, 5, scope], "quantiles"),
@@ -74,18 +74,18 @@ def test_ties_share_a_level_and_edges_still_rise(scopes: list[float], counts: li
     assert np.bincount([level_of(scope, edges) for scope in scopes], minlength=6).tolist()[1:] == counts
 
 
-def test_four_different_scopes_make_no_five_levels() -> None:
+def test_four_different_scopes_are_too_few_for_five_levels() -> None:
     with pytest.raises(UserError, match="only 4 different motion scopes"):
         fit_edges([1, 1, 2, 3, 4, 4], "quantiles")
 
 
-def test_a_level_is_worth_the_median_of_its_clips_or_the_published_value() -> None:
+def test_the_value_of_a_level_is_the_median_of_its_clips_or_the_published_one() -> None:
     assert level_values([0, 1, 1.4, 3, 30, 50], PUBLISHED_EDGES) == (1, 3, 10, 15, 40)
     assert level_values([], PUBLISHED_EDGES) == PUBLISHED_VALUES
 
 
 def remeasure(dataset: Dataset, film: int, scopes: list[float], flow_model: str = "dis@0.5") -> list[str]:
-    """Give a film these motion scopes; the ids of its clips, all of them kept."""
+    """Give a film these motion scopes, keep all of its clips and return their ids."""
     folder = dataset.folders()[film]
     rows = [row.clip_id for row in folder.read("motion", Motion)][: len(scopes)]
     folder.write(

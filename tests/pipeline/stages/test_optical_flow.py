@@ -1,4 +1,4 @@
-"""OpenCV's DIS with its corrections against known motion, and what every back end is called."""
+"""OpenCV's DIS with its corrections against known motion, and the names of the back ends."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_dis_sees_no_motion_in_grain() -> None:
     assert not first_step(np.clip(still + grain, 0, 255).astype(np.uint8)).any()
 
 
-def test_the_name_tells_model_weights_and_scale(tmp_path: Path) -> None:
+def test_the_name_contains_model_weights_and_scale(tmp_path: Path) -> None:
     checkpoint = tmp_path / "memflow.ckpt"
     checkpoint.write_bytes(b"weights")
     settings = MotionSettings(model="memflow", checkpoint=str(checkpoint))
@@ -73,7 +73,7 @@ def test_a_network_without_weights_or_with_a_missing_file_is_refused_with_the_re
         open_optical_flow(MotionSettings(model="memflow", checkpoint="gone/memflow.ckpt"))
 
 
-def test_without_ptlflow_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ptlflow_the_error_has_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(package: str) -> str:
         raise PackageNotFoundError(package)
 

@@ -1,7 +1,7 @@
 """Optical flow by ptlflow networks from checkpoint files of their own format, with random weights.
 
-Random weights give meaningless vectors, but the same ones for the same pictures: that is enough to show what a network
-was given, in which order, and what it remembered. Runs on a GPU where there is one.
+Random weights give meaningless vectors, but the same ones for the same pictures. This is enough to check inputs of a
+network, their order and its memory. Runs on a GPU where there is one.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pipeline.stages.optical_flow import Frames
 from pipeline.stages.optical_flow_network import OpticalFlowNetwork
 from tests.support.moving_pictures import make_clips, pan, shaded, textured
 
-pytestmark = pytest.mark.slow  # ptlflow takes ten seconds to import, MemFlow one for a pair
+pytestmark = pytest.mark.slow  # ptlflow takes ten seconds to import, MemFlow one second per pair
 
 TOLERANCE = 1e-3
-"""Pixels: batches of another size are added up in another order."""
+"""Tolerance in pixels: batches of another size are summed in another order."""
 
 Save = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
 def save(tmp_path_factory: pytest.TempPathFactory) -> Save:
-    """Saves random weights of a model as ptlflow's trainer does; for MemFlow the gate of its memory can be set."""
+    """Save random weights of a model as ptlflow's trainer does; for MemFlow the gate of its memory can be set."""
     import ptlflow
     import torch
 
@@ -50,7 +50,7 @@ def save(tmp_path_factory: pytest.TempPathFactory) -> Save:
 
 @pytest.fixture(scope="module")
 def memflow(save: Save) -> OpticalFlowNetwork:
-    """MemFlow whose memory counts."""
+    """MemFlow whose memory affects the result."""
     return OpticalFlowNetwork("memflow", str(save("memflow", gate=5.0)), 1.0, batch=2)
 
 
@@ -60,7 +60,7 @@ def small(frames_THWC: Frames) -> Frames:
 
 @pytest.fixture(scope="module")
 def clips() -> tuple[Frames, Frames]:
-    """Two clips of three frames, 128x128: the least that MemFlow's pyramid takes."""
+    """Two clips of three frames, 128x128: the minimum for MemFlow's pyramid."""
     return small(pan(textured(), 4, 0, frames=3)), small(pan(shaded(), -2, 6, frames=3))
 
 
@@ -69,9 +69,7 @@ def vectors_of(network: OpticalFlowNetwork, *clips: Frames) -> np.ndarray:
     return np.stack(list(network.steps(clips)), axis=1)
 
 
-def test_memflow_remembers_the_steps_before(
-    memflow: OpticalFlowNetwork, clips: tuple[Frames, Frames], save: Save
-) -> None:
+def test_memflow_remembers_earlier_steps(memflow: OpticalFlowNetwork, clips: tuple[Frames, Frames], save: Save) -> None:
     second_step, forgetful = vectors_of(memflow, clips[0])[0, 1], vectors_of(memflow, clips[0][1:])[0, 0]
     assert np.abs(second_step - forgetful).max() > 20 * TOLERANCE
     shut = OpticalFlowNetwork("memflow", str(save("memflow", gate=0.0)), 1.0, batch=2)
@@ -116,13 +114,13 @@ def test_another_network_takes_scaled_pictures_and_answers_in_clip_pixels(
     settings = MotionSettings(model="raft_small", checkpoint=str(checkpoint), batch=2)
     whole, half = (open_optical_flow(settings.model_copy(update={"scale": scale})) for scale in (1.0, 0.5))
     assert capfd.readouterr() == ("", "")
-    large = [np.repeat(np.repeat(clip, 2, axis=1), 2, axis=2) for clip in clips]  # half of it is the clip again
+    large = [np.repeat(np.repeat(clip, 2, axis=1), 2, axis=2) for clip in clips]  # halved, it is the clip again
     for of_clips, of_large in zip(whole.steps(clips), half.steps(large), strict=True):
         assert of_clips.shape == of_large.shape == (2, 128, 128, 2)
         assert of_large == pytest.approx(2 * of_clips, abs=TOLERANCE)
 
 
-def test_what_cannot_be_loaded_is_refused_with_the_reason(save: Save, tmp_path: Path) -> None:
+def test_unusable_checkpoints_are_refused_with_the_reason(save: Save, tmp_path: Path) -> None:
     junk = tmp_path / "junk.ckpt"
     junk.write_bytes(b"this is no checkpoint")
     foreign = save("raft_small")

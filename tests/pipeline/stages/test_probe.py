@@ -1,4 +1,4 @@
-"""What is found out about films of every kind before the work starts, and those that cannot be used."""
+"""Probe: facts about films of every kind, and films that cannot be used."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def exact_times(frames: int, fps: Fraction) -> list[Fraction]:
 # --- facts ---------------------------------------------------------------------------------------------------------
 
 
-def test_facts_of_a_plain_film(tmp_path: Path) -> None:
+def test_the_facts_of_a_plain_film_are_found(tmp_path: Path) -> None:
     path = make_film(tmp_path / "My film.mp4", frames=48, sound=True)
     film = probed(path)
     assert (film.film_id, film.name, film.sha256) == ("film-01234567", "My film.mp4", SHA256)
@@ -76,12 +76,12 @@ def test_constant_rates_are_exact_in_every_container(tmp_path: Path, fps: Fracti
 
 
 @pytest.mark.parametrize("rate", ["24000/1001", "24"])
-def test_the_header_decides_between_rates_that_a_few_rounded_times_cannot_tell_apart(tmp_path: Path, rate: str) -> None:
+def test_the_header_decides_between_rates_that_rounded_times_cannot_distinguish(tmp_path: Path, rate: str) -> None:
     film = probed(make_film(tmp_path / "film.mkv", frames=4, fps=Fraction(rate), size=(64, 48), barcode=False))
     assert film.fps == Fraction(rate)
 
 
-def test_a_rate_that_is_no_standard_one_is_kept_as_it_is(tmp_path: Path) -> None:
+def test_a_rate_that_is_not_a_standard_one_is_kept(tmp_path: Path) -> None:
     film = probed(make_film(tmp_path / "film.mp4", frames=60, fps=Fraction(47, 2), size=(64, 48), barcode=False))
     assert (film.fps, film.variable_rate) == (Fraction(47, 2), False)
 
@@ -107,7 +107,7 @@ def test_a_gap_is_named_and_does_not_change_the_rate(tmp_path: Path) -> None:
     assert "at 0:00:04, lasts 3.04 s" in warning
 
 
-def test_rounding_to_milliseconds_is_no_variable_rate(tmp_path: Path) -> None:
+def test_rounding_to_milliseconds_is_not_a_variable_rate(tmp_path: Path) -> None:
     times = [Fraction(round(1000 * time), 1000) for time in exact_times(240, Fraction(24000, 1001))]
     film = probed(make_film(tmp_path / "film.mp4", frames=240, times=times, size=(64, 48), barcode=False))
     assert (film.variable_rate, film.fps) == (False, Fraction(24000, 1001))
@@ -148,10 +148,10 @@ def test_frames_that_an_edit_list_hides_do_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
-def test_a_truncated_film_tells_what_is_missing(tmp_path: Path, suffix: str) -> None:
+def test_the_missing_seconds_of_a_truncated_film_are_reported(tmp_path: Path, suffix: str) -> None:
     options = {"movflags": "faststart"} if suffix == ".mp4" else {}
     whole = make_film(tmp_path / f"whole{suffix}", frames=240, size=(96, 64))
-    for share in (0.4, 0.45, 0.5, 0.55, 0.6):  # here and there in a group of frames stored out of order
+    for share in (0.4, 0.45, 0.5, 0.55, 0.6):  # at several places in a group of frames stored out of order
         film = probed(truncate(remuxed(whole, tmp_path / f"film{suffix}", options), share))
         assert 1 < film.duration_seconds < 9
         assert film.missing_seconds == pytest.approx(10 - film.duration_seconds, abs=0.01)
@@ -159,7 +159,7 @@ def test_a_truncated_film_tells_what_is_missing(tmp_path: Path, suffix: str) -> 
         assert film.warnings == (f"truncated: {film.missing_seconds:.1f} s that its header promises are missing",)
 
 
-def test_longer_sound_is_no_truncation(tmp_path: Path) -> None:
+def test_longer_sound_is_not_truncation(tmp_path: Path) -> None:
     path = tmp_path / "film.mkv"
     with av.open(str(make_film(tmp_path / "pictures.mkv", frames=48))) as given, av.open(str(path), "w") as made:
         pictures = made.add_stream_from_template(given.streams.video[0])
@@ -193,10 +193,12 @@ def test_tiny_pictures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["film.txt", "film", "a film.v2.mkv", "Re:Zero - 01.mp4", "line\nbreak.mp4", "千尋.mp4"]
 )
-def test_content_decides_and_names_do_not_matter(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_content_matters_and_the_file_name_does_not(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copy(make_film(tmp_path / "made.mp4", frames=12), tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    film = probed(Path(name))  # relative, so that a colon could be taken for a protocol
+    film = probed(Path(name))  # relative, so that a colon could be read as a protocol
     assert (film.frames, film.name, film.source) == (12, name, str(tmp_path / name))
 
 
@@ -239,7 +241,7 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
     assert "Permission denied" in refusal(path)
 
 
-def test_a_name_that_no_text_can_hold(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_unicode(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"bad\xff.mp4")
     shutil.copy(make_film(tmp_path / "film.mp4", frames=1), path)
     assert "not valid UTF-8" in refusal(path)
@@ -298,7 +300,7 @@ def test_frames_stored_out_of_order_without_times(tmp_path: Path) -> None:
     assert "contradict their order" in refusal(make_film(tmp_path / "film.avi", options=options))
 
 
-def test_frames_that_are_noise_throughout(tmp_path: Path) -> None:
+def test_frames_of_pure_noise(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mkv")
     with av.open(str(path)) as container:
         places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.pos]
@@ -319,8 +321,8 @@ def test_frames_that_are_noise_throughout(tmp_path: Path) -> None:
         ("stream.sdp", "v=0\no=- 0 0 IN IP4 127.0.0.1\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n"),
     ],
 )
-def test_a_script_never_opens_the_file_it_names(tmp_path: Path, name: str, script: str) -> None:
-    make_film(tmp_path / "other.mp4")  # a real film: FFmpeg by itself would play it
+def test_a_file_named_in_a_playlist_is_never_opened(tmp_path: Path, name: str, script: str) -> None:
+    make_film(tmp_path / "other.mp4")  # a real film: FFmpeg alone would play it
     (tmp_path / name).write_text(script)
     assert refusal(tmp_path / name).startswith("not a ")
 
@@ -343,7 +345,7 @@ def remuxed(source: Path, path: Path, options: dict[str, str]) -> Path:
 # --- in a child process ----------------------------------------------------------------------------------------------
 
 
-def test_a_child_process_finds_the_same(tmp_path: Path) -> None:
+def test_a_child_process_finds_the_same_facts(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8)
     assert probe_in_child(path, "film-01234567", SHA256) == probed(path)
 
@@ -356,7 +358,7 @@ def test_a_refusal_comes_out_of_the_child_process_unchanged(tmp_path: Path) -> N
     assert (caught.value.record_id, caught.value.reason) == ("film-01234567", refusal(path))
 
 
-def test_a_crash_of_the_decoder_costs_the_film_alone(tmp_path: Path) -> None:
+def test_a_crash_of_the_decoder_fails_only_the_film(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8)
     with (
         next_child_is_shot(signal.SIGSEGV),

@@ -1,4 +1,4 @@
-"""Scenes: exact on painted pictures, on a composed 2D film, and against published cut lists of a whole film."""
+"""Scene detection: exact on painted pictures and a composed 2D film, and published cut lists of a whole film."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ BLACK, WHITE = (np.full((HEIGHT, WIDTH, 3), value, np.uint8) for value in (0, 25
 
 
 def painting(seed: int, width: int = WIDTH) -> Picture:
-    """A background of soft shapes in its own colours, HEIGHT x width."""
+    """Background of soft shapes in its own colours, HEIGHT x width."""
     dice = np.random.default_rng(seed)
     shapes_HWC = cv2.resize(dice.integers(0, 256, (9, width // 10, 3), np.uint8), (width, HEIGHT))
     return cv2.addWeighted(shapes_HWC, 0.6, np.full_like(shapes_HWC, dice.integers(0, 256, 3)), 0.4, 0)
 
 
 def acted(background: Picture, frames: int, frames_per_drawing: int) -> list[Picture]:
-    """A character in front of the background, somewhere else in each drawing."""
+    """Character in front of the background, at another position in each drawing."""
     pictures = []
     for frame in range(frames):
         dice = np.random.default_rng(frame // frames_per_drawing)
@@ -48,7 +48,7 @@ def acted(background: Picture, frames: int, frames_per_drawing: int) -> list[Pic
 
 
 def dissolve(old: Picture, new: Picture, frames: int) -> list[Picture]:
-    """The frames of a dissolve, none of them clean."""
+    """Frames of a dissolve, none of them clean."""
     return [mixed(old, new, (frame + 1) / (frames + 1)) for frame in range(frames)]
 
 
@@ -76,7 +76,7 @@ def test_cuts_are_exact_at_any_rate(fps: float) -> None:
     assert [cut.frame for cut in cuts_in(pictures, fps)] == [60, 120]
 
 
-def test_the_callers_ordinals_and_seconds_are_reported() -> None:
+def test_frame_numbers_and_seconds_of_the_caller_are_reported() -> None:
     finder = SceneFinder(SceneSettings(), FPS)
     cuts = []
     for index, picture in enumerate([A] * 30 + [B] * 30):
@@ -105,13 +105,13 @@ def test_wild_action_on_held_drawings_makes_no_cuts(frames_per_drawing: int) -> 
 
 
 @pytest.mark.parametrize("flash", [[WHITE], [WHITE] * 2, [WHITE] * 3, [BLACK] * 2, [C] * 4])
-def test_a_flash_is_no_cut(flash: Sequence[Picture]) -> None:
+def test_a_flash_is_not_a_cut(flash: Sequence[Picture]) -> None:
     pictures = acted(A, 120, 2)
     pictures[50 : 50 + len(flash)] = flash
     assert cuts_in(pictures) == []
 
 
-def test_a_flash_that_dies_down_slowly_is_no_cut() -> None:
+def test_a_flash_that_fades_slowly_is_not_a_cut() -> None:
     assert cuts_in([A] * 40 + [WHITE] + dissolve(WHITE, A, 4) + [A] * 40) == []
 
 
@@ -127,7 +127,7 @@ def test_a_dissolve_is_found_with_all_its_mixed_frames(frames: int) -> None:
     (cut,) = cuts_in([A] * 60 + dissolve(A, B, frames) + [B] * 60)
     assert cut.kind == "dissolve"
     assert abs(cut.frame - (60 + frames / 2)) <= 2
-    assert 55 <= cut.last_clean_before <= 60  # a frame that holds 6 % of the other scene still passes as clean
+    assert 55 <= cut.last_clean_before <= 60  # a frame with 6 % of the other scene still counts as clean
     assert 60 + frames - 1 <= cut.first_clean_after <= 60 + frames + 5
 
 
@@ -149,7 +149,7 @@ def test_a_fade_out_and_a_fade_in_enclose_a_blank_scene(blank: Picture) -> None:
     assert abs(cuts[1].frame - 103) <= 2
 
 
-def test_changing_light_and_titles_are_no_transitions() -> None:
+def test_changing_light_and_titles_are_not_transitions() -> None:
     dark = cv2.convertScaleAbs(A, alpha=0.5)
     titled = cv2.putText(A.copy(), "TITLE", (20, 55), cv2.FONT_HERSHEY_SIMPLEX, 1.4, (255, 255, 255), 6)
     lit = [A] * 40 + dissolve(A, dark, 15) + [dark] * 40 + dissolve(dark, A, 15)
@@ -157,13 +157,13 @@ def test_changing_light_and_titles_are_no_transitions() -> None:
 
 
 @pytest.mark.parametrize("step", [2, 6, 12])
-def test_a_pan_has_no_cuts_but_those_at_its_ends(step: int) -> None:
+def test_a_pan_has_cuts_only_at_its_ends(step: int) -> None:
     world = painting(7, WIDTH + 60 * step)
     pan = [world[:, step * frame : step * frame + WIDTH] for frame in range(60)]
     assert [cut.frame for cut in cuts_in([A] * 30 + pan + acted(B, 30, 1))] == [30, 90]
 
 
-def test_no_cut_is_reported_later_than_promised() -> None:
+def test_cuts_are_reported_within_the_documented_delay() -> None:
     pictures = (
         [A] * 40 + dissolve(A, B, 30) + [B] * 60 + acted(C, 50, 12) + dissolve(C, BLACK, 20) + [BLACK] * 50 + [A] * 90
     )
@@ -176,13 +176,13 @@ def test_no_cut_is_reported_later_than_promised() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    finder, given = SceneFinder(SceneSettings(), FPS), list[weakref.ref[Picture]]()
+    finder, pictures = SceneFinder(SceneSettings(), FPS), list[weakref.ref[Picture]]()
     for frame in range(600):
         picture = painting(frame // 50)
-        given.append(weakref.ref(picture))
+        pictures.append(weakref.ref(picture))
         finder.add(frame, frame / FPS, picture)
     del picture
-    alive = [frame for frame, picture_ref in enumerate(given) if picture_ref() is not None]
+    alive = [frame for frame, picture_ref in enumerate(pictures) if picture_ref() is not None]
     assert min(alive) >= 600 - finder.lag - 10
 
 
@@ -192,7 +192,7 @@ def test_no_frames_and_one_frame_have_no_cuts() -> None:
 
 
 def small_pictures(path: Path, end_frame: int | None = None) -> Iterator[Picture]:
-    """The pictures that the stage would give the finder."""
+    """Pictures that the stage would pass to the finder."""
     with FilmReader(path) as reader:
         scaler = None
         for frame in reader.frames():
@@ -206,7 +206,7 @@ def small_pictures(path: Path, end_frame: int | None = None) -> Iterator[Picture
 
 
 @pytest.mark.slow
-def test_the_composed_film_is_cut_as_it_was_composed(composed_film: tuple[Path, Truth]) -> None:
+def test_the_cuts_of_the_composed_film_are_found(composed_film: tuple[Path, Truth]) -> None:
     path, truth = composed_film
     cuts = cuts_in(small_pictures(path))
     assert [cut.kind for cut in cuts] == [transition.kind for transition in truth.transitions]
@@ -248,5 +248,5 @@ def test_the_cuts_of_a_whole_film_agree_with_the_published_lists(bunny: Path) ->
     print(f"precision {precision:.4f} recall {recall:.4f} F1 {f1:.4f}, {1000 * seconds / CREDITS:.2f} ms a frame")
     assert f1 >= 0.97
     assert seconds / CREDITS < 0.002
-    # Looked at by eye: the two dissolves, and a fade from black, two through black.
+    # Checked by eye: the two dissolves, and a fade from black, two through black.
     assert [cut.kind for cut in cuts if cut.kind != "cut"] == ["fade", "dissolve", *["fade"] * 4, "dissolve"]

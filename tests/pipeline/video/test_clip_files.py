@@ -1,4 +1,4 @@
-"""Clips that every reader reads alike."""
+"""Clip files: equal frames in every reader, and the same bytes on every run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_reader_reads_every_frame_of_a_clip(tmp_path: Path, frames: int) -
     assert backwards.get_avg_fps() == 8
 
 
-def test_a_clip_is_plain(tmp_path: Path) -> None:
+def test_a_clip_uses_a_plain_encoding(tmp_path: Path) -> None:
     with av.open(str(clip_of(tmp_path / "clip.mp4"))) as container:
         stream = container.streams.video[0]
         packets = [packet for packet in container.demux(stream) if packet.size]
@@ -60,15 +60,15 @@ def test_a_clip_is_plain(tmp_path: Path) -> None:
         assert (stream.codec_context.name, stream.codec_context.pix_fmt) == ("h264", "yuv420p")
     content = (tmp_path / "clip.mp4").read_bytes()
     assert content.index(b"moov") < content.index(b"mdat")
-    assert b"Lavf" not in content  # no version of the writer in the bytes
+    assert b"Lavf" not in content  # no writer version in the bytes
 
 
-def test_the_same_clip_is_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_pictures_give_the_same_bytes(tmp_path: Path) -> None:
     one, two = clip_of(tmp_path / "one.mp4"), clip_of(tmp_path / "two.mp4")
     assert one.read_bytes() == two.read_bytes()
 
 
-def test_colours_are_right_in_every_reader(tmp_path: Path) -> None:
+def test_colours_are_correct_in_every_reader(tmp_path: Path) -> None:
     colours = [(200, 60, 40), (40, 60, 200), (60, 180, 60), (128, 128, 128), (250, 250, 250), (20, 200, 230)]
     picture = np.repeat(np.array([colours], np.uint8), 120, axis=1).repeat(480, axis=0)
     write_clip(tmp_path / "clip.mp4", [picture] * 3, Fraction(8), 17)
@@ -103,7 +103,7 @@ def test_the_first_frame_is_the_only_one_decoded(tmp_path: Path) -> None:
     assert decoded.count == 1
 
 
-def test_joined_clips_are_one_film_of_the_same_frames(tmp_path: Path) -> None:
+def test_joined_clips_are_one_video_of_the_same_frames(tmp_path: Path) -> None:
     clips = [clip_of(tmp_path / f"{frames}.mp4", frames) for frames in (17, 16, 17)]
     join_clips(clips, tmp_path / "film.mp4")
     expected = np.concatenate([read_clip(clip) for clip in clips])
@@ -129,7 +129,7 @@ def test_joined_films_are_the_same_bytes_and_name_no_writer(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("fps", "crf", "size"), [(16, 17, (192, 128)), (8, 25, (192, 128)), (8, 17, (128, 192))])
-def test_clips_of_two_kinds_are_not_joined(tmp_path: Path, fps: int, crf: int, size: tuple[int, int]) -> None:
+def test_clips_of_different_formats_are_not_joined(tmp_path: Path, fps: int, crf: int, size: tuple[int, int]) -> None:
     write_clip(tmp_path / "other.mp4", list(paint_pictures(3, size)), Fraction(fps), crf)
     with pytest.raises(RecordError, match=r"^other: .* not that of the first clip"):
         join_clips([clip_of(tmp_path / "clip.mp4"), tmp_path / "other.mp4"], tmp_path / "film.mp4")

@@ -1,4 +1,4 @@
-"""Reading films, whole and damaged."""
+"""Film reader: complete and damaged films."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def numbers_and_times(path: Path, threads: int = 0) -> tuple[list[int], list[flo
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
 @pytest.mark.parametrize("rate", [Fraction(24000, 1001), 25, 60], ids=str)
-def test_every_frame_in_order_at_its_time(tmp_path: Path, rate: Fraction, suffix: str) -> None:
+def test_every_frame_is_read_in_order_at_its_time(tmp_path: Path, rate: Fraction, suffix: str) -> None:
     film = make_film(tmp_path / f"film.{suffix}", frames=60, fps=rate, sound=True, options={"bf": "3"})
     numbers, times, reader = numbers_and_times(film)
     assert numbers == list(range(60))
@@ -60,7 +60,7 @@ def test_old_codecs_without_presentation_times(tmp_path: Path) -> None:
     assert times == pytest.approx([number / 24 for number in range(48)], abs=1e-6)
 
 
-def test_a_variable_rate_with_pauses_is_no_damage(tmp_path: Path) -> None:
+def test_a_variable_rate_with_pauses_is_not_damage(tmp_path: Path) -> None:
     chance, times = random.Random(3), [Fraction(0)]
     for _ in range(47):
         times.append(times[-1] + Fraction(chance.choice([1500, 3000, 7500, 270_000]), 90_000))
@@ -70,7 +70,7 @@ def test_a_variable_rate_with_pauses_is_no_damage(tmp_path: Path) -> None:
     assert found == pytest.approx([float(time) for time in times], abs=1e-5)
 
 
-def test_reading_stops_at_the_end_asked_for(tmp_path: Path) -> None:
+def test_reading_stops_at_the_requested_end(tmp_path: Path) -> None:
     film = make_film(tmp_path / "film.mp4", frames=240)
     with counting_decoded_frames() as decoded, FilmReader(film, threads=2) as reader:
         assert len(list(reader.frames(end_seconds=2))) == 48
@@ -79,7 +79,7 @@ def test_reading_stops_at_the_end_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["h264.mp4", "h264.ts", "hevc.mp4"])
-def test_damage_in_the_middle_hides_nothing_and_spoils_nothing(tmp_path: Path, name: str) -> None:
+def test_damage_in_the_middle_leaves_all_other_frames_intact(tmp_path: Path, name: str) -> None:
     hevc = name.startswith("hevc")
     film = make_film(
         tmp_path / name,
@@ -104,7 +104,7 @@ def test_damage_in_the_middle_hides_nothing_and_spoils_nothing(tmp_path: Path, n
 
 
 @pytest.mark.parametrize("name", ["h264.mp4", "h264.ts", "h264.mkv"])  # Matroska drops broken clusters silently
-def test_sound_frames_around_damage_show_what_they_should(tmp_path: Path, name: str) -> None:
+def test_intact_frames_around_damage_show_their_pictures(tmp_path: Path, name: str) -> None:
     film = corrupt(make_film(tmp_path / name, frames=144, options={"g": "24"}), 0.42, 0.52)
     truth = list(paint_pictures(144, (320, 180)))
     with counting_decoded_frames() as decoded, FilmReader(film) as reader:
@@ -136,7 +136,7 @@ NAMES = ["-x.mp4", "http:a.mp4", "concat:b|c.mp4", "a\nb.mp4", "Größe 100 %20#
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_are_only_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_file_names_are_not_interpreted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     make_film(tmp_path / "film.mp4", frames=3).rename(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     for path in (Path(name), tmp_path / "folder" / ".." / name):
@@ -144,7 +144,7 @@ def test_names_are_only_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
         assert numbers_and_times(path)[0] == [0, 1, 2]
 
 
-def test_what_is_no_film_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_films_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.mp4").write_text("not a film")
     for name in ("text.mp4", "missing.mp4"):
         with pytest.raises(RecordError) as caught:
@@ -160,7 +160,7 @@ def test_keyframes_are_spread_and_upright(tmp_path: Path, rotation: int) -> None
     assert [read_barcode(picture) for picture in pictures] == [12, 36, 60, 84, 108]
 
 
-def test_few_keyframes_come_once_each(tmp_path: Path) -> None:
+def test_few_keyframes_are_returned_once_each(tmp_path: Path) -> None:
     film = make_film(
         tmp_path / "film.mkv", frames=72, codec="libx265", pixel_format="yuv420p10le", options={"x265-params": OPEN_GOP}
     )

@@ -1,4 +1,4 @@
-"""Cropping, turning and scaling, on pictures whose right result is known."""
+"""Cropping, rotation and scaling of pictures with known results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def noise(width: int, height: int) -> Picture:
 
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv420p10le", "yuv444p", "yuv422p10le"])
-def test_the_crop_is_found_whatever_the_turn(rotation: int, pixel_format: str) -> None:
+def test_the_crop_is_correct_for_every_rotation(rotation: int, pixel_format: str) -> None:
     upright = noise(320, 180)
     stored = as_frame(np.rot90(upright, rotation // 90), pixel_format)
     geometry = Geometry(30, 20, 240, 120, 320, 180, rotation_degrees=rotation)
@@ -107,7 +107,7 @@ def test_stretch_ignores_the_aspect() -> None:
     assert black == 0
 
 
-def test_a_film_that_changes_its_size_goes_on() -> None:
+def test_a_film_that_changes_its_size_is_scaled() -> None:
     picture = noise(320, 180)
     paint_barcode(picture, 5)
     scaler = Scaler(Geometry(0, 0, 320, 180, 320, 180), (720, 480), "cover", "clip")
