@@ -1,4 +1,4 @@
-"""The mask inside a real Mistral against attention spelled out position by position.
+"""Attention mask in a real Mistral, against attention computed position by position.
 
 Shapes: B batch, L positions, H hidden width.
 """
@@ -44,7 +44,7 @@ def inputs(length: int, batch: int = 1) -> Tensor:
 
 
 def restated(model: MistralModel, embeddings_LH: Tensor, visible: Rule) -> np.ndarray:
-    """Mistral in numpy, in double precision, each position attending by hand to those it may see."""
+    """Mistral in numpy, in double precision, with explicit attention of each position to its visible ones."""
     weights = {name: value.double().numpy() for name, value in model.state_dict().items()}
     x_LH = embeddings_LH.double().numpy()
     for index in range(2):
@@ -95,14 +95,14 @@ def test_queries_see_one_another_in_a_real_mistral(attention: str) -> None:
     expected = restated(model, embeddings_1LH[0], lambda q, k: k <= q or (q in queries and k in queries))
     result = run(model, embeddings_1LH, places(12, *queries))[0].numpy()
     np.testing.assert_allclose(result, expected, atol=2e-5)
-    # the restatement is able to tell: plain causal attention gives something else, from the first query on
+    # the restatement can fail: plain causal attention differs from the first query on
     plain = restated(model, embeddings_1LH[0], causal)
     np.testing.assert_allclose(result[:4], plain[:4], atol=2e-5)
     assert np.abs(result[4:] - plain[4:]).max(-1).min() > 1e-3
 
 
 @ATTENTIONS
-def test_the_two_dimensional_mask_of_the_published_code_would_be_silently_causal(attention: str) -> None:
+def test_a_two_dimensional_mask_would_be_silently_causal(attention: str) -> None:
     model, embeddings_1LH = small_mistral(attention), inputs(12)
     published_1L = torch.where(places(12, *range(4, 9)), -1, 1)
     with torch.no_grad():
@@ -111,7 +111,7 @@ def test_the_two_dimensional_mask_of_the_published_code_would_be_silently_causal
 
 
 @ATTENTIONS
-def test_two_blocks_stay_apart(attention: str) -> None:
+def test_two_blocks_do_not_attend_to_each_other(attention: str) -> None:
     model, embeddings_1LH, first, second = small_mistral(attention), inputs(14), range(3, 6), range(9, 12)
 
     def visible(query: int, key: int) -> bool:
@@ -135,13 +135,13 @@ def test_blocks_are_numbered_row_by_row() -> None:
 
 @ATTENTIONS
 @pytest.mark.parametrize("real", [range(7), range(5, 12)], ids=["right", "left"])
-def test_padding_is_seen_by_nobody_and_stays_finite(attention: str, real: range) -> None:
+def test_padding_is_never_attended_and_stays_finite(attention: str, real: range) -> None:
     model, embeddings_BLH = small_mistral(attention), inputs(12, batch=2)
     queries = [real[2], real[3], real[4]]
     query_mask_BL, real_BL = places(12, *queries).repeat(2, 1), torch.cat([places(12, *range(12)), places(12, *real)])
     result = run(model, embeddings_BLH, query_mask_BL, real_BL)
     assert result.isfinite().all()
-    alone = run(model, embeddings_BLH[1:, real], query_mask_BL[1:, real])  # positions count from another 0: no matter
+    alone = run(model, embeddings_BLH[1:, real], query_mask_BL[1:, real])  # from another position 0
     torch.testing.assert_close(result[1:, real], alone, atol=1e-5, rtol=1e-4)
     embeddings_BLH[1] += torch.where(real_BL[1], 0, 100)[:, None]
     torch.testing.assert_close(

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: what is written is what is read, by us and by plain peft and diffusers, and damage is told."""
+"""Checkpoints on disk: exact round trips, loading by plain peft and diffusers, and errors for damage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_same_seed_writes_the_same_checkpoint_and_another_seed_another(tmp_p
         assert (same.folder / name).read_bytes() == (first.folder / name).read_bytes(), name
 
 
-def test_the_global_random_state_is_left_alone(tmp_path: Path) -> None:
+def test_the_global_random_state_is_unchanged(tmp_path: Path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -54,12 +54,12 @@ def test_the_global_random_state_is_left_alone(tmp_path: Path) -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_what_was_saved_is_loaded_to_the_bit(tmp_path: Path) -> None:
+def test_saved_tensors_are_loaded_to_the_bit(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
     game_model, encoder, decoder = checkpoint.game_model(), checkpoint.shot_encoder(), checkpoint.shot_decoder()
     for network in (game_model, encoder, decoder):
         shake(network)
-    # the frozen bases are not saved, so what was shaken of them must not count: load first, then compare what is ours
+    # the frozen bases are not saved and must not be shaken: load first, then compare our parameters
     save_game_model(checkpoint.folder, game_model)
     save_shot_encoder(checkpoint.folder, encoder.state_dict())
     save_shot_decoder(checkpoint.folder, decoder)
@@ -175,7 +175,7 @@ def test_a_missing_base_is_named_with_the_remedy(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_checkpoint_and_a_broken_configuration_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_and_a_broken_configuration_have_different_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is no checkpoint"):
         Checkpoint.open(tmp_path)
     values = json.loads((tiny_checkpoint() / CONFIG).read_text())
@@ -186,7 +186,7 @@ def test_no_checkpoint_and_a_broken_configuration_are_told_apart(tmp_path: Path)
         Checkpoint.open(tmp_path)
 
 
-def test_writing_leaves_nothing_behind_when_it_fails_and_never_overwrites(tmp_path: Path) -> None:
+def test_failed_writing_leaves_no_files_and_never_overwrites(tmp_path: Path) -> None:
     def interrupted() -> None:
         with writing(tmp_path / "checkpoint") as part:
             (part / "half").write_text("x")

@@ -1,4 +1,4 @@
-"""The frozen encoders in front of the shot encoder, against restatements; small random CLIP and T5."""
+"""Frozen encoders of the shot encoder's inputs, against restatements; small random CLIP and T5."""
 
 import functools
 from pathlib import Path
@@ -42,7 +42,7 @@ TEXT = T5Config(
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Like T5's: words, `</s>` at the end, `<pad>` is 0."""
+    """Tokenizer like T5's: words, `</s>` at the end, `<pad>` is 0."""
     words = Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
     words.pre_tokenizer = Whitespace()
     words.post_processor = TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
@@ -64,7 +64,7 @@ def pictures(height: int = 60, width: int = 90) -> Tensor:
 
 
 def blurred(line: np.ndarray, factor: float) -> np.ndarray:
-    """Gaussian of sigma (factor - 1) / 2, as wide as 4 sigma and odd, the line mirrored at its ends."""
+    """Gaussian blur of sigma (factor - 1) / 2, an odd width of 4 sigma, the line mirrored at its ends."""
     sigma = max((factor - 1) / 2, 0.001)
     width = int(max(4 * sigma, 3))
     reach = (width + 1 - width % 2) // 2
@@ -75,7 +75,7 @@ def blurred(line: np.ndarray, factor: float) -> np.ndarray:
 
 
 def stretched(line: np.ndarray, size: int) -> np.ndarray:
-    """Cubic convolution (Keys, a = -0.75) at positions that put first on first and last on last."""
+    """Resize by cubic convolution (Keys, a = -0.75) with aligned first and last positions."""
 
     def weight(distance: float) -> float:
         d, a = abs(distance), -0.75
@@ -92,7 +92,7 @@ def stretched(line: np.ndarray, size: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("height", "width"), [(60, 90), (12, 50), (16, 16), (9, 7)])
-def test_the_square_is_the_published_resize(height: int, width: int):
+def test_pictures_are_resized_as_in_the_published_code(height: int, width: int):
     plane = np.random.default_rng(0).random((height, width))
     soft = plane
     if max(height, width) > 16:
@@ -130,7 +130,7 @@ def test_every_text_has_exactly_the_configured_tokens():
     texts = ["", "she runs", "she runs very very very very fast away"]
     found = encoder().text_states(texts)
     assert found.shape == (3, 6, 16)
-    cut = torch.tensor([[3, 4, 5, 5, 5, 1]])  # five words are left, and the end
+    cut = torch.tensor([[3, 4, 5, 5, 5, 1]])  # five words remain, and the end
     with torch.no_grad():
         expected = encoder().text_encoder(input_ids=cut).last_hidden_state
     torch.testing.assert_close(found[2:], expected, atol=1e-5, rtol=1e-4)

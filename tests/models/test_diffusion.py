@@ -1,4 +1,4 @@
-"""Noise schedule, objective and sampler against the formulas of the papers, written out in numpy."""
+"""Noise schedule, objective and sampler against the papers' formulas, written out in numpy."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ SHAPE = (2, 3, 4, 4)  # T C H W
 
 
 def abar() -> np.ndarray:
-    """Share of the signal's variance at each timestep: SNR divided by 3, then the last one brought to zero."""
+    """Signal's share of the variance at each timestep: SNR divided by 3, then the last one rescaled to zero."""
     betas = np.linspace(math.sqrt(0.00085), math.sqrt(0.0120), 1000) ** 2
     kept = np.cumprod(1 - betas)
     snr = kept / (1 - kept) / 3
@@ -35,7 +35,7 @@ def test_the_schedule_has_the_published_values():
     table = make_scheduler().alphas_cumprod.numpy()
     np.testing.assert_allclose(table, ABAR, atol=1e-12)
     assert ABAR[999] == 0
-    assert math.sqrt(ABAR[19]) == pytest.approx(0.97292, abs=1e-5)  # the figure of the published training table
+    assert math.sqrt(ABAR[19]) == pytest.approx(0.97292, abs=1e-5)  # the value in the published training table
 
 
 def test_noising_and_velocity_rotate_latents_and_noise():
@@ -69,7 +69,7 @@ def test_the_loss_is_the_weighted_error_of_the_clean_latents():
 
 
 def solved(network: Callable[[np.ndarray, int], np.ndarray], steps: int, seed: int) -> np.ndarray:
-    """SDE-DPM-Solver++(2M) of the DPM-Solver++ paper, in double precision, with the noise of a torch generator."""
+    """Solution by SDE-DPM-Solver++(2M) of the DPM-Solver++ paper, in double precision, noise from torch."""
     generator = torch.Generator().manual_seed(seed)
 
     def noise() -> np.ndarray:
@@ -97,7 +97,7 @@ def solved(network: Callable[[np.ndarray, int], np.ndarray], steps: int, seed: i
 
 
 def toy(latents: Tensor, tokens: Tensor, timesteps: Tensor, scopes: Tensor | None) -> Tensor:
-    """A network of sorts: everything it is given counts."""
+    """Toy network whose output depends on all of its inputs."""
     lift = tokens.mean(dim=(1, 2)) + (0 if scopes is None else scopes / 50)
     inner = latents * (1 + timesteps.view(-1, 1, 1, 1, 1) / 1000) + lift.view(-1, 1, 1, 1, 1)
     return torch.tanh(inner)
@@ -114,13 +114,13 @@ def run(**changes: object) -> Tensor:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 10, 50])
-def test_a_run_is_the_solver_of_the_paper(steps: int):
+def test_a_run_equals_the_solver_of_the_paper(steps: int):
     expected = solved(lambda x, time: toy_np(x, time, 0.3 + 0.2), steps, seed=5)
     np.testing.assert_allclose(run(steps=steps).numpy(), expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("kind", ["constant", "published"])
-def test_guidance_goes_from_the_unconditional_to_the_conditional(kind: str):
+def test_guidance_moves_from_the_unconditional_to_the_conditional(kind: str):
     def network(x: np.ndarray, time: int) -> np.ndarray:
         scale = 6.0 if kind == "constant" else 1 + 6 * (1 - math.cos(math.pi * ((50 - time) / 50) ** 5)) / 2
         without, within = toy_np(x, time, -0.2 + 0.2), toy_np(x, time, 0.3 + 0.2)
@@ -140,7 +140,7 @@ def test_the_published_scale_has_the_documented_values():
 
 
 @pytest.mark.parametrize("steps", [1, 4, 50, 125])
-def test_a_network_that_knows_the_answer_gets_it_exactly(steps: int):
+def test_an_exact_network_gives_the_exact_sample(steps: int):
     answer = drawn(1, *SHAPE, seed=9)
 
     def oracle(latents: Tensor, tokens: Tensor, timesteps: Tensor, scopes: Tensor | None) -> Tensor:
@@ -152,7 +152,7 @@ def test_a_network_that_knows_the_answer_gets_it_exactly(steps: int):
     torch.testing.assert_close(found, answer, atol=1e-4, rtol=1e-4)
 
 
-def test_both_halves_go_in_one_batch_unconditional_first_under_one_scope():
+def test_both_halves_of_guidance_share_one_batch_and_one_scope():
     seen: list[tuple[Tensor, Tensor, Tensor, Tensor | None]] = []
 
     def spy(latents: Tensor, tokens: Tensor, timesteps: Tensor, scopes: Tensor | None) -> Tensor:
@@ -163,7 +163,7 @@ def test_both_halves_go_in_one_batch_unconditional_first_under_one_scope():
     options = {"generator": torch.Generator().manual_seed(0), "steps": 4}
     found = sample(spy, SHAPE, tokens, none, torch.tensor([1.0, 40.0]), guidance=Guidance("constant", 6.0), **options)
     assert found.shape == (2, *SHAPE)
-    assert found.dtype == torch.float32  # whatever the network answers in
+    assert found.dtype == torch.float32  # whatever the dtype of the network's output
     assert [each[2].tolist() for each in seen] == [[time] * 4 for time in (999, 749, 499, 249)]
     latents, both, _, scopes = seen[0]
     assert torch.equal(latents[:2], latents[2:])
@@ -180,17 +180,17 @@ def test_a_seed_gives_the_same_sample_and_another_seed_another():
     assert not torch.allclose(run(), run(generator=torch.Generator().manual_seed(6)))
 
 
-def test_progress_is_told_each_step_and_can_stop_the_run():
-    told: list[tuple[int, int]] = []
+def test_progress_is_reported_each_step_and_can_stop_the_run():
+    updates: list[tuple[int, int]] = []
 
     def stop(done: int, total: int) -> None:
-        told.append((done, total))
+        updates.append((done, total))
         if done == 3:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
         run(progress=stop)
-    assert told == [(1, 10), (2, 10), (3, 10)]
+    assert updates == [(1, 10), (2, 10), (3, 10)]
 
 
 def test_step_counts_that_would_leave_noise_are_refused():

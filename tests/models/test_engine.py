@@ -1,4 +1,4 @@
-"""The engine: that each network gets what it should, in the precision and on the device it should."""
+"""Engine: inputs, precision and device of each network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.tiny_models import brief_checkpoint, shake
 
 
 def engine_of(checkpoint: Checkpoint, guidance: float = 6.0, seed: int = 0) -> Engine:
-    """The networks as they are in the checkpoint, nothing merged; `seed` shakes the shot encoder."""
+    """Engine of the unmerged networks of the checkpoint; `seed` changes the shot encoder at random."""
     encoder = checkpoint.shot_encoder()
     shake(encoder, seed, by=0.3)
     networks = checkpoint.game_model(), encoder, checkpoint.shot_decoder(), checkpoint.autoencoder()
@@ -33,7 +33,7 @@ def play(engine: Engine) -> Turn:
 
 
 @pytest.mark.slow
-def test_adapters_merged_for_play_draw_the_same_shot(tmp_path: Path) -> None:
+def test_merged_adapters_draw_the_same_shot(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(shutil.copytree(brief_checkpoint(), tmp_path / "checkpoint"))
     decoder = checkpoint.shot_decoder()
     shake(decoder, by=0.1)
@@ -49,7 +49,7 @@ def test_adapters_merged_for_play_draw_the_same_shot(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_guidance_pushes_away_from_the_shot_encoders_tokens_of_no_shot() -> None:
+def test_guidance_uses_the_unconditional_tokens_of_the_shot_encoder() -> None:
     checkpoint = Checkpoint.open(brief_checkpoint())
     guided, otherwise = (play(engine_of(checkpoint, 6.0, seed)) for seed in (1, 2))
     assert (guided.frames_THWC != otherwise.frames_THWC).any()
@@ -65,7 +65,7 @@ def test_the_precisions_of_a_gpu_play_together_and_leave_the_positions_exact() -
     assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
     places = [name for name, _ in half.named_buffers() if name.endswith("inv_freq")]
     assert places
-    for name in places:  # in bf16 they would be off by more than a radian at the end of a window
+    for name in places:  # in bf16 the error would exceed a radian at the end of a window
         assert torch.equal(half.get_buffer(name), full.get_buffer(name))
     engine = Engine(
         checkpoint.config,
@@ -77,13 +77,13 @@ def test_the_precisions_of_a_gpu_play_together_and_leave_the_positions_exact() -
         EngineOptions("cpu", steps=2),
     )
     state = GameState()
-    for number in range(2):  # the second looks back on the first
+    for number in range(2):  # the second turn has the first in its window
         turn, state = engine.next_turn(state, "Qiqi runs", seed=number)
         assert turn.frames_THWC.std() > 1
         assert turn.shot_tokens_LD.isfinite().all()
 
 
-def test_the_released_profile_plays_by_its_own_conventions() -> None:
+def test_the_released_profile_uses_its_own_conventions() -> None:
     checkpoint = Checkpoint.open(brief_checkpoint())
     released = Checkpoint(checkpoint.folder, checkpoint.config.as_released(PUBLISHED_VALUES["app"]))
     engine = engine_of(released)
@@ -96,6 +96,6 @@ def test_the_released_profile_plays_by_its_own_conventions() -> None:
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99", "nonsense:1"])
-def test_a_device_that_is_not_there_is_told_before_anything_is_loaded(device: str) -> None:
+def test_a_missing_device_is_an_error_before_loading(device: str) -> None:
     with pytest.raises(UserError, match=f"no device '{device}' here"):
         Engine.load("there-is-no-checkpoint", EngineOptions(device))

@@ -1,4 +1,4 @@
-"""Frames to scaled latents and back, beside direct calls of a small random autoencoder."""
+"""Frames to scaled latents and back, compared with direct calls of a small random autoencoder."""
 
 import functools
 import math
@@ -25,7 +25,7 @@ def film(frames: int = 17) -> Tensor:
     return torch.randint(0, 256, (1, frames, 16, 24, 3), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
 
 
-def test_17_frames_are_5_latents_and_5_latents_17_frames():
+def test_17_frames_encode_to_5_latents_and_back():
     moments = encode_frames(autoencoder(), film())
     assert moments.mean_BTCHW.shape == moments.logvar_BTCHW.shape == (1, 5, 16, 2, 3)
     frames = decode_latents(autoencoder(), moments.mean_BTCHW)
@@ -43,7 +43,7 @@ def test_moments_are_the_scaled_ones_of_the_autoencoder():
     torch.testing.assert_close(variance, FACTOR**2 * raw.logvar.exp(), atol=1e-5, rtol=1e-4)
 
 
-def test_a_draw_has_the_moments():
+def test_samples_have_the_moments():
     moments = encode_frames(autoencoder(), film())
     generator = torch.Generator().manual_seed(0)
     draws = torch.stack([moments.sample(generator) for _ in range(400)])
@@ -53,7 +53,7 @@ def test_a_draw_has_the_moments():
     assert spread == pytest.approx(1, rel=0.02)
 
 
-def test_decoding_takes_the_scale_back_and_maps_minus_one_to_one_on_bytes():
+def test_decoding_undoes_the_scale_and_maps_minus_one_to_one_on_bytes():
     latents = torch.randn(1, 3, 16, 2, 3, generator=torch.Generator().manual_seed(1)) * 3
     with torch.no_grad():
         raw = autoencoder().decode(latents.permute(0, 2, 1, 3, 4) / FACTOR).sample

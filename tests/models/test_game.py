@@ -1,4 +1,4 @@
-"""The game loop: what a turn depends on, what it changes, and that nothing else does."""
+"""Game loop: inputs and effects of a turn."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def engine() -> Engine:
 
 
 def shaken(engine: Engine) -> Engine:
-    """Untrained, the added tokens are all alike and the motion scope does nothing."""
+    """Engine with changed parameters: untrained, added tokens are all equal and the motion scope has no effect."""
     shake(engine.game_model)
     shake(engine.shot_decoder.time_embedding.motion, by=0.3)
     return engine
 
 
 def with_levels(engine: Engine, *values: float) -> Engine:
-    """The same networks, the levels standing for other motion scopes."""
+    """Engine of the same networks with other motion scopes for the levels."""
     shot_encoder = Checkpoint.open(brief_checkpoint()).shot_encoder()
     return Engine(
         engine.config.replaced(level_values=values),
@@ -68,7 +68,7 @@ def test_values_move_by_five_and_stay_in_their_range() -> None:
     assert tired.after(LIVELY).stamina == 5
 
 
-def test_each_change_moves_its_own_value() -> None:
+def test_each_part_of_the_state_changes_its_own_value() -> None:
     assert Values().after(State(level=3, social=1, entertainment=0, stamina=1)) == Values(55, 55, 50)
     assert Values().after(State(level=3, social=0, entertainment=1, stamina=-1)) == Values(45, 50, 55)
 
@@ -86,13 +86,13 @@ def test_the_window_holds_the_last_turns_each_with_its_own_state(window_turns: i
 
 
 def test_the_seed_of_a_turn_never_changes() -> None:
-    """Pinned: games played by an earlier version are to come out the same."""
+    """Seeds are pinned so that games of an earlier version can be reproduced."""
     assert turn_seed(0, 1) == 40684512706987409
     seeds = {turn_seed(seed, number, branch) for seed in range(20) for number in range(20) for branch in range(20)}
     assert len(seeds) == 20**3
 
 
-def test_a_turn_is_what_it_says(engine: Engine) -> None:
+def test_a_turn_has_its_documented_fields(engine: Engine) -> None:
     (turn,) = Game(engine).play("Qiqi runs")
     assert (turn.number, turn.instruction) == (1, "Qiqi runs")
     assert (turn.frames_THWC.shape, turn.frames_THWC.dtype) == ((9, 32, 48, 3), np.uint8)
@@ -104,7 +104,7 @@ def test_a_turn_is_what_it_says(engine: Engine) -> None:
     assert all(taken > 0 for taken in turn.seconds.values())
 
 
-def test_a_seed_and_the_instructions_make_the_game(engine: Engine) -> None:
+def test_seed_and_instructions_determine_the_game(engine: Engine) -> None:
     one, same, other = ([*Game(engine, seed).play(STORY[:2])] for seed in (3, 3, 4))
     for turn, again in zip(one, same, strict=True):
         np.testing.assert_array_equal(turn.frames_THWC, again.frames_THWC)
@@ -114,7 +114,7 @@ def test_a_seed_and_the_instructions_make_the_game(engine: Engine) -> None:
     assert not torch.equal(elsewhere.shot_tokens_LD, one[0].shot_tokens_LD)
 
 
-def test_a_game_goes_on_from_any_of_its_states_as_if_it_had_never_stopped(engine: Engine) -> None:
+def test_a_game_resumed_from_any_state_is_the_same(engine: Engine) -> None:
     game = Game(engine, 3)
     states, turns = [], []
     for turn in game.play(STORY):
@@ -128,8 +128,8 @@ def test_a_game_goes_on_from_any_of_its_states_as_if_it_had_never_stopped(engine
         assert (turn.number, turn.values) == (again.number, again.values)
 
 
-def test_the_game_model_sees_what_happened_in_past_turns(engine: Engine) -> None:
-    """Each of instruction, shot tokens and state of the turn before last."""
+def test_predictions_depend_on_past_turns(engine: Engine) -> None:
+    """Instruction, shot tokens and state of the turn before last each change the prediction."""
     tokens_LD = torch.randn(80, 128, generator=torch.Generator().manual_seed(1))
     first, second = PastTurn("Qiqi runs", tokens_LD, CALM), PastTurn("Qiqi rests", tokens_LD.flip(0), LIVELY)
     others = [
@@ -147,8 +147,8 @@ def test_the_game_model_sees_what_happened_in_past_turns(engine: Engine) -> None
         assert not torch.equal(seen_LD, predicted(other, second))
 
 
-def test_the_shot_moves_by_the_scope_of_the_predicted_level(engine: Engine) -> None:
-    """The published page passed on the social value in the level's place."""
+def test_the_shot_has_the_scope_of_the_predicted_level(engine: Engine) -> None:
+    """The published page passed the social value instead of the level."""
     (turn,) = Game(engine).play("Qiqi runs")
     values = list(engine.config.level_values)
     unused = [value if value == turn.scope_px else value + 0.01 for value in values]
@@ -166,7 +166,7 @@ def undisturbed(engine: Engine) -> Turn:
 
 
 class CancelledError(Exception):
-    """The player has pressed the button."""
+    """Cancellation by the player."""
 
 
 @pytest.mark.parametrize("where", [("game model", 1), ("denoising", 1), ("frames", 1)])
@@ -184,14 +184,14 @@ def test_a_cancelled_turn_leaves_no_trace(engine: Engine, undisturbed: Turn, whe
     np.testing.assert_array_equal(turn.frames_THWC, undisturbed.frames_THWC)
 
 
-def test_progress_is_told_of_every_part_and_step(engine: Engine) -> None:
-    told: list[tuple[str, int, int]] = []
-    next(Game(engine).play("Qiqi runs", lambda part, done, total: told.append((part, done, total))))
+def test_progress_is_reported_for_every_part_and_step(engine: Engine) -> None:
+    updates: list[tuple[str, int, int]] = []
+    next(Game(engine).play("Qiqi runs", lambda part, done, total: updates.append((part, done, total))))
     parts = {"game model": 1, "denoising": 2, "frames": 1}
-    assert told == [(part, done, total) for part, total in parts.items() for done in range(total + 1)]
+    assert updates == [(part, done, total) for part, total in parts.items() for done in range(total + 1)]
 
 
-def test_playing_is_lazy_and_takes_the_next_instruction_when_it_is_there() -> None:
+def test_instructions_are_read_lazily() -> None:
     engine = PaintedEngine()
     game = Game(engine)
     asked: list[str] = []
@@ -207,7 +207,7 @@ def test_playing_is_lazy_and_takes_the_next_instruction_when_it_is_there() -> No
     assert (asked, game.state.turns) == (STORY[:1], 1)
 
 
-def test_a_long_game_forgets_its_first_turns() -> None:
+def test_a_long_game_drops_its_first_turns() -> None:
     engine = PaintedEngine(window_turns=4)
     game = Game(engine)
     kept: list[weakref.ref[Turn]] = []
@@ -221,7 +221,7 @@ def test_a_long_game_forgets_its_first_turns() -> None:
         assert sum(reference() is not None for reference in tokens) <= 3
         assert (
             sum(reference() is not None for reference in kept) <= 1
-        )  # the game holds on to the turn it has just given
+        )  # the game keeps the turn that it has just returned
 
 
 @pytest.mark.parametrize(("instruction", "reason"), [("  ", "empty"), ("very " * 300, "at most 200")])
@@ -232,7 +232,7 @@ def test_an_instruction_that_cannot_be_played_is_refused(engine: Engine, instruc
     assert game.state.turns == 0
 
 
-def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"steps must divide 1000"):
         Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=30))
     with pytest.raises(UserError, match=r"no checkpoint"):
@@ -263,7 +263,7 @@ def test_three_lines_play_a_game() -> None:
         assert turn.number == 1
 
 
-def test_a_game_file_is_its_instructions(tmp_path: Path) -> None:
+def test_a_game_file_holds_instructions(tmp_path: Path) -> None:
     lines = "\ufeff# a game\r\nCharacter: Qiqi; Motion: fly; Background: sky.\r\n\r\n  # no\r\n ポニョ runs\u2028fast "
     (tmp_path / "game.txt").write_bytes(lines.encode())
     expected = ["Character: Qiqi; Motion: fly; Background: sky.", "ポニョ runs\u2028fast"]
@@ -287,13 +287,13 @@ def refuse_long(instruction: str) -> None:
         (b"# one\n\nfine\n" + b"long " * 10, r"game.txt, line 4: too long"),
     ],
 )
-def test_a_bad_game_file_is_told_with_its_line(tmp_path: Path, content: bytes, expected: str) -> None:
+def test_errors_of_a_game_file_name_the_line(tmp_path: Path, content: bytes, expected: str) -> None:
     (tmp_path / "game.txt").write_bytes(content)
     with pytest.raises(UserError, match=expected):
         read_instructions(tmp_path / "game.txt", check=refuse_long)
 
 
-def test_a_game_file_that_is_none_is_told(tmp_path: Path) -> None:
+def test_files_that_are_not_game_files_are_errors(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.txt"):
         with pytest.raises(UserError, match=r"cannot be read|not a file"):
             read_instructions(path)

@@ -1,4 +1,4 @@
-"""The game model: what one pass with a cache predicts, against passes over the whole sequence spelled out by hand.
+"""Game model: predictions of one pass with a cache, against explicit passes over the whole sequence.
 
 Shapes: B batch, L positions or shot tokens, D width of a shot token, H of the language model, V vocabulary.
 """
@@ -35,7 +35,7 @@ def small_base(attention: str = "sdpa", window: int = 4096) -> MistralForCausalL
 
 
 def small_model(attention: str = "sdpa", shift: int = 0, window: int = 4096) -> GameModel:
-    """With every trained part moved away from where it starts, so that leaving one out shows."""
+    """Game model with every trained part moved from its initial values, so that an omitted part changes the output."""
     config = tiny_config().replaced(conventions=Conventions(readout_shift=shift).model_dump())
     language_model = wrap_language_model(small_base(attention, window), GameModelConfig(lora_rank=4, lora_dropout=0.0))
     model = GameModel(language_model, config).eval()
@@ -49,7 +49,7 @@ def small_model(attention: str = "sdpa", shift: int = 0, window: int = 4096) -> 
 
 @cache
 def shared_model(attention: str = "sdpa", shift: int = 0) -> GameModel:
-    """For tests that change nothing in it."""
+    """Game model for tests that do not change it."""
     return small_model(attention, shift)
 
 
@@ -67,7 +67,7 @@ def prompt_of(instruction: str, *past: PastTurn, target: State | None = None) ->
 
 
 def states_without_cache(model: GameModel, prompt: TokenPrompt, more: list[int]) -> Tensor:
-    """One pass over the prompt and the ids after it, with the mask and the splice written out position by position."""
+    """States of one pass over the prompt and the ids after it, with explicit mask and splice for each position."""
     base = model.language_model.get_base_model()
     ids = prompt.ids_L.tolist() + more
     rows = [base.model.embed_tokens.weight[one] for one in ids]
@@ -103,7 +103,7 @@ def predicted_without_cache(model: GameModel, prompt: TokenPrompt, shift: int) -
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("shift", [0, 3])
-def test_one_pass_and_a_cache_predict_what_whole_passes_do(attention: str, shift: int) -> None:
+def test_one_pass_with_a_cache_predicts_the_same_as_whole_passes(attention: str, shift: int) -> None:
     model = shared_model(attention, shift)
     seen = set()
     for turn in range(4):
@@ -147,7 +147,7 @@ def test_queries_of_the_turn_to_predict_see_one_another() -> None:
     assert (after - before).abs().amax(1).min() > 1e-3, "a change of the last query reaches every query"
 
 
-def test_the_trained_copy_of_the_last_norm_is_the_one_in_use() -> None:
+def test_the_trained_copy_of_the_last_norm_is_used() -> None:
     model, prompt = small_model(), prompt_of("Qiqi runs")
     norm, before = (
         model.language_model.get_base_model().model.norm,
@@ -161,7 +161,7 @@ def test_the_trained_copy_of_the_last_norm_is_the_one_in_use() -> None:
     torch.testing.assert_close(model.predict(prompt).shot_tokens_LD, expected_D.expand(SHOT, -1))
 
 
-def test_history_counts_by_its_shots_its_words_and_its_order() -> None:
+def test_shots_words_and_order_of_the_history_matter() -> None:
     model = shared_model()
     games = (
         [],
@@ -178,12 +178,12 @@ def test_history_counts_by_its_shots_its_words_and_its_order() -> None:
 
 
 @pytest.mark.parametrize("spoil", ["illegal", "nan", "inf"])
-def test_a_state_is_legal_whatever_the_weights(spoil: str) -> None:
+def test_a_predicted_state_is_legal_for_any_weights(spoil: str) -> None:
     model = small_model()
     head = model.language_model.get_base_model().lm_head.weight
     legal = sorted({one for slot in LEGAL_IDS for one in slot})
     with torch.no_grad():
-        if spoil == "illegal":  # every other token is far more likely, whichever way the state points
+        if spoil == "illegal":  # every other token is far more likely, for any direction of the state
             head *= 1000
             head[legal] = 0
         else:
@@ -192,7 +192,7 @@ def test_a_state_is_legal_whatever_the_weights(spoil: str) -> None:
     assert State.from_ids(state.ids) == state
 
 
-def test_predicting_twice_gives_the_same_and_leaves_tensors_to_train_on() -> None:
+def test_predictions_are_repeatable_and_their_tensors_trainable() -> None:
     model, prompt = shared_model(), prompt_of("Qiqi runs", past_turn(1))
     first, second = model.predict(prompt), model.predict(prompt)
     assert torch.equal(first.shot_tokens_LD, second.shot_tokens_LD)
@@ -219,7 +219,7 @@ def test_padding_a_batch_changes_no_prompt_in_it(attention: str) -> None:
 
 
 @pytest.mark.parametrize("shift", [0, 3])
-def test_training_sees_what_play_predicts(shift: int) -> None:
+def test_training_and_play_compute_the_same(shift: int) -> None:
     model, past = shared_model(shift=shift), (past_turn(1), past_turn(2))
     prediction = model.predict(prompt_of("Qiqi runs", *past))
     output = model([prompt_of("Qiqi runs", *past, target=prediction.state)])
@@ -272,7 +272,7 @@ def test_every_trained_parameter_gets_a_gradient_and_no_other(past: int) -> None
             assert not parameter.grad.any(), name
 
 
-def test_what_is_trained_is_adapters_norms_and_embeddings() -> None:
+def test_adapters_norms_and_embeddings_are_trained() -> None:
     model = small_model()
     model.requires_grad_(False)
     listed = {id(parameter) for parameter in make_trainable(model.language_model)}
@@ -325,7 +325,7 @@ def test_full_size_has_the_published_numbers_of_parameters() -> None:
     }  # fmt: skip
 
 
-def test_plain_peft_loads_what_plain_peft_saved_bit_for_bit(tmp_path: Path) -> None:
+def test_plain_peft_round_trips_bit_for_bit(tmp_path: Path) -> None:
     model, prompt = small_model(), prompt_of("Qiqi runs", past_turn(1))
     model.language_model.save_pretrained(str(tmp_path), save_embedding_layers=True)
     names = load_file(tmp_path / "adapter_model.safetensors")
@@ -345,7 +345,7 @@ def config_of(model: GameModel) -> ModelConfig:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_plays_close_to_full(dtype: torch.dtype) -> None:
+def test_half_precision_predicts_close_to_full(dtype: torch.dtype) -> None:
     model, prompt = small_model(), prompt_of("Qiqi runs", past_turn(1))
     expected = model.predict(prompt).shot_tokens_LD
     result = model.to(dtype).predict(prompt).shot_tokens_LD

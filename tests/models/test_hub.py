@@ -1,4 +1,4 @@
-"""Frozen bases: whole, of the right kind and never a pickle, from a folder or by id from the hub's cache."""
+"""Frozen bases: complete, of the right kind and never a pickle, from a folder or by id from the hub's cache."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _file_of(checkpoint: Checkpoint, component: Component) -> Path:
 
 
 @pytest.mark.parametrize("component", LOADS)
-def test_a_base_that_lacks_a_tensor_is_never_played_with_a_random_one(tmp_path: Path, component: Component) -> None:
+def test_a_base_that_lacks_a_tensor_is_refused(tmp_path: Path, component: Component) -> None:
     checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
     path = _file_of(checkpoint, component)
     tensors = load_file(path)
@@ -74,7 +74,7 @@ def test_a_pickle_is_not_opened(tmp_path: Path, component: Component) -> None:
         LOADS[component](checkpoint)
 
 
-def test_the_base_that_fails_is_the_one_that_is_named(tmp_path: Path) -> None:
+def test_the_failing_base_is_named(tmp_path: Path) -> None:
     folder = copy_of_tiny(tmp_path / "checkpoint")
     values = json.loads((folder / CONFIG).read_text())
     values["bases"]["image_encoder"]["id"] = str(tmp_path / "no-pictures")
@@ -84,7 +84,7 @@ def test_the_base_that_fails_is_the_one_that_is_named(tmp_path: Path) -> None:
 
 
 def _as_hub_cache(home: Path, repository: str, folder: Path, subfolder: str = "") -> None:
-    """Lay a folder out as the hub's cache does, as if it had been downloaded."""
+    """Arrange a folder as in the hub's cache, as if it had been downloaded."""
     place = home / "hub" / f"models--{repository.replace('/', '--')}"
     (place / "refs").mkdir(parents=True, exist_ok=True)
     (place / "refs/main").write_text(COMMIT)

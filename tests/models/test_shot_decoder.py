@@ -1,4 +1,4 @@
-"""The shot decoder beside the stock transformer it starts from; motion scope, adapters, saving and loading."""
+"""Shot decoder compared with its stock transformer; motion scope, adapters, saving and loading."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def stock() -> CogVideoXTransformer3DModel:
 
 
 def made(**shot: object) -> ShotDecoder:
-    """A shot decoder with everything moved off its start."""
+    """Shot decoder with all parameters moved from their initial values."""
     torch.manual_seed(0)
     decoder = ShotDecoder(**SIZES, **decoder_options(config(**shot)))
     shake(decoder)
@@ -63,7 +63,7 @@ def stock_folder(tmp_path: Path) -> Path:
     return tmp_path / "transformer"
 
 
-def test_at_the_start_it_computes_what_the_stock_transformer_does(stock_folder: Path):
+def test_a_fresh_decoder_computes_the_same_as_the_stock_transformer(stock_folder: Path):
     decoder = ShotDecoder.from_pretrained(stock_folder, **decoder_options(config()))
     base = stock()
     base.patch_embed.text_proj = nn.Identity()  # the shot tokens have the network's width already
@@ -71,7 +71,7 @@ def test_at_the_start_it_computes_what_the_stock_transformer_does(stock_folder: 
     latents, tokens, timesteps = inputs()
     with torch.no_grad():
         expected = base(latents, tokens, timesteps, return_dict=False)[0]
-        for scopes in (None, torch.tensor([0.0, 40.0])):  # 0 px too: the published code broke on it
+        for scopes in (None, torch.tensor([0.0, 40.0])):  # 0 px too: the published code failed on it
             assert torch.equal(denoise(decoder, latents, tokens, timesteps, scopes), expected)
 
 
@@ -136,15 +136,15 @@ def test_overrides_win_over_the_stock_folder_and_the_rest_is_kept(stock_folder: 
     assert decoder.norm_out.norm.eps == 1e-6
 
 
-def test_the_table_of_positions_is_the_stored_one_in_every_call():
+def test_the_stored_table_of_positions_is_used_in_every_call():
     decoder = made()
     assert decoder.patch_embed.pos_embedding.shape == (1, 80 + 5 * 4 * 6, 128)
     assert not decoder.patch_embed.pos_embedding[:, :80].any()
-    decoder.patch_embed.pos_embedding.fill_(torch.nan)  # a table made anew would hide it
+    decoder.patch_embed.pos_embedding.fill_(torch.nan)  # a recomputed table would hide it
     assert denoise(decoder, *inputs(), None).isnan().all()
 
 
-def test_the_scope_is_embedded_like_a_timestep_and_added():
+def test_the_embedded_scope_is_added_like_a_timestep():
     embedding = MotionTimestepEmbedding(16, 8)
     shake(embedding, by=0.5)
     weights = {name: tensor.detach().double().numpy() for name, tensor in embedding.named_parameters()}
@@ -164,7 +164,7 @@ def test_the_scope_is_embedded_like_a_timestep_and_added():
     np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-4)
 
 
-def test_a_scope_of_nothing_is_not_no_scope():
+def test_a_scope_of_zero_differs_from_no_scope():
     decoder = made()
     zero, none = (denoise(decoder, *inputs(), scopes) for scopes in (torch.zeros(2), None))
     assert zero.isfinite().all()
@@ -205,7 +205,7 @@ def test_fresh_adapters_change_nothing():
 
 
 @pytest.mark.parametrize("alpha", [1, 8])
-def test_an_adapter_counts_alpha_over_rank(alpha: int):
+def test_an_adapter_is_scaled_by_alpha_over_rank(alpha: int):
     shot = config(lora_rank=8, lora_alpha=alpha).shot_decoder
     adapted, merged = made(), made()
     add_lora(adapted, shot)
@@ -222,7 +222,7 @@ def test_an_adapter_counts_alpha_over_rank(alpha: int):
     assert (found - plain).abs().max() > 20 * (found - expected).abs().max()
 
 
-def test_adapters_sit_on_every_attention_projection_and_nowhere_else():
+def test_only_attention_projections_have_adapters():
     decoder = made()
     add_lora(decoder, config().shot_decoder)
     adapted = {name.split(".lora_A")[0] for name, _ in decoder.named_parameters() if ".lora_A." in name}
@@ -242,7 +242,7 @@ def test_saved_adapters_load_into_a_fresh_decoder(tmp_path: Path, alpha: int):
     assert not torch.allclose(denoise(made(), *inputs(), None), expected)
 
 
-def test_own_names_are_the_adaln_of_the_blocks_and_the_scope_embedding():
+def test_own_parameters_are_the_adaln_of_the_blocks_and_the_scope_embedding():
     decoder = made()
     add_lora(decoder, config().shot_decoder)
     kinds = ("weight", "bias")

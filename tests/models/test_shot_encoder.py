@@ -1,4 +1,4 @@
-"""The shot encoder against a restatement in plain matrix products, its variants, its unconditional tokens."""
+"""Shot encoder against a restatement in plain matrix products; its variants and unconditional tokens."""
 
 import math
 
@@ -67,7 +67,7 @@ def test_the_number_of_tokens_follows_from_the_variant(variant: Variant):
 
 
 @pytest.mark.parametrize("variant", ["mlp", "linear", "addition", "cross_attention"])
-def test_text_and_picture_both_count_in_every_variant(variant: Variant):
+def test_text_and_picture_both_matter_in_every_variant(variant: Variant):
     encoder, (text, patches) = made(variant), states()
     tokens = encoder(text, patches)
     assert not torch.allclose(tokens, encoder(text + 1, patches))
@@ -86,7 +86,7 @@ def test_unconditional_tokens_are_those_of_zero_states_and_not_zero():
     assert tokens.abs().amin(dim=(0, 1)).min() > 0
 
 
-def test_half_precision_stays_half():
+def test_half_precision_is_kept():
     encoder = made().to(torch.bfloat16)
     assert encoder.unconditional(1).dtype == torch.bfloat16
 
@@ -97,7 +97,7 @@ def test_a_wrong_number_of_tokens_is_refused():
         made()(text[:, :2], patches)
 
 
-def test_the_published_shapes():
+def test_full_size_has_the_published_shapes():
     with torch.device("meta"):
         encoder = ShotEncoder(ShotEncoderConfig())
         tokens = encoder.unconditional(1)

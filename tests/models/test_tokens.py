@@ -1,4 +1,4 @@
-"""The vocabulary, turns written in it, and instructions that try to be more than text."""
+"""Vocabulary, turns written in it, and instructions that spell special tokens."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_instructions_become_the_pieces_of_sentencepiece(text: str) -> None:
-    # With <unk> before it, as text; sentencepiece itself would put a space before a text that starts the sequence.
+    # With <unk> before it; sentencepiece itself would put a space before a text that starts the sequence.
     pieces = sentence_pieces()
     marker = len(pieces.encode("<unk>"))
     assert instruction_ids(mistral(), text) == pieces.encode("<unk>" + " ".join(text.split()))[marker:]
 
 
-def test_the_known_lengths_of_the_turn_format() -> None:
+def test_turns_have_the_published_lengths() -> None:
     assert [sentence_pieces().id_to_piece(i) for i in instruction_ids(mistral(), "Motion: gently swaying")] == [
         "M", "otion", ":", "▁gently", "▁sway", "ing",
     ]  # fmt: skip
@@ -130,14 +130,14 @@ def test_a_prompt_is_the_encoding_of_the_whole_text(doubled: bool) -> None:
     assert learn.ids_L.tolist() == [1, *whole(text + state + "</TURN></s>", add_special_tokens=False).input_ids]
 
 
-def test_only_the_released_conventions_double_the_end_tag_and_only_in_past_turns() -> None:
+def test_the_end_tag_is_doubled_only_in_past_turns_of_the_released_conventions() -> None:
     end = PUBLISHED_IDS["</ST>"]
     for conventions, count in ((Conventions(), 3), (RELEASED_CONVENTIONS, 5)):
         prompt = write_prompt(mistral(), [past_turn(), past_turn()], CAPTION, 5, conventions, STATE)
         assert prompt.ids_L.tolist().count(end) == count
 
 
-def test_masks_history_and_slots_point_where_they_should() -> None:
+def test_masks_history_and_slots_have_the_right_positions() -> None:
     prompt = prompt_of("Qiqi runs", past_turn("Qiqi sleeps", fill=1), past_turn("Qiqi eats", fill=2), target=STATE)
     ids = prompt.ids_L.tolist()
     opening = [place for place, one in enumerate(ids) if one == PUBLISHED_IDS["<frame>"]]
@@ -154,7 +154,7 @@ def test_masks_history_and_slots_point_where_they_should() -> None:
     assert min(prompt.state_slots) > max(frames[2])
 
 
-def test_a_prompt_to_play_ends_where_the_level_is_predicted() -> None:
+def test_a_prompt_to_play_ends_before_the_predicted_level() -> None:
     prompt = prompt_of(CAPTION)
     assert prompt.history_LD is None
     assert prompt.target is None
@@ -175,7 +175,7 @@ def test_no_spelling_in_an_instruction_becomes_an_added_token(around: str) -> No
     assert 2 not in past.ids_L
 
 
-def test_white_space_and_control_characters_are_one_space() -> None:
+def test_white_space_and_control_characters_become_one_space() -> None:
     expected = instruction_ids(mistral(), "Qiqi runs fast")
     assert instruction_ids(mistral(), "\n Qiqi\r\n\truns\x00\x1b\u2028 fast \x7f") == expected
     assert instruction_ids(mistral(), "Qiqi runs \ud800fast") == expected
@@ -200,7 +200,7 @@ def test_past_turns_of_another_number_of_tokens_are_refused() -> None:
         PastTurn(CAPTION, torch.zeros(1, 5, 4), STATE)
 
 
-def test_states_and_their_ids() -> None:
+def test_states_are_written_and_read_as_ids() -> None:
     assert STATE.ids == (32270, 32268, 32267, 32266)
     assert State.from_ids(STATE.ids) == STATE
     assert LEGAL_IDS == ((32268, 32269, 32270, 32271, 32272), (32267, 32268), (32267, 32268), (32266, 32268))

@@ -1,4 +1,4 @@
-"""What each phase trains: names at a small size, exact counts at full size."""
+"""Trainable parameters of each phase: names at a small size, exact counts at full size."""
 
 import functools
 
@@ -46,7 +46,7 @@ def test_the_full_counts_of_every_phase():
     assert count(thawed(decoder)) == 385_323_008
 
 
-def test_the_published_network_is_ours_and_two_things_more():
+def test_the_published_count_is_ours_plus_two_parts():
     # its 1,746,779,840 parameters hold the adapters, the shot encoder, the table of positions and an unused LayerNorm
     encoder, decoder = full()
     table, unused_norm = 6976 * 1920, 2 * 1920
@@ -56,7 +56,7 @@ def test_the_published_network_is_ours_and_two_things_more():
     assert sum("lora_" in name for name, _ in decoder.named_parameters()) == 240
 
 
-def test_the_warm_up_leaves_the_decoder_alone_but_for_the_motion_scope():
+def test_the_warm_up_trains_only_the_motion_scope_of_the_decoder():
     encoder, decoder = small()
     for_warm_up(encoder, decoder)
     names = {name for name, parameter in decoder.named_parameters() if parameter.requires_grad}

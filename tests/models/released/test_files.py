@@ -1,4 +1,4 @@
-"""Published files that cannot be used: clear refusals, and nothing left behind."""
+"""Published files that cannot be used: clear errors, and no partial checkpoint."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def download(tmp_path_factory: pytest.TempPathFactory, language: State, decoder:
     return write_release(tmp_path_factory.mktemp("hub"), language, decoder)
 
 
-def test_all_faults_are_told_together_and_nothing_is_written(tmp_path: Path, language: State, decoder: State) -> None:
+def test_all_faults_are_reported_together_and_nothing_is_written(
+    tmp_path: Path, language: State, decoder: State
+) -> None:
     wrong_language, wrong_decoder = dict(language), dict(decoder)
     del wrong_language[f"{LLM}model.norm.modules_to_save.default.weight"]
     wrong_language["face_resampler.proj.0.weight"] = torch.zeros(2, 2)
@@ -107,7 +109,7 @@ def test_damaged_files_are_refused(
 
 
 class Touch:
-    """Pickled, this makes a file when it is read by a careless reader."""
+    """Object whose pickle creates a file when it is loaded without restrictions."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -123,7 +125,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "was run").exists()
 
 
-def test_stopping_leaves_nothing(tmp_path: Path, download: Path) -> None:
+def test_an_interrupt_leaves_no_files(tmp_path: Path, download: Path) -> None:
     def stop(done: int, total: int) -> None:
         if done == 20:
             raise KeyboardInterrupt
@@ -133,14 +135,14 @@ def test_stopping_leaves_nothing(tmp_path: Path, download: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_taken_target_is_left_alone(tmp_path: Path, download: Path) -> None:
+def test_an_existing_target_is_not_overwritten(tmp_path: Path, download: Path) -> None:
     (tmp_path / "mine.txt").write_text("kept")
     with pytest.raises(UserError, match="exists already"):
         import_weights(download, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_which_files_belong_together(tmp_path: Path) -> None:
+def test_files_of_one_release_are_found(tmp_path: Path) -> None:
     tiny: State = {"weight": torch.zeros(1)}
     with pytest.raises(UserError, match="holds no published weights"):
         find_files(tmp_path)
@@ -162,7 +164,7 @@ def test_which_files_belong_together(tmp_path: Path) -> None:
         find_files(tmp_path, "Qiqi")
 
 
-def test_files_without_their_folders(tmp_path: Path) -> None:
+def test_files_without_their_folders_are_found(tmp_path: Path) -> None:
     for name in ("pytorch_model.bin", "mp_rank_00_model_states.pt"):
         (tmp_path / name).touch()
     assert find_files(tmp_path) == (tmp_path / "pytorch_model.bin", tmp_path / "mp_rank_00_model_states.pt")

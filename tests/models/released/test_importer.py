@@ -1,4 +1,4 @@
-"""Import of the published weights: equal outputs, and the checkpoint they end up in."""
+"""Import of the published weights: equal outputs, and the resulting checkpoint."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def language() -> State:
 @pytest.fixture(scope="module")
 def decoder() -> State:
     state = decoder_state(TINY, seed=1)
-    for leaf in ("weight", "bias"):  # small enough for the epsilon of the norm after it to be heard
+    for leaf in ("weight", "bias"):  # small enough for the epsilon of the next norm to matter
         state[f"{DIT}transformer.final_layernorm.{leaf}"] *= 1e-3
     return state
 
@@ -97,7 +97,7 @@ def test_shot_decoder_computes_what_the_published_one_does(imported: Checkpoint,
     assert network.transformer_blocks[0].attn1.to_q.scaling == {"default": 1 / TINY.rank}
 
 
-def test_released_adapters_count_a_sixty_fourth(tmp_path: Path) -> None:
+def test_released_adapters_are_scaled_by_a_sixty_fourth(tmp_path: Path) -> None:
     config = full_config()
     shot_decoder = config.shot_decoder.model_copy(update={"lora_alpha": 1})
     with torch.device("meta"):
@@ -139,7 +139,7 @@ def test_the_older_spelling_gives_the_same_checkpoint(
         assert (tmp_path / "checkpoint" / name).read_bytes() == (imported.folder / name).read_bytes(), name
 
 
-def test_adapter_file_is_the_one_peft_writes(tmp_path: Path, imported: Checkpoint, language: State) -> None:
+def test_adapter_file_equals_the_one_written_by_peft(tmp_path: Path, imported: Checkpoint, language: State) -> None:
     reference(language).save_pretrained(str(tmp_path), save_embedding_layers=True)
     theirs, ours = load_file(tmp_path / "adapter_model.safetensors"), load_file(imported.folder / ADAPTER)
     assert theirs.keys() == ours.keys()
@@ -160,7 +160,7 @@ def test_decoder_without_adapters(tmp_path: Path, language: State) -> None:
 
 
 def test_saving_what_was_loaded_changes_no_byte_of_a_tensor(tmp_path: Path, imported: Checkpoint) -> None:
-    """Training goes on from an imported checkpoint as from one of ours."""
+    """Training continues from an imported checkpoint as from one of ours."""
     save_game_model(tmp_path, imported.game_model())
     save_shot_decoder(tmp_path, imported.shot_decoder())
     for file in (ADAPTER, RESAMPLERS, DECODER_LORA, DECODER_OWN):
@@ -201,7 +201,7 @@ def noise(*shape: int) -> Tensor:
 
 
 def plain(language: State) -> State:
-    """The spelling of peft 0.4."""
+    """Spelling of peft 0.4."""
     return {name.replace(".base_layer", ""): tensor for name, tensor in language.items()}
 
 
@@ -217,7 +217,7 @@ def mistral_shape(vocabulary: int) -> MistralConfig:
 
 
 def mistral(language: State) -> MistralForCausalLM:
-    """The base that the published weights were trained on: 32,000 tokens, norms before training."""
+    """Base of the published weights: 32,000 tokens, norms before training."""
     base = MistralForCausalLM(mistral_shape(32000))
     frozen = {
         name.removeprefix(LLM).replace(".base_layer", "").replace(".original_module", ""): tensor

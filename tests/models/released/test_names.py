@@ -1,4 +1,4 @@
-"""The plan of the import at full size, without data: every published tensor and every one of ours is covered."""
+"""Import plan at full size, without data: every published tensor and every one of ours is covered."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.support.published_weights import (
 )
 
 
-def test_every_published_tensor_is_accounted_for() -> None:
+def test_every_published_tensor_is_imported_or_ignored() -> None:
     shapes = {**decoder_shapes(Sizes()), **sibling_shapes()}
     plan = decoder_plan(DecoderSizes())
     faults, aside = account(plan, shapes, DECODER_IGNORED)
