@@ -1,4 +1,4 @@
-"""Notes of training folders: those of every version are read, and a folder begun with something else is refused."""
+"""Notes of training folders: those of every version are read, and folders of other ingredients are refused."""
 
 import json
 from pathlib import Path
@@ -14,11 +14,11 @@ OLDER = [
     (PHASE, '{"data":"aa bb","start":"cc","recipe":"{\\"steps\\":3}"}'),
     (FIT, json.dumps(FIT)),
 ]
-"""Ingredients, and their notes as earlier versions wrote them: of a phase, and of the autoencoder's fit."""
+"""Ingredients and their notes as written by earlier versions: of a phase, and of the autoencoder phase."""
 
 
 @pytest.mark.parametrize(("ingredients", "written"), OLDER)
-def test_a_folder_that_an_earlier_version_began_goes_on(
+def test_a_folder_of_an_earlier_version_is_continued(
     tmp_path: Path, ingredients: dict[str, object], written: str
 ) -> None:
     path = tmp_path / "made_from.json"
@@ -28,7 +28,7 @@ def test_a_folder_that_an_earlier_version_began_goes_on(
     assert path.read_text() == written
 
 
-def test_a_new_folder_is_noted_as_earlier_versions_read_it(tmp_path: Path) -> None:
+def test_the_note_of_a_new_folder_can_be_read_by_earlier_versions(tmp_path: Path) -> None:
     refuse_another(tmp_path / "new", FIT)
     assert not (tmp_path / "new").exists()
     note(tmp_path / "new", FIT)
@@ -36,7 +36,7 @@ def test_a_new_folder_is_noted_as_earlier_versions_read_it(tmp_path: Path) -> No
     refuse_another(tmp_path / "new", FIT)
 
 
-def test_a_folder_begun_with_something_else_is_refused_and_what_it_is_named(tmp_path: Path) -> None:
+def test_a_folder_of_other_ingredients_is_refused_and_the_difference_named(tmp_path: Path) -> None:
     note(tmp_path, FIT)
     other = {**FIT, "start": "dd", "settings": {"clips": {"rate": 1e-3, "steps": 900}}}
     with pytest.raises(UserError, match=r"was begun with another settings.clips.rate and another start: name another"):
@@ -44,7 +44,7 @@ def test_a_folder_begun_with_something_else_is_refused_and_what_it_is_named(tmp_
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]"])
-def test_a_damaged_note_is_an_error_that_says_what_to_remove(tmp_path: Path, damaged: str) -> None:
+def test_a_damaged_note_is_an_error_with_a_remedy(tmp_path: Path, damaged: str) -> None:
     (tmp_path / "made_from.json").write_text(damaged)
     with pytest.raises(UserError, match=rf"made_from.json is damaged: remove {tmp_path} to train it again"):
         refuse_another(tmp_path, PHASE)

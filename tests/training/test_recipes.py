@@ -1,4 +1,4 @@
-"""Recipes: complete, changed key by key, printed so that they can be read back."""
+"""Recipes: complete, changed key by key, and read back from their printed form."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def test_a_printed_recipe_is_read_back(name: str) -> None:
 
 
 @pytest.mark.parametrize(("enum", "names"), [(RecipeName, RECIPES), (Ablation, ABLATIONS)])
-def test_the_command_line_knows_all_of_them(enum: type[StrEnum], names: tuple[str, ...]) -> None:
+def test_the_command_line_offers_all_recipes(enum: type[StrEnum], names: tuple[str, ...]) -> None:
     assert [member.value for member in enum] == list(names)
 
 
-def test_full_is_the_papers() -> None:
+def test_the_full_recipe_is_that_of_the_paper() -> None:
     recipe = full()
     steps = (recipe.shot.warm_up.steps, recipe.shot.joint.steps, recipe.game.loop.steps, recipe.adapt.loop.steps)
     assert steps == (10_000, 80_000, 15_000, 10_000)
@@ -60,7 +60,7 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
         ("[shot.joint]\nbatch_size = 5\n", "no multiple of micro_batch"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_file(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_values_are_named_with_their_file(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     with pytest.raises(UserError, match=said.replace(".", r"\.")) as caught:

@@ -1,4 +1,4 @@
-"""The loop on a network of one layer: what a step does, what resumes, what stops it. Whole phases: test_run.py."""
+"""Training loop on a network of one layer: steps, resumption and stops. Whole phases are in `test_run.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from training.trainer import Trainer, learning_rate
 
 @dataclass(frozen=True)
 class Rows:
-    """A batch."""
+    """Batch of rows."""
 
     rows_BD: Tensor
 
@@ -33,7 +33,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Noises:
-    """Examples that are nothing but their noise."""
+    """Data set of pure noise."""
 
     count: int = 7
 
@@ -45,7 +45,7 @@ class Noises:
 
 
 class Line(nn.Module):
-    """Learns to sum up; with dropout, so that randomness inside the network counts."""
+    """Network that learns a sum; with dropout, so that randomness inside the network matters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Line(nn.Module):
 
 @dataclass
 class Sum:
-    """The phase."""
+    """Phase that trains the network."""
 
     network: nn.Module = field(default_factory=Line)
     examples: Any = Noises()
@@ -79,7 +79,7 @@ class Sum:
 
 
 def loop(**changes: Any) -> LoopSettings:
-    given = {
+    defaults = {
         "steps": 20,
         "batch_size": 4,
         "micro_batch": 4,
@@ -87,7 +87,7 @@ def loop(**changes: Any) -> LoopSettings:
         "save_every": 5,
         "validate_every": 10,
     }
-    return LoopSettings.model_validate({"learning_rate": 0.05, **given, **changes})
+    return LoopSettings.model_validate({"learning_rate": 0.05, **defaults, **changes})
 
 
 def trained(folder: Path, settings: LoopSettings, phase: Sum | None = None) -> dict[str, Tensor]:
@@ -100,11 +100,11 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 class KilledError(Exception):
-    """Stands for the kill: nothing of the process is used afterwards."""
+    """Simulated kill: no object of the process is used afterwards."""
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.9])
-def test_a_run_stopped_anywhere_goes_on_to_the_bit(tmp_path: Path, decay: float) -> None:
+def test_a_run_stopped_anywhere_is_resumed_to_the_bit(tmp_path: Path, decay: float) -> None:
     whole = trained(tmp_path / "whole", loop(ema_decay=decay))
     for stop in (3, 12):
         calls = iter(range(stop))
@@ -119,7 +119,7 @@ def test_a_run_stopped_anywhere_goes_on_to_the_bit(tmp_path: Path, decay: float)
     assert same(trained(tmp_path / "stopped", loop(ema_decay=decay)), whole)
 
 
-def test_an_average_is_exported_in_the_place_of_the_last_weights(tmp_path: Path) -> None:
+def test_an_average_is_exported_instead_of_the_last_weights(tmp_path: Path) -> None:
     last = trained(tmp_path / "last", loop())
     averaged = trained(tmp_path / "averaged", loop(ema_decay=0.99))
     assert not same(last, averaged)
@@ -134,7 +134,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path: Path) -> N
     assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
 
 
-def test_only_so_many_states_stay_and_half_a_state_is_none(tmp_path: Path) -> None:
+def test_old_states_are_removed_and_partial_states_ignored(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "states"
     (folder / ".step-00000005").mkdir(parents=True)
     (folder / ".step-00000005" / "half").touch()
@@ -142,7 +142,7 @@ def test_only_so_many_states_stay_and_half_a_state_is_none(tmp_path: Path) -> No
     assert sorted(path.name for path in folder.iterdir()) == ["step-00000015", "step-00000020"]
 
 
-def test_what_is_reported(tmp_path: Path) -> None:
+def test_reports_have_the_documented_figures(tmp_path: Path) -> None:
     reports: list[Any] = []
     Trainer(Sum(), loop(), tmp_path, Accelerator(cpu=True)).run(reports.append)
     assert [report.step for report in reports] == list(range(1, 21))
@@ -164,7 +164,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_whole_state(t
         trained(tmp_path, loop(), phase)
 
 
-def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path: Path) -> None:
+def test_an_indivisible_batch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="batch_size 4 is no multiple of micro_batch 3"):
         loop(micro_batch=3)
     with pytest.raises(UserError, match="not one example to train on"):

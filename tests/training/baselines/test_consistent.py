@@ -1,4 +1,4 @@
-"""Consistent self-attention against an independent restatement, and what it must and must not let through."""
+"""Consistent self-attention against an independent restatement, and the influence between pictures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def window(count: int, *, sampled: float = 0.5, anchors: int = 0, begin: int = 0
 
 
 def restated(attention: Attention, own_LD: Tensor, seen_KD: Tensor) -> Tensor:
-    """Attention of one picture, head by head, as the formula has it."""
+    """Attention of one picture by the formula, head by head."""
     query, key, value = (
         projection(states).detach()
         for projection, states in ((attention.to_q, own_LD), (attention.to_k, seen_KD), (attention.to_v, seen_KD))
@@ -62,7 +62,7 @@ def test_a_picture_attends_to_itself_and_to_sampled_tokens_of_the_others() -> No
 
 @torch.no_grad()
 @pytest.mark.parametrize("off", [{"sampled": 0.0}, {"begin": 1}])
-def test_where_nothing_is_sampled_it_is_plain_attention(off: dict[str, float]) -> None:
+def test_without_samples_it_is_plain_attention(off: dict[str, float]) -> None:
     attention, states_BLD = layer(), torch.randn(4, 10, 16)
     expected_BLD = torch.stack([restated(attention, own_LD, own_LD) for own_LD in states_BLD])
     attention.set_processor(ConsistentAttention(window(2, **off)))
@@ -101,7 +101,7 @@ def test_a_batch_of_other_pictures_is_an_error() -> None:
         attention(torch.randn(4, 10, 16))
 
 
-def test_only_the_self_attention_of_the_upward_half_changes_and_comes_back() -> None:
+def test_only_self_attention_of_the_upward_half_is_replaced_and_restored() -> None:
     unet = sdxl().unet
     before = dict(unet.attn_processors)
     with drawn_together(unet, window(2)):
@@ -145,7 +145,7 @@ def test_pictures_of_one_story_influence_each_other_and_the_seed_reproduces_them
     changed = drawn(pipeline, [*STORY[:2], "a locomotive"], EAGER, [11, 12, 99])
     assert not np.array_equal(changed[0], story[0])
     assert not np.array_equal(changed[1], story[1])
-    # drawn for itself alone, without a story, it is what plain SDXL draws
+    # drawn alone, without a story, it equals plain SDXL
     apart = drawn(pipeline, STORY[:3], StorySettings(sampled=0.0))
     plain = pipeline(
         STORY[0], height=32, width=48, num_inference_steps=2, guidance_scale=3.5,

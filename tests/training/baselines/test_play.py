@@ -1,4 +1,4 @@
-"""The baselines at play: three instructions each, through save and load, and their adapters in plain diffusers."""
+"""Play of the baselines: three instructions each, after saving and loading, and their adapters in plain diffusers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ FIRST_FAST = ["gc", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("g
 
 
 class Script:
-    """A router that knows its lines; it notes how much of the story it was told."""
+    """Router with fixed answers that records the length of the story in each call."""
 
     def __init__(self) -> None:
-        self.told: list[int] = []
+        self.lengths: list[int] = []
 
     def route(self, story: Sequence[ToldTurn], instruction: str) -> SceneDescription:
-        self.told.append(len(story))
+        self.lengths.append(len(story))
         return SceneDescription(f"a drawing: {instruction}", State(level=5, social=1, entertainment=0, stamina=1))
 
 
@@ -66,16 +66,16 @@ def test_the_same_seed_plays_the_same_game(kind: BaselineKind) -> None:
         return [turn.frames_THWC for together in instructions for turn in game.play(together)]
 
     turns = played(3, [STORY])
-    again = played(3, [STORY] if kind == "gsc" else STORY)  # turn by turn where that is possible
+    again = played(3, [STORY] if kind == "gsc" else STORY)  # turn by turn where possible
     assert all(np.array_equal(one, other) for one, other in zip(turns, again, strict=True))
     assert not np.array_equal(turns[0], played(4, [STORY])[0])
 
 
-def test_the_router_says_what_is_drawn_and_how_the_values_change() -> None:
+def test_the_router_determines_the_scene_and_the_values() -> None:
     script = Script()
     routed = GC.load(brief_baseline("gc"), router=script, seed=3)
     turns = list(routed.play(STORY[:2]))
-    assert script.told == [0, 1]
+    assert script.lengths == [0, 1]
     assert turns[1].values == Values(stamina=60, social=60, entertainment=50)
     assert turns[1].scope_px == 40.0
     assert set(turns[1].seconds) == {"router", "video"}
@@ -86,7 +86,7 @@ def test_the_router_says_what_is_drawn_and_how_the_values_change() -> None:
 def test_a_whole_story_is_routed_before_it_is_drawn() -> None:
     script = Script()
     next(GSC.load(brief_baseline("gsc"), router=script).play(STORY))
-    assert script.told == [0, 1, 2]
+    assert script.lengths == [0, 1, 2]
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_a_failed_turn_leaves_the_game_as_it_was() -> None:
 
 
 def shaken(kind: BaselineKind, folder: Path) -> BaselineFolder:
-    """A baseline whose adapters do something."""
+    """Baseline whose adapters have an effect."""
     baseline = BaselineFolder.open(shutil.copytree(brief_baseline(kind), folder))
     transformer = baseline.transformer()
     adapters = torch.nn.ParameterList([each for each in transformer.parameters() if each.requires_grad])
@@ -111,7 +111,7 @@ def shaken(kind: BaselineKind, folder: Path) -> BaselineFolder:
 
 
 def close(frames_THWC: np.ndarray, other_THWC: np.ndarray) -> bool:
-    """Alike but for the rounding of adapters that are fused."""
+    """Return True if equal up to the rounding of fused adapters."""
     return int(np.abs(frames_THWC.astype(int) - other_THWC).max()) <= 2
 
 
@@ -208,7 +208,7 @@ def test_adapters_of_another_rank_or_not_whole_are_refused(tmp_path: Path) -> No
         GC.load(folder)
 
 
-def test_what_is_no_such_baseline_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_baseline_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is no baseline: baseline\.json cannot be read"):
         GC.load(tmp_path)
     with pytest.raises(UserError, match="is a baseline of kind gc, not gsc"):
@@ -218,7 +218,7 @@ def test_what_is_no_such_baseline_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_published_baselines_are_complete_and_survive_their_file(kind: BaselineKind) -> None:
+def test_the_published_baselines_are_complete_and_read_back(kind: BaselineKind) -> None:
     config = full(kind)
     assert BaselineConfig.model_validate_json(config.model_dump_json()) == config
     assert config.trained_part == {"gc": "video", "gfc": "picture", "gsc": None}[kind]

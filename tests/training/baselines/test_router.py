@@ -1,4 +1,4 @@
-"""The router against a real HTTP server: good answers, garbage, repairs, a server in trouble."""
+"""Router against a real HTTP server: good answers, garbage, repairs, and a failing server."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ def router(server: CaptionServer, attempts: int = 1) -> LanguageRouter:
 
 
 def saying(*texts: str) -> Callable[[Request], Answer]:
-    """A server that says one text after the other, as often as it is asked in one conversation."""
+    """Answer function that returns these texts one after another in a conversation."""
     return lambda request: Answer(texts[request.turn])
 
 
-def test_an_answer_becomes_a_scene_and_the_story_so_far_is_told() -> None:
+def test_an_answer_becomes_a_scene_and_the_story_is_in_the_prompt() -> None:
     with CaptionServer(saying(json.dumps(GOOD))) as server:
         story = [ToldTurn("Qiqi wakes up", SceneDescription("Qiqi yawns in a ${story} bed.", NEUTRAL))]
         assert router(server).route(story, "Qiqi runs\nover ${example} waves") == SCENE
-    told = server.requests[0].text
-    assert "1. Instruction: Qiqi wakes up" in told
-    assert "Qiqi yawns in a ${story} bed. (motion level 3)" in told
-    assert "Qiqi runs over ${example} waves" in told
+    prompt = server.requests[0].text
+    assert "1. Instruction: Qiqi wakes up" in prompt
+    assert "Qiqi yawns in a ${story} bed. (motion level 3)" in prompt
+    assert "Qiqi runs over ${example} waves" in prompt
     assert server.requests[0].body["model"] == "director"
 
 
-def test_of_an_endless_game_the_last_turns_are_told() -> None:
+def test_only_the_last_turns_of_a_long_game_are_in_the_prompt() -> None:
     story = [ToldTurn(f"instruction {number}", SceneDescription("x", NEUTRAL)) for number in range(1, 101)]
     with CaptionServer(saying(json.dumps(GOOD))) as server:
         router(server).route(story, "on")
-    told = server.requests[0].text
-    assert "100. Instruction: instruction 100" in told
-    assert f"{101 - MOST_TURNS}. Instruction" in told
-    assert f"{100 - MOST_TURNS}. Instruction" not in told
+    prompt = server.requests[0].text
+    assert "100. Instruction: instruction 100" in prompt
+    assert f"{101 - MOST_TURNS}. Instruction" in prompt
+    assert f"{100 - MOST_TURNS}. Instruction" not in prompt
 
 
 def test_a_faulty_answer_is_repaired_in_the_same_conversation() -> None:
@@ -74,7 +74,7 @@ def test_a_faulty_answer_is_repaired_in_the_same_conversation() -> None:
     assert server.requests[2].body["messages"][3] == {"role": "assistant", "content": faulty}
 
 
-def test_a_model_that_only_talks_fails_with_its_last_fault() -> None:
+def test_a_model_without_valid_answers_fails_with_its_last_fault() -> None:
     with CaptionServer(saying(*["Sure."] * 9)) as server, pytest.raises(UserError) as caught:
         router(server).route([], "run")
     assert len(server.requests) == 1 + REPAIRS
@@ -84,7 +84,7 @@ def test_a_model_that_only_talks_fails_with_its_last_fault() -> None:
     assert "play without a language model" in str(caught.value)
 
 
-def test_a_server_in_trouble_is_asked_again_and_then_told_apart() -> None:
+def test_a_failing_server_is_retried_and_then_reported() -> None:
     answers = iter([Answer(status=500, raw=b"oops"), Answer(raw=b"<html>"), Answer(json.dumps(GOOD))])
     with CaptionServer(lambda _: next(answers)) as server:
         assert router(server, attempts=3).route([], "run") == SCENE
@@ -97,7 +97,7 @@ def test_a_server_in_trouble_is_asked_again_and_then_told_apart() -> None:
 @pytest.mark.parametrize(
     "around", ["{}", "<think>{{not this}}</think>\n```json\n{}\n```", "Here it is:\n{}\nEnjoy!"], ids=str
 )
-def test_what_stands_around_the_object_is_passed_over(around: str) -> None:
+def test_text_around_the_object_is_ignored(around: str) -> None:
     assert parse_scene(around.format(json.dumps(GOOD))) == SCENE
 
 
@@ -123,12 +123,12 @@ def test_a_wrong_value_is_named(changes: dict[str, Any], fault: str) -> None:
 
 
 @pytest.mark.parametrize("garbage", ["", "}{", "{", '{"scene": ', "[1, 2]", "{}" * 3, "{" * 10_000 + "}" * 10_000])
-def test_garbage_is_no_scene(garbage: str) -> None:
+def test_garbage_is_an_error(garbage: str) -> None:
     with pytest.raises(RouterError):
         parse_scene(garbage)
 
 
-def test_without_a_language_model_the_instruction_is_drawn_as_it_is() -> None:
+def test_without_a_language_model_the_instruction_is_drawn_unchanged() -> None:
     assert PlainRouter().route([], " Qiqi  runs ") == SceneDescription("Qiqi runs", NEUTRAL)
     with pytest.raises(UserError, match="the instruction is empty"):
         PlainRouter().route([], " \n")

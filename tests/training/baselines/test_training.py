@@ -1,4 +1,4 @@
-"""The adapters in training: features, objectives against restatements, and the loop from start to a playable result."""
+"""Training of the baselines' adapters: features, objectives against restatements, and a loop to a playable result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS: tuple[BaselineKind, ...] = ("gc", "gfc")
 
 
 def clips_config(kind: BaselineKind) -> BaselineConfig:
-    """A brief baseline for the 16 frames of the data set's clips."""
+    """Configuration of a brief baseline for the 16 frames of the data set's clips."""
     config = brief_config(kind)
     return config.model_copy(update={"video": config.video.model_copy(update={"frames": 17})})
 
@@ -55,7 +55,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
 
 @dataclass(frozen=True)
 class Start:
-    """A baseline to start from, and its features of the clips."""
+    """Initial baseline with its features of the clips."""
 
     baseline: BaselineFolder
     cache: FeatureCache
@@ -80,7 +80,7 @@ def phase_of(start: Start) -> AdapterPhase:
 
 
 @pytest.mark.slow
-def test_features_are_what_the_pipelines_see_and_are_made_once(
+def test_features_equal_the_inputs_of_the_pipelines_and_are_made_once(
     catalog: Catalog, start: Callable[[BaselineKind], Start]
 ) -> None:
     turn, baseline, cache = catalog.turns[0], start("gfc").baseline, start("gfc").cache
@@ -99,7 +99,7 @@ def test_features_are_what_the_pipelines_see_and_are_made_once(
 
 
 @pytest.mark.parametrize("kind", ["gfc", pytest.param("gc", marks=pytest.mark.slow)])
-def test_what_is_random_about_an_example_follows_from_its_place(
+def test_the_randomness_of_an_example_follows_from_its_position(
     kind: BaselineKind, tmp_path: Path, start: Callable[[BaselineKind], Start]
 ) -> None:
     phase = phase_of(start(kind))
@@ -117,7 +117,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.slow
-def test_some_clips_are_drawn_from_no_text(catalog: Catalog, start: Callable[[BaselineKind], Start]) -> None:
+def test_some_clips_are_trained_without_text(catalog: Catalog, start: Callable[[BaselineKind], Start]) -> None:
     baseline, cache = start("gc").baseline, start("gc").cache
     pipeline = CogVideoXPipeline.from_pretrained(str(baseline.folder / "bases/video"))
     silence_ND = pipeline.encode_prompt("", max_sequence_length=32)[1][0].detach()
@@ -131,9 +131,9 @@ def test_some_clips_are_drawn_from_no_text(catalog: Catalog, start: Callable[[Ba
 
 
 @torch.no_grad()
-def test_the_objective_of_flux_is_the_straight_way_from_noise_to_picture() -> None:
+def test_the_objective_of_flux_is_the_velocity_from_noise_to_picture() -> None:
     class Knowing(torch.nn.Module):
-        """A transformer that knows picture and noise, and notes what it is asked."""
+        """Transformer that knows picture and noise, and records its inputs."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -145,7 +145,7 @@ def test_the_objective_of_flux_is_the_straight_way_from_noise_to_picture() -> No
             return (packed(noise_BCHW - picture_BCHW) + 0.5,)
 
     def packed(latents_BCHW: Tensor) -> Tensor:
-        """Squares of 2 x 2, row by row; in each channel by channel."""
+        """Squares of 2 x 2, row by row, each channel by channel."""
         squares = latents_BCHW.unfold(2, 2, 2).unfold(3, 2, 2)
         return squares.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 
@@ -156,7 +156,7 @@ def test_the_objective_of_flux_is_the_straight_way_from_noise_to_picture() -> No
     asked = network.transformer.asked
     mixed = [0.75 * picture_BCHW[0] + 0.25 * noise_BCHW[0], 0.25 * picture_BCHW[1] + 0.75 * noise_BCHW[1]]
     torch.testing.assert_close(asked["hidden_states"], packed(torch.stack(mixed)))
-    torch.testing.assert_close(asked["timestep"], sigma_B)  # it takes a thousandth of a timestep
+    torch.testing.assert_close(asked["timestep"], sigma_B)  # in units of a thousandth of a timestep
     torch.testing.assert_close(asked["guidance"], torch.tensor([3.5, 3.5]))
     assert asked["img_ids"].tolist() == [[0, row, column] for row in range(2) for column in range(3)]
 
@@ -174,18 +174,18 @@ def test_adapters_learn_two_clips_and_the_result_plays(
     )  # fmt: skip
     reports: list[StepReport] = []
     result = Trainer(phase, loop, tmp_path / "run", Accelerator(cpu=True)).run(reports.append)
-    looked = [report.figures["val/loss"] for report in reports if "val/loss" in report.figures]
+    losses = [report.figures["val/loss"] for report in reports if "val/loss" in report.figures]
     untrained = phase_of(start(kind))
     with torch.no_grad():
         before = untrained.validate(untrained.network, torch.device("cpu"), tmp_path)["loss"]
     assert math.isfinite(before)
-    assert looked[-1] < 0.9 * before
+    assert losses[-1] < 0.9 * before
     assert (result / LORA).read_bytes() != (phase.start.folder / LORA).read_bytes()
     turns = list(load_baseline(result).play(["one", "two", "three"]))
     assert [turn.number for turn in turns] == [1, 2, 3]
 
 
-def test_what_is_exported_is_the_state_that_was_given(tmp_path: Path, start: Callable[[BaselineKind], Start]) -> None:
+def test_the_given_state_is_exported(tmp_path: Path, start: Callable[[BaselineKind], Start]) -> None:
     phase = phase_of(start("gfc"))
     state = {name: tensor + ("lora" in name) for name, tensor in phase.network.state_dict().items()}
     (tmp_path / "out").mkdir()

@@ -1,4 +1,4 @@
-"""The cache of features: what real encoders give comes back, what is stale is named, a killed run is gone on with."""
+"""Feature cache: features of real encoders are read back, stale ones named, and killed runs continued."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ PIXELS = Feature("pixels", (16, 24, 3), torch.float32, {"scale": "1"})
 
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
-    """Two films in shards of three clips or so."""
+    """Two films in shards of about three clips."""
     root = tmp_path_factory.mktemp("dataset")
     write_shards(make_dataset(root, scenes=4, clips=2, captioner=MODEL), ShardSettings(samples=3, val_share=0))
     return Catalog.read(open_shards(root, "train"))
 
 
 def first_pixels(turns: Sequence[PackedTurn]) -> Tensor:
-    """A small encoder: the first frame, as numbers."""
+    """Small encoder: the pixels of the first frame."""
     return torch.stack([turn.frames(16, 24)[0].float() for turn in turns])
 
 
@@ -55,7 +55,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_what_real_encoders_give_comes_back_for_every_clip(tmp_path: Path, catalog: Catalog) -> None:
+def test_features_of_real_encoders_are_read_back_for_every_clip(tmp_path: Path, catalog: Catalog) -> None:
     checkpoint = Checkpoint.open(tiny_checkpoint())
     shot, encoder = checkpoint.config.shot_decoder, checkpoint.config.shot_encoder
     autoencoder, conditions = checkpoint.autoencoder(), checkpoint.conditions()
@@ -90,14 +90,14 @@ def test_what_real_encoders_give_comes_back_for_every_clip(tmp_path: Path, catal
         assert cache.bytes_to_make(name) == 0
     packed = list(read_turns(small.shards))
     assert len(packed) == len(small) >= 3
-    for first in range(0, len(packed), 2):  # in the same batches, so that not a bit may differ
+    for first in range(0, len(packed), 2):  # in the same batches, so that every bit must be equal
         pair = packed[first : first + 2]
-        given = {"latents": latents(pair), "patches": patches(pair), "text": texts([each.turn for each in pair])}
-        for name, rows in given.items():
+        encoded = {"latents": latents(pair), "patches": patches(pair), "text": texts([each.turn for each in pair])}
+        for name, rows in encoded.items():
             assert torch.equal(torch.stack([cache.get(name, each.clip_id) for each in pair]), rows)
 
 
-def test_a_second_run_makes_nothing_and_progress_counts_clips(tmp_path: Path, catalog: Catalog) -> None:
+def test_a_second_run_encodes_nothing_and_progress_counts_clips(tmp_path: Path, catalog: Catalog) -> None:
     cache = FeatureCache(tmp_path, catalog, [PIXELS])
     seen: list[tuple[int, int]] = []
     done = cache.fill_from_videos(
@@ -111,7 +111,7 @@ def test_a_second_run_makes_nothing_and_progress_counts_clips(tmp_path: Path, ca
     assert contents(tmp_path) == before
 
 
-def test_what_is_got_can_be_changed_without_harm(tmp_path: Path, catalog: Catalog) -> None:
+def test_returned_features_can_be_changed_without_harm(tmp_path: Path, catalog: Catalog) -> None:
     cache = filled(tmp_path, catalog)
     clip_id = catalog.turns[0].clip_id
     before = cache.get("pixels", clip_id).clone()
@@ -131,7 +131,9 @@ def test_what_is_got_can_be_changed_without_harm(tmp_path: Path, catalog: Catalo
         (replace(PIXELS, shape=(16, 24, 4)), "shape"),
     ],
 )
-def test_stale_features_are_named_and_never_given(tmp_path: Path, catalog: Catalog, now: Feature, named: str) -> None:
+def test_stale_features_are_named_and_never_returned(
+    tmp_path: Path, catalog: Catalog, now: Feature, named: str
+) -> None:
     filled(tmp_path, catalog)
     cache = FeatureCache(tmp_path, catalog, [now])
     assert cache.faults("pixels") == {shard.name: f"is stale: {named} changed" for shard in catalog.shards}
@@ -139,7 +141,7 @@ def test_stale_features_are_named_and_never_given(tmp_path: Path, catalog: Catal
         cache.get("pixels", catalog.turns[0].clip_id)
 
 
-def test_only_the_shards_that_changed_are_made_again(tmp_path: Path) -> None:
+def test_only_changed_shards_are_encoded_again(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path / "set", scenes=4, captioner=MODEL)
     write_shards(dataset, ShardSettings(samples=2, val_share=0))
     before = Catalog.read(open_shards(tmp_path / "set", "train"))
@@ -155,7 +157,7 @@ def test_only_the_shards_that_changed_are_made_again(tmp_path: Path) -> None:
     assert cache.faults("pixels") == {}
 
 
-def test_missing_and_damaged_files_are_told_and_made_again(tmp_path: Path, catalog: Catalog) -> None:
+def test_missing_and_damaged_files_are_named_and_made_again(tmp_path: Path, catalog: Catalog) -> None:
     cache = filled(tmp_path, catalog)
     before = contents(tmp_path)
     one, other = (tmp_path / "pixels" / shard.name.replace(".tar", ".safetensors") for shard in catalog.shards[:2])
@@ -185,7 +187,7 @@ def _killed_in_the_third_shard(folder: Path, catalog: Catalog) -> None:
     FeatureCache(folder, catalog, [PIXELS]).fill_from_videos("pixels", encode, batch_size=1)
 
 
-def test_a_run_killed_in_the_middle_is_gone_on_with_to_the_same_bytes(tmp_path: Path, catalog: Catalog) -> None:
+def test_a_run_killed_in_the_middle_is_continued_to_the_same_bytes(tmp_path: Path, catalog: Catalog) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     FeatureCache(whole, catalog, [PIXELS]).fill_from_videos("pixels", first_pixels, batch_size=1)
     process = multiprocessing.get_context("fork").Process(target=_killed_in_the_third_shard, args=(broken, catalog))
@@ -202,7 +204,7 @@ def test_a_run_killed_in_the_middle_is_gone_on_with_to_the_same_bytes(tmp_path: 
     assert contents(broken) == contents(whole)
 
 
-def test_what_a_killed_write_left_is_not_taken_for_a_feature_and_goes(tmp_path: Path, catalog: Catalog) -> None:
+def test_leftovers_of_a_killed_write_are_ignored_and_swept(tmp_path: Path, catalog: Catalog) -> None:
     before = contents(filled(tmp_path / "whole", catalog).folder)
     name = catalog.shards[0].name.replace(".tar", ".safetensors")
     half = tmp_path / "cache/pixels" / name
@@ -212,7 +214,7 @@ def test_what_a_killed_write_left_is_not_taken_for_a_feature_and_goes(tmp_path: 
     assert contents(filled(tmp_path / "cache", catalog).folder) == before
 
 
-def test_processes_share_the_shards(tmp_path: Path, catalog: Catalog) -> None:
+def test_processes_divide_the_shards(tmp_path: Path, catalog: Catalog) -> None:
     caches = [FeatureCache(tmp_path / "cache", catalog, [PIXELS]) for _ in range(2)]
     for rank, cache in enumerate(caches):
         cache.fill_from_videos("pixels", first_pixels, batch_size=2, shards=catalog.shards[rank::2])
@@ -227,7 +229,7 @@ def test_processes_share_the_shards(tmp_path: Path, catalog: Catalog) -> None:
         (lambda turns: torch.full((len(turns), 16, 24, 3), float("nan")), "pixels of clip .* not finite"),
     ],
 )
-def test_what_an_encoder_may_not_give_is_refused(
+def test_invalid_encoder_outputs_are_refused(
     tmp_path: Path, catalog: Catalog, encode: Callable[[Sequence[PackedTurn]], Tensor], says: str
 ) -> None:
     with pytest.raises(UserError, match=says):
@@ -235,7 +237,7 @@ def test_what_an_encoder_may_not_give_is_refused(
     assert contents(tmp_path) == {}
 
 
-def test_a_batch_of_nothing_is_refused(tmp_path: Path, catalog: Catalog) -> None:
+def test_an_empty_batch_size_is_refused(tmp_path: Path, catalog: Catalog) -> None:
     with pytest.raises(UserError, match="a batch of 0 clips is none"):
         FeatureCache(tmp_path, catalog, [PIXELS]).fill_from_videos("pixels", first_pixels, batch_size=0)
     assert contents(tmp_path) == {}
@@ -251,14 +253,14 @@ def test_numbers_too_large_for_half_precision_are_refused(tmp_path: Path, catalo
         )
 
 
-def test_size_and_precision_of_the_published_model() -> None:
+def test_the_published_model_has_the_documented_size_and_precision() -> None:
     assert storage_dtype(full_config()) == torch.float16
     assert storage_dtype(tiny_config()) == torch.float32
     latents = Feature("latents", (2, 5, 16, 60, 90), storage_dtype(full_config()), {})
     assert latents.bytes_of(20_000) == 20_000 * 2 * 5 * 16 * 60 * 90 * 2  # 35 GB
 
 
-def test_an_encoder_is_known_by_its_files_wherever_they_lie(tmp_path: Path) -> None:
+def test_an_encoder_is_identified_by_its_files_in_any_folder(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "model"))
     base = checkpoint.base("autoencoder")
     before = made_by_base("autoencoder", base)
@@ -277,7 +279,7 @@ def test_an_encoder_is_known_by_its_files_wherever_they_lie(tmp_path: Path) -> N
     assert made_by_files("x", one)["x"] != made_by_files("x", other)["x"]
 
 
-def test_a_base_on_the_hub_is_known_by_its_commit() -> None:
+def test_a_base_on_the_hub_is_identified_by_its_commit() -> None:
     base = full_config().bases["autoencoder"].model_copy(update={"revision": "0123456789" * 4})
     known = made_by_base("autoencoder", base)
     assert known == {"autoencoder": f"zai-org/CogVideoX-2b@{'0123456789' * 4} vae"}

@@ -1,4 +1,4 @@
-"""Reading shards: real tars of a small data set, from the disk, over HTTP and through fsspec; and damaged ones."""
+"""Turns read from shards: real tars of a small data set, from disk, over HTTP and through fsspec; and damaged ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SETTINGS = ShardSettings(samples=3, val_share=0.25, block_seconds=5)
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two films of six scenes, in shards of three clips and more, captioned by a model."""
+    """Two films of six scenes, in shards of at least three clips, captioned by a model."""
     root = tmp_path_factory.mktemp("dataset")
     write_shards(make_dataset(root, scenes=6, captioner=MODEL), SETTINGS)
     return root
@@ -44,7 +44,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(dataset: Path, tmp_path: Path) -> Path:
-    """Shards to spoil."""
+    """Copy of the shards that a test may damage."""
     for path in (dataset / "shards").rglob("*.*"):
         target = tmp_path / path.relative_to(dataset)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def test_all_clips_come_with_their_bytes_and_in_time_order(dataset: Path) -> Non
     assert len({packed.clip_id for packed in both}) == len(both) == 2 * 12 - 5
 
 
-def test_a_turn_holds_what_the_tables_say(dataset: Path) -> None:
+def test_a_turn_matches_the_tables(dataset: Path) -> None:
     turns = {turn.clip_id: turn for turn in read_texts(open_shards(dataset, "train"))}
     first = next(iter(turns.values()))
     assert first.instruction == "Character: fox; Motion: barely rides a broom over the café; Background: 夏の海."
@@ -79,7 +79,7 @@ def test_a_turn_holds_what_the_tables_say(dataset: Path) -> None:
     assert first.shard.startswith("train/")
 
 
-def test_what_nobody_measured_is_neutral_in_the_prompt_and_marked(tmp_path: Path) -> None:
+def test_unmeasured_values_are_neutral_in_the_prompt_and_marked(tmp_path: Path) -> None:
     write_shards(make_dataset(tmp_path, films=1), SETTINGS)  # `rules` say neither social nor the others
     turn = next(read_texts(open_shards(tmp_path, "train")))
     assert turn.sample.caption.ST is None
@@ -89,7 +89,7 @@ def test_what_nobody_measured_is_neutral_in_the_prompt_and_marked(tmp_path: Path
 
 @contextmanager
 def served(folder: Path, handler: Callable[..., SimpleHTTPRequestHandler] = SimpleHTTPRequestHandler) -> Iterator[str]:
-    """The folder over HTTP, on a port of this machine."""
+    """Serve the folder over HTTP on a port of this machine."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -101,8 +101,8 @@ def served(folder: Path, handler: Callable[..., SimpleHTTPRequestHandler] = Simp
         server.server_close()
 
 
-class _Moody(SimpleHTTPRequestHandler):
-    """Fails every first request of a path, then gives the file."""
+class _Flaky(SimpleHTTPRequestHandler):
+    """Handler that fails the first request of every path and then sends the file."""
 
     seen: set[str] = set()  # noqa: RUF012 (the server makes a handler for each request)
 
@@ -115,22 +115,22 @@ class _Moody(SimpleHTTPRequestHandler):
 
 
 @pytest.mark.slow
-def test_over_http_it_is_the_same_even_from_a_moody_server(dataset: Path) -> None:
+def test_shards_over_http_from_a_flaky_server_are_the_same(dataset: Path) -> None:
     here = list(read_turns(open_shards(dataset, "val")))
-    with served(dataset, _Moody) as address:
+    with served(dataset, _Flaky) as address:
         there = list(read_turns(open_shards(address + "/", "val")))
     assert there == here
     assert here
-    assert len(_Moody.seen) == 1 + len(open_shards(dataset, "val"))
+    assert len(_Flaky.seen) == 1 + len(open_shards(dataset, "val"))
 
 
-def test_any_file_system_of_fsspec_serves(dataset: Path) -> None:
+def test_shards_are_read_from_any_file_system_of_fsspec(dataset: Path) -> None:
     memory = fsspec.filesystem("memory")
     memory.put(str(dataset / "shards"), "/bucket/set/shards", recursive=True)
     assert list(read_turns(open_shards("memory://bucket/set", "val"))) == list(read_turns(open_shards(dataset, "val")))
 
 
-def test_what_is_not_there_is_told(dataset: Path, tmp_path: Path) -> None:
+def test_missing_shards_are_reported(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"index.json: no such file"):
         open_shards(tmp_path, "train")
     with served(tmp_path) as address, pytest.raises(UserError, match=r"index.json: no such file"):
@@ -165,7 +165,7 @@ def test_a_flipped_bit_is_found(copied: Path) -> None:
 
 
 def _repack(copied: Path, change: Callable[[dict[str, bytes]], dict[str, bytes]], *, cut: int | None = None) -> str:
-    """Change the members of the first shard and make the index agree, as a broken program would; its second clip."""
+    """Change the members of the first shard and update the index, as a broken program would; return its second clip."""
     shard = open_shards(copied, "train")[0]
     path = Path(shard.address)
     with tarfile.open(path) as tar:
@@ -214,7 +214,7 @@ def test_a_sample_under_another_name_is_named(copied: Path) -> None:
         list(read_texts(open_shards(copied, "train")))
 
 
-def test_a_tar_that_was_published_broken_is_told_with_the_last_clip(copied: Path) -> None:
+def test_a_tar_published_broken_is_reported_with_the_last_clip(copied: Path) -> None:
     first = next(read_texts(open_shards(copied, "train"))).clip_id
     _repack(copied, lambda members: members, cut=9_000)
     with pytest.raises(UserError, match=f"no proper shard after clip {first}: unexpected end of data; build"):
@@ -227,7 +227,7 @@ def test_turns_out_of_order_are_refused(copied: Path) -> None:
         Catalog.read(open_shards(copied, "train"))
 
 
-def test_the_catalog_holds_every_turn_and_is_kept_while_the_shards_are_the_same(copied: Path) -> None:
+def test_the_catalog_holds_every_turn_and_is_cached_while_the_shards_are_unchanged(copied: Path) -> None:
     kept = copied / "catalog.json"
     shards = open_shards(copied, "train")
     catalog = Catalog.read(shards, kept)
@@ -241,7 +241,7 @@ def test_the_catalog_holds_every_turn_and_is_kept_while_the_shards_are_the_same(
         Catalog.read(shards)
 
 
-def test_the_catalog_is_read_anew_when_a_shard_changes_or_its_file_is_damaged(copied: Path) -> None:
+def test_the_catalog_is_reread_when_a_shard_or_its_cache_changes(copied: Path) -> None:
     kept = copied / "catalog.json"
     before = Catalog.read(open_shards(copied, "train"), kept)
     kept.write_bytes(kept.read_bytes()[:-10])
@@ -254,7 +254,7 @@ def test_the_catalog_is_read_anew_when_a_shard_changes_or_its_file_is_damaged(co
 
 
 def _painted(dataset: Path, tmp_path: Path, frames: int, *, said: int | None = None, side: int = 64) -> PackedTurn:
-    """A turn whose clip counts its frames: a barcode of the number 37 above, the moment as a grey below."""
+    """Turn whose clip numbers its frames: a barcode of the number 37 above, the moment as a grey below."""
     turn = next(read_texts(open_shards(dataset, "train")))
     path = tmp_path / "clip.mp4"
     pictures = [np.ascontiguousarray(paint_number(37, moment % 17)[:side]) for moment in range(frames)]
@@ -265,7 +265,7 @@ def _painted(dataset: Path, tmp_path: Path, frames: int, *, said: int | None = N
 
 @pytest.mark.parametrize("frames", [16, 17])
 @pytest.mark.parametrize(("height", "width"), [(64, 96), (32, 48), (128, 192)])
-def test_frames_come_in_order_at_the_size_asked_for(
+def test_frames_are_in_order_and_of_the_requested_size(
     dataset: Path, tmp_path: Path, frames: int, height: int, width: int
 ) -> None:
     frames_THWC = _painted(dataset, tmp_path, frames).frames(height, width)
@@ -278,7 +278,7 @@ def test_frames_come_in_order_at_the_size_asked_for(
     assert [round(read_moment(picture)) for picture in pictures] == moments
 
 
-def test_frames_are_red_green_blue_as_the_pipeline_reads_them_blue_green_red(dataset: Path) -> None:
+def test_frames_are_rgb_and_match_the_bgr_frames_of_the_pipeline(dataset: Path) -> None:
     packed = next(read_turns(open_shards(dataset, "train")))
     path = dataset / f"films/{packed.turn.sample.film_id}/clips/{packed.clip_id}.mp4"
     ours, theirs = packed.frames(64, 96).numpy()[:16].astype(int), read_clip(path)[..., ::-1].astype(int)
@@ -286,7 +286,7 @@ def test_frames_are_red_green_blue_as_the_pipeline_reads_them_blue_green_red(dat
     assert np.abs(ours - theirs[..., ::-1]).max() > 30
 
 
-def test_another_number_of_frames_is_told(dataset: Path, tmp_path: Path) -> None:
+def test_another_number_of_frames_is_an_error(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train/.*: clip .* has 12 frames; this model takes 16 or 17"):
         _painted(dataset, tmp_path, 12).frames(64, 96)
     with pytest.raises(UserError, match=r"has 12 frames, 16 by its JSON"):

@@ -1,4 +1,4 @@
-"""Windows and their order: what may stand together, that nothing is lost or doubled, and that a run goes on exactly."""
+"""Windows of turns and their order: valid windows, each item once per epoch, and exact resumption."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FREE = WindowSettings(across_scenes=True, across_gaps=True)
 
 @pytest.fixture(scope="module")
 def turns(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordedTurn, ...]:
-    """Two films of four scenes of three clips; of the first 3 and 7 were dropped, of the second also 5."""
+    """Two films of four scenes of three clips; clips 3 and 7 of both and 5 of the second were dropped."""
     root = tmp_path_factory.mktemp("dataset")
     settings = ShardSettings(samples=2, val_share=0)
     write_shards(make_dataset(root, scenes=4, clips=3, captioner=MODEL), settings)
@@ -63,10 +63,10 @@ def test_windows_reach_back_as_far_as_they_may(
 ) -> None:
     windows = Windows(turns, settings)
     assert [indices(windows.longest(item)) for item in range(10)] == first_film
-    assert indices(windows.longest(10)) == [0]  # the second film knows nothing of the first
+    assert indices(windows.longest(10)) == [0]  # the second film is independent of the first
 
 
-def test_a_window_is_turns_of_one_film_in_time_order_that_end_with_the_item(turns: tuple[RecordedTurn, ...]) -> None:
+def test_a_window_ends_with_its_item_and_holds_one_film_in_time_order(turns: tuple[RecordedTurn, ...]) -> None:
     windows = Windows(turns, FREE, seed=3)
     assert len(windows) == len(turns)
     for epoch in range(5):
@@ -78,7 +78,7 @@ def test_a_window_is_turns_of_one_film_in_time_order_that_end_with_the_item(turn
             assert all(one.sample.start_seconds < other.sample.start_seconds for one, other in pairwise(window.turns))
 
 
-def test_every_length_has_the_same_weight(turns: tuple[RecordedTurn, ...]) -> None:
+def test_every_window_length_is_equally_likely(turns: tuple[RecordedTurn, ...]) -> None:
     windows = Windows(turns, FREE, seed=1)
     drawn = Counter(len(windows.at(Position(epoch, 8)).turns) for epoch in range(5000))
     assert sorted(drawn) == [1, 2, 3, 4, 5]
@@ -96,12 +96,12 @@ def test_a_turn_without_instruction_is_like_a_dropped_clip(turns: tuple[Recorded
     assert indices(Windows(silent, FREE).longest(1)) == [0, 2]
 
 
-def test_an_epoch_is_a_permutation_of_its_own() -> None:
+def test_every_epoch_is_another_permutation() -> None:
     orders = [epoch_order(seed, epoch, 1000) for seed in (0, 1) for epoch in (0, 1)]
     for order in orders:
         assert sorted(order) == list(range(1000))
     assert len({tuple(order) for order in orders}) == 4
-    # it may never change, or runs could not be gone on with after an update of numpy
+    # it may never change, or runs could not be continued after an update of numpy
     assert epoch_order(0, 0, 20_000)[:5].tolist() == [10614, 7552, 9232, 5820, 9334]
     assert [draw(1, Position(2, item), 5) for item in range(6)] == [2, 0, 3, 2, 4, 3]
 
@@ -111,7 +111,7 @@ def flat(batches: Sequence[Sequence[Position]]) -> list[Position]:
 
 
 @pytest.mark.parametrize(("count", "batch_size"), [(10, 4), (7, 7), (3, 8), (101, 16)])
-def test_every_item_comes_once_an_epoch_though_batches_do_not_end_with_it(count: int, batch_size: int) -> None:
+def test_every_item_occurs_once_per_epoch_although_batches_cross_epochs(count: int, batch_size: int) -> None:
     steps = -(-3 * count // batch_size)
     batches = list(Batches(count, batch_size, 5, steps=range(steps)))
     assert {len(batch) for batch in batches} == {batch_size}
@@ -122,19 +122,19 @@ def test_every_item_comes_once_an_epoch_though_batches_do_not_end_with_it(count:
 
 
 @pytest.mark.parametrize("processes", [2, 4])
-def test_processes_together_see_what_one_sees(processes: int) -> None:
+def test_processes_together_read_the_same_as_one(processes: int) -> None:
     alone = list(Batches(21, 8, 0, steps=range(12)))
     shares = [Batches(21, 8, 0, steps=range(12), process=rank, processes=processes) for rank in range(processes)]
     assert [flat(step) for step in zip(*shares, strict=True)] == alone
 
 
-def test_a_run_goes_on_where_it_stopped() -> None:
+def test_a_run_is_resumed_at_its_position() -> None:
     whole = list(Batches(10, 4, 9, steps=range(20)))
     assert list(Batches(10, 4, 9, steps=range(13, 20))) == whole[13:]
     assert len(Batches(10, 4, 9, steps=range(13, 20))) == 7
 
 
-def test_what_cannot_be_shared_out_is_told() -> None:
+def test_indivisible_batches_are_errors() -> None:
     with pytest.raises(UserError, match="a batch of 6 cannot be shared by 4 processes"):
         Batches(10, 6, 0, steps=range(1), processes=4)
     with pytest.raises(UserError, match="not one example"):
@@ -142,21 +142,19 @@ def test_what_cannot_be_shared_out_is_told() -> None:
 
 
 class _Read(Dataset[tuple[int, int, int]]):
-    """Windows as a DataLoader's worker reads them."""
+    """Data set of windows as read by a DataLoader's worker."""
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
 
     def __getitem__(self, place: Position) -> tuple[int, int, int]:
-        # the workers take turns in being slow, so that they would overtake each other if they could
+        # the workers are slow alternately, so that they would overtake each other if they could
         np.linalg.svd(np.ones((20 * (place.item % 5),) * 2))
         return place.epoch, place.item, len(self.windows.at(place).turns)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_workers_change_nothing_and_every_rank_and_worker_together_cover_all(
-    turns: tuple[RecordedTurn, ...], workers: int
-) -> None:
+def test_ranks_and_workers_together_cover_all_items(turns: tuple[RecordedTurn, ...], workers: int) -> None:
     windows = Windows(turns, FREE)
     steps = range(len(windows))  # of four: four epochs
     seen = []

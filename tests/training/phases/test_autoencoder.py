@@ -1,4 +1,4 @@
-"""Fitting the autoencoder: the measures against their formulas, the crops, what is refused, and that it learns."""
+"""Autoencoder phase: metrics against their formulas, crops, refused settings, and learning."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from training.trainer import StepReport
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A film of eight scenes with a clip each, two of them held out."""
+    """Film of eight scenes with a clip each, two of them held out."""
     root = tmp_path_factory.mktemp("dataset")
     made = make_dataset(root, films=1, scenes=8, clips=1)
     write_shards(made, ShardSettings(val_share=0.25, block_seconds=5))
@@ -43,7 +43,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def clips_of(count: int = 2, frames: int = 9, height: int = 32, width: int = 48) -> torch.Tensor:
-    """Clips whose pixels are all different, as far as bytes can be."""
+    """Clips whose pixels all differ, as far as bytes allow."""
     values = torch.arange(count * frames * height * width * 3) * 7 % 251
     return values.reshape(count, frames, height, width, 3).to(torch.uint8)
 
@@ -57,7 +57,7 @@ def test_psnr_is_the_published_formula() -> None:
 
 
 @pytest.mark.parametrize(("kind", "frames"), [("stills", 1), ("clips", 9)])
-def test_a_crop_is_a_piece_of_its_clip_and_follows_from_the_place(kind: str, frames: int) -> None:
+def test_a_crop_is_a_part_of_its_clip_determined_by_the_position(kind: str, frames: int) -> None:
     clips_NTHWC = clips_of(frames=17)
     examples = CropExamples(clips_NTHWC, kind, 16, seed=3)  # type: ignore[arg-type]
     again = CropExamples(clips_NTHWC, kind, 16, seed=3)  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ def test_a_crop_is_a_piece_of_its_clip_and_follows_from_the_place(kind: str, fra
     assert len(corners) > 20
 
 
-def test_the_terms_of_the_loss_are_what_they_are_called() -> None:
+def test_the_terms_of_the_loss_match_their_formulas() -> None:
     torch.manual_seed(0)
     autoencoder = Checkpoint.open(brief_checkpoint()).autoencoder()
     frames_BTHWC = clips_of(frames=1)
@@ -96,7 +96,7 @@ def test_the_terms_of_the_loss_are_what_they_are_called() -> None:
     assert torch.allclose(terms["loss"], terms["error"] + 0.5 * terms["divergence"])
 
 
-def test_with_the_measured_factor_latents_have_unit_variance() -> None:
+def test_the_measured_factor_gives_latents_unit_variance() -> None:
     autoencoder = Checkpoint.open(brief_checkpoint()).autoencoder()
     clips_NTHWC = clips_of(count=3)
     pictures_BCTHW = clips_NTHWC.permute(0, 4, 1, 2, 3) / 127.5 - 1
@@ -105,7 +105,7 @@ def test_with_the_measured_factor_latents_have_unit_variance() -> None:
     assert float((means * measured_factor(autoencoder, clips_NTHWC)).std()) == pytest.approx(1, rel=1e-3)
 
 
-def test_a_published_autoencoder_is_left_alone(tmp_path: Path, dataset: Path) -> None:
+def test_a_published_autoencoder_is_not_trained(tmp_path: Path, dataset: Path) -> None:
     folder = copy_of_tiny(tmp_path / "checkpoint")
     config = Checkpoint.open(folder).config
     published = Base(id="zai-org/CogVideoX-2b", subfolder="vae")
@@ -115,7 +115,7 @@ def test_a_published_autoencoder_is_left_alone(tmp_path: Path, dataset: Path) ->
     assert not (tmp_path / "run").exists()
 
 
-def test_few_clips_are_spread_over_the_split(dataset: Path) -> None:
+def test_a_few_clips_are_spread_over_the_split(dataset: Path) -> None:
     config = Checkpoint.open(tiny_checkpoint()).config
     every = read_frames(dataset, "train", config, most=100)
     assert every.shape[1:] == (17, 64, 96, 3)
@@ -125,9 +125,7 @@ def test_few_clips_are_spread_over_the_split(dataset: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [12, pytest.param(150, marks=pytest.mark.nightly)])
-def test_it_learns_and_a_run_that_was_stopped_goes_on_to_the_same_end(
-    tmp_path: Path, dataset: Path, steps: int
-) -> None:
+def test_it_learns_and_a_resumed_run_ends_the_same(tmp_path: Path, dataset: Path, steps: int) -> None:
     start = Checkpoint.open(tiny_checkpoint())
     settings = FitSettings()
     stills = settings.stills.model_copy(update={"steps": steps, "learning_rate": 2e-3, "save_every": steps // 2})
@@ -156,7 +154,7 @@ def _stop_at(step: int) -> Callable[[StepReport], None]:
 
 
 def _check_written(fitted: Checkpoint, start: Checkpoint, factor: float) -> None:
-    """Plain diffusers loads it; everything else is the start's, which is as it was."""
+    """Check that plain diffusers loads the result, that all else is copied from the start, and the start unchanged."""
     inside = inside_id("autoencoder")
     loaded = AutoencoderKLCogVideoX.from_pretrained(fitted.folder / inside)
     assert loaded.config.scaling_factor == pytest.approx(factor)
