@@ -1,4 +1,4 @@
-"""Replies are read tolerantly and judged strictly."""
+"""Tagged replies: tolerant parsing, strict checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GIRL = WhatReply(S="girl", MD="run up the hill", EV="forest", MA="slowly", SC=0,
 LINE = format_what(GIRL)
 
 
-def test_writing_and_reading_are_inverse() -> None:
+def test_a_written_reply_is_read_back() -> None:
     for words, sc, et, st in itertools.product(("old man", "hill-side", "o'clock"), (0, 1), (0, 1), (-1, 1)):
         reply = WhatReply(words, f"eat {words} 2", words, "very slowly", sc, et, st)
         assert parse_what(format_what(reply)) == reply
@@ -41,7 +41,7 @@ def test_writing_and_reading_are_inverse() -> None:
         LINE.replace("</S><MD>", "</S>, <MD>"),
     ],
 )
-def test_form_does_not_matter(text: str) -> None:
+def test_case_and_white_space_do_not_matter(text: str) -> None:
     assert parse_what(text) == GIRL
 
 
@@ -94,7 +94,7 @@ def test_all_faults_come_in_one_message_of_bounded_length() -> None:
 @pytest.mark.parametrize(
     "unit", ["<think>", "< ", "[Number]1[Index]1 " + " " * 500, "<S>", "&lt;S &gt;", "[1,", "<S> " * 50 + "\n"]
 )
-def test_hostile_replies_are_read_in_no_time(unit: str) -> None:
+def test_hostile_replies_are_read_quickly(unit: str) -> None:
     for text in ((unit * 20_000)[:20_000], unit * 100_000):
         for read in (parse_what, lambda text: parse_who(text, 3)):
             with suppress(TagError):
@@ -122,7 +122,7 @@ def test_hostile_replies_are_read_in_no_time(unit: str) -> None:
         ("[Number]0[Index]None. Nobody of the sheet appears.", ()),
     ],
 )
-def test_who_is_read(text: str, indices: tuple[int, ...]) -> None:
+def test_the_answer_about_characters_is_read(text: str, indices: tuple[int, ...]) -> None:
     assert parse_who(text, 3).indices == indices
 
 
@@ -144,7 +144,7 @@ def test_who_is_read(text: str, indices: tuple[int, ...]) -> None:
         ("[Number]how many[Index]number,number", "as a number"),
     ],
 )
-def test_bad_answers_to_who(text: str, fault: str) -> None:
+def test_bad_answers_about_characters_are_refused(text: str, fault: str) -> None:
     with pytest.raises(TagError) as caught:
         parse_who(text, 3)
     assert fault in str(caught.value)
@@ -162,5 +162,5 @@ def test_bad_answers_to_who(text: str, fault: str) -> None:
         ((None, None, None, None, None), ""),
     ],
 )
-def test_the_instruction_leaves_out_what_nobody_knows(values: tuple, line: str) -> None:  # type: ignore[type-arg]
+def test_the_instruction_leaves_out_unknown_parts(values: tuple, line: str) -> None:  # type: ignore[type-arg]
     assert instruction(*values) == line

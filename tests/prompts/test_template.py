@@ -1,4 +1,4 @@
-"""Prompts are filled in strictly, and their identity follows their text."""
+"""Prompt templates: strict placeholders, and an identity that follows the text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_malformed_files_are_refused(source: str) -> None:
         parse_prompt(source, "greet")
 
 
-def test_a_file_must_bear_its_own_name() -> None:
+def test_a_file_must_be_named_after_its_prompt() -> None:
     with pytest.raises(UserError, match="calls it greet"):
         parse_prompt(HEAD + "Hello", "what")
 
@@ -59,7 +59,7 @@ def test_identity_changes_with_the_text_and_with_the_version() -> None:
     assert len({one.identity, other_text.identity, other_version.identity}) == 3
 
 
-def test_the_prompts_of_the_package_render() -> None:
+def test_the_packaged_prompts_render() -> None:
     who = load_prompt("who").render(count=2, cast="1 = Ponyo\n2 = Sosuke")
     what = load_prompt("what").render(frames=8, level=4, example=format_what(EXAMPLE))
     assert "2 = Sosuke" in who
