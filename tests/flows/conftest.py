@@ -1,4 +1,4 @@
-"""Prefect for the flow tests: a home of their own and one temporary server for the whole run."""
+"""Prefect for the flow tests: a separate home and one temporary server for the whole run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ os.environ.pop("PREFECT_PROFILE", None)
 
 @pytest.fixture(scope="session")
 def prefect() -> Iterator[None]:
-    """A real Prefect server for flows run in this process; without the heartbeat that adds a second to every flow."""
+    """Real Prefect server for flows run in this process, without the heartbeat that adds a second to every flow."""
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
@@ -31,5 +31,5 @@ def prefect() -> Iterator[None]:
 
 @pytest.fixture
 def empty_folder(tmp_path: Path) -> Path:
-    """Where a test builds its data set."""
+    """Empty folder for the data set of a test."""
     return tmp_path / "data"

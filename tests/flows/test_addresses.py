@@ -27,7 +27,7 @@ SMALL = "[looks]\ntext = false\n[clips]\nwidth = 180\nheight = 120\n"
 
 
 class Machine:
-    """Where somebody works: a folder of its own for local copies, and what the environment says of the store."""
+    """User's machine: a separate folder for local copies, and the environment of the store."""
 
     def __init__(self, folder: Path, store: ObjectStore) -> None:
         folder.mkdir()
@@ -35,7 +35,7 @@ class Machine:
         (folder / "small.toml").write_text(SMALL)
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        """What a command says, in all; it must end with this exit code."""
+        """Run a command, check its exit code and return its whole output."""
         environment = {**os.environ, "ANIMEGAMER_WORK": str(self.folder / "work")}
         done = subprocess.run(
             [sys.executable, "-m", "flows.cli", *arguments],
@@ -54,7 +54,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def store(object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> ObjectStore:
-    """With two films and a cast in it."""
+    """Object store with two films and a cast."""
     home = tmp_path_factory.mktemp("films")
     picture = cv2.imencode(".png", np.full((64, 64, 3), 128, np.uint8))[1].tobytes()
     for number, scene in enumerate((70, 60)):
@@ -71,13 +71,13 @@ def films(store: ObjectStore) -> list[str]:
 
 @pytest.fixture(scope="module")
 def built(store: ObjectStore, films: list[str], tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    """The machine that has built the data set."""
+    """Machine that has built the data set."""
     machine = Machine(tmp_path_factory.mktemp("first") / "machine", store)
     machine.build(*films)
     return machine
 
 
-def test_it_is_what_a_build_in_a_folder_makes(
+def test_it_equals_a_build_in_a_local_folder(
     built: Machine, store: ObjectStore, films: list[str], tmp_path: Path
 ) -> None:
     for name in ("film 0.mp4", "film 1.mp4"):
@@ -94,7 +94,7 @@ def test_it_is_what_a_build_in_a_folder_makes(
     assert "shards/index.json" in shards
 
 
-def test_training_reads_the_shards_from_there(built: Machine, store: ObjectStore) -> None:
+def test_training_reads_the_shards_at_their_address(built: Machine, store: ObjectStore) -> None:
     source = store.address("data")
     index = open_index(source)
     splits = [split for split in SPLITS if index.counts.split[split]]
@@ -102,10 +102,10 @@ def test_training_reads_the_shards_from_there(built: Machine, store: ObjectStore
     assert sum(1 for shard in shards for _ in unpack(shard, ["json"])) == sum(index.counts.split.values()) > 0
 
 
-def test_plain_webdataset_reads_the_shards_from_there(
+def test_plain_webdataset_reads_the_shards_at_their_address(
     built: Machine, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `docs/data-format.md` shows it."""
+    """Reading as shown in `docs/data-format.md`."""
     names = [name for name in store.contents("data/") if name.endswith(".tar")]
     assert names
     monkeypatch.setitem(gopen_schemes, "s3", lambda url, mode, _: fsspec.open(url, mode).open())
@@ -114,27 +114,25 @@ def test_plain_webdataset_reads_the_shards_from_there(
     assert len(set(keys)) == len(keys) == sum(open_index(store.address("data")).counts.split.values())
 
 
-def test_a_page_that_was_made_and_not_sent_goes_up_with_a_rerun(
-    built: Machine, store: ObjectStore, films: list[str]
-) -> None:
-    """As after a kill, or a lost network, in the last send of a build: all there is to do is to send."""
+def test_a_page_that_was_not_sent_is_sent_by_a_rerun(built: Machine, store: ObjectStore, films: list[str]) -> None:
+    """Only sending is left, as after a kill or a lost network during the last transfer of a build."""
     [page] = built.folder.rglob("report.html")
-    os.utime(page)  # newer than what was sent
+    os.utime(page)  # newer than the sent one
     store.requests.clear()
     assert "nothing to do" in built.build(*films)
     assert store.written() == [("PUT", "data/report.html")]
 
 
-def test_a_rerun_fetches_and_puts_nothing(built: Machine, store: ObjectStore, films: list[str]) -> None:
+def test_a_rerun_transfers_no_object(built: Machine, store: ObjectStore, films: list[str]) -> None:
     store.requests.clear()
     assert "nothing to do" in built.build(*films)
     assert {method for method, _ in store.requests} <= {"GET", "HEAD"}
     fetched = [key for method, key in store.requests if method == "GET" and key]
     assert fetched == [], "listings only"
-    assert not list(built.folder.rglob("film 0.mp4")), "films are not kept once they are cut"
+    assert not list(built.folder.rglob("film 0.mp4")), "copies of films are removed after the cut"
 
 
-def test_another_machine_goes_on_from_there(
+def test_another_machine_continues_the_data_set(
     built: Machine, store: ObjectStore, films: list[str], tmp_path: Path
 ) -> None:
     other = Machine(tmp_path / "machine", store)
@@ -142,14 +140,14 @@ def test_another_machine_goes_on_from_there(
     store.requests.clear()
     assert "nothing to do" in other.build(*films)
     assert {method for method, _ in store.requests} <= {"GET", "HEAD"}
-    assert not list(other.folder.rglob("film 0.mp4")), "it was fetched to know it by its content"
+    assert not list(other.folder.rglob("film 0.mp4")), "it was fetched to identify it by its content"
     assert "no fault" in other.run("verify", store.address("data"))
 
 
-def test_a_plan_keeps_no_more_films_than_it_may(
+def test_the_number_of_films_kept_by_a_plan_is_bounded(
     store: ObjectStore, films: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that come first, as their turn comes first; what cannot be used is not kept at all."""
+    """The first films are kept, since they are processed first; unusable ones are not kept at all."""
     store.put("films/broken.mp4", b"no film")
     monkeypatch.setattr("pipeline.plan.identify.KEPT_BYTES", len(store.contents("films/")["film 0.mp4"]) + 1000)
     plan = make_plan(BuildRequest(films=(store.address("films/broken.mp4"), *films), out=str(tmp_path / "data")))
@@ -158,7 +156,7 @@ def test_a_plan_keeps_no_more_films_than_it_may(
     assert [path.name for path in (tmp_path / "data").rglob("*.mp4")] == ["film 0.mp4"]
 
 
-def test_what_is_not_there_is_named_and_the_rest_is_built(built: Machine, store: ObjectStore, films: list[str]) -> None:
+def test_missing_films_are_named_and_the_others_built(built: Machine, store: ObjectStore, films: list[str]) -> None:
     said = built.build(store.address("films/missing.mp4"), *films, code=2)
     assert "missing.mp4" in said
     assert "Traceback" not in said
@@ -166,7 +164,7 @@ def test_what_is_not_there_is_named_and_the_rest_is_built(built: Machine, store:
     assert "no data set here" in said
 
 
-def test_an_address_with_a_secret_is_refused_before_anything_could_store_it(
+def test_an_address_with_a_secret_is_refused_before_anything_is_stored(
     built: Machine, films: list[str], tmp_path: Path
 ) -> None:
     for secret in ("s3://key:s3cr3t@bucket/data", "https://host/data?token=s3cr3t"):

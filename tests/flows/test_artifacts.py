@@ -1,4 +1,4 @@
-"""What stands on the pages of a Prefect server, and that a server which goes away, or hangs, costs no film anything."""
+"""Artifacts on the pages of a Prefect server; a server that disappears or hangs does not affect the films."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Proxy:
-    """Passes on what is sent to a server until it is cut off."""
+    """Proxy of a server until it is cut off."""
 
     def __init__(self, host: str, port: int) -> None:
         self._server = host, port
@@ -39,7 +39,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Close all connections, and take no more."""
+        """Close all connections and accept no more."""
         for end in (self._listener, *self._open):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -106,7 +106,7 @@ def test_long_work_has_a_bar_that_ends_full(monkeypatch: pytest.MonkeyPatch) -> 
     assert artifact["flow_run_id"]
 
 
-def test_work_that_fails_leaves_its_bar_where_it_stood() -> None:
+def test_failed_work_leaves_its_bar_unchanged() -> None:
     def work() -> None:
         with artifacts.shown("film-2", "cut") as watch:
             watch(1, 2)
@@ -118,7 +118,7 @@ def test_work_that_fails_leaves_its_bar_where_it_stood() -> None:
     assert progress_of("film-2-cut") == [50.0]
 
 
-def test_short_work_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_work_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "SECONDS", 30)
     started = time.monotonic()
     with artifacts.shown("film-3", "cut") as watch:
@@ -127,7 +127,7 @@ def test_short_work_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert progress_of("film-3-cut") == []
 
 
-def test_a_server_that_goes_away_is_not_missed() -> None:
+def test_a_server_that_disappears_is_ignored() -> None:
     from prefect.settings import PREFECT_API_URL
 
     server = urlsplit(PREFECT_API_URL.value())
@@ -144,7 +144,7 @@ def test_a_server_that_goes_away_is_not_missed() -> None:
     assert progress_of("film-4-cut") == [25.0]
 
 
-def test_a_server_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_hangs_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "PARTING_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
@@ -156,7 +156,7 @@ def test_a_server_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -
         assert time.monotonic() - started < 3
 
 
-def test_without_a_server_of_ones_own_nothing_is_started() -> None:
+def test_without_a_configured_server_nothing_is_started() -> None:
     with server_at(None):
         before = threading.active_count()
         with artifacts.shown("film-6", "cut") as watch:
@@ -164,7 +164,7 @@ def test_without_a_server_of_ones_own_nothing_is_started() -> None:
             assert threading.active_count() == before
 
 
-def test_the_end_of_a_build_tells_every_film_and_where_things_lie(tmp_path: Path) -> None:
+def test_the_summary_of_a_build_lists_every_film_and_the_paths(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
     from tests.support.films import corrupt, make_film
 

@@ -1,4 +1,4 @@
-"""The flows on real films: what a run makes, what it skips, and that a failure is never called a success."""
+"""Flows on real films: results of a run, skipped work, and failures that are never reported as success."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def test_one_content_under_two_names_is_one_film(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "data" / "films").iterdir()] == [folder.film_id]
 
 
-def test_a_build_that_came_to_no_film_has_built_nothing(tmp_path: Path) -> None:
-    """Its flow failed before the first film: no film says so, and none is there."""
+def test_a_build_that_failed_before_its_first_film_has_failed(tmp_path: Path) -> None:
+    """The flow failed before the first film: no film has a failure, and none exists."""
     from flows.console.summary import print_summary
 
     request = BuildRequest(films=(small_film(tmp_path / "film.mp4"),), out=tmp_path / "data", config=FAST)
@@ -113,7 +113,7 @@ def test_a_build_that_came_to_no_film_has_built_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_film_left_half_redone_is_not_published(tmp_path: Path) -> None:
-    """Its later tables tell of clips that are no more."""
+    """Its later tables refer to clips that no longer exist."""
     from flows.dataset import build_dataset
 
     (first, data), second = copy_of_built(tmp_path), small_film(tmp_path / "second.mp4", frames=150)
@@ -160,7 +160,7 @@ def test_a_captioner_that_is_down_loses_nothing_and_the_old_one_still_works(tmp_
 
 
 @pytest.mark.slow
-def test_building_again_redoes_nothing_and_a_threshold_only_the_verdicts(tmp_path: Path) -> None:
+def test_a_second_build_redoes_nothing_and_a_new_threshold_only_the_verdicts(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
 
     film, data = copy_of_built(tmp_path)
@@ -179,7 +179,7 @@ def test_building_again_redoes_nothing_and_a_threshold_only_the_verdicts(tmp_pat
 
 
 @pytest.mark.slow
-def test_stopping_early_and_going_on(tmp_path: Path) -> None:
+def test_a_build_stopped_early_is_continued(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
 
     request = BuildRequest(films=(small_film(tmp_path / "film.mp4"),), out=tmp_path / "data", config=FAST)
@@ -195,7 +195,7 @@ def test_stopping_early_and_going_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end_seconds", [None, 5.0])
-def test_every_second_of_a_film_is_accounted_for(tmp_path: Path, end_seconds: float | None) -> None:
+def test_the_coverage_of_a_film_includes_every_second(tmp_path: Path, end_seconds: float | None) -> None:
     from flows.dataset import build_dataset
 
     film = make_film(tmp_path / "film.mp4", frames=240, fps=Fraction(24000, 1001), scenes=[0, 70, 90, 200])
@@ -215,8 +215,8 @@ def test_every_second_of_a_film_is_accounted_for(tmp_path: Path, end_seconds: fl
 
 
 @pytest.mark.slow
-def test_shards_that_a_broken_off_build_left_under_the_old_index_are_written_again(tmp_path: Path) -> None:
-    """Even by a build with the settings of before, to which the note of what was published would fit."""
+def test_shards_of_an_aborted_build_under_the_old_index_are_written_again(tmp_path: Path) -> None:
+    """The rule holds even for a build with the old settings, which match the note of the published files."""
     from flows.dataset import build_dataset
 
     def build(**sections: dict[str, Any]) -> bool:
@@ -230,7 +230,7 @@ def test_shards_that_a_broken_off_build_left_under_the_old_index_are_written_aga
     film, data = copy_of_built(tmp_path)
     index = data / "shards" / "index.json"
     before, old_index = tars(), index.rename(tmp_path / "index.json")
-    index.mkdir()  # the tars take their names, and then the index cannot be written
+    index.mkdir()  # the tars are renamed into place, and then the index cannot be written
     assert not build(motion={"edges": [1e-6, 2e-6, 3e-6, 1e3]})
     index.rmdir()
     old_index.rename(index)

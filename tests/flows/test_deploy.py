@@ -1,7 +1,7 @@
-"""Deployments on a real server with real workers: the same bytes as the plain command, whatever is killed.
+"""Deployments on a real server with real workers: the same bytes as the plain command, after any kill.
 
-All films have captions from one caption server, so that a build can be caught at a known stage and the limit of the tag
-`captions` is seen from outside. The plain build, which all others are compared with, is made before there are limits.
+All captions come from one caption server, so that a build can be paused at a known stage and the limit of the tag
+`captions` can be observed. The plain build, the reference for all others, runs before limits are set.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory, captions: CaptionServer) -> Asked:
-    """The request that every build here gets; `out` is for each to add."""
+    """Request of every build, without `out`, which each test adds."""
     from tests.support.painted_clips import make_cast
 
     folder = tmp_path_factory.mktemp("asked")
@@ -77,7 +77,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory, captions: CaptionServer) -> 
 def plain(
     server: PrefectServer, asked: Asked, captions: CaptionServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Contents:
-    """The shards of the plain command; in it the films' captions are asked for at the same time."""
+    """Shards of the plain command, which asks for the captions of all films at the same time."""
     folder = tmp_path_factory.mktemp("plain")
     server.run(*command(asked, folder))
     assert verify(Dataset(folder / "data")) == []
@@ -87,7 +87,7 @@ def plain(
 
 @pytest.fixture(scope="module")
 def deployed(server: PrefectServer, plain: Contents) -> PrefectServer:
-    """The server with everything on it, put there twice; the limit that was changed in between has stayed."""
+    """Server with all deployments, deployed twice; a limit changed in between is kept."""
     server.run("animegamer", "deploy")
     server.run("prefect", "gcl", "update", "tag:captions", "--limit", "1")
     server.run("animegamer", "deploy")
@@ -106,7 +106,7 @@ class TestOnAServer:
         yield
         captions.answer = answer_slowly
 
-    def test_a_worker_builds_what_the_command_builds_within_the_limit(
+    def test_a_worker_builds_the_same_as_the_command_within_the_limit(
         self, deployed: PrefectServer, asked: Asked, plain: Contents, captions: CaptionServer, tmp_path: Path
     ) -> None:
         captions.most_open = 0
@@ -146,10 +146,10 @@ class TestOnAServer:
         assert field in refusal
         assert not [file for file in deployed.home.glob("*.db*") if SECRET.encode() in file.read_bytes()]
 
-    def test_a_killed_worker_costs_only_what_was_under_way(
+    def test_a_killed_worker_loses_only_the_work_in_progress(
         self, deployed: PrefectServer, asked: Asked, plain: Contents, captions: CaptionServer, tmp_path: Path
     ) -> None:
-        """It dies with its flow process, which holds the only slot for captions: run and slot are found abandoned."""
+        """The worker dies with its flow process, which holds the only slot for captions: run and slot are recovered."""
         data = tmp_path / "data"
         captions.requests.clear()
         captions.answer = partial(answer_slowly, seconds=2)
@@ -173,7 +173,7 @@ class TestOnAServer:
     def test_films_are_spread_over_two_workers(
         self, deployed: PrefectServer, asked: Asked, plain: Contents, tmp_path: Path
     ) -> None:
-        """The run that plans keeps a place of its worker, so each has two."""
+        """The planning run occupies a slot of its worker, so each worker has two."""
         request = {**with_runner("workers", asked), "out": str(tmp_path / "data")}
         with ExitStack() as stack:
             for name in ("one", "two"):
@@ -186,7 +186,9 @@ class TestOnAServer:
                 flows={"name": {"any_": ["onboard-film"]}},
             )
         assert len(children) == 3
-        assert [child["parameters"]["request"]["films"] for child in children] == [[]] * 3  # or names would multiply
+        assert [child["parameters"]["request"]["films"] for child in children] == [
+            []
+        ] * 3  # otherwise there would be more names
         assert len({child["infrastructure_pid"] for child in children}) == 3
         logs = {name: (deployed.folder / f"{name}.log").read_text() for name in ("one", "two")}
         ran = {name for name, log in logs.items() for child in children if child["id"] in log}
@@ -194,10 +196,10 @@ class TestOnAServer:
         assert differences(contents(tmp_path / "data" / "shards"), plain) == []
 
     @pytest.mark.nightly
-    def test_a_film_that_a_worker_has_under_way_is_waited_for(
+    def test_a_film_in_progress_at_a_worker_is_waited_for(
         self, deployed: PrefectServer, asked: Asked, plain: Contents, captions: CaptionServer, tmp_path: Path
     ) -> None:
-        """As if a build had been cut off and retried: its runs go on, and no film is worked on by two of them."""
+        """Retry after an aborted build: its runs continue, and no film is processed by two of them."""
         request = {**with_runner("workers", asked), "out": str(tmp_path / "data")}
         captions.requests.clear()
         go_on = threading.Event()
@@ -209,7 +211,7 @@ class TestOnAServer:
             until("captions are asked for", lambda: captions.requests)
             build = deployed.start(BUILD, {"request": request})
             log = deployed.folder / "both.log"
-            until("it is told", lambda: f"run {first} of an earlier build is under way" in log.read_text())
+            until("a log line", lambda: f"run {first} of an earlier build is under way" in log.read_text())
             go_on.set()
             deployed.wait_for(build)
         runs = runs_of_films(deployed, tmp_path)[film_id]
@@ -219,14 +221,14 @@ class TestOnAServer:
         assert differences(contents(tmp_path / "data" / "shards"), plain) == []
 
     @pytest.mark.nightly
-    def test_a_build_says_that_no_worker_is_there_and_calls_off_what_it_started(
+    def test_a_build_without_workers_says_so_and_cancels_its_runs(
         self, deployed: PrefectServer, asked: Asked, captions: CaptionServer, tmp_path: Path
     ) -> None:
         captions.requests.clear()
         captions.answer = partial(answer_slowly, seconds=2)
         build = deployed.popen("build", *command(with_runner("workers", asked, films_at_once=1), tmp_path))
         log = deployed.folder / "build.log"
-        until("it is told", lambda: "prefect worker start --pool animegamer" in log.read_text())
+        until("a log line", lambda: "prefect worker start --pool animegamer" in log.read_text())
         with deployed.worker("late"):
             until("captions are asked for", lambda: captions.requests)
             build.send_signal(signal.SIGINT)
@@ -236,7 +238,7 @@ class TestOnAServer:
 
 
 def runs_of_films(server: PrefectServer, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """By film, what workers ran for the data set in `data` of a folder, in the order it started."""
+    """Worker runs for the data set in `data` of a folder, by film, in the order of their start."""
     found = server.post("flow_runs/filter", flows={"name": {"any_": ["onboard-film"]}}, sort="START_TIME_ASC")
     runs: dict[str, list[dict[str, Any]]] = {}
     for run in found:
@@ -246,19 +248,19 @@ def runs_of_films(server: PrefectServer, folder: Path) -> dict[str, list[dict[st
 
 
 def command(asked: Asked, folder: Path) -> list[str]:
-    """The plain command for a request; the data set is made in `data` of this folder."""
+    """Plain command for a request; the data set is made in `data` of this folder."""
     config = write_config(folder / "config.toml", **asked["config"])
     options = ["--out", str(folder / "data"), "--cast", asked["cast"], "--config", str(config)]
     return ["animegamer", "build", *asked["films"], *options]
 
 
 def with_runner(runner: str, asked: Asked, **settings: int) -> Asked:
-    """The same request, its films spread in another way."""
+    """Request with another runner for its films."""
     config = asked["config"]
     return {**asked, "config": {**config, "run": {**config["run"], "runner": runner, **settings}}}
 
 
-def test_without_a_server_it_says_what_to_do() -> None:
+def test_without_a_server_the_error_names_the_remedy() -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     with temporary_settings(restore_defaults={PREFECT_API_URL}):  # other tests of this process may have a server
@@ -267,7 +269,7 @@ def test_without_a_server_it_says_what_to_do() -> None:
     assert "prefect server start" in said.stderr
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_an_unreachable_server_is_named() -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
@@ -276,14 +278,14 @@ def test_a_server_that_is_not_there_is_named() -> None:
     assert "127.0.0.1:9" in said.stderr
 
 
-def test_paths_of_a_request_for_workers_hold_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_of_a_request_for_workers_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     request = from_anywhere(BuildRequest(films=("film.mkv", "s3://bucket/film.mkv"), out="data", cast="cast"))
     assert request.films == (str(tmp_path / "film.mkv"), "s3://bucket/film.mkv")
     assert (request.out, request.cast) == (str(tmp_path / "data"), str(tmp_path / "cast"))
 
 
-def test_only_a_run_of_a_deployment_waits_for_who_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_run_of_a_deployment_waits_for_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take = partial(held, tmp_path, "second")
     monkeypatch.setattr("flows.deploy._of_a_deployment", lambda: False)
     with held(tmp_path, "first"), pytest.raises(HeldError, match="first"), acquire_with_retry(take):

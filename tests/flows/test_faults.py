@@ -1,7 +1,7 @@
-"""Builds that the world is hard on: a full disk, a hostile caption server, a decoder that dies. End to end, for real.
+"""Builds under faults, end to end: a full disk, a hostile caption server, a decoder that dies.
 
-A fault always costs the same: the build says which file or film and why, ends with exit code 1 or 2, leaves what
-was there before whole, and the same command finishes once the fault is gone, with the bytes of an undisturbed build.
+Every fault has the same effect: the build names the file or film and the reason, ends with exit code 1 or 2 and leaves
+earlier results complete. Once the fault is gone, the same command ends with the bytes of an undisturbed build.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reference(
     builds: ForkedBuilds, films: list[Path], config: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, bytes]:
-    """What an undisturbed build makes of the films."""
+    """Result of an undisturbed build."""
     root = tmp_path_factory.mktemp("reference") / "data"
     code, said = builds.run(*films, "--out", root, "--config", config)
     assert code == 0, said
@@ -74,7 +74,7 @@ def reference(
 
 @contextmanager
 def small_disk(folder: Path, kibibytes: int) -> Iterator[None]:
-    """A disk of this size in place of the folder, in memory. Skips where mounting is not allowed."""
+    """Mount a disk of this size over the folder, in memory; skip the test where mounting is not allowed."""
     folder.mkdir(parents=True, exist_ok=True)
     mounting = ["mount", "-t", "tmpfs", "-o", f"size={kibibytes}k", "tmpfs", str(folder)]
     done = subprocess.run(mounting, capture_output=True, text=True, check=False)
@@ -91,7 +91,7 @@ def enlarge(folder: Path) -> None:
 
 
 def expect_clear(said: str, root: Path, reason: str) -> None:
-    """The message has the reason and a file of the data set, and no traceback."""
+    """Check that the message has the reason and a file of the data set, and no traceback."""
     assert "Traceback" not in said, said
     assert any(reason in line and str(root) in line for line in said.splitlines()), said
 
@@ -104,7 +104,7 @@ def expect_clear(said: str, root: Path, reason: str) -> None:
         pytest.param(450, "the shards", marks=pytest.mark.nightly),
     ],
 )
-def test_a_full_disk_is_named_and_more_room_is_all_it_takes(
+def test_a_build_on_a_full_disk_succeeds_after_it_is_enlarged(
     builds: ForkedBuilds, films: list[Path], config: Path, reference: dict[str, bytes], tmp_path: Path,
     kibibytes: int, where: str,
 ) -> None:  # fmt: skip
@@ -120,7 +120,7 @@ def test_a_full_disk_is_named_and_more_room_is_all_it_takes(
         assert leftovers(root) == []
 
 
-def test_a_disk_that_fills_up_leaves_what_was_published_before(
+def test_a_disk_that_fills_up_leaves_published_files_intact(
     builds: ForkedBuilds, films: list[Path], config: Path, reference: dict[str, bytes], tmp_path: Path
 ) -> None:
     with small_disk(tmp_path / "disk", 700):
@@ -143,11 +143,11 @@ def test_a_disk_that_fills_up_leaves_what_was_published_before(
     ("largest_file", "where"),
     [pytest.param(12_000, "a clip, in the decoding child", marks=pytest.mark.nightly), (50_000, "a shard")],
 )
-def test_a_file_that_may_not_grow_is_named(
+def test_a_file_over_the_size_limit_is_named(
     builds: ForkedBuilds, films: list[Path], config: Path, reference: dict[str, bytes], tmp_path: Path,
     largest_file: int, where: str,
 ) -> None:  # fmt: skip
-    """The limit of a quota or of an old file system; it works where no disk can be mounted."""
+    """File size limit, as of a quota or an old file system; it works where no disk can be mounted."""
     command = (*films, "--out", tmp_path / "data", "--config", config)
     code, said = builds.run(*command, largest_file=largest_file)
     assert code in (1, 2), f"{where}: {said}"
@@ -173,7 +173,7 @@ TROUBLES = (
 
 
 class Hostile:
-    """The first two answers to every question are trouble, the next comes after a random time and is right."""
+    """Server whose first two answers to every question are faulty and the next is correct, after a random delay."""
 
     def __init__(self) -> None:
         self.dice = random.Random(5)
@@ -199,10 +199,8 @@ def captions_in_order(root: Path) -> list[Caption]:
     return [row for folder in Dataset(root).folders() for row in folder.read("captions", Caption)]
 
 
-def test_a_hostile_caption_server_costs_time_and_no_caption(
-    builds: ForkedBuilds, films: list[Path], tmp_path: Path
-) -> None:
-    """Slow, busy, broken, cut off, garbage, malformed, in any order: every clip gets its own caption in the end."""
+def test_a_hostile_caption_server_loses_no_caption(builds: ForkedBuilds, films: list[Path], tmp_path: Path) -> None:
+    """Slow, busy, broken, cut off, garbage, malformed, in any order: finally every clip has its own caption."""
     make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
     hostile = Hostile()
     with CaptionServer(hostile) as server:
@@ -210,7 +208,7 @@ def test_a_hostile_caption_server_costs_time_and_no_caption(
         command = (*films, "--out", tmp_path / "data", "--config", config, "--cast", tmp_path / "cast")
         code, said = builds.run(*command)
         assert code == 0, said
-        assert set(hostile.made) == set(range(len(TROUBLES))), "the test would prove less otherwise"
+        assert set(hostile.made) == set(range(len(TROUBLES))), "otherwise the test would prove less"
         for number, caption in enumerate(captions_in_order(tmp_path / "data")):
             expect_good(caption, number)
         assert number == 11
@@ -220,10 +218,10 @@ def test_a_hostile_caption_server_costs_time_and_no_caption(
     assert verify(Dataset(tmp_path / "data")) == []
 
 
-def test_a_server_that_gets_well_is_asked_what_is_missing_and_nothing_else(
+def test_a_recovered_server_is_asked_only_the_open_questions(
     builds: ForkedBuilds, films: list[Path], tmp_path: Path
 ) -> None:
-    """First it chokes on two clips, then it turns everybody away, then it is well; as if it had always been."""
+    """The server first fails on two clips, then on every request, then works; the result is that of a working one."""
     make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
 
     def chokes(request: Request) -> Answer:
@@ -266,10 +264,10 @@ def test_a_server_that_gets_well_is_asked_what_is_missing_and_nothing_else(
 # --- a decoder that dies
 
 
-def test_a_decoder_that_dies_costs_its_film_and_no_other(
+def test_a_decoder_that_dies_fails_only_its_film(
     builds: ForkedBuilds, films: list[Path], config: Path, tmp_path: Path
 ) -> None:
-    """The test sends the signals itself, while clips of that film appear: a crash of FFmpeg, and the kernel's answer
+    """The test sends the signals while clips of that film appear: a crash of FFmpeg, and the kernel's reaction
     to memory running out."""
     crashes, eats = (
         make_film(tmp_path / name, frames=1200, size=(360, 240), scenes=range(0, 1200, 100), paint=paint)
@@ -305,12 +303,12 @@ def test_a_decoder_that_dies_costs_its_film_and_no_other(
 
 
 def invert(number: int, picture: Picture) -> None:
-    """So that the clips of one film are no near-duplicates of the other's."""
+    """Invert a picture, so that the clips of one film are not near-duplicates of the other's."""
     picture[:] = 255 - picture
 
 
 def decoder_of(build: ForkedBuild, root: Path, film: Path) -> psutil.Process:
-    """The process that decodes this film, once it has written a clip of it."""
+    """Wait until a clip of this film is written and return the decoding process."""
     deadline = time.monotonic() + 120
     while not list((root / "films").glob(f"{film.stem}-*/clips/[!.]*.mp4")):
         assert build.wait(0) is None, f"the build ended first: {build.log.read_text()}"

@@ -1,19 +1,19 @@
-"""A build that is killed again and again ends as if nothing had happened: the same bytes, and nothing paid for twice.
+"""Repeatedly killed builds: the same bytes as an undisturbed build, and no paid request repeated.
 
 SIGKILL goes to the whole process group at a moment drawn from the duration of an undisturbed build, and then the same
-command runs again. ANIMEGAMER_KILLS says how many kills there are in all: 10 in the gate, where only whole commands are
+command runs again. ANIMEGAMER_KILLS sets the total number of kills: 10 in the gate, where only whole commands are
 killed, 30 in `make test-nightly`, 200 in `make soak`. Kills at given writes are in `test_killed_at_each_write.py`.
 
-* A tenth of them hit the whole command, which starts a temporary Prefect server of its own, dead with it each time.
-  Starting up is most of that command's time, and of these kills.
+* A tenth of them hit the whole command, whose temporary Prefect server dies with it each time. Most of that command's
+  time is its start, and so are most of these kills.
 * The others hit builds forked from a process that has imported the program, on a Prefect server that outlives them, so
-  that nearly all of the kills fall upon work: half with captions by rules, half with captions by a server.
+  that nearly all kills hit work: half with captions by rules, half with captions by a server.
 
-Kills come in chains of up to five: a fresh build is killed, then the run that was to mend it, then its successor.
-The first moment of a chain is drawn from its own equal slice of the build's duration, the later ones from what should
-be left of it. Then a last run goes to its end and the whole folder is compared. A run that ends before its moment comes
-is compared too and does not count. The seed (ANIMEGAMER_SEED) and the moments are printed with a failure; a machine has
-its own pace, so the same moments hit about the same work, not the same instruction.
+Kills form chains of up to five: a fresh build is killed, then the run that repairs it, then its successor. The first
+moment of a chain is drawn from its own equal slice of the build's duration, the later ones from the expected remainder.
+Then a last run is completed and the whole folder is compared. A run that ends before its moment is compared too and is
+not counted. The seed (ANIMEGAMER_SEED) and the moments are printed with a failure; machines differ in speed, so the same
+moments hit about the same work, not the same instruction.
 """
 
 from __future__ import annotations
@@ -63,21 +63,21 @@ pytestmark = pytest.mark.timeout(300 + 60 * KILLS)
 
 @dataclass
 class Chain:
-    """One data set on its way through several kills, and what must not happen twice."""
+    """Data set of a chain of kills, with the work that must not be repeated."""
 
     root: Path
     moments: list[str] = field(default_factory=list)
     made: dict[Path, int] = field(default_factory=dict)
-    """Records of finished stages, with the time they were written."""
+    """Records of finished stages, with their modification times."""
 
     def note(self) -> None:
-        """After a kill: what is finished from now on."""
+        """Record the finished stages after a kill."""
         for path in self.root.glob("films/*/*.json"):
             if path.stem in STAGE_NAMES:
                 self.made.setdefault(path, path.stat().st_mtime_ns)
 
     def check(self, reference: dict[str, bytes]) -> None:
-        """At the end: the folder is the reference's, and what was finished was left alone."""
+        """Check at the end that the folder equals the reference and that finished stages were not redone."""
         where = f"seed {SEED}, {', '.join(self.moments)}"
         assert leftovers(self.root) == [], where
         assert differences(contents(self.root), reference) == [], where
@@ -92,14 +92,14 @@ def kill_often(
     wanted: int,
     after_kill: Callable[[Build, Path], None],
 ) -> None:
-    """Kill builds `wanted` times and compare what comes of them; see the head of this file.
+    """Kill builds `wanted` times and compare the results; see the module docstring.
 
     Args:
-        builds: starts them.
+        builds: starter of builds.
         command: the arguments of a build, given its data set folder.
-        folder: where to work.
+        folder: working folder.
         wanted: number of kills.
-        after_kill: what else to look at after each of them, given the data set folder.
+        after_kill: further check after each kill, given the data set folder.
     """
     started = time.monotonic()
     first = builds.start(*command(folder / "reference" / "data"))
@@ -111,7 +111,7 @@ def kill_often(
 
     dice = random.Random(SEED)
     chains = -(-wanted // IN_A_CHAIN)
-    slices = dice.sample(range(chains), chains)  # in no order, so that a machine's growing load favours none
+    slices = dice.sample(range(chains), chains)  # shuffled, so that a growing load of the machine favours none
     kills = number = 0
     while kills < wanted:
         chain = Chain(folder / f"chain-{number}" / "data")
@@ -140,7 +140,7 @@ def kill_often(
 
 
 def in_flight(root: Path) -> str:
-    """What a killed build was at or would have done next, as far as its folder tells."""
+    """Name the step at which a build was killed, as far as its folder shows."""
     if not (root / "dataset.json").exists():
         return "before the plan was made"
     half = f", {len(leftovers(root))} half-written files" if leftovers(root) else ""
@@ -153,42 +153,42 @@ def in_flight(root: Path) -> str:
     return ("before all was published" if "report" not in done else "after all was published") + half
 
 
-def nothing_more(build: Build, root: Path) -> None:
-    """No further question after a kill."""
+def no_further_check(build: Build, root: Path) -> None:
+    """Check nothing further after a kill."""
 
 
 @pytest.mark.slow
-def test_the_whole_command_killed_with_its_prefect_server(tmp_path: Path) -> None:
-    """All runs share one Prefect folder: a database that a kill had locked or broken would stop the next run."""
+def test_the_whole_command_survives_kills_with_its_prefect_server(tmp_path: Path) -> None:
+    """All runs share one Prefect folder: a database locked or broken by a kill would stop the next run."""
     films, config = numbered_films(tmp_path / "films"), write_config(tmp_path / "config.toml")
     home = tmp_path / "prefect"
 
-    def nobody_survives(build: Build, root: Path) -> None:
+    def no_process_survives(build: Build, root: Path) -> None:
         wait_until_gone("of the build, in whatever group", partial(users_of, home))
 
     def command(root: Path) -> tuple[object, ...]:
         return (*films, "--out", root, "--config", config)
 
-    kill_often(Commands(home), command, tmp_path, OF_COMMANDS, nobody_survives)
-    assert (home / "prefect.db").exists(), "the test would prove nothing about the database otherwise"
+    kill_often(Commands(home), command, tmp_path, OF_COMMANDS, no_process_survives)
+    assert (home / "prefect.db").exists(), "otherwise the test would prove nothing about the database"
 
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("prefect")
-def test_builds_killed_at_any_moment_of_their_work(tmp_path: Path) -> None:
+def test_builds_survive_kills_at_any_moment(tmp_path: Path) -> None:
     films, config = numbered_films(tmp_path / "films"), write_config(tmp_path / "config.toml")
 
     def command(root: Path) -> tuple[object, ...]:
         return (*films, "--out", root, "--config", config)
 
     with forked_builds(tmp_path / "forks", prefect_server()) as builds:
-        kill_often(builds, command, tmp_path, OF_FORKS // 2, nothing_more)
+        kill_often(builds, command, tmp_path, OF_FORKS // 2, no_further_check)
 
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("prefect")
 def test_no_reply_of_a_caption_server_is_paid_for_twice(tmp_path: Path) -> None:
-    """The server takes its time, so that kills hit questions in flight; the log of what it was asked is compared."""
+    """The server is slow, so that kills hit requests in flight; its request log is compared."""
     films = numbered_films(tmp_path / "films")
     make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
     kept: dict[Path, set[tuple[str, int]]] = {}
@@ -200,25 +200,25 @@ def test_no_reply_of_a_caption_server_is_paid_for_twice(tmp_path: Path) -> None:
         captions = {"captioner": "server", "endpoint": server.address, "model": "test-model", "concurrency": 2}
         config = write_config(tmp_path / "config.toml", captions=captions)
 
-        def nothing_known_was_asked(root: Path) -> None:
+        def no_known_question_was_repeated(root: Path) -> None:
             asked = {(request.kind, request.number) for request in server.requests}
             assert not asked & kept.get(root, set()), f"asked again: {asked & kept[root]}"
             server.requests.clear()
 
         def look_at_replies(build: Build, root: Path) -> None:
-            nothing_known_was_asked(root)
+            no_known_question_was_repeated(root)
             kept[root] = kept_replies(root)
 
         def command(root: Path) -> tuple[object, ...]:
             if root not in kept:  # the first run of a chain: the last one of the chain before has ended
                 for before in list(kept)[-1:]:
-                    nothing_known_was_asked(before)
+                    no_known_question_was_repeated(before)
                 server.requests.clear()
                 kept[root] = set()
             return (*films, "--out", root, "--config", config, "--cast", tmp_path / "cast")
 
         kill_often(builds, command, tmp_path, OF_FORKS - OF_FORKS // 2, look_at_replies)
-        nothing_known_was_asked(list(kept)[-1])
+        no_known_question_was_repeated(list(kept)[-1])
     folders = Dataset(tmp_path / "reference" / "data").folders()
     for number, caption in enumerate(row for folder in folders for row in folder.read("captions", Caption)):
         expect_good(caption, number)
@@ -226,7 +226,7 @@ def test_no_reply_of_a_caption_server_is_paid_for_twice(tmp_path: Path) -> None:
 
 
 def kept_replies(root: Path) -> set[tuple[str, int]]:
-    """The questions whose reply is on disk, each with the number that its clip bears."""
+    """Questions with a reply on disk, each with the number of its clip."""
     kept = set()
     for folder in Dataset(root).folders():
         clips = sorted(path.stem for path in (folder.path / "clips").glob("[!.]*.mp4"))

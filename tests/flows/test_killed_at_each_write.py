@@ -1,4 +1,4 @@
-"""A build killed at each of its writes in turn: the next one ends with the same bytes, and asks nothing twice.
+"""Builds killed at each of their writes in turn: the next build ends with the same bytes and repeats no question.
 
 Random moments, whole commands and Prefect's server are in `test_killed.py`.
 """
@@ -26,7 +26,7 @@ from tests.support.stopped_builds import run
 pytestmark = pytest.mark.slow
 
 
-def test_killed_at_any_write_the_next_build_ends_with_the_same_bytes(tmp_path: Path) -> None:
+def test_a_build_after_a_kill_at_any_write_ends_with_the_same_bytes(tmp_path: Path) -> None:
     film = make_film(tmp_path / "film.mp4", frames=60, size=(360, 240))
 
     def request(name: str) -> BuildRequest:
@@ -48,7 +48,7 @@ def test_killed_at_any_write_the_next_build_ends_with_the_same_bytes(tmp_path: P
     assert number > 20, "most files of a data set were never written"
 
 
-def test_killed_at_any_reply_no_other_question_is_asked_again(tmp_path: Path) -> None:
+def test_a_kill_while_a_reply_is_stored_repeats_only_its_question(tmp_path: Path) -> None:
     film, asked = numbered_film(tmp_path / "film.mp4", 0), list[tuple[str, int]]()
     make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
 
@@ -64,5 +64,5 @@ def test_killed_at_any_reply_no_other_question_is_asked_again(tmp_path: Path) ->
         request = BuildRequest(films=(film,), out=tmp_path / "data", config=config, cast=tmp_path / "cast")
         while (code := run(request, kill_at=2, below="replies")) != 0:
             assert code == -signal.SIGKILL
-            asked.pop()  # its reply was about to be kept
+            asked.pop()  # its reply was about to be stored
     assert len(asked) == 8

@@ -1,6 +1,6 @@
-"""The memory of a build does not grow with the number of its films.
+"""Memory of a build: constant in the number of films.
 
-ANIMEGAMER_FILMS says how many there are; 12 without it, as each takes seconds. Two hundred show the same.
+ANIMEGAMER_FILMS sets the number of films; the default is 12, as each takes seconds. Two hundred give the same result.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tests.support.real_builds import Commands, write_config
 
 FILMS = int(os.environ.get("ANIMEGAMER_FILMS", "12"))
 LEAST_FILMS = 4
-"""By then everything is imported, and every cache of fixed size has its size."""
+"""Films until everything is imported and every cache of fixed size is full."""
 GROWTH_MIB = 0.1
-"""A film more may keep this much: Prefect remembers its state, and the plan its name."""
+"""Allowed growth per film: Prefect keeps its state, and the plan its name."""
 SLACK_MIB = 10
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300 + 20 * FILMS)]
 
 
 def many_films(folder: Path, count: int) -> list[Path]:
-    """Films of a second that differ in nothing but the length of an empty box at the end of the file."""
+    """Films of a second that differ only in the length of an empty box at the end of the file."""
     folder.mkdir()
     whole = make_film(folder / "film-000.mp4", frames=24, size=(128, 96)).read_bytes()
     films = [folder / f"film-{number:03d}.mp4" for number in range(count)]
@@ -36,7 +36,7 @@ def many_films(folder: Path, count: int) -> list[Path]:
     return films
 
 
-def test_memory_stays_flat(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_number_of_films(tmp_path: Path) -> None:
     films = many_films(tmp_path / "films", FILMS)
     clips = {"width": 64, "height": 64, "frames": 4, "seconds": 0.5}
     config = write_config(tmp_path / "config.toml", clips=clips)

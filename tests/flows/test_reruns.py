@@ -1,4 +1,4 @@
-"""Reruns that know why: what is redone after each kind of change, and nothing else; `status` says so beforehand."""
+"""Reruns: stages redone after each kind of change, and no others; `status` predicts them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def film(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def built(tmp_path: Path) -> tuple[Path, Path]:
-    """The same film and its finished data set."""
+    """Film and its finished data set."""
     return copy_of_built(tmp_path)
 
 
@@ -53,7 +53,7 @@ def request_for(*films: Path, out: Path, **sections: Mapping[str, Any]) -> Build
 
 
 def redone(request: BuildRequest) -> dict[str, list[str]]:
-    """Build without Prefect; which stages ran, by film."""
+    """Build without Prefect; return the stages that ran, by film."""
     plan = make_plan(request)
     folders = [plan.dataset.folder(film_id) for film_id in plan.films]
     return {folder.film_id: [stage.name for stage in plan.stages if perform(stage, folder)] for folder in folders}
@@ -80,9 +80,7 @@ def test_moving_renaming_and_touching_a_film_redo_nothing(tmp_path: Path, film: 
     assert folder.film.name == "film.mp4"
 
 
-def test_new_content_is_redone_and_takes_the_place_of_the_old_until_that_comes_back(
-    tmp_path: Path, built: tuple[Path, Path]
-) -> None:
+def test_new_content_replaces_the_old_until_the_old_is_restored(tmp_path: Path, built: tuple[Path, Path]) -> None:
     film, out = built
     old, before = film.read_bytes(), [Dataset(out).folders()[0].film_id]
     make_film(film, frames=150, scenes=[0, 60])
@@ -91,7 +89,9 @@ def test_new_content_is_redone_and_takes_the_place_of_the_old_until_that_comes_b
     assert only(redone(request_for(film, out=out))) == list(STAGE_NAMES)
     assert [entry.film_id for entry in Dataset(out).record.films] == list(plan.films) != before
     (tmp_path / "restored.mp4").write_bytes(old)
-    assert redone(request_for(tmp_path / "restored.mp4", out=out)) == {before[0]: []}, "under any name"
+    assert redone(request_for(tmp_path / "restored.mp4", out=out)) == {before[0]: []}, (
+        "a restored film is recognised under any name"
+    )
     film.write_bytes(old)
     assert redone(request_for(film, out=out)) == {before[0]: []}
     assert [entry.film_id for entry in Dataset(out).record.films] == before
@@ -110,8 +110,10 @@ def test_new_content_is_redone_and_takes_the_place_of_the_old_until_that_comes_b
         ({"shards": {"samples": 7}}, []),
     ],
 )
-def test_a_setting_redoes_what_depends_on_it(built: tuple[Path, Path], changed: dict[str, Any], ran: list[str]) -> None:
-    """A stage that comes out as it was stops the wave: other looks at text, and still there is none."""
+def test_a_changed_setting_redoes_dependent_stages(
+    built: tuple[Path, Path], changed: dict[str, Any], ran: list[str]
+) -> None:
+    """An unchanged result ends the chain of reruns: the text detector runs with other settings and still finds none."""
     film, out = built
     request = request_for(film, out=out, **changed)
     first = next((name for name in STAGE_NAMES if states(request, out)[name] is not StageState.done), None)
@@ -120,13 +122,13 @@ def test_a_setting_redoes_what_depends_on_it(built: tuple[Path, Path], changed: 
     assert only(redone(request)) == []
 
 
-def test_a_deleted_or_damaged_clip_is_made_again_and_nothing_after_it(built: tuple[Path, Path]) -> None:
+def test_a_deleted_or_damaged_clip_is_made_again_and_no_later_stage(built: tuple[Path, Path]) -> None:
     film, out = built
     (folder,) = Dataset(out).folders()
     first, second = (folder.clip_path(clip.clip_id) for clip in folder.read("clips", Clip))
     whole = first.read_bytes(), second.read_bytes()
     first.unlink()
-    corrupt(second, 0.3, 0.6)  # as long as before
+    corrupt(second, 0.3, 0.6)  # of the same length
     (row,) = film_rows(Dataset(out), request_for(out=out))
     assert row.cells["cut"].state is StageState.stale
     assert "(2 of 5 files)" in row.cells["cut"].why
@@ -134,7 +136,7 @@ def test_a_deleted_or_damaged_clip_is_made_again_and_nothing_after_it(built: tup
     assert (first.read_bytes(), second.read_bytes()) == whole
 
 
-def test_a_folder_that_was_removed_is_made_again(built: tuple[Path, Path]) -> None:
+def test_a_removed_film_folder_is_made_again(built: tuple[Path, Path]) -> None:
     film, out = built
     film_id = Dataset(out).folders()[0].film_id
     shutil.rmtree(out / "films" / film_id)
@@ -142,7 +144,7 @@ def test_a_folder_that_was_removed_is_made_again(built: tuple[Path, Path]) -> No
     assert redone(request_for(film, out=out)) == {film_id: list(STAGE_NAMES)}
 
 
-def test_status_names_the_ingredient_and_what_comes_after(tmp_path: Path, film: Path) -> None:
+def test_status_names_the_changed_ingredient_and_dependent_stages(tmp_path: Path, film: Path) -> None:
     out = tmp_path / "data"
     redone(request_for(film, out=out).model_copy(update={"until": Until.cut}))
     assert [state.value for state in states(request_for(out=out), out).values()] == ["done", "done", *["missing"] * 4]
@@ -171,7 +173,7 @@ def animegamer(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
-def test_a_second_build_is_told_who_holds_the_data_set(tmp_path: Path, film: Path) -> None:
+def test_a_second_build_names_the_holder_of_the_data_set(tmp_path: Path, film: Path) -> None:
     with held(tmp_path / "data", "animegamer build"):
         done = animegamer("build", film, "--out", tmp_path / "data")
     assert done.returncode == 1
@@ -180,8 +182,8 @@ def test_a_second_build_is_told_who_holds_the_data_set(tmp_path: Path, film: Pat
 
 
 @pytest.mark.usefixtures("prefect")
-def test_edges_ask_only_about_clips_whose_level_changed_and_going_back_asks_nothing(tmp_path: Path) -> None:
-    """What was answered once is never asked again, whatever the settings were in between."""
+def test_changed_edges_ask_only_about_clips_of_another_level(tmp_path: Path) -> None:
+    """Stored replies are never requested again, whatever the settings in between."""
     from flows.dataset import build_dataset
 
     film = numbered_film(tmp_path / "film.mp4", 0)
@@ -189,7 +191,7 @@ def test_edges_ask_only_about_clips_whose_level_changed_and_going_back_asks_noth
         captions = {"captioner": "server", "endpoint": server.address, "model": "test-model", "failed_limit": 1.0}
 
         def build(**sections: Mapping[str, Any]) -> int:
-            """How many questions it asked."""
+            """Build and return the number of questions."""
             before = len(server.requests)
             request = request_for(film, out=tmp_path / "data", captions=captions, **sections)
             build_dataset(request.model_copy(update={"until": Until.publish}), return_state=True)
@@ -210,8 +212,8 @@ def test_edges_ask_only_about_clips_whose_level_changed_and_going_back_asks_noth
 
 
 @pytest.mark.usefixtures("prefect")
-def test_an_answer_that_comes_later_is_published_and_then_nothing_is_left(tmp_path: Path) -> None:
-    """Verdicts and ingredients are as before: only what the table holds tells that the shards are old."""
+def test_a_later_answer_is_published_and_finishes_the_build(tmp_path: Path) -> None:
+    """Verdicts and ingredients are unchanged: only the content of the table shows that the shards are stale."""
     from flows.dataset import build_dataset
 
     film, data = numbered_film(tmp_path / "film.mp4", 0), Dataset(tmp_path / "data")
@@ -225,7 +227,7 @@ def test_an_answer_that_comes_later_is_published_and_then_nothing_is_left(tmp_pa
         request = request.model_copy(update={"until": Until.publish})
 
         def build() -> set[str]:
-            """Which words the published clips have afterwards."""
+            """Build and return the subjects of the published clips."""
             assert build_dataset(request, return_state=True).is_completed()
             assert verify(data) == []
             return {json.loads(text)["caption"]["S"] for text in members(data.root / "shards", ".json")}
@@ -235,20 +237,20 @@ def test_an_answer_that_comes_later_is_published_and_then_nothing_is_left(tmp_pa
         assert build() == set(WORDS[:4])
         (folder,) = data.folders()
         reply = sorted((folder.path / "replies").iterdir())[0]
-        reply.write_text("damaged")  # by whoever; the error then says to delete it
+        reply.write_text("damaged")  # the error's remedy is to delete it
         reply.unlink()
         server.answer = lambda request: Answer(good_answer(request).text.replace("apple", "pear"))
         assert build() == {"pear", *WORDS[1:4]}
-    plan = make_plan(request)  # nothing need be asked any more
+    plan = make_plan(request)  # no question is left
     assert not plan.unfinished
     assert is_published(data, plan.config)
     for path in sorted(folder.path.rglob("*.json"), reverse=True):
-        os.utime(path)  # as on another machine, where they came in any order
+        os.utime(path)  # as on another machine, where files arrive in any order
     assert not make_plan(request).unfinished
 
 
 def members(shards: Path, kind: str) -> list[bytes]:
-    """The samples' files of one kind in all shards."""
+    """Files of one kind of the samples in all shards."""
     found = []
     for path in shards.rglob("*.tar"):
         with tarfile.open(path) as tar:
@@ -256,8 +258,8 @@ def members(shards: Path, kind: str) -> list[bytes]:
     return found
 
 
-def test_films_of_two_kinds_are_not_published_together(tmp_path: Path) -> None:
-    """The run of the second film was called off before it began: it is whole, by the edges of before."""
+def test_films_of_different_level_edges_are_not_published_together(tmp_path: Path) -> None:
+    """The run of the second film was cancelled before its start: it is complete, with the old edges."""
     films = [make_film(tmp_path / f"{number}.mp4", frames=144 + number, scenes=[0, 70]) for number in range(2)]
     request = request_for(*films, out=tmp_path / "data")
     redone(request)
@@ -291,12 +293,12 @@ def test_damaged_verdicts_are_made_again(built: tuple[Path, Path]) -> None:
     assert is_published(data, request.config)
 
 
-def test_status_tells_what_only_another_machine_can_judge(tmp_path: Path, built: tuple[Path, Path]) -> None:
-    """A data set that was copied without its cast folder, measured with weights that are not here."""
+def test_parts_that_need_missing_files_have_unknown_status(tmp_path: Path, built: tuple[Path, Path]) -> None:
+    """Data set copied without its cast folder, measured with weights that are missing here."""
     _, out = built
     gone = str(tmp_path / "gone")
     by_rules = request_for(out=out).model_copy(update={"cast": gone})
-    assert set(states(by_rules, out).values()) == {StageState.done}, "the rules look at no cast"
+    assert set(states(by_rules, out).values()) == {StageState.done}, "rules do not use the cast"
     by_server = request_for(out=out, captions={"captioner": "server"}).model_copy(update={"cast": gone})
     (row,) = film_rows(Dataset(out), by_server)
     assert row.cells["captions"].state is StageState.unknown
@@ -316,8 +318,8 @@ def test_status_tells_what_only_another_machine_can_judge(tmp_path: Path, built:
         film_rows(Dataset(out), by_server, certain=["captions"])
 
 
-def test_what_is_unknown_hides_nothing_that_is_known(tmp_path: Path, built: tuple[Path, Path]) -> None:
-    """Measured with weights that are not here: what is undone, damaged or failed all the same is said."""
+def test_an_unknown_status_does_not_hide_known_faults(tmp_path: Path, built: tuple[Path, Path]) -> None:
+    """Data set measured with weights that are missing here: missing, damaged and failed parts are still shown."""
     _, out = built
     (folder,) = Dataset(out).folders()
 
@@ -339,7 +341,7 @@ def test_what_is_unknown_hides_nothing_that_is_known(tmp_path: Path, built: tupl
     assert cells()["motion"] == Cell(StageState.stale, "missing or damaged: motion.parquet (1 of 1 files)")
 
 
-def test_a_film_that_died_after_its_last_stage_is_shown_as_failed(built: tuple[Path, Path]) -> None:
+def test_a_film_that_failed_after_its_last_stage_is_shown_as_failed(built: tuple[Path, Path]) -> None:
     _, out = built
     Dataset(out).folders()[0].save_failure(RecordError("film", "its process gives no sign of life"))
     (row,) = film_rows(Dataset(out), request_for(out=out))
@@ -354,8 +356,8 @@ def rows_of(folder: FilmFolder, table: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_finished_set_of_ten_films_says_so_without_starting_prefect(tmp_path: Path) -> None:
-    """In CPU time, as the machine does other work too, and beside the start-up alone, as it may be a slow one."""
+def test_a_finished_data_set_is_recognised_without_starting_prefect(tmp_path: Path) -> None:
+    """CPU time, since the machine does other work too, relative to the start-up, since it may be slow."""
     films = [make_film(tmp_path / f"film {number}.mp4", frames=50 + number) for number in range(10)]
     settings = tmp_path / "small.toml"
     settings.write_text("[looks]\ntext = false\n[clips]\nwidth = 180\nheight = 120\n")
@@ -366,11 +368,11 @@ def test_a_finished_set_of_ten_films_says_so_without_starting_prefect(tmp_path: 
     assert "nothing to do" in said
     assert "| prefect" not in said
     print(f"{spent:.1f} s of CPU, of which {start_up:.1f} s to start")
-    assert spent < 4 * start_up, "on a machine where it starts in a second, 5 s is the aim"
+    assert spent < 4 * start_up, "where the start takes a second, the target is 5 s"
 
 
 def cpu_seconds(*arguments: object) -> tuple[float, str]:
-    """What a Python process takes, and what it says; it must end well."""
+    """CPU time and error output of a Python process, which must succeed."""
     before = os.times()
     done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, check=True)
     after = os.times()
@@ -378,8 +380,8 @@ def cpu_seconds(*arguments: object) -> tuple[float, str]:
     return taken, done.stderr
 
 
-def test_a_data_set_that_was_copied_is_as_finished_as_the_first(tmp_path: Path, built: tuple[Path, Path]) -> None:
-    """Other inodes and times: everything is read once more and found to be the same."""
+def test_a_copied_data_set_is_finished(tmp_path: Path, built: tuple[Path, Path]) -> None:
+    """Inodes and times differ: all files are read once more and found unchanged."""
     film, out = built
     shutil.copytree(out, tmp_path / "copy", copy_function=shutil.copyfile)
     shutil.rmtree(tmp_path / "copy" / ".cache")

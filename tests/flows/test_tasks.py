@@ -1,4 +1,4 @@
-"""What Prefect is trusted with: retrying the caption service, and nothing else."""
+"""Prefect tasks: retries of the caption service, and of nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.painted_clips import make_cast, make_screened_film, stage_for
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 
 
-def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tmp_path: Path) -> None:
+def test_a_recovered_caption_service_is_asked_only_the_open_questions(tmp_path: Path) -> None:
     from prefect import flow
 
     from flows.tasks import FilmJob, as_stage_wants, run_batch
@@ -48,7 +48,7 @@ def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tm
 
         assert asking(return_state=True).is_completed()
         answered = [request for request in server.requests if request.kind in ("who", "what")]
-        assert len(answered) - 12 in (1, 2), "only what went unanswered is asked twice"
+        assert len(answered) - 12 in (1, 2), "only unanswered questions are repeated"
     assert stage.pending(folder, current=False).ids == ()
 
 
@@ -75,8 +75,8 @@ def test_any_other_failure_is_tried_once(tmp_path: Path) -> None:
     assert len(tries) == 1
 
 
-def test_new_replies_are_collected_though_the_table_was_made(tmp_path: Path) -> None:
-    """A request that failed leaves its clip without a caption; when it is answered later, the table takes it up."""
+def test_new_replies_are_collected_although_the_table_exists(tmp_path: Path) -> None:
+    """A failed request leaves its clip without a caption; a later reply is added to the table."""
     from prefect import flow
 
     from flows.dataset import bring_up_to_date
@@ -96,6 +96,6 @@ def test_new_replies_are_collected_though_the_table_was_made(tmp_path: Path) -> 
         captioning()
         assert [row.fault is not None for row in folder.read("captions", Caption)].count(True) == 1
         server.answer = good_answer
-        stage.work_off(folder, stage.pending(folder, current=True).ids)  # and a kill before the answer is collected
+        stage.work_off(folder, stage.pending(folder, current=True).ids)  # and a kill before the reply is collected
         captioning()
         assert all(row.fault is None for row in folder.read("captions", Caption))

@@ -1,4 +1,4 @@
-"""A film's run at a worker, as far as a server in trouble goes; the rest is in `test_deploy.py`, with a real one."""
+"""Run of a film at a worker while the Prefect server fails; the rest is in `test_deploy.py`, with a real server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = SimpleNamespace(id=UUID(int=1), name="film-01234567", state=None, work_poo
 
 
 class TroubledServer:
-    """Answers a question about a run with one of these after the other."""
+    """Server that answers queries about a run with these replies in turn."""
 
     def __init__(self, *answers: Exception | object) -> None:
         self._answers: Iterator[Exception | object] = iter(answers)
@@ -42,12 +42,12 @@ def end_of(*answers: Exception | object) -> Any:
     return film_runs._final_state(client, cast(FlowRun, RUN), Watch(silent))
 
 
-def test_a_server_in_trouble_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_server_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(film_runs, "ASK_SECONDS", 0)
     ended = SimpleNamespace(**{**vars(RUN), "state": Completed()})
     assert end_of(status_error(503), httpx.ConnectError("refused"), status_error(500), ended).is_completed()
 
 
-def test_a_refusal_is_no_trouble_that_passes() -> None:
+def test_a_refusal_is_not_retried() -> None:
     with pytest.raises(httpx.HTTPStatusError, match="401"):
         end_of(status_error(401))

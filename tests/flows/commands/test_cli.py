@@ -1,4 +1,4 @@
-"""The `animegamer` command as a user runs it: in a process of its own."""
+"""`animegamer` command as a user runs it, in a separate process."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_nothing_usable_is_exit_code_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_name_that_is_no_text_costs_one_film(tmp_path: Path, settings: Path) -> None:
+def test_a_file_name_that_is_not_unicode_fails_one_film(tmp_path: Path, settings: Path) -> None:
     good = make_film(tmp_path / "good.mp4", frames=60)
     bad = os.fsencode(tmp_path) + b"/b\xe9b\x1b[31m.mp4"
     Path(os.fsdecode(bad)).write_bytes(good.read_bytes()[:-1])
@@ -111,15 +111,15 @@ def test_a_name_that_is_no_text_costs_one_film(tmp_path: Path, settings: Path) -
 @pytest.mark.parametrize(
     "command", ["status", *(pytest.param(name, marks=pytest.mark.slow) for name in ("verify", "report", "calibrate"))]
 )
-def test_a_folder_that_is_no_data_set_is_left_alone(tmp_path: Path, command: str) -> None:
+def test_a_folder_that_is_not_a_data_set_is_unchanged(tmp_path: Path, command: str) -> None:
     done = animegamer(command, tmp_path / "typo")
     assert done.returncode == 1
     assert "no data set here" in done.stderr
     assert not (tmp_path / "typo").exists()
 
 
-def test_prefect_sends_nothing_home_and_runs_beat_often_enough() -> None:
-    """A deployed server calls every build dead that does not, one started at a terminal too."""
+def test_prefect_telemetry_is_off_and_heartbeats_are_frequent() -> None:
+    """A deployed server marks every build without heartbeats as crashed, even one started in a terminal."""
     from flows.deploy import DEAD_SECONDS
 
     script = "from flows.prefect_settings import set_prefect_defaults; set_prefect_defaults(); import os; "
@@ -134,7 +134,7 @@ def test_prefect_sends_nothing_home_and_runs_beat_often_enough() -> None:
 
 @pytest.mark.slow
 def test_hostile_names_and_bad_films_beside_good_ones(tmp_path: Path, settings: Path) -> None:
-    """One build over every kind of bad input: the good ones are published, each bad one is named, nothing escapes."""
+    """Build with every kind of bad input: good films are published, each bad one is named, no file outside."""
     films = tmp_path / "films"
     (films / "second").mkdir(parents=True)
     good = [
@@ -173,7 +173,7 @@ def test_hostile_names_and_bad_films_beside_good_ones(tmp_path: Path, settings: 
 @pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
-def test_interrupting_stops_clean_and_the_next_run_finishes(
+def test_an_interrupted_build_stops_cleanly_and_the_next_run_finishes(
     tmp_path: Path, settings: Path, stop: signal.Signals
 ) -> None:
     film = make_film(tmp_path / "long.mp4", frames=2000, size=(640, 360), options={"preset": "ultrafast"})

@@ -1,4 +1,4 @@
-"""The commands around models: what they make, and what they say when they cannot."""
+"""Model commands: their results and their errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _run(*arguments: str | Path) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_a_new_checkpoint_is_written_and_never_over_another(tmp_path: Path) -> None:
+def test_a_new_checkpoint_never_overwrites_another(tmp_path: Path) -> None:
     code, said = _run("new-checkpoint", tmp_path / "start", "--seed", "1")
     assert (code, said.splitlines()[-1]) == (0, str(tmp_path / "start"))
     assert Checkpoint.open(tmp_path / "start").identity() == Checkpoint.open(tiny_checkpoint()).identity()
@@ -35,7 +35,7 @@ def test_a_new_checkpoint_is_written_and_never_over_another(tmp_path: Path) -> N
     assert "exists already" in said
 
 
-def test_a_base_comes_from_where_it_is_said_to_be(tmp_path: Path) -> None:
+def test_a_base_is_read_from_the_given_folder(tmp_path: Path) -> None:
     base = tiny_checkpoint() / "bases/language_model"
     code, _ = _run("new-checkpoint", tmp_path / "start", "--base", f"language_model={base}")
     assert code == 0
@@ -44,7 +44,7 @@ def test_a_base_comes_from_where_it_is_said_to_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["language_model", "language_model=", "mistral=/x"])
-def test_a_base_that_is_not_name_and_place_is_refused(given: str) -> None:
+def test_a_base_option_without_name_and_path_is_refused(given: str) -> None:
     with pytest.raises(UserError, match=r"give NAME=WHERE.*autoencoder, image_encoder"):
         with_bases(tiny_config(), [given])
 
@@ -59,7 +59,7 @@ def test_a_new_baseline_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_hub_id_out_of_reach_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_an_unreachable_hub_id_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "flows.cli", "new-checkpoint", str(tmp_path / "start")]
     command += ["--base", "language_model=nobody/nothing"]

@@ -1,4 +1,4 @@
-"""`animegamer play` as a user calls it: what is missing is named, and games are played from a file."""
+"""`animegamer play` as a user calls it: missing parts are named, and games are played from a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _run(*arguments: str | Path) -> tuple[int, str]:
 
 
 def test_without_the_networks_the_commands_name_what_to_install(tmp_path: Path) -> None:
-    # an interpreter that finds typer and ours, but no torch
+    # an interpreter with typer and our packages, but without torch
     code = "import sys; sys.modules['torch'] = None; from flows.cli import main; main()"
     command = [sys.executable, "-c", code, "play", "--checkpoint", str(tmp_path), "--serve"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -30,7 +30,7 @@ def test_without_the_networks_the_commands_name_what_to_install(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((), "give either --game"),
         (("--game", "g.txt", "--serve"), "give either --game"),
@@ -39,10 +39,10 @@ def test_without_the_networks_the_commands_name_what_to_install(tmp_path: Path) 
         (("--serve", "--port", "0"), "is no checkpoint"),
     ],
 )
-def test_play_says_what_is_missing(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_play_names_missing_parts(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     code, said = _run("play", "--checkpoint", tmp_path / "none", *arguments)
     assert code == 1
-    assert told in " ".join(said.split())
+    assert message in " ".join(said.split())
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_a_game_is_played_from_a_file(tmp_path: Path) -> None:
     assert "--out" in said
 
 
-def test_steps_that_do_not_divide_the_schedule_are_refused_before_anything_is_played(tmp_path: Path) -> None:
+def test_steps_that_do_not_divide_the_schedule_are_refused_before_play(tmp_path: Path) -> None:
     game = tmp_path / "game.txt"
     game.write_text("run\n")
     code, said = _run(

@@ -1,4 +1,4 @@
-"""The progress display on a plain stream and on a real pseudo-terminal."""
+"""Progress display on a plain stream and on a real pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -29,13 +29,11 @@ with Bars().watching(), watched("ponyo\\x1b[2J", "cut") as watch:
 
 @pytest.fixture
 def chatty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line may follow another at once."""
+    """Remove the minimum interval between lines."""
     monkeypatch.setattr(display, "SECONDS_BETWEEN_LINES", 0.0)
 
 
-def test_a_stage_leaves_its_share_and_its_end_on_a_plain_stream(
-    chatty: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plain_stream_shows_progress_and_end_of_a_stage(chatty: None, capsys: pytest.CaptureFixture[str]) -> None:
     with Bars().watching(), watched("ponyo", "cut") as watch:
         watch(0, 0)  # of unknown size
         watch(1, 4)
@@ -45,7 +43,7 @@ def test_a_stage_leaves_its_share_and_its_end_on_a_plain_stream(
     assert len(lines) == 2
 
 
-def test_lines_are_rare(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_on_a_plain_stream_are_limited(capsys: pytest.CaptureFixture[str]) -> None:
     with Bars().watching(), watched("ponyo", "cut") as watch:
         for done in range(100):
             watch(done, 100)
@@ -69,13 +67,13 @@ def test_training_shows_steps_and_keeps_validations(
     assert capsys.readouterr().err.splitlines() == ([] if silent else expected)
 
 
-def test_a_terminal_gets_a_bar_and_no_control_characters_of_a_films_name() -> None:
+def test_a_terminal_shows_a_bar_without_control_characters_of_film_names() -> None:
     reader, writer = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     subprocess.run([sys.executable, "-c", DRAWING], stderr=writer, env=environment, check=True, timeout=120)
     os.close(writer)
     shown = b""
-    with suppress(OSError):  # the end of a terminal that nobody writes to
+    with suppress(OSError):  # reading a closed terminal raises an error
         while more := os.read(reader, 4096):
             shown += more
     os.close(reader)

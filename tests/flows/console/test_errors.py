@@ -1,4 +1,4 @@
-"""Errors of the commands: one line for the user's, a traceback for bugs."""
+"""Errors of the commands: one line for user errors, a traceback for bugs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ main()
 """
 
 
-def test_a_value_error_of_a_library_shows_its_traceback(tmp_path: Path) -> None:
+def test_a_value_error_of_a_library_has_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "game.txt").write_text("run\n")
     words = ("play", "--checkpoint", tiny_checkpoint(), "--game", tmp_path / "game.txt", "--out", tmp_path / "out")
     command = [sys.executable, "-c", BROKEN_ENGINE, *map(str, words)]
@@ -40,7 +40,7 @@ def test_a_value_error_of_a_library_shows_its_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "verify", "report", "calibrate"])
-def test_an_error_of_the_user_is_one_line_and_with_debug_a_traceback_too(tmp_path: Path, command: str) -> None:
+def test_a_user_error_is_one_line_and_a_traceback_with_debug(tmp_path: Path, command: str) -> None:
     plain = CliRunner().invoke(app, [command, str(tmp_path / "typo")])
     debug = CliRunner().invoke(app, ["--debug", command, str(tmp_path / "typo")])
     line = f"animegamer: {tmp_path / 'typo'}: no data set here (it has no dataset.json); `animegamer build --out`"
@@ -52,7 +52,7 @@ def test_an_error_of_the_user_is_one_line_and_with_debug_a_traceback_too(tmp_pat
     assert debug.stderr.endswith(plain.stderr)
 
 
-def test_a_file_in_the_place_of_the_data_set_is_one_line(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_data_set_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "film.mp4").write_bytes(b"")
     (tmp_path / "data").write_text("a file is in the way")
     done = CliRunner().invoke(app, ["build", str(tmp_path / "film.mp4"), "--out", str(tmp_path / "data")])
@@ -60,7 +60,7 @@ def test_a_file_in_the_place_of_the_data_set_is_one_line(tmp_path: Path) -> None
     assert done.stderr.startswith(f"animegamer: {tmp_path / 'data'}: cannot be used: File exists; give access to it")
 
 
-def test_what_the_disk_refuses_is_told_apart_from_bugs(tmp_path: Path) -> None:
+def test_disk_errors_are_distinguished_from_bugs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(DiskError, match=r"file/inside: cannot be used: Not a directory"),

@@ -1,4 +1,4 @@
-"""The page server with a page of its own: static files, routes, refusals, and a stop while a reply still streams."""
+"""Page server with a test page: static files, routes, refusals, and a stop while a reply still streams."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fastapi.responses import StreamingResponse
 
 from flows.web.page_server import PageServer, address_of, listening, page_app, until_stopped
 
-HTTP = httpx.Client(verify=False)  # no certificates to load: all is plain HTTP on loopback
+HTTP = httpx.Client(verify=False)  # no certificates to load: plain HTTP on loopback
 
 
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[tuple[str, PageServer]]:
-    """A page with one route that streams until the server stops."""
+    """Page with one route that streams until the server stops."""
     (tmp_path / "index.html").write_text("<title>notes</title>")
     (tmp_path / "notes.py").write_text("secret = 1")
     app, stopped = page_app(tmp_path), threading.Event()
@@ -45,7 +45,7 @@ def page(tmp_path: Path) -> Iterator[tuple[str, PageServer]]:
         assert not thread.is_alive()
 
 
-def test_files_of_the_page_alone_are_served(page: tuple[str, PageServer]) -> None:
+def test_only_files_of_the_page_are_served(page: tuple[str, PageServer]) -> None:
     address, _ = page
     index = HTTP.get(address)
     assert (index.status_code, index.text) == (200, "<title>notes</title>")
@@ -66,7 +66,7 @@ def test_a_reply_that_streams_ends_when_the_server_stops(page: tuple[str, PageSe
         assert list(lines) == ["stopped"]
 
 
-def test_sigterm_ends_the_block_quietly_and_its_handler_comes_back() -> None:
+def test_sigterm_ends_the_block_and_its_handler_is_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with until_stopped():
         os.kill(os.getpid(), signal.SIGTERM)

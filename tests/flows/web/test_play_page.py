@@ -1,4 +1,4 @@
-"""The game page in a real Chromium, on a phone and on a desk: played by pointer and by keyboard."""
+"""Game page in a real Chromium, in phone and desktop sizes: played by pointer and by keyboard."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def game(tmp_path: Path) -> Iterator[Served]:
 
 
 def play(page: Page, motion: str) -> None:
-    """Fill the fields, play, and wait until the shot is there."""
+    """Fill the fields, play, and wait for the shot."""
     before = page.locator("#strip li").count()
     page.locator("#motion-text").fill(motion)
     page.get_by_role("button", name="Play", exact=True).click()
@@ -140,7 +140,7 @@ def test_a_double_click_plays_once(chromium: Browser, game: Served) -> None:
         assert [url.rpartition("/")[2] for url in made] == ["games", "turns"]
 
 
-def test_a_quick_player_may_ask_before_the_page_is_ready(chromium: Browser, game: Served) -> None:
+def test_input_before_the_page_is_ready_is_kept(chromium: Browser, game: Served) -> None:
     with opened(chromium, game) as page:
         wait = {"GET": 400, "POST": 900}
         page.route("**/api/*", lambda route: (page.wait_for_timeout(wait[route.request.method]), route.continue_()))
@@ -148,7 +148,7 @@ def test_a_quick_player_may_ask_before_the_page_is_ready(chromium: Browser, game
         play(page, "walk")
 
 
-def test_a_late_reply_does_not_follow_the_player_elsewhere(chromium: Browser, game: Served) -> None:
+def test_a_late_reply_does_not_change_another_view(chromium: Browser, game: Served) -> None:
     with opened(chromium, game) as page:
         play(page, "walk")
         held: list[Route] = []
@@ -189,7 +189,7 @@ def test_two_pages_of_one_game(chromium: Browser, game: Served) -> None:
             expect(two.locator("#strip li")).to_have_count(3)
 
 
-def test_a_lost_end_of_a_drawing_is_made_up_for(chromium: Browser, game: Served) -> None:
+def test_a_lost_end_of_a_drawing_is_recovered(chromium: Browser, game: Served) -> None:
     with opened(chromium, game) as page:
         none = {"content_type": "text/event-stream", "body": 'data: {"status": "none"}\n\n'}
         page.route("**/drawing", lambda route: route.fulfill(**none))
@@ -200,7 +200,7 @@ def test_a_lost_end_of_a_drawing_is_made_up_for(chromium: Browser, game: Served)
         expect(page.locator("#complaint")).to_be_hidden()
 
 
-def test_players_wait_in_line_and_see_only_their_own(chromium: Browser, game: Served) -> None:
+def test_players_are_queued_and_see_only_their_own_game(chromium: Browser, game: Served) -> None:
     game.engine.go.clear()
     with opened(chromium, game) as first, opened(chromium, game, SIZES["phone"]) as second:
         for page, motion in ((first, "walk"), (second, "swim")):
@@ -291,7 +291,7 @@ def test_reload_and_a_new_server_keep_the_game(chromium: Browser, tmp_path: Path
     context.close()
 
 
-def test_faults_are_told_at_the_field(chromium: Browser, game: Served) -> None:
+def test_faults_are_shown_at_the_field(chromium: Browser, game: Served) -> None:
     with opened(chromium, game) as page:
         page.get_by_role("button", name="Play", exact=True).click()
         expect(page.get_by_role("alert")).to_have_text("Say under Motion what happens.")
@@ -329,7 +329,7 @@ def test_hostile_text_is_shown_as_text(chromium: Browser, game: Served) -> None:
         expect(page.get_by_role("link", name="2 turns")).to_be_visible()
 
 
-def test_the_keyboard_plays_a_whole_turn_and_its_place_is_seen(chromium: Browser, game: Served) -> None:
+def test_the_keyboard_plays_a_whole_turn_with_visible_focus(chromium: Browser, game: Served) -> None:
     with opened(chromium, game) as page:
         expect(page.get_by_role("checkbox", name="Qiqi")).to_be_attached()
         page.keyboard.press("Tab")  # the name of the game
@@ -359,18 +359,18 @@ def test_the_keyboard_plays_a_whole_turn_and_its_place_is_seen(chromium: Browser
         assert unnamed == []
 
 
-def test_less_motion_where_it_is_asked_for(chromium: Browser, game: Served) -> None:
+def test_reduced_motion_is_respected(chromium: Browser, game: Served) -> None:
     with opened(chromium, game, motion="reduce") as page:
         play(page, "walk")
         assert page.evaluate("getComputedStyle(document.querySelector('.value i')).transitionDuration") == "0s"
-        assert page.evaluate("shot.paused"), "it waits to be started"
+        assert page.evaluate("shot.paused"), "the video does not start by itself"
         page.get_by_role("button", name="Play the shot").click()
         expect(page.get_by_role("button", name="Pause the shot")).to_be_visible()
         assert not page.evaluate("shot.paused")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out_in_light_and_dark(chromium: Browser, game: Served, scheme: str) -> None:
+def test_text_has_contrast_in_light_and_dark(chromium: Browser, game: Served, scheme: str) -> None:
     context = chromium.new_context(color_scheme=scheme)  # type: ignore[arg-type]
     page = context.new_page()
     page.goto(game.address)

@@ -1,4 +1,4 @@
-"""The server of the game page, over real HTTP on loopback: games apart, a fair queue, nothing for strangers."""
+"""Server of the game page, over real HTTP on loopback: separate games, a fair queue, no access for other pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.played_page import GradientEngine, Player, Served, served
 
 INSTRUCTION = "Character: Qiqi; Motion: hug Ponyo; Background: beach."
 PORT = re.compile(r"http://127\.0\.0\.1:(\d+)/")
-HTTP = httpx.Client(verify=False)  # no certificates to load: all is plain HTTP on loopback
+HTTP = httpx.Client(verify=False)  # no certificates to load: plain HTTP on loopback
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def test_a_turn_is_drawn_and_kept(page: Served, tmp_path: Path) -> None:
     player = Player(page)
     turn = player.play(INSTRUCTION)
 
-    told = player.read()
-    assert told["drawing"] is None
-    assert told["turns"] == [
+    game = player.read()
+    assert game["drawing"] is None
+    assert game["turns"] == [
         {
             "id": turn, "parent": None, "instruction": INSTRUCTION, "level": 2,
             "values": {"stamina": 45, "social": 55, "entertainment": 50},
@@ -72,7 +72,9 @@ def test_branches_share_their_beginning_and_a_film_shows_one_branch(page: Served
 
     turns = {turn["id"]: turn for turn in player.read()["turns"]}
     assert [turns[turn]["parent"] for turn in (first, second, other, last)] == [None, first, first, other]
-    assert turns[last]["values"] == {"stamina": 55, "social": 50, "entertainment": 50}, "not what the other branch did"
+    assert turns[last]["values"] == {"stamina": 55, "social": 50, "entertainment": 50}, (
+        "independent of the other branch"
+    )
     remembered = page.engine.seen[-1][0].window
     assert [past.instruction for past in remembered] == ["Qiqi walks", "Qiqi will sleep"]
     film = player.http.get(f"/api/games/{player.game}/films/{last}.mp4")
@@ -123,7 +125,7 @@ def test_cancel_leaves_the_game_as_it_was(page: Served) -> None:
     waiting.ask("Ponyo runs")
 
     waiting.http.delete(f"/api/games/{waiting.game}/drawing")
-    assert waiting.steps()[-1]["status"] == "cancelled", "at once, though another is being drawn"
+    assert waiting.steps()[-1]["status"] == "cancelled", "at once, although another game is being drawn"
     drawn.http.delete(f"/api/games/{drawn.game}/drawing")
     assert drawn.steps()[-1]["status"] == "cancelled"
     assert (drawn.read(), sorted(path.name for path in (page.games.folder / drawn.game).iterdir())) == before
@@ -144,7 +146,7 @@ def test_cancel_leaves_the_game_as_it_was(page: Served) -> None:
         ({"after": None, "instruction": "x" * 70_000}, 413, "too large"),
     ],
 )
-def test_what_cannot_be_played_is_refused_in_words(page: Served, body: object, status: int, words: str) -> None:
+def test_invalid_turns_are_refused_with_a_message(page: Served, body: object, status: int, words: str) -> None:
     player = Player(page)
     reply = player.http.post(f"/api/games/{player.game}/turns", json=body)
     assert reply.status_code == status
@@ -152,7 +154,7 @@ def test_what_cannot_be_played_is_refused_in_words(page: Served, body: object, s
     assert page.engine.seen == []
 
 
-def test_every_refusal_is_a_sentence(page: Served) -> None:
+def test_every_refusal_has_a_message(page: Served) -> None:
     for method, path, status, words in (
         ("GET", "/no/such/page", 404, "no such page"),
         ("GET", "/__init__.py", 404, "no such page"),
@@ -167,7 +169,7 @@ def test_every_refusal_is_a_sentence(page: Served) -> None:
     assert HTTP.head(page.address + "/main.js").content == b""
 
 
-def test_a_field_of_half_a_character_is_named(page: Served) -> None:
+def test_a_field_name_with_a_lone_surrogate_is_refused(page: Served) -> None:
     player = Player(page)
     body = b'{"after": null, "instruction": "walk", "\\ud800": 1}'
     headers = {"Content-Type": "application/json"}
@@ -175,7 +177,7 @@ def test_a_field_of_half_a_character_is_named(page: Served) -> None:
     assert reply.status_code == 422
 
 
-def test_a_damaged_game_is_told_without_the_servers_paths(page: Served, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_game_is_reported_without_the_servers_paths(page: Served, capfd: pytest.CaptureFixture[str]) -> None:
     player = Player(page)
     player.play("walk")
     folder = page.games.folder / player.game
@@ -191,7 +193,7 @@ def test_a_damaged_game_is_told_without_the_servers_paths(page: Served, capfd: p
         assert str(page.games.folder) not in message
         assert "--" not in message
     assert "damaged" in reply.json()["message"]
-    assert str(folder / "turns.jsonl") in capfd.readouterr().err, "the operator sees which file"
+    assert str(folder / "turns.jsonl") in capfd.readouterr().err, "the operator's log names the file"
 
 
 @pytest.mark.parametrize(
@@ -202,13 +204,13 @@ def test_a_damaged_game_is_told_without_the_servers_paths(page: Served, capfd: p
         (GameError("/srv/games/x: open the game again"), "damaged", False),
     ],
 )
-def test_a_failure_is_told_to_the_player_without_paths(error: Exception, words: str, full: bool) -> None:
+def test_a_failure_is_reported_to_the_player_without_paths(error: Exception, words: str, full: bool) -> None:
     assert words in reason(error)
     assert "/srv" not in reason(error)
     assert is_disk_full(error) is full
 
 
-def test_a_folder_that_cannot_be_written_is_told(page: Served) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(page: Served) -> None:
     page.games.folder.mkdir(exist_ok=True)
     page.games.folder.rename(page.games.folder.with_name("moved"))
     page.games.folder.write_text("a file is in the way")
@@ -216,21 +218,21 @@ def test_a_folder_that_cannot_be_written_is_told(page: Served) -> None:
     assert (reply.status_code, "read or write" in reply.json()["message"]) == (500, True)
 
 
-def test_a_bug_is_no_refusal_and_its_traceback_is_logged(page: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_a_server_error_and_its_traceback_is_logged(page: Served, caplog: pytest.LogCaptureFixture) -> None:
     def broken(_: str) -> None:
         raise ValueError("a bug in the check")
 
     page.games.check = broken
     player = Player(page)
     assert player.ask("walk").status_code == 500
-    patience = time.monotonic() + 10
-    while "ValueError: a bug in the check" not in caplog.text and time.monotonic() < patience:
-        time.sleep(0.05)  # it is logged when the reply has gone
+    deadline = time.monotonic() + 10
+    while "ValueError: a bug in the check" not in caplog.text and time.monotonic() < deadline:
+        time.sleep(0.05)  # logged after the reply
     assert "Traceback (most recent call last)" in caplog.text
     assert "ValueError: a bug in the check" in caplog.text
 
 
-def test_half_a_character_is_refused(page: Served) -> None:
+def test_an_instruction_with_a_lone_surrogate_is_refused(page: Served) -> None:
     player = Player(page)
     body = b'{"after": null, "instruction": "walk \\ud800"}'
     headers = {"Content-Type": "application/json"}
@@ -238,13 +240,13 @@ def test_half_a_character_is_refused(page: Served) -> None:
     assert reply.status_code == 422
 
 
-def test_a_failed_drawing_is_told_and_the_next_one_works(page: Served, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_drawing_is_reported_and_the_next_one_works(page: Served, capfd: pytest.CaptureFixture[str]) -> None:
     player = Player(page)
     assert player.ask("explode").status_code == 202
     step = player.steps()[-1]
     assert step["status"] == "failed"
     assert "out of memory" in step["message"]
-    assert "RuntimeError" in capfd.readouterr().err, "the operator sees where it failed"
+    assert "RuntimeError" in capfd.readouterr().err, "the operator's log has the traceback"
     assert player.play("walk") == "0001"
 
 
@@ -294,7 +296,7 @@ def test_other_pages_cannot_write(page: Served, headers: dict[str, str]) -> None
     assert HTTP.post(page.address + "/api/games", json={}, headers=own).status_code == 201
 
 
-def test_no_path_leaves_the_folder_of_games(page: Served, tmp_path: Path) -> None:
+def test_paths_outside_the_folder_of_games_are_refused(page: Served, tmp_path: Path) -> None:
     player = Player(page)
     player.play("walk")
     (tmp_path / "secret.mp4").write_bytes(b"secret")
@@ -309,7 +311,7 @@ def test_no_path_leaves_the_folder_of_games(page: Served, tmp_path: Path) -> Non
         assert HTTP.get(f"{page.address}/{name}").status_code == 404, name
 
 
-def test_every_reply_carries_the_policy(page: Served) -> None:
+def test_every_reply_has_the_content_security_policy(page: Served) -> None:
     index = HTTP.get(page.address + "/")
     assert index.headers["content-type"] == "text/html; charset=utf-8"
     names = re.findall(r'(?:href|src)="([\w.]+)"', index.text)
@@ -323,7 +325,7 @@ def test_every_reply_carries_the_policy(page: Served) -> None:
     assert HTTP.get(page.address + "/main.js").headers["content-type"] == "text/javascript; charset=utf-8"
 
 
-def test_the_queue_is_bounded_and_ended_drawings_are_forgotten(page: Served) -> None:
+def test_the_queue_is_bounded_and_finished_drawings_are_dropped(page: Served) -> None:
     for _ in range(3):
         page.games.draw(page.games.make(), None, "walk")
     kept = Player(page)
@@ -340,7 +342,7 @@ def test_the_queue_is_bounded_and_ended_drawings_are_forgotten(page: Served) -> 
     assert "try again" in refused.json()["message"]
 
 
-def test_the_server_stops_while_a_page_watches(tmp_path: Path) -> None:
+def test_the_server_stops_while_a_page_is_connected(tmp_path: Path) -> None:
     engine = GradientEngine()
     with served(tmp_path, engine) as page:
         player = Player(page)
@@ -349,7 +351,7 @@ def test_the_server_stops_while_a_page_watches(tmp_path: Path) -> None:
         player.wait_for("drawing")
         stream = player.http.stream("GET", f"/api/games/{player.game}/drawing")
         reply = stream.__enter__()
-        lines = reply.iter_lines()  # held: without it the connection would close
+        lines = reply.iter_lines()  # a reference that keeps the connection open
         assert "drawing" in next(line for line in lines if line)
         started = time.monotonic()
     assert time.monotonic() - started < 3
@@ -358,7 +360,7 @@ def test_the_server_stops_while_a_page_watches(tmp_path: Path) -> None:
         assert player.read() == {"turns": [], "drawing": None}
 
 
-def test_a_taken_port_is_told(tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with listening(0, "the game") as taken:
         port = taken.getsockname()[1]
         assert taken.getsockname()[0] == "127.0.0.1"
