@@ -42,7 +42,7 @@ def makefile() -> str:
 
 @cache
 def sources() -> str:
-    """All code of the project, as one text."""
+    """Code of the project as one text."""
     paths = [ROOT / "Makefile", *(path for folder in (*PACKAGES, "tests") for path in (ROOT / folder).rglob("*.py"))]
     return "\n".join(path.read_text(encoding="utf-8") for path in paths if path != Path(__file__))
 
@@ -111,19 +111,19 @@ def wrong_usage(words: Sequence[str]) -> Iterator[str]:
             positional = positional if parameter is None or parameter.nargs == -1 else positional[1:]
         if parameter is None:
             yield f"animegamer {name}: takes no {word}"
-            return  # what follows may be its value
+            return  # the next word may be its value
         if value not in (choices(hints[parameter.name]) or [value]):
             yield f"animegamer {name}: {parameter.name} cannot be {value}"
 
 
 def choices(hint: Any) -> list[str]:
-    """The values of an option or argument that takes one of a few."""
+    """Values of an option or argument with a fixed choice."""
     enums = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, Enum)]
     return [str(member.value) for kind in enums for member in kind]
 
 
 def takes(command: Any, option: str) -> Any:
-    """The parameter behind an option of a command."""
+    """Parameter of an option of a command."""
     return next((parameter for parameter in command.params if option in parameter.opts), None)
 
 
@@ -136,7 +136,7 @@ def missing_paths(page: Page) -> Iterator[str]:
 
 
 def unknown_modules(page: Page) -> Iterator[str]:
-    """Modules that `python -m` runs, and options of ours that their source does not name."""
+    """Missing modules of `python -m`, and options of ours that their source does not name."""
     for words in page.commands:
         if "-m" in words and re.match("python|accelerate", Path(words[0]).name):
             name, *given = words[words.index("-m") + 1 :]
@@ -148,7 +148,7 @@ def unknown_modules(page: Page) -> Iterator[str]:
 
 
 def source_of(module: str) -> str | None:
-    """The source of a module, without importing it; None if there is no such module."""
+    """Source of a module, without importing it; None if there is no such module."""
     try:
         spec = find_spec(module)
     except ModuleNotFoundError:
@@ -176,7 +176,7 @@ def unknown_variables(page: Page) -> Iterator[str]:
 
 
 def unknown_imports(page: Page) -> Iterator[str]:
-    """Names that Python examples import from our packages; those are looked up without importing torch."""
+    """Missing names that Python examples import from our packages, looked up without importing torch."""
     trees = [ast.parse(block) for language, block in page.blocks if language == "python"]
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES:
@@ -196,7 +196,7 @@ def long_lines(page: Page) -> Iterator[str]:
 
 
 def late_commands(page: Page) -> Iterator[str]:
-    """A page of `docs/` opens with the commands it is about."""
+    """Fault of a page of `docs/` that does not open with its commands."""
     if page.path.parent == ROOT / "docs" and not re.match(r"# .+\n\n```sh\n", page.markdown):
         yield "does not open with a heading and a block of commands"
 
@@ -239,7 +239,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_what_the_pages_name_exists(check: Check) -> None:
+def test_names_on_the_pages_exist(check: Check) -> None:
     assert {path.name: faults for path in PAGES if (faults := list(check(read_page(path))))} == {}
 
 
@@ -249,7 +249,7 @@ def test_each_check_finds_a_fault(check: Check, markdown: str) -> None:
     assert len(list(check(Page(path, markdown)))) == 1
 
 
-def test_the_pages_name_enough_to_be_checked() -> None:
+def test_the_pages_have_enough_names_to_check() -> None:
     pages = [read_page(path) for path in PAGES]
     programs = [Path(program).name for page in pages for program, *_ in page.commands]
     assert programs.count("make") > 30

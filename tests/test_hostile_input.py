@@ -1,10 +1,10 @@
-"""What an attacker may put into a tar, a name or a text, and what must not come of it: files outside, a key that leaks.
+"""Hostile tars, names and texts, which must not write files outside or leak a key.
 
-The rules and where else each is tested; what the code may not even call is in `tests/test_safe_code.py`:
+The rules, and the other tests of each; calls that the code must not contain are in `tests/test_safe_code.py`:
 
-* No name of a film, character or member of a tar, no title and no caption chooses where a file is written. Names alone
-  are in `tests/pipeline/core/test_records.py`, `test_store.py` and `test_cast.py`; members of tars that `verify` reads
-  in `tests/pipeline/publish/test_verify.py`; how pages show hostile text in `tests/pipeline/pages/`.
+* No name of a film, character or member of a tar, no title and no caption determines the path of a written file. Names
+  alone are in `tests/pipeline/core/test_records.py`, `test_store.py` and `test_cast.py`; members of tars read by
+  `verify` in `tests/pipeline/publish/test_verify.py`; hostile text on pages in `tests/pipeline/pages/`.
 * Servers listen on this machine only.
 * The key of a caption server is in no file and no message. Errors are in `tests/pipeline/captions/test_chat_client.py`.
 """
@@ -35,11 +35,11 @@ from tests.support.painted_clips import captions_of, make_cast, make_screened_fi
 from tests.support.real_builds import ROOT, Commands, members_of, numbered_film, write_config
 
 Answers = tuple[str, dict[str, str | list[str]]]
-"""Which reader, and what it says of each kind of member: clips or faults, or the error it raised."""
+"""Result of each reader for each kind of member: clips or faults, or the error raised."""
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int]]:
-    """Every file and folder below a folder: its size and when it was written."""
+    """Size and modification time of every file and folder below a folder."""
     found = {}
     for path in root.rglob("*"):
         status = path.lstat()
@@ -85,7 +85,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["verify", "training"])
 def answers(request: pytest.FixtureRequest, published: Path, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """What a reader makes of each kind, in a process that may take 4 GiB; it changes no file."""
+    """Run a reader on each kind, in a process limited to 4 GiB, and check that it changes no file."""
     place = tmp_path_factory.mktemp("tars")
     roots = [with_member(published, place / str(number), kind) for number, kind in enumerate(MEMBERS)]
     before = snapshot(place)
@@ -98,8 +98,8 @@ def answers(request: pytest.FixtureRequest, published: Path, tmp_path_factory: p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MEMBERS)
-def test_a_hostile_member_of_a_tar_is_refused_or_passed_over(published: Path, answers: Answers, kind: str) -> None:
-    """What a tar claims is not what is allocated for it, and no member of its choosing comes out."""
+def test_a_hostile_member_of_a_tar_is_refused_or_ignored(published: Path, answers: Answers, kind: str) -> None:
+    """Memory is not allocated by the claims of a tar, and no hostile member is returned."""
     reader, found = answers
     answer = found[kind]
     if reader == "verify":
@@ -129,7 +129,7 @@ WORDS = "../../pwned $(touch pwned) {{7*7}} <script>pwned()</script>"
 
 @dataclass(frozen=True)
 class Built:
-    """What is left of the build below, and what was seen of it on the way."""
+    """Files left by the build below, and observations during its run."""
 
     place: Path
     out: Path
@@ -142,13 +142,13 @@ class Built:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Everything hostile at once in one real build: names, texts, a server that repeats the key in its errors."""
+    """Run one real build with all hostile input at once: names, texts, a server that repeats the key in its errors."""
     place = tmp_path_factory.mktemp("hostile")
     for name in ("films/inner", "home", "tmp", "work"):
         (place / name).mkdir(parents=True)
     films = [numbered_film(place / "films" / name, number) for number, name in enumerate(NAMES[:3])]
     films += [_short(place / "films" / name, number) for number, name in enumerate(NAMES[3:])]
-    films[1] = place / "films" / "inner" / ".." / films[1].name  # a path that goes up
+    films[1] = place / "films" / "inner" / ".." / films[1].name  # a path to the parent folder
     make_cast(place / "cast", "Ponyo", "`touch pwned` & ' %n ..")
     (place / "cast" / "Ponyo" / "$(touch pwned).png").write_bytes((place / "cast" / "Ponyo" / "a.png").read_bytes())
 
@@ -179,7 +179,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def _short(path: Path, number: int) -> Path:
-    """A film too short for a clip of its own."""
+    """Make a film too short for a clip."""
     from tests.support.films import make_film
 
     return make_film(path, frames=30 + number)
@@ -194,7 +194,7 @@ def _listening(group: int) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_a_hostile_build_is_a_build_like_any_other(built: Built) -> None:
+def test_a_hostile_build_succeeds(built: Built) -> None:
     assert verify(Dataset(built.out)) == []
     assert [film.film.name for film in Dataset(built.out).folders()] == [film.name for film in built.films]
     assert {request.number for request in built.requests} == {0, 1, 2, 3, 4, 5}
@@ -203,7 +203,7 @@ def test_a_hostile_build_is_a_build_like_any_other(built: Built) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_written_outside_the_data_set(built: Built) -> None:
-    """Home, folder for temporary files, working directory, films and cast are as before; only Prefect's home is new."""
+    """Home, temporary folder, working directory, films and cast are unchanged; only Prefect's home is new."""
     inside = {"out", "prefect", "commands.log"}
     after = {name: facts for name, facts in snapshot(built.place).items() if name.split("/")[0] not in inside}
     assert after == built.before
@@ -211,7 +211,7 @@ def test_nothing_is_written_outside_the_data_set(built: Built) -> None:
 
 
 @pytest.mark.slow
-def test_no_name_within_the_data_set_is_anybody_elses_choice(built: Built) -> None:
+def test_no_name_within_the_data_set_is_chosen_by_the_input(built: Built) -> None:
     allowed = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
     odd = [path for path in built.out.rglob("*") if set(path.name) - allowed or path.name.startswith("-")]
     assert odd == []
@@ -220,7 +220,7 @@ def test_no_name_within_the_data_set_is_anybody_elses_choice(built: Built) -> No
 
 @pytest.mark.slow
 def test_the_key_is_in_no_file_and_no_message_of_a_build(built: Built) -> None:
-    """Though the server, whom it was told, repeats it in its errors; Prefect's database holds parameters and states."""
+    """The server knows the key and repeats it in its errors; Prefect's database holds parameters and states."""
     assert {request.headers.get("Authorization") for request in built.requests} == {f"Bearer {KEY}"}
     assert KEY not in built.said
     files = [path for path in built.place.rglob("*") if path.is_file()]
@@ -228,7 +228,7 @@ def test_the_key_is_in_no_file_and_no_message_of_a_build(built: Built) -> None:
     assert [path for path in files if KEY.encode() in path.read_bytes()] == []
     tables = [path for path in files if path.suffix == ".parquet"]  # compressed
     faults = "".join(str(pq.read_table(path).to_pylist()) for path in tables)
-    assert "I do not like ***" in faults, "the test would prove less otherwise"
+    assert "I do not like ***" in faults, "otherwise the test would prove less"
     assert KEY not in faults
 
 

@@ -1,4 +1,4 @@
-"""Imports of the packages: no module changes the environment for others, and the data half needs no torch."""
+"""Imports of the packages: no module changes the environment, and the data half needs no torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ print(sorted({"torch", "prefect", "pandas"} & sys.modules.keys()))
 
 
 def imported(*packages: str) -> tuple[str, str]:
-    """The variables of ours that importing every module sets, and the heavy packages it loads."""
+    """Our environment variables set by importing every module, and the heavy packages loaded."""
     modules = [
         found.name for package in packages for found in pkgutil.walk_packages([package], f"{package}.") if found.name
     ]

@@ -1,15 +1,15 @@
-"""Unsafe calls: what no line of the product may do, found by ruff's rules or by a search of its syntax trees.
+"""Unsafe calls, forbidden in the product: found by ruff's rules or by a search of its syntax trees.
 
-* Nothing unpickles what comes from outside. Allowed are pickles between our own processes (`multiprocessing`, which
+* Nothing unpickles data from outside. Allowed are pickles between our own processes (`multiprocessing`, which
   `pipeline/core/child_process.py` and the data loaders use) and `torch.load(weights_only=True)`, which runs no code,
   in the importer of the published weights (`tests/models/released/test_files.py` gives it a file with code;
   `tests/models/test_hub.py` gives bases that are pickles).
-* No shell ever reads a command of ours.
-* Servers listen on this machine only; that of the pages in `tests/flows/web/test_server.py`, those that a build starts
-  in `tests/test_hostile_input.py`.
+* No command is run by a shell.
+* Servers listen on this machine only; the server of the pages is tested in `tests/flows/web/test_play_server.py`,
+  servers of a build in `tests/test_hostile_input.py`.
 
-Ruff sees names that are imported (rules S and TID251 in pyproject.toml). The search below is for what it does not see:
-methods of values of any type, arguments, and a few builtins.
+Ruff finds imported names (rules S and TID251 in pyproject.toml). The search below finds the rest: methods of values of
+any type, arguments, and a few builtins.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UNPACKS = ("extract", "extractall")
 LISTENS = ("bind", "create_server", "start_server", "start_unix_server", "serve_forever")
 STARTS_A_PROGRAM = ("run", "Popen", "call", "check_call", "check_output")
 UNSAFE_ARGUMENTS = {"allow_pickle": (True,), "trust_remote_code": (True,), "weights_only": (False, None)}
-ALL_INTERFACES = ("0.0.0.0", "::", "[::]")  # noqa: S104 - the names looked for
+ALL_INTERFACES = ("0.0.0.0", "::", "[::]")  # noqa: S104 - names to search for
 
 
 def findings(source: str) -> list[tuple[int, str]]:
@@ -41,18 +41,18 @@ def findings(source: str) -> list[tuple[int, str]]:
 
 
 def unsafe(node: ast.AST) -> str:
-    """The reason why a node is unsafe, empty if it is not."""
+    """Reason why a node is unsafe, empty if it is safe."""
     if isinstance(node, ast.Constant) and node.value in ALL_INTERFACES:
         return "every interface"
     if not isinstance(node, ast.Call):
         return ""
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    given = {keyword.arg: getattr(keyword.value, "value", keyword) for keyword in node.keywords if keyword.arg}
+    arguments = {keyword.arg: getattr(keyword.value, "value", keyword) for keyword in node.keywords if keyword.arg}
     if name in UNPACKS or (name in RUNS_CODE and isinstance(node.func, ast.Name)):
         return "foreign code"
-    if any(given.get(argument, ...) in values for argument, values in UNSAFE_ARGUMENTS.items()):
+    if any(arguments.get(argument, ...) in values for argument, values in UNSAFE_ARGUMENTS.items()):
         return "foreign code"
-    if "shell" in given or name.endswith("subprocess_shell"):
+    if "shell" in arguments or name.endswith("subprocess_shell"):
         return "a shell"
     if name in STARTS_A_PROGRAM and node.args and is_text(node.args[0]):
         return "a shell"
@@ -63,7 +63,7 @@ def is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
-def test_the_product_has_one_listener_and_nothing_else_that_is_unsafe() -> None:
+def test_the_product_has_one_listener_and_no_other_unsafe_call() -> None:
     found = {
         (path.relative_to(ROOT).as_posix(), why)
         for path in SOURCES
@@ -90,11 +90,11 @@ def test_the_product_has_one_listener_and_nothing_else_that_is_unsafe() -> None:
         ("listen('::', 80)", "every interface"),
     ],
 )
-def test_the_search_finds_what_it_is_for(source: str, why: str) -> None:
+def test_the_search_finds_unsafe_calls(source: str, why: str) -> None:
     assert findings(source) == [(source.count("\n") + 1, why)]
 
 
-def test_the_search_passes_what_is_safe() -> None:
+def test_the_search_accepts_safe_calls() -> None:
     safe = "torch.load(path, weights_only=True)\nre.compile(text)\nnetwork.eval()\njson.loads(text)\nrun(['rm', path])"
     assert findings(safe) == []
 
@@ -127,7 +127,7 @@ BANNED = (
 )
 
 
-def test_ruff_as_we_configure_it_finds_the_rest(tmp_path: Path) -> None:
+def test_ruff_as_configured_finds_the_other_unsafe_calls(tmp_path: Path) -> None:
     snippets = [*UNSAFE_BY_RUFF.items(), *(("TID251", source) for source in BANNED)]
     for number, (code, source) in enumerate(snippets):
         (tmp_path / f"{number:02}_{code}.py").write_text(f"{source}\n", encoding="utf-8")
