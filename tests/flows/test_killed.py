@@ -12,7 +12,7 @@ killed, 30 in `make test-nightly`, 200 in `make soak`. Kills at given writes are
 Kills form chains of up to five: a fresh build is killed, then the run that repairs it, then its successor. The first
 moment of a chain is drawn from its own equal slice of the build's duration, the later ones from the expected remainder.
 Then a last run is completed and the whole folder is compared. A run that ends before its moment is compared too and is
-not counted. The seed (ANIMEGAMER_SEED) and the moments are printed with a failure; machines differ in speed, so the same
+not counted. The seed (ANIMEGAMER_SEED) and the moments are printed with a failure; machines differ in speed, so equal
 moments hit about the same work, not the same instruction.
 """
 
