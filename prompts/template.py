@@ -17,8 +17,6 @@ from functools import cache
 from importlib import resources
 from string import Template
 
-from pipeline.core.errors import UserError
-
 _FRONT_MATTER = re.compile(
     r"---\nname: (?P<name>[a-z][a-z-]*)\nversion: (?P<version>[1-9]\d*)\n---\n(?P<text>.+)", re.S
 )
@@ -46,13 +44,13 @@ class Prompt:
         """Return the text with every placeholder replaced.
 
         Raises:
-            UserError: a placeholder without a value, or a value without a placeholder.
+            ValueError: a placeholder without a value, or a value without a placeholder.
         """
         missing, unknown = self.placeholders - values.keys(), values.keys() - self.placeholders
         if missing:
-            raise UserError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
+            raise ValueError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
         if unknown:
-            raise UserError(f"prompt {self.name}: it has no placeholder {', '.join(sorted(unknown))}")
+            raise ValueError(f"prompt {self.name}: it has no placeholder {', '.join(sorted(unknown))}")
         return Template(self.text).substitute(values)
 
 
@@ -60,16 +58,16 @@ def parse_prompt(source: str, name: str) -> Prompt:
     """Parse a prompt file: front matter with its name and version, then the text.
 
     Raises:
-        UserError: the front matter is missing or names another prompt, the text is empty, or a `$` is stray.
+        ValueError: the front matter is missing or names another prompt, the text is empty, or a `$` is stray.
     """
     match = _FRONT_MATTER.fullmatch(source.replace("\r\n", "\n"))
     if match is None:
-        raise UserError(f"prompt {name}: it must open with `---`, `name: ...`, `version: <number>`, `---`, then text")
+        raise ValueError(f"prompt {name}: it must open with `---`, `name: ...`, `version: <number>`, `---`, then text")
     if match["name"] != name:
-        raise UserError(f"prompt {name}: its front matter calls it {match['name']}")
+        raise ValueError(f"prompt {name}: its front matter calls it {match['name']}")
     text = match["text"].strip()
     if not text or not Template(text).is_valid():
-        raise UserError(f"prompt {name}: the text is empty or has a stray `$` (write `$$` for a dollar sign)")
+        raise ValueError(f"prompt {name}: the text is empty or has a stray `$` (write `$$` for a dollar sign)")
     return Prompt(name=name, version=int(match["version"]), text=text)
 
 
@@ -78,11 +76,11 @@ def load_prompt(name: str) -> Prompt:
     """Load the prompt `<name>.md` of this package.
 
     Raises:
-        UserError: there is no such prompt, or it is malformed.
+        ValueError: there is no such prompt, or it is malformed.
     """
     file = resources.files("prompts") / f"{name}.md"
     try:
         source = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UserError(f"prompt {name}: there is no {name}.md in the package `prompts`") from None
+        raise ValueError(f"prompt {name}: there is no {name}.md in the package `prompts`") from None
     return parse_prompt(source, name)
