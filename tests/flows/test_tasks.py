@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tmp_path: Path) -> None:
     from prefect import flow
 
-    from flows.tasks import FilmJob, with_stage_options, run_batch
+    from flows.tasks import FilmJob, run_batch, with_stage_options
 
     folder = make_screened_film(tmp_path, 6)
     with CaptionServer(good_answer) as server:
