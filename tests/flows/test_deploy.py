@@ -283,12 +283,12 @@ def test_paths_of_a_request_for_workers_hold_anywhere(tmp_path: Path, monkeypatc
     assert (request.out, request.cast) == (str(tmp_path / "data"), str(tmp_path / "cast"))
 
 
-def test_only_a_run_of_a_deployment_waits_for_who_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_run_is_deployment_run_waits_for_who_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take = partial(held, tmp_path, "second")
-    monkeypatch.setattr("flows.deploy._of_a_deployment", lambda: False)
+    monkeypatch.setattr("flows.deploy._is_deployment_run", lambda: False)
     with held(tmp_path, "first"), pytest.raises(HeldError, match="first"), acquire_with_retry(take):
         pass
-    monkeypatch.setattr("flows.deploy._of_a_deployment", lambda: True)
+    monkeypatch.setattr("flows.deploy._is_deployment_run", lambda: True)
     first = ExitStack()
     first.enter_context(held(tmp_path, "first"))
     threading.Timer(0.5, first.close).start()
