@@ -1,7 +1,7 @@
-"""Prefect tasks: thin wrappers that run one stage, or one batch of what is pending, on one film.
+"""Prefect tasks: thin wrappers that run one stage, or one batch of pending work, on one film.
 
-Prefect's own caching is off: it does not notice a deleted file and forgets between runs, while `stage.judge` compares
-fingerprints and files. Only what a stage says another try may mend is retried; every other failure would fail again.
+Prefect's result cache is off: it does not notice deleted files and is lost between runs, while `stage.judge` compares
+fingerprints and files. Only the errors in a stage's `retry_on` are retried; any other would occur again.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ RETRIES = 3
 
 @dataclass(frozen=True)
 class FilmJob:
-    """One film for a task, which may run on another machine: only the data set's place and the film's id travel."""
+    """Argument of a task, which may run on another machine: the path or address of the data set and the film's id."""
 
     out: str
     film_id: str
     is_here: bool
-    """The task runs in the process that has fetched the film's folder and will send it."""
+    """True: the task runs in the process that has fetched the film's folder and will send it."""
 
     @contextmanager
     def folder(self) -> Iterator[FilmFolder]:
-        """The film's folder on the machine of the task; elsewhere it is fetched before and sent after the block."""
+        """Open the film's folder on the task's machine; in another process, fetch it before and send it after."""
         workspace = Workspace(self.out)
         if self.is_here:
             yield workspace.dataset.folder(self.film_id)
@@ -52,7 +52,7 @@ class FilmJob:
 
 @task(task_run_name="{film.film_id}-{name}", cache_policy=NO_CACHE, persist_result=False)
 def run_stage(stage: Stage, film: FilmJob, name: str) -> None:
-    """Run one stage on a film, shown under a name; a film at an address is fetched if the stage reads it."""
+    """Run one stage on a film, with progress under `name`; a film at an address is fetched if the stage reads it."""
     with film.folder() as folder, shown(film.film_id, name) as watch, _with_film(stage, folder, watch) as readable:
         make(stage, readable, watch)
 
@@ -63,26 +63,26 @@ def _with_film(stage: Stage, folder: FilmFolder, progress: Progress) -> Abstract
 
 @task(task_run_name="{film.film_id}-{name}", cache_policy=NO_CACHE, persist_result=False)
 def run_batch(stage: Stage, film: FilmJob, name: str, batch: tuple[str, ...]) -> None:
-    """Work off one batch of what is pending; what is done is kept, so a retry does only the rest."""
+    """Run one batch of a stage's pending work; finished items are kept, so a retry does only the rest."""
     with film.folder() as folder, shown(film.film_id, name) as watch:
         stage.work_off(folder, batch, watch)
 
 
 @task(task_run_name="{dataset.root.name}-{stage.name}", cache_policy=NO_CACHE, persist_result=False)
 def run_publish_stage(stage: PublishStage, dataset: Dataset) -> bool:
-    """Run one stage of publishing, shown; False if it was already up to date."""
+    """Run one publishing stage with progress; return False if it was already up to date."""
     with shown(dataset.root.name, stage.name) as watch:
         watch.changed = stage.run(dataset, watch)
     return watch.changed
 
 
-def as_stage_wants(task: Task[..., Any], stage: Stage) -> Task[..., Any]:
-    """The task with the tags of a stage, retried after the failures that the stage names."""
+def with_stage_options(task: Task[..., Any], stage: Stage) -> Task[..., Any]:
+    """Return the task with the tags of a stage, retried on the errors in its `retry_on`."""
     resources = stage.resources
     if not resources.retry_on:
         return task.with_options(tags=resources.tags)
 
-    def may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
+    def is_retryable(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
         return isinstance(state.result(raise_on_failure=False), resources.retry_on)
 
     return task.with_options(
@@ -90,5 +90,5 @@ def as_stage_wants(task: Task[..., Any], stage: Stage) -> Task[..., Any]:
         retries=RETRIES,
         retry_delay_seconds=exponential_backoff(10),
         retry_jitter_factor=0.5,
-        retry_condition_fn=may_pass,
+        retry_condition_fn=is_retryable,
     )

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tmp_path: Path) -> None:
     from prefect import flow
 
-    from flows.tasks import FilmJob, as_stage_wants, run_batch
+    from flows.tasks import FilmJob, run_batch, with_stage_options
 
     folder = make_screened_film(tmp_path, 6)
     with CaptionServer(good_answer) as server:
@@ -39,7 +39,7 @@ def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tm
                 server.models_status, server.answer = 200, good_answer
 
         server.answer = down_after_four
-        patient = as_stage_wants(run_batch, stage).with_options(retry_delay_seconds=0, on_running=[comes_back])
+        patient = with_stage_options(run_batch, stage).with_options(retry_delay_seconds=0, on_running=[comes_back])
 
         @flow(persist_result=False)
         def asking() -> None:
