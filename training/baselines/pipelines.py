@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers.utils import cached_file
 
 from models.config import Base
-from models.hub import reading, where
+from models.hub import hub_options, reading
 from models.weights import adapter_tensors, read_tensors, shortened, write_tensors
 from pipeline.core.errors import UserError
 
@@ -56,7 +56,7 @@ def load_pipeline(kind: type[Pipeline], base: Base, dtype: torch.dtype, *leave_o
             if isinstance(found, type) and issubclass(found, nn.Module):
                 parts[name] = _load_network(found, inside(base, name), dtype)
         with _without_bar():
-            pipeline: Pipeline = kind.from_pretrained(base.id, **where(base), **parts)
+            pipeline: Pipeline = kind.from_pretrained(base.id, **hub_options(base), **parts)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
@@ -84,7 +84,9 @@ def sizes_of(base: Base, name: str) -> dict[str, Any]:
     """The configuration of one network of a pipeline; UserError where there is none."""
     with reading(base, _REMEDY):
         place = inside(base, name)
-        sizes: dict[str, Any] = json.loads(Path(cached_file(place.id, "config.json", **where(place))).read_bytes())
+        sizes: dict[str, Any] = json.loads(
+            Path(cached_file(place.id, "config.json", **hub_options(place))).read_bytes()
+        )
     return sizes
 
 
@@ -95,7 +97,7 @@ def inside(base: Base, name: str) -> Base:
 
 def _listed(kind: type[Pipeline], base: Base) -> dict[str, tuple[str, str]]:
     """The components of a pipeline, each with the library and the name of its class."""
-    path = cached_file(base.id, "model_index.json", **where(base))
+    path = cached_file(base.id, "model_index.json", **hub_options(base))
     index = json.loads(Path(path).read_text(encoding="utf-8"))
     if index.get("_class_name") != kind.__name__:
         raise ValueError(f"it is a {index.get('_class_name')}, where a {kind.__name__} is needed")
@@ -105,7 +107,7 @@ def _listed(kind: type[Pipeline], base: Base) -> dict[str, tuple[str, str]]:
 
 def _load_network(kind: Any, base: Base, dtype: torch.dtype) -> Any:
     network, report = kind.from_pretrained(
-        base.id, **where(base), dtype=dtype, use_safetensors=True, output_loading_info=True
+        base.id, **hub_options(base), dtype=dtype, use_safetensors=True, output_loading_info=True
     )
     faults = [f"{name} is missing" for name in sorted(report["missing_keys"])]
     faults += [f"{name} has another shape" for name, *_ in sorted(report["mismatched_keys"])]

@@ -51,7 +51,7 @@ def test_a_recipe_is_printed_with_the_meaning_of_every_key() -> None:
     ("words", "said"),
     [
         (("--data", "nowhere"), "nowhere/shards/index.json: no such file; name a data set folder"),
-        (("--data", "nowhere", "--from", "nothing"), "nothing is no checkpoint: config.json cannot be read"),
+        (("--data", "nowhere", "--from", "nothing"), "nothing is not a checkpoint: config.json cannot be read"),
         (("--data", "nowhere", "--config", "no.toml"), "no.toml cannot be read"),
         (("--data", "nowhere", "--tracker", "paper"), "shot: "),
     ],

@@ -186,7 +186,7 @@ def test_what_cannot_be_played_is_told_before_anything_is_written(tmp_path: Path
     game, out = written(tmp_path / "game.txt", STORY[0], "", "very " * 300), tmp_path / "out"
     with pytest.raises(UserError, match=rf"game\.txt, line 3: .*at most {MOST_INSTRUCTION_TOKENS}"):
         play_file(game, brief_checkpoint(), out, ONE_STEP)
-    with pytest.raises(UserError, match="is no checkpoint"):
+    with pytest.raises(UserError, match="is not a checkpoint"):
         play_file(game, tmp_path / "nowhere", out, ONE_STEP)
     with pytest.raises(UserError, match="steps must divide 1000"):
         play_file(written(game, *STORY), brief_checkpoint(), out, EngineOptions("cpu", steps=30))
