@@ -19,8 +19,8 @@ from prefect.states import Completed, Failed
 
 from flows.artifacts import show_results
 from flows.deploy import acquire_with_retry, with_absolute_paths
-from flows.runners import connected, ray_runner, run_task
-from flows.tasks import run_batch, run_publish_stage, run_stage
+from flows.runners import connected, ray_runner
+from flows.tasks import run_batch, run_publish_stage, run_stage, run_task
 from flows.worker_runs import run_at_a_worker
 from pipeline.core.atomic import held
 from pipeline.core.config import RunSettings

@@ -11,41 +11,19 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from prefect import Task
 from prefect.settings import PREFECT_API_URL
 
-from flows.tasks import FilmJob, with_stage_options
 from pipeline.core.config import RunSettings
 from pipeline.core.errors import UserError
-from pipeline.core.stage import Stage
-from pipeline.plan.workspace import Workspace, film_part
 
 if TYPE_CHECKING:
     from prefect_ray import RayTaskRunner
 
 REACH_SECONDS = 10.0
 """Timeout of the connection to the head of a Ray cluster."""
-
-
-def run_task(
-    task: Task[..., Any], stage: Stage, workspace: Workspace, film_id: str, settings: RunSettings, *arguments: object
-) -> None:
-    """Run a task of a stage on a film with the configured runner, and wait; errors of the task are raised here."""
-    task = with_stage_options(task, stage)
-    if settings.runner != "ray":
-        done: object = task(stage, FilmJob(workspace.name, film_id, is_here=True), *arguments)
-        assert not isawaitable(done), "our tasks are plain functions"
-        return
-    from prefect_ray.context import remote_options
-
-    workspace.send(film_part(film_id))
-    with remote_options(num_cpus=stage.resources.cpus, num_gpus=settings.ray_gpus if stage.resources.gpu else 0):
-        task.submit(stage, FilmJob(workspace.name, film_id, is_here=False), *arguments).result()
-    workspace.fetch(film_part(film_id))
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import Any
 
 from prefect import State, Task, task
@@ -17,11 +18,12 @@ from prefect.client.schemas.objects import TaskRun
 from prefect.tasks import exponential_backoff
 
 from flows.artifacts import shown
+from pipeline.core.config import RunSettings
 from pipeline.core.progress import Progress
 from pipeline.core.stage import Stage, make
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.publish import PublishStage
-from pipeline.plan.workspace import Workspace
+from pipeline.plan.workspace import Workspace, film_part
 from pipeline.remote.film_cache import drop_film, film_here
 
 RETRIES = 3
@@ -48,6 +50,23 @@ class FilmJob:
                 yield folder
             finally:
                 drop_film(folder)  # the next stage may run on another machine
+
+
+def run_task(
+    task: Task[..., Any], stage: Stage, workspace: Workspace, film_id: str, settings: RunSettings, *arguments: object
+) -> None:
+    """Run a task of a stage on a film with the configured runner, and wait; errors of the task are raised here."""
+    task = with_stage_options(task, stage)
+    if settings.runner != "ray":
+        done: object = task(stage, FilmJob(workspace.name, film_id, is_here=True), *arguments)
+        assert not isawaitable(done), "our tasks are plain functions"
+        return
+    from prefect_ray.context import remote_options
+
+    workspace.send(film_part(film_id))
+    with remote_options(num_cpus=stage.resources.cpus, num_gpus=settings.ray_gpus if stage.resources.gpu else 0):
+        task.submit(stage, FilmJob(workspace.name, film_id, is_here=False), *arguments).result()
+    workspace.fetch(film_part(film_id))
 
 
 @task(task_run_name="{film.film_id}-{name}", cache_policy=NO_CACHE, persist_result=False)
