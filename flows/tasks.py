@@ -65,7 +65,7 @@ def _with_film(stage: Stage, folder: FilmFolder, progress: Progress) -> Abstract
 def run_batch(stage: Stage, film: FilmJob, name: str, batch: tuple[str, ...]) -> None:
     """Work off one batch of what is pending; what is done is kept, so a retry does only the rest."""
     with film.folder() as folder, shown(film.film_id, name) as watch:
-        stage.work_off(folder, batch, watch)
+        stage.run_batch(folder, batch, watch)
 
 
 @task(task_run_name="{dataset.root.name}-{stage.name}", cache_policy=NO_CACHE, persist_result=False)

@@ -82,7 +82,7 @@ class WriteCaptions(Stage):
             reason=reason or ("answers came that are not in the table yet" if uncollected else None),
         )
 
-    def work_off(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
+    def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
         """Ask what is missing about some clips, by id, and keep the replies in the film's folder.
 
         Batches of one film may run one after another or side by side, as long as no clip is in two of them; each keeps
