@@ -22,7 +22,7 @@ from pipeline.core.stage import Stage, make
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.publish import PublishStage
 from pipeline.plan.workspace import Workspace
-from pipeline.remote.film_cache import drop_film, film_here
+from pipeline.remote.film_cache import drop_film, local_film
 
 RETRIES = 3
 
@@ -58,7 +58,7 @@ def run_stage(stage: Stage, film: FilmJob, name: str) -> None:
 
 
 def _with_film(stage: Stage, folder: FilmFolder, progress: Progress) -> AbstractContextManager[FilmFolder]:
-    return film_here(folder, progress) if stage.resources.reads_film else nullcontext(folder)
+    return local_film(folder, progress) if stage.resources.reads_film else nullcontext(folder)
 
 
 @task(task_run_name="{film.film_id}-{name}", cache_policy=NO_CACHE, persist_result=False)
