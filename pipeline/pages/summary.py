@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pipeline.core.config import Config
 from pipeline.core.records import Caption, Clip, Crop, Damage, Failure, Film, Motion, Record, Scene, Verdict
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
-from pipeline.publish.coverage import NOT_JUDGED, Span, account
+from pipeline.publish.coverage import NOT_JUDGED, Span, film_spans
 from pipeline.publish.samples import Split, film_end_seconds, split_of
 from pipeline.publish.shards import Index, read_index
 from pipeline.stages.selection import FAILED
@@ -174,7 +174,7 @@ def _seen_film(folder: FilmFolder, index: Index | None) -> SeenFilm:
         return SeenFilm(film, None, (), (), (), (span,), (failure,), None)
     scenes, damage, clips = (_rows(folder, "scenes", Scene), _rows(folder, "damage", Damage), _clips(folder, index))
     verdicts = [seen.verdict for seen in clips if seen.verdict]
-    spans = account(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
+    spans = film_spans(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
     crop = next(iter(_rows(folder, "crop", Crop)), None)
     return SeenFilm(film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure)
 
