@@ -24,7 +24,7 @@ from pipeline.core.stage import Stage, make
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.publish import PublishStage
 from pipeline.plan.workspace import Workspace, film_part
-from pipeline.remote.film_cache import drop_film, film_here
+from pipeline.remote.film_cache import drop_film, local_film
 
 RETRIES = 3
 
@@ -77,14 +77,14 @@ def run_stage(stage: Stage, film: FilmJob, name: str) -> None:
 
 
 def _with_film(stage: Stage, folder: FilmFolder, progress: Progress) -> AbstractContextManager[FilmFolder]:
-    return film_here(folder, progress) if stage.resources.reads_film else nullcontext(folder)
+    return local_film(folder, progress) if stage.resources.reads_film else nullcontext(folder)
 
 
 @task(task_run_name="{film.film_id}-{name}", cache_policy=NO_CACHE, persist_result=False)
 def run_batch(stage: Stage, film: FilmJob, name: str, batch: tuple[str, ...]) -> None:
     """Run one batch of a stage's pending work; finished items are kept, so a retry does only the rest."""
     with film.folder() as folder, shown(film.film_id, name) as watch:
-        stage.work_off(folder, batch, watch)
+        stage.run_batch(folder, batch, watch)
 
 
 @task(task_run_name="{dataset.root.name}-{stage.name}", cache_policy=NO_CACHE, persist_result=False)

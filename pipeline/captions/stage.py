@@ -83,7 +83,7 @@ class WriteCaptions(Stage):
             reason=reason or ("stored replies are not in the table yet" if uncollected else None),
         )
 
-    def work_off(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
+    def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
         """Ask the open questions about some clips, by id, and cache the replies in the film's folder.
 
         Batches of one film may run in sequence or in parallel, as long as no clip is in two of them; each keeps up to

@@ -96,6 +96,6 @@ def test_new_replies_are_collected_though_the_table_was_made(tmp_path: Path) -> 
         captioning()
         assert [row.fault is not None for row in folder.read("captions", Caption)].count(True) == 1
         server.answer = good_answer
-        stage.work_off(folder, stage.pending(folder, current=True).ids)  # and a kill before the answer is collected
+        stage.run_batch(folder, stage.pending(folder, current=True).ids)  # and a kill before the answer is collected
         captioning()
         assert all(row.fault is None for row in folder.read("captions", Caption))

@@ -21,7 +21,7 @@ from webdataset.tariterators import group_by_keys, tar_file_expander
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
 from pipeline.publish.samples import Split
-from pipeline.publish.shard_tar import holds_hollow_member
+from pipeline.publish.shard_tar import has_oversized_member
 from pipeline.publish.shards import Index, Shard, file_sha256
 from pipeline.remote.objects import NotThereError, Remote, RemoteError
 
@@ -145,7 +145,7 @@ def _check(shard: ShardFile, path: Path) -> None:
 
 def _samples(shard: ShardFile, path: Path, kinds: Collection[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
     """What webdataset makes of the tar; members of other kinds are passed over unread."""
-    if holds_hollow_member(path):
+    if has_oversized_member(path):
         raise UserError(f"{shard.address} has a member that claims more bytes than the file holds: do not use it")
     last = "at its start"
     with path.open("rb") as file:
