@@ -9,7 +9,7 @@ BIN := .venv/bin
 # bytecode now, or every start compiles torch and Prefect anew where PYTHONDONTWRITEBYTECODE is set, as in many images
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-all test-nightly bench bench-model bench-learning bench-training soak mutations constraints clean
+.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-slow test-all test-nightly bench bench-model bench-learning bench-training soak mutations constraints clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -51,8 +51,10 @@ test: install-dev  ## lint, types, import contracts, fast tests
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q -n auto --dist loadfile
 
-test-all: test  ## and the slow tests and those on the real film
+test-slow: install-dev  ## the slow tests of the gate, and those on the real film
 	$(BIN)/pytest -q -n auto --dist loadfile -m '(slow or film) and not nightly' --timeout 1200 --durations=10
+
+test-all: test test-slow  ## all tests of the gate
 
 test-nightly: install-dev  ## the long tests that the gate leaves out: run it when what they cover is touched
 	ANIMEGAMER_KILLS=30 $(BIN)/pytest -q -n auto --dist loadfile -m nightly --timeout 2400 --durations=0

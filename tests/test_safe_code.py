@@ -121,7 +121,7 @@ BANNED = (
     "import shutil\nshutil.unpack_archive(path)",
     "import yaml\nyaml.unsafe_load(text)",
     "from asyncio import create_subprocess_shell as s",
-    "import pty",
+    "import pty\npty.spawn(text)",
     "import uvicorn",
     "from http.server import ThreadingHTTPServer as S",
 )

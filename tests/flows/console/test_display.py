@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import pty  # noqa: TID251 - a terminal for the display, and no shell in it
+import pty
 import subprocess
 import sys
 from contextlib import suppress
