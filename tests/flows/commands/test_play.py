@@ -90,7 +90,7 @@ def test_a_baseline_plays_a_file(tmp_path: Path) -> None:
     ("arguments", "expected"),
     [
         (("--agent", "gsc"), "is a baseline of kind gc, not gsc"),
-        (("--agent", "gc", "--checkpoint", "nowhere"), "nowhere is no baseline: baseline.json cannot be read"),
+        (("--agent", "gc", "--checkpoint", "nowhere"), "nowhere is not a baseline: baseline.json cannot be read"),
         (("--agent", "gc", "--steps", "50"), "--steps goes with the model, not with --agent gc"),
         (("--agent", "gc", "--serve"), "--serve goes with the model, not with --agent gc"),
         ((), "is not a checkpoint"),

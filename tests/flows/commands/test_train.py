@@ -102,6 +102,6 @@ def test_all_phases_as_a_flow_killed_and_gone_on_with(tmp_path: Path) -> None:
         process.communicate()
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "warm-up: left out, it has no steps" in done.stderr
+    assert "warm-up: skipped, steps is 0" in done.stderr
     assert done.stdout.splitlines()[-1] == "run/adapt/result"
     assert Checkpoint.open(tmp_path / "run" / "adapt" / "result").config.size == "tiny"
