@@ -45,7 +45,7 @@ def test_a_base_is_read_from_the_given_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["language_model", "language_model=", "mistral=/x"])
 def test_a_base_option_without_name_and_path_is_refused(given: str) -> None:
-    with pytest.raises(UserError, match=r"give NAME=WHERE.*autoencoder, image_encoder"):
+    with pytest.raises(UserError, match=r"give NAME=SOURCE.*autoencoder, image_encoder"):
         with_bases(tiny_config(), [given])
 
 

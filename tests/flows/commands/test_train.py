@@ -51,7 +51,7 @@ def test_a_recipe_is_printed_with_the_meaning_of_every_key() -> None:
     ("words", "said"),
     [
         (("--data", "nowhere"), "nowhere/shards/index.json: no such file; name a data set folder"),
-        (("--data", "nowhere", "--from", "nothing"), "nothing is no checkpoint: config.json cannot be read"),
+        (("--data", "nowhere", "--from", "nothing"), "nothing is not a checkpoint: config.json cannot be read"),
         (("--data", "nowhere", "--config", "no.toml"), "no.toml cannot be read"),
         (("--data", "nowhere", "--tracker", "paper"), "shot: "),
     ],
@@ -102,6 +102,6 @@ def test_all_phases_as_a_flow_killed_and_gone_on_with(tmp_path: Path) -> None:
         process.communicate()
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "warm-up: left out, it has no steps" in done.stderr
+    assert "warm-up: skipped, steps is 0" in done.stderr
     assert done.stdout.splitlines()[-1] == "run/adapt/result"
     assert Checkpoint.open(tmp_path / "run" / "adapt" / "result").config.size == "tiny"

@@ -137,7 +137,7 @@ def test_a_run_is_resumed_at_its_position() -> None:
 def test_indivisible_batches_are_errors() -> None:
     with pytest.raises(UserError, match="a batch of 6 cannot be shared by 4 processes"):
         Batches(10, 6, 0, steps=range(1), processes=4)
-    with pytest.raises(UserError, match="not one example"):
+    with pytest.raises(UserError, match="no examples to train on"):
         Batches(0, 6, 0, steps=range(1))
 
 
