@@ -6,7 +6,7 @@ SIZE ?= tiny
 RECIPE ?= full
 KILLS ?= 200
 BIN := .venv/bin
-# bytecode now, or every start compiles torch and Prefect anew where PYTHONDONTWRITEBYTECODE is set, as in many images
+# bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
 .PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-slow test-all test-nightly bench bench-model bench-learning bench-training soak mutations constraints clean
@@ -31,10 +31,10 @@ help:  ## show this list
 	touch $@ .venv/installed $(addprefix .venv/installed-,flow train cloud ray)
 
 install: .venv/installed  ## the data half, without torch
-install-flow: .venv/installed-flow  ## and optical flow by network (torch, ptlflow)
-install-train: .venv/installed-train  ## and the networks: to play and to train (torch, transformers, diffusers, peft)
-install-cloud: .venv/installed-cloud  ## and object stores: films, cast and data sets at s3:// addresses
-install-ray: .venv/installed-ray  ## and Ray: stages on a cluster
+install-flow: .venv/installed-flow  ## also optical flow by a network (torch, ptlflow)
+install-train: .venv/installed-train  ## also the networks: to play and to train (torch, transformers, diffusers, peft)
+install-cloud: .venv/installed-cloud  ## also object stores: films, cast and data sets at s3:// addresses
+install-ray: .venv/installed-ray  ## also Ray: stages on a cluster
 install-dev: .venv/installed-dev  ## everything, for working on the project
 
 demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all of it with FILM=full
@@ -56,10 +56,10 @@ test-slow: install-dev  ## the slow tests of the gate, and those on the real fil
 
 test-all: test test-slow  ## all tests of the gate
 
-test-nightly: install-dev  ## the long tests that the gate leaves out: run it when what they cover is touched
+test-nightly: install-dev  ## long tests outside the gate: run after changing what they cover
 	ANIMEGAMER_KILLS=30 $(BIN)/pytest -q -n auto --dist loadfile -m nightly --timeout 2400 --durations=0
 
-bench: install-dev  ## speed and memory on the real film, beside the usual way of doing it
+bench: install-dev  ## speed and memory on the real film, beside a naive baseline
 	$(BIN)/python -m flows.benchmarks.build
 
 bench-model: install-dev  ## seconds and memory a turn of the game; SIZE=full on a GPU
@@ -71,10 +71,10 @@ bench-learning: install-train  ## proof that it learns, on painted clips: six cl
 bench-training: install-train  ## memory and time of a step of each phase; RECIPE=card24; measured where there is a GPU
 	$(BIN)/python -m flows.benchmarks.training --recipe $(RECIPE)
 
-soak: install-dev  ## kill builds at KILLS random moments and compare what their reruns make, byte for byte
+soak: install-dev  ## kill builds at KILLS random moments and compare the results of their reruns, byte for byte
 	ANIMEGAMER_KILLS=$(KILLS) $(BIN)/pytest -q -s -m 'slow or nightly' --timeout 0 tests/flows/test_killed.py
 
-mutations: install-dev  ## do the tests notice 60 small changes of the code? OLD=commit asks that commit's tests as well
+mutations: install-dev  ## check that the tests detect 60 small code changes; OLD=commit: that commit's tests too
 	$(BIN)/python -m tests.mutations collect gate
 	$(BIN)/python -m tests.mutations collect nightly
 	$(if $(OLD),$(BIN)/python -m tests.mutations collect old --commit $(OLD))
@@ -84,6 +84,6 @@ constraints: install-dev  ## resolve the pins anew
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra cloud --extra ray --extra dev --universal \
 		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --upgrade --output-file constraints.txt
 
-clean:  ## remove the environment and what the commands above made
+clean:  ## remove the environment and the outputs of the commands above
 	rm -rf .venv .mutations demo demo-model bench-learning
 	git worktree prune

@@ -1,7 +1,7 @@
-"""What a person sees of a build on the pages of a Prefect server: how far it is, and at the end what has come of it.
+"""Prefect artifacts of a build: progress while it runs, then a table of its films and a page of its results.
 
-Artifacts are for reading only and best effort: a server that is gone never fails a film, nor holds one up. Without a
-server of one's own (PREFECT_API_URL) there are none: the temporary one ends with the build, and nobody sees its pages.
+Artifacts are read-only and best effort: a server that does not answer neither fails nor delays a film. They are made
+only if PREFECT_API_URL is set, since the temporary server ends with the build and its pages are never opened.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from pipeline.plan.workspace import absolute
 from pipeline.publish.shards import read_index
 
 SECONDS = 3.0
-"""Between two reports of progress; work that is done sooner leaves no artifact."""
+"""Interval between two progress updates; work that ends sooner leaves no artifact."""
 PARTING_SECONDS = 2.0
-"""How long the last report may take."""
-LOST = (httpx.HTTPError, PrefectException)
-"""What is raised where the server is gone, or does not know the artifact any more."""
+"""Timeout of the last update, when the work has ended."""
+SERVER_ERRORS = (httpx.HTTPError, PrefectException)
+"""Errors raised if the server does not answer, or no longer has the artifact."""
 
 
 @contextmanager
 def shown(subject: str, name: str) -> Iterator[Watch]:
-    """As `watched`, and on the pages of the server too."""
+    """Watch a piece of work as `watched` does, and show its progress as an artifact if a server is configured."""
     bar = _Bar(subject, name) if PREFECT_API_URL.value() else None
     with watched(subject, name) as watch, bar.over(watch) if bar else nullcontext():
         yield watch
 
 
 class _Bar:
-    """A progress artifact, kept up to date by a thread of its own, so that no work waits for the server."""
+    """Progress artifact, updated from a separate thread so that the work never waits for the server."""
 
     def __init__(self, subject: str, name: str) -> None:
         self._key, self._description = _key(subject, name), printable(f"{subject}: {name}")
@@ -57,7 +57,7 @@ class _Bar:
 
     @contextmanager
     def over(self, watch: Watch) -> Iterator[None]:
-        """Follow the progress that is reported to the watch while the block lasts."""
+        """Send the progress reported to the watch during the block."""
         report = watch.report
 
         def follow(done: float, total: float) -> None:
@@ -65,23 +65,23 @@ class _Bar:
             report(done, total)
 
         watch.report = follow
-        teller = Thread(target=copy_context().run, args=(self._tell,), daemon=True)
-        teller.start()
+        sender = Thread(target=copy_context().run, args=(self._keep_sending,), daemon=True)
+        sender.start()
         try:
             yield
             self._percent = 100.0
         finally:
             self._ended.set()
-            teller.join(PARTING_SECONDS)
+            sender.join(PARTING_SECONDS)
 
-    def _tell(self) -> None:
+    def _keep_sending(self) -> None:
         artifact: UUID | None = None
-        told = -1.0
+        sent = -1.0
         while not (ended := self._ended.wait(SECONDS)) or artifact:
-            if (percent := self._percent) != told:
-                with suppress(*LOST):
+            if (percent := self._percent) != sent:
+                with suppress(*SERVER_ERRORS):
                     artifact = self._send(artifact, percent)
-                    told = percent
+                    sent = percent
             if ended:
                 return
 
@@ -90,23 +90,23 @@ class _Bar:
             update_progress_artifact(artifact, percent)
             return artifact
         made = create_progress_artifact(percent, key=self._key, description=self._description)
-        assert isinstance(made, UUID), "it is a coroutine only where an event loop is running"
+        assert isinstance(made, UUID), "a coroutine only inside a running event loop"
         return made
 
 
 def show_results(plan: Plan, failures: Sequence[str]) -> None:
-    """At the end of a build: a table of its films, and a page that says where everything lies."""
+    """Create the artifacts of a finished build: a table of its films, and a page with the paths of its results."""
     if not PREFECT_API_URL.value():
         return
     name = plan.workspace.name.rstrip("/").rpartition("/")[2]
-    with suppress(*LOST):
-        create_table_artifact(film_table(plan), key=_key("films", name), description="What became of each film")
+    with suppress(*SERVER_ERRORS):
+        create_table_artifact(film_table(plan), key=_key("films", name), description="Result of each film")
         page = results_page(plan, absolute(plan.workspace.name), failures)
-        create_markdown_artifact(page, key=_key("results", name), description="Where everything lies")
+        create_markdown_artifact(page, key=_key("results", name), description="Paths of the results, and failures")
 
 
 def film_table(plan: Plan) -> list[dict[str, str]]:
-    """A row per film: the numbers of the summary, and its state."""
+    """Rows of the table, one per film: the numbers of the summary, and the film's state."""
     rows = []
     for folder in map(plan.dataset.folder, plan.films):
         state = f"failed: {folder.failure.reason}" if folder.failure else "done"
@@ -116,7 +116,7 @@ def film_table(plan: Plan) -> list[dict[str, str]]:
 
 
 def results_page(plan: Plan, out: str, failures: Sequence[str]) -> str:
-    """Where report, card and shards lie, what is in them, and what failed, as Markdown."""
+    """Results as Markdown: paths of report, card and shards, their counts, and the failures."""
     lines = [f"# {_code(out)}", ""]
     with suppress(StoreError):  # nothing is published yet
         index = read_index(plan.dataset.root)
@@ -125,7 +125,7 @@ def results_page(plan: Plan, out: str, failures: Sequence[str]) -> str:
             f"{len(index.shards)} shards, {sum(shard.bytes for shard in index.shards) / 1e6:.1f} MB, samples: {counts}"
         )
         places = {"report": "report.html", "data card": "README.md", "shards": "shards/index.json"}
-        lines += [f"* {what}: {_code(f'{out}/{name}')}" for what, name in places.items()]
+        lines += [f"* {label}: {_code(f'{out}/{name}')}" for label, name in places.items()]
         lines += [f"* {held}", ""]
     if failures:
         lines += ["## Failed", "", *(f"* {_code(line)}" for failure in failures for line in failure.splitlines())]
@@ -133,10 +133,10 @@ def results_page(plan: Plan, out: str, failures: Sequence[str]) -> str:
 
 
 def _code(text: str) -> str:
-    """Text that Markdown leaves as it is: names of files are not ours."""
+    """Quote text as Markdown code: file names are untrusted."""
     return f"`{printable(text).replace('`', chr(39))}`"
 
 
 def _key(*words: str) -> str:
-    """An artifact's key may hold lower-case letters, digits and dashes only."""
+    """Key of an artifact: lower-case letters, digits and dashes only, as Prefect requires."""
     return re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower()).strip("-")[:100]

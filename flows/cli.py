@@ -1,4 +1,4 @@
-"""The `animegamer` command. Each sub-command imports what it needs when it runs, so help is instant and torch-free."""
+"""Command line `animegamer`. Sub-commands import what they need when they run, so help is fast and needs no torch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from flows.console.errors import user_errors_reported
 
 
 class Commands(TyperGroup):
-    """All commands: errors that a user can mend are reported here and nowhere else."""
+    """Command group; a `UserError` of any sub-command is reported here and nowhere else."""
 
-    def invoke(self, ctx: Any) -> Any:  # a context of the copy of click inside typer, which is private to it
-        """Run the command that was asked for."""
+    def invoke(self, ctx: Any) -> Any:  # the context class belongs to typer's private copy of click
+        """Run the sub-command."""
         with user_errors_reported(debug=ctx.params["debug"]):
             return super().invoke(ctx)
 
@@ -40,7 +40,7 @@ def options(
         bool, typer.Option("--debug", help="Show the traceback of every error, not of bugs alone.")
     ] = False,
 ) -> None:
-    """The options of all commands; `Commands` reads them."""
+    """Options common to all commands; `Commands` reads them."""
 
 
 for command in (

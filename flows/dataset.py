@@ -1,9 +1,9 @@
-"""The two data flows: `onboard_film` takes one film through its stages, `build_dataset` does so for many and publishes.
+"""Prefect flows of the data half: `onboard_film` for the stages of one film, `build_dataset` for films to shards.
 
     build_dataset(BuildRequest(films=("film.mkv",), out="data"))
 
-A film that fails stops at its stage and is named in the final state; the others go on, and what is whole is
-published. A run in which anything failed ends as Failed: Prefect alone would call it Completed.
+A film that fails stops at its stage and is named in the final state; the others continue, and complete films are
+published. A run in which anything failed ends as Failed; by default Prefect would report it as Completed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from prefect import State, flow
 from prefect.states import Completed, Failed
 
 from flows.artifacts import show_results
-from flows.deploy import acquire_with_retry, from_anywhere
-from flows.runners import connected, ray_runner, run_task
-from flows.tasks import run_batch, run_publish_stage, run_stage
+from flows.deploy import acquire_with_retry, with_absolute_paths
+from flows.runners import connected, ray_runner
+from flows.tasks import run_batch, run_publish_stage, run_stage, run_task
 from flows.worker_runs import run_at_a_worker
 from pipeline.core.atomic import held
 from pipeline.core.config import RunSettings
@@ -43,7 +43,7 @@ ONBOARD, BUILD = "onboard-film", "build-dataset"
 def build_dataset(request: BuildRequest) -> State[Any]:
     """Onboard every film, at most `run.films_at_once` together, then publish shards, card and report.
 
-    The message of a failed run has a line for each failure: what failed, and why.
+    The message of a failed run has one line per failure: the part that failed, and the reason.
     """
     workspace = Workspace(request.out)
     with acquire_with_retry(lambda: workspace.locked("animegamer build")):
@@ -51,20 +51,20 @@ def build_dataset(request: BuildRequest) -> State[Any]:
 
 
 def run_plan(plan: Plan) -> State[Any]:
-    """Run a plan that is made already, in a workspace that is locked, as a run of the flow `build_dataset`."""
+    """Run an existing plan in a locked workspace, as a run of the flow `build_dataset`."""
 
     @flow(name=BUILD, persist_result=False)
     def planned(request: BuildRequest) -> State[Any]:  # noqa: ARG001 - the server shows it as the run's parameter
         return work_through(plan)
 
-    # the server stores parameters as UTF-8; a name that is not was refused by the plan
+    # the server stores parameters as UTF-8; the plan has rejected names that are not
     request = plan.request.model_copy(update={"films": tuple(filter(is_text, plan.request.films))})
     state: State[Any] = planned(request, return_state=True)
     return state
 
 
 def work_through(plan: Plan) -> State[Any]:
-    """Onboard the films of a plan that have something to do, then publish."""
+    """Onboard the unfinished films of a plan, then publish."""
     with connected(plan.config.run):
         failures = [*onboard_films(plan), *plan.refusals]
         failures += publish(plan)
@@ -73,12 +73,12 @@ def work_through(plan: Plan) -> State[Any]:
 
 
 def onboard_films(plan: Plan) -> list[str]:
-    """Onboard the unfinished films, some at a time; a line for each that failed."""
+    """Onboard the unfinished films, at most `run.films_at_once` together; return one line per failure."""
     pool = ThreadPoolExecutor(max_workers=plan.config.run.films_at_once)
     try:
         runs = [pool.submit(copy_context().run, _onboard, film_id, plan) for film_id in plan.unfinished]
         failures = [failure for run in runs if (failure := run.result())]
-    finally:  # where the build is stopped, no film more is begun
+    finally:  # a stopped build starts no further film
         pool.shutdown(cancel_futures=True)
     if plan.config.run.runner == "workers":
         plan.workspace.fetch()  # results of other machines
@@ -86,16 +86,16 @@ def onboard_films(plan: Plan) -> list[str]:
 
 
 def _onboard(film_id: str, plan: Plan) -> str | None:
-    """Onboard one film where the settings say; why it failed, or None."""
-    state = _run_at_a_worker(film_id, plan) if plan.config.run.runner == "workers" else _run_here(film_id, plan)
-    drop_film(plan.dataset.folder(film_id))  # the plan's own copy, where another machine did the work
+    """Onboard one film with the configured runner; return the reason of its failure, or None."""
+    state = _run_at_a_worker(film_id, plan) if plan.config.run.runner == "workers" else _run_in_process(film_id, plan)
+    drop_film(plan.dataset.folder(film_id))  # the plan's own copy, if another machine did the work
     if state.is_completed():
         return None
-    message = (state.message or "it ended without a message").removeprefix("Flow run encountered an exception: ")
+    message = (state.message or "ended without a message").removeprefix("Flow run encountered an exception: ")
     try:
         with plan.workspace.film(film_id) as folder:
             if state.is_crashed() or state.is_cancelled():
-                folder.save_failure(RecordError(film_id, message))  # its process could not do so
+                folder.save_failure(RecordError(film_id, message))  # its process has not saved it
             failure = folder.failure
     except RemoteError as error:
         return f"{film_id}: {message}; {error}"
@@ -103,12 +103,12 @@ def _onboard(film_id: str, plan: Plan) -> str | None:
 
 
 def _run_at_a_worker(film_id: str, plan: Plan) -> State[Any]:
-    """Have a worker run `onboard_film`; the request goes without its films, or the server would store all with each."""
-    return run_at_a_worker(film_id, from_anywhere(plan.request.model_copy(update={"films": ()})))
+    """Run `onboard_film` on a worker; the request omits its films, which the server would store with every run."""
+    return run_at_a_worker(film_id, with_absolute_paths(plan.request.model_copy(update={"films": ()})))
 
 
-def _run_here(film_id: str, plan: Plan) -> State[Any]:
-    """Onboard the film by the plan's own stages, as a run of the flow `onboard_film`."""
+def _run_in_process(film_id: str, plan: Plan) -> State[Any]:
+    """Run the plan's stages of the film in this process, as a run of the flow `onboard_film`."""
     settings = plan.config.run
 
     @flow(name=ONBOARD, flow_run_name="{film_id}", persist_result=False)
@@ -122,7 +122,7 @@ def _run_here(film_id: str, plan: Plan) -> State[Any]:
 
 @flow(name=ONBOARD, flow_run_name="{film_id}", persist_result=False)
 def onboard_film(film_id: str, request: BuildRequest) -> None:
-    """Bring every stage of one planned film up to date; the unit that schedulers run and retry."""
+    """Bring every stage of one planned film up to date: the unit that schedulers run and retry."""
     workspace = Workspace(request.out)
     workspace.fetch("dataset.json")
     edges, _ = choose_edges(request.config, workspace.dataset.record)
@@ -130,12 +130,12 @@ def onboard_film(film_id: str, request: BuildRequest) -> None:
 
 
 def bring_up_to_date(workspace: Workspace, film_id: str, stages: Sequence[Stage], settings: RunSettings) -> None:
-    """Run each stage that is stale or has something pending, in order, as tasks."""
+    """Run each stage that is stale or has pending work, in order, as tasks."""
     path = workspace.dataset.folder(film_id).path
     with acquire_with_retry(lambda: held(path, f"onboard-film {film_id}")), workspace.film(film_id) as folder:
         folder.sweep()
         try:
-            with _failure_noted(folder):
+            with _failure_saved(folder):
                 for stage in stages:
                     _bring_stage_up_to_date(stage, folder, workspace, settings)
         finally:
@@ -143,7 +143,7 @@ def bring_up_to_date(workspace: Workspace, film_id: str, stages: Sequence[Stage]
 
 
 def _bring_stage_up_to_date(stage: Stage, folder: FilmFolder, workspace: Workspace, settings: RunSettings) -> None:
-    """Work off what is pending, then run the stage if it is stale; its task says why a finished stage runs again."""
+    """Run the pending batches, then the stage if it is stale; the task's name gives the reason of a rerun."""
     film_id, found = folder.film_id, judge(stage, folder)
     stale, pending = found.stale, found.pending
     for number, batch in enumerate(pending.batches, start=1):
@@ -158,28 +158,28 @@ def _bring_stage_up_to_date(stage: Stage, folder: FilmFolder, workspace: Workspa
 
 
 @contextmanager
-def _failure_noted(folder: FilmFolder) -> Iterator[None]:
-    """Leave in the film's folder why it failed, for the report, `animegamer status` and the next run."""
+def _failure_saved(folder: FilmFolder) -> Iterator[None]:
+    """Save the failure of the block in the film's folder, for the report, `animegamer status` and the next run."""
     folder.clear_failure()
     try:
         yield
-    except Exception as error:  # a bug too is why the film failed; it is noted and goes on up
+    except Exception as error:  # bugs too are saved as the reason, and raised again
         with suppress(UserError):
             folder.save_failure(_failure(folder.film_id, error))
         raise
 
 
 def _failure(film_id: str, error: Exception) -> RecordError:
-    """The error as a failure of the film: with its class name where the message is not meant for people."""
+    """Error as a failure of the film; with its class name unless the message was written for users."""
     if isinstance(error, RecordError):
         return error
     return RecordError(film_id, str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
 
 
 def publish(plan: Plan) -> list[str]:
-    """Run the stages of publishing, up to the first that fails, and send each; a line for it.
+    """Run the publishing stages up to the first failure, and send the result of each; return a line for the failure.
 
-    What was published before stays until the stage is done.
+    The previous result of a stage stays published until the stage is done.
     """
     for stage in plan.publishing:
         state: State[Any] = run_publish_stage(stage, plan.dataset, return_state=True)

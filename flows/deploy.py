@@ -1,10 +1,10 @@
-"""Builds as deployments: what a Prefect server has to know, and what a run started by a worker has to mind.
+"""Prefect deployments of the builds, set up on a server; and helpers of runs that a worker starts.
 
     animegamer deploy                       # PREFECT_API_URL names the server
     prefect worker start --pool animegamer
 
-The deployments themselves stand in `prefect.yaml` and are applied by Prefect's own `prefect deploy`. Beside them the
-server gets a work pool, the limits, and an automation that notices when a run's process is gone.
+The deployments are defined in `prefect.yaml` and applied by `prefect deploy`. The server also gets a work pool,
+concurrency limits, and an automation that marks a run as crashed when its process has died.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 DEPLOYMENTS_FILE = Path(__file__).parents[1] / "prefect.yaml"
 LIMITS = {GPU: 1, CAPTIONS: 2}
-"""Tasks with this tag at once, on all machines together; a limit that the server has already is left as it is."""
+"""Most tasks with this tag at once, over all machines; a limit that the server already has is not changed."""
 DEAD_RUNS = "animegamer: runs whose process is gone"
 DEAD_SECONDS = 90
-"""Three heartbeats: see `prefect.yaml` for runs of workers, `flows/__init__.py` for those of a terminal."""
-PATIENCE_SECONDS = 120
-"""How long a worker's run waits for a folder: an NFS server takes a dead machine's locks back after 90 seconds."""
+"""Three heartbeats: see `prefect.yaml` for runs of workers, `flows/prefect_settings.py` for runs at a terminal."""
+LOCK_WAIT_SECONDS = 120
+"""Longest wait of a worker's run for a lock: an NFS server releases the locks of a dead machine after 90 seconds."""
 
 
 def deploy_to(pool: str) -> None:
-    """Make or update everything on the server that PREFECT_API_URL names; to be repeated at will.
+    """Create or update everything on the server that PREFECT_API_URL names; safe to repeat.
 
     Raises:
-        UserError: there is no server, it cannot be reached, or the deployments cannot be applied.
+        UserError: no server is configured, it cannot be reached, or the deployments cannot be applied.
     """
     import httpx
     from prefect.client.orchestration import get_client
@@ -62,7 +62,7 @@ def deploy_to(pool: str) -> None:
             _make_limits(client)
             _watch_for_dead_runs(client)
     except httpx.HTTPError as error:
-        raise UserError(f"the Prefect server at {PREFECT_API_URL.value()} does not do it: {error}") from error
+        raise UserError(f"the Prefect server at {PREFECT_API_URL.value()} rejected the request: {error}") from error
     _apply(pool)
 
 
@@ -90,7 +90,7 @@ def _make_limits(client: SyncPrefectClient) -> None:
 
 
 def _watch_for_dead_runs(client: SyncPrefectClient) -> None:
-    """Have runs without a heartbeat marked as crashed: until then nobody could retry them."""
+    """Create the automation that marks runs without a heartbeat as crashed: only then can they be retried."""
     from prefect.client.schemas.objects import StateType
     from prefect.events.actions import ChangeFlowRunState
     from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
@@ -109,7 +109,7 @@ def _watch_for_dead_runs(client: SyncPrefectClient) -> None:
         threshold=1,
         within=timedelta(seconds=DEAD_SECONDS),
     )
-    crash = ChangeFlowRunState(state=StateType.CRASHED, message="its process gives no sign of life; retry goes on")
+    crash = ChangeFlowRunState(state=StateType.CRASHED, message="its process gives no sign of life; a retry continues")
     automation = AutomationCore(name=DEAD_RUNS, trigger=trigger, actions=[crash])
     known = client.read_automations_by_name(DEAD_RUNS)
     if known:
@@ -128,11 +128,11 @@ def _apply(pool: str) -> None:
         check=False,
     )
     if done.returncode:
-        raise UserError(f"`prefect deploy` ended with exit code {done.returncode}; what it said stands above")
+        raise UserError(f"`prefect deploy` ended with exit code {done.returncode}; its output is above")
 
 
-def from_anywhere(request: BuildRequest) -> BuildRequest:
-    """The request with paths that mean the same in whatever folder a worker runs."""
+def with_absolute_paths(request: BuildRequest) -> BuildRequest:
+    """Request with absolute paths, which do not depend on the working directory of a worker."""
     cast = absolute(request.cast) if request.cast else None
     places: dict[str, object] = {
         "films": tuple(map(absolute, request.films)),
@@ -140,7 +140,7 @@ def from_anywhere(request: BuildRequest) -> BuildRequest:
         "cast": cast,
     }
     motion = request.config.motion
-    if motion.checkpoint and Path(motion.checkpoint).is_file():  # and no name that ptlflow knows
+    if motion.checkpoint and Path(motion.checkpoint).is_file():  # not a name that ptlflow knows
         motion = motion.model_copy(update={"checkpoint": absolute(motion.checkpoint)})
         places["config"] = request.config.model_copy(update={"motion": motion})
     return request.model_copy(update=places)
@@ -148,28 +148,28 @@ def from_anywhere(request: BuildRequest) -> BuildRequest:
 
 @contextmanager
 def acquire_with_retry(take: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
-    """Hold the lock that `take` takes; a run that a worker started retries for a while if another process holds it.
+    """Hold the lock that `take` takes; a run started by a worker retries if another process holds it.
 
-    That may be the process of an earlier run, which goes on for a moment after its worker has died. At a terminal
-    there is no wait: the error names the holder at once.
+    The holder may be the process of an earlier run, which outlives its worker for a moment. At a terminal the error
+    is raised at once and names the holder.
 
     Raises:
-        HeldError: it is still held.
+        HeldError: the lock is still held.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + LOCK_WAIT_SECONDS
     with ExitStack() as stack:
         while True:
             try:
                 stack.enter_context(take())
                 break
             except HeldError:
-                if time.monotonic() > deadline or not _of_a_deployment():
+                if time.monotonic() > deadline or not _is_deployment_run():
                     raise
             time.sleep(1)
         yield
 
 
-def _of_a_deployment() -> bool:
+def _is_deployment_run() -> bool:
     from prefect.runtime import deployment
 
     return deployment.id is not None

@@ -1,4 +1,4 @@
-"""Settings of Prefect for our commands: environment variables, set before Prefect is first imported."""
+"""Prefect settings of the commands: environment variables, set before Prefect is first imported."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import os
 def set_prefect_defaults() -> None:
     """Set the variables that Prefect reads when it is first imported.
 
-    Telemetry is off whatever the user's profile says; the rest are defaults that the user's own environment overrules:
-    a loaded machine needs longer than 20 s to start the temporary server, and our progress bars and summary replace
-    Prefect's log lines. A build at a terminal, too, must send heartbeats often enough for the automation of
-    `deploy.py`, which marks silent runs as crashed.
+    Telemetry is always off, whatever the user's profile says. The rest are defaults that the environment overrides: a
+    loaded machine needs more than 20 s to start the temporary server, and progress bars and summary replace Prefect's
+    log lines. A build at a terminal must also send heartbeats, since the automation of `deploy.py` marks runs without
+    them as crashed.
     """
     os.environ.update(PREFECT_SERVER_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1")
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "90")

@@ -1,9 +1,9 @@
 """Runners of a build: threads of this process, the workers of a Prefect work pool, or a Ray cluster.
 
-Films are independent, so `workers` makes each film a flow run of its own, which any worker of the pool takes up: the
-simple step beyond one machine. `ray` spreads the stages instead: each asks the cluster for the CPUs, and the share of a
-GPU, that its `resources` name. Both want a Prefect server that all machines reach, and a data set that all machines
-see: a shared disk, or an address.
+Films are independent, so `workers` makes each film a separate flow run for any worker of the pool: the simple step
+beyond one machine. `ray` distributes the stages instead: each requests the CPUs, and the share of a GPU, that its
+`resources` name. Both need a Prefect server that all machines reach, and a data set that all machines see: a shared
+disk, or an address.
 """
 
 from __future__ import annotations
@@ -11,49 +11,27 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from prefect import Task
 from prefect.settings import PREFECT_API_URL
 
-from flows.tasks import FilmJob, as_stage_wants
 from pipeline.core.config import RunSettings
 from pipeline.core.errors import UserError
-from pipeline.core.stage import Stage
-from pipeline.plan.workspace import Workspace, film_part
 
 if TYPE_CHECKING:
     from prefect_ray import RayTaskRunner
 
 REACH_SECONDS = 10.0
-"""How long the head of a Ray cluster may take to answer."""
-
-
-def run_task(
-    task: Task[..., Any], stage: Stage, workspace: Workspace, film_id: str, settings: RunSettings, *arguments: object
-) -> None:
-    """Run a task of a stage on a film to its end, where the settings say; what it raises is raised here."""
-    task = as_stage_wants(task, stage)
-    if settings.runner != "ray":
-        done: object = task(stage, FilmJob(workspace.name, film_id, is_here=True), *arguments)
-        assert not isawaitable(done), "our tasks are plain functions"
-        return
-    from prefect_ray.context import remote_options
-
-    workspace.send(film_part(film_id))
-    with remote_options(num_cpus=stage.resources.cpus, num_gpus=settings.ray_gpus if stage.resources.gpu else 0):
-        task.submit(stage, FilmJob(workspace.name, film_id, is_here=False), *arguments).result()
-    workspace.fetch(film_part(film_id))
+"""Timeout of the connection to the head of a Ray cluster."""
 
 
 @contextmanager
 def connected(settings: RunSettings) -> Iterator[None]:
-    """Connection to what the runner needs, for as long as films are worked on.
+    """Connect to the services that the runner needs, for the block.
 
     Raises:
-        UserError: there is no Prefect server for other machines, no package, or no cluster.
+        UserError: no Prefect server is configured for other machines, or package or cluster is missing.
     """
     if settings.runner != "threads" and not PREFECT_API_URL.value():
         raise UserError(
@@ -68,26 +46,26 @@ def connected(settings: RunSettings) -> Iterator[None]:
 
 
 def ray_runner(settings: RunSettings) -> RayTaskRunner:
-    """Prefect's runner for the cluster that `connected` has joined."""
+    """Prefect task runner for the cluster that `connected` has joined."""
     from prefect_ray import RayTaskRunner
 
     return RayTaskRunner(address=settings.ray_address)
 
 
 def _check_port(address: str) -> None:
-    """Fail soon where no cluster answers: Ray itself would go on trying for ten minutes."""
+    """Fail early if no cluster answers: Ray itself retries for ten minutes."""
     host = urlsplit(address if "://" in address else f"ray://{address}")
     socket.create_connection((host.hostname or "", host.port or 0), timeout=REACH_SECONDS).close()
 
 
 @contextmanager
 def _ray(address: str) -> Iterator[None]:
-    """Join the cluster once: the runner of every film finds it joined."""
+    """Join the cluster once, for the runners of all films."""
     try:
         import prefect_ray  # noqa: F401
         import ray
     except ImportError as error:
-        raise UserError(f"the runner `ray` needs a package more ({error}): `make install-ray`") from error
+        raise UserError(f"the runner `ray` needs another package ({error}): `make install-ray`") from error
     try:
         if address != "auto":
             _check_port(address)

@@ -1,7 +1,7 @@
-"""The training flow: the phases one after the other, each a task that runs the command for it in a process of its own.
+"""Training flow: the phases in order, each a task that runs its command in a separate process.
 
-A process of its own frees the device's memory whatever happened, can be launched on many devices, and can be killed: a
-phase goes on from its newest saved state, and one that is done says so and ends.
+A separate process always releases the GPU's memory, can be launched on several GPUs, and can be killed: a phase
+resumes from its newest saved state, and a finished phase ends at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PHASES = ("shot", "game", "adapt")
 
 @flow(name="train-model", persist_result=False)
 def train_model(request: TrainRequest) -> State[Any]:
-    """Run all phases; the result is the folder of the last checkpoint. It ends as Failed where a phase did."""
+    """Run all phases; the result is the folder of the last checkpoint. Ends as Failed if a phase failed."""
     checkpoint = ""
     for phase in PHASES:
         state: State[str] = run_phase.with_options(task_run_name=phase)(phase, request, return_state=True)
@@ -35,19 +35,19 @@ def train_model(request: TrainRequest) -> State[Any]:
 
 @task(cache_policy=NO_CACHE, persist_result=False)
 def run_phase(phase: str, request: TrainRequest) -> str:
-    """Run one phase to its end; the folder of its checkpoint.
+    """Run one phase and return the folder of its checkpoint.
 
     Raises:
-        UserError: its process failed; what was wrong it has said itself.
+        UserError: its process failed; the process has printed the reason.
     """
     done = subprocess.run(command_of(phase, request), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        raise UserError(f"ended with exit code {done.returncode}; the same command goes on from its last state")
+        raise UserError(f"ended with exit code {done.returncode}; the same command resumes from its last state")
     return done.stdout.splitlines()[-1]
 
 
 def command_of(phase: str, request: TrainRequest) -> list[str]:
-    """The command line of a phase."""
+    """Command line of a phase."""
     launch = [sys.executable]
     if request.accelerate:
         launch += ["-m", "accelerate.commands.launch", "--config_file", str(request.accelerate)]
@@ -57,6 +57,6 @@ def command_of(phase: str, request: TrainRequest) -> list[str]:
         "--ablation": request.ablation and request.ablation.value,
         "--config": request.config,
     }
-    given = options | {name: str(value) for name, value in optional.items() if value}
+    chosen = options | {name: str(value) for name, value in optional.items() if value}
     trackers = [part for name in request.trackers for part in ("--tracker", name)]
-    return [*launch, "-m", "flows.cli", "train", phase, *(part for pair in given.items() for part in pair), *trackers]
+    return [*launch, "-m", "flows.cli", "train", phase, *(part for pair in chosen.items() for part in pair), *trackers]

@@ -12,7 +12,7 @@ from pipeline.plan.request import without_secrets
 
 
 class RecipeName(StrEnum):
-    """The recipes of `training/recipes.py`."""
+    """Names of the recipes in `training/recipes.py`."""
 
     tiny = "tiny"
     full = "full"
@@ -20,7 +20,7 @@ class RecipeName(StrEnum):
 
 
 class Ablation(StrEnum):
-    """The ablations of `training/recipes.py`."""
+    """Names of the ablations in `training/recipes.py`."""
 
     random_frame = "random-frame"
     linear = "linear"
@@ -34,7 +34,7 @@ class Ablation(StrEnum):
 
 
 class TrainPart(StrEnum):
-    """What `animegamer train` can be asked for."""
+    """Parts of training that `animegamer train` runs."""
 
     features = "features"
     shot = "shot"
@@ -46,7 +46,7 @@ class TrainPart(StrEnum):
 
 
 class TrainRequest(BaseModel):
-    """What `animegamer train` was asked to do."""
+    """Request of `animegamer train`: data, folder of the run, recipe and options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 

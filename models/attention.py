@@ -1,8 +1,15 @@
-"""Who sees whom in the game model: everything before it, and a query also the queries after it in its own block.
+"""Attention mask of the game model: causal, bidirectional within one shot's queries.
+
+Position i may attend to position j if
+
+    allowed(i, j) = real_j and ((j <= i and j > i - window) or block_i = block_j >= 0)
+
+`real_j` is False at padding, `window` is Mistral's sliding window (infinite if unset), `block_i` numbers the runs of
+queries and is -1 elsewhere.
 
 Mistral is causal. The queries of a shot predict all of its tokens at once, so they attend to one another in both
-directions. A 2-D mask cannot say that: stock Mistral takes one without complaint and stays causal. Hence a 4-D mask, in
-the form that the attention in use understands: boolean for `sdpa`, additive for `eager`.
+directions. A 2-D mask cannot express that: stock Mistral accepts one without an error and stays causal. So the mask is
+4-D, in the form of the attention implementation: boolean for `sdpa`, additive for `eager`.
 
 Shapes: B batch, L positions.
 """
@@ -18,21 +25,21 @@ MASKED_ATTENTION = ("sdpa", "eager")
 
 
 def query_block_mask(config: MistralConfig, embeddings_BLD: Tensor, query_mask_BL: Tensor, real_BL: Tensor) -> Tensor:
-    """The attention mask of a batch that starts at position 0, to pass to Mistral as `attention_mask`.
+    """Attention mask of a batch that starts at position 0, to be passed to Mistral as `attention_mask`.
 
-    A run of queries without a gap is a block; blocks stay apart, so that no turn sees a later one.
+    A run of queries without a gap is a block. Blocks are separate, so no turn attends to a later one.
 
     Args:
-        config: of the language model; says which attention is in use, and how far back it reaches.
-        embeddings_BLD: the input; only shape, precision and device are looked at.
+        config: of the language model; holds the attention implementation and the sliding window.
+        embeddings_BLD: the input; only shape, precision and device are used.
         query_mask_BL: bool, True at the queries.
-        real_BL: bool, False at padding, which nobody sees.
+        real_BL: bool, False at padding, which no position attends to.
 
     Returns:
-        For `sdpa` bool, True where attention is allowed; for `eager` 0 there and the lowest number elsewhere; B1LL.
+        Mask B1LL. For `sdpa` bool, True where attention is allowed; for `eager` 0 there and the lowest float elsewhere.
 
     Raises:
-        ValueError: an attention that cannot take such a mask, and would fall back to causal.
+        ValueError: an attention implementation that does not support such a mask and would fall back to causal.
     """
     attention = config._attn_implementation
     if attention not in MASKED_ATTENTION:
@@ -45,12 +52,12 @@ def query_block_mask(config: MistralConfig, embeddings_BLD: Tensor, query_mask_B
         past_key_values=None,
         block_sequence_ids=block_numbers(query_mask_BL),
     )
-    assert isinstance(mask_B1LL, Tensor)  # None only where plain causal attention would do, never with blocks
+    assert isinstance(mask_B1LL, Tensor)  # None only where plain causal attention is enough, never with blocks
     return mask_B1LL
 
 
 def block_numbers(query_mask_BL: Tensor) -> Tensor:
-    """Numbers the runs of True in each row from 0; -1 where False. int64."""
+    """Number the runs of True in each row from 0; -1 where False. int64."""
     before_BL = torch.nn.functional.pad(query_mask_BL, (1, 0))[:, :-1]
     starts_BL = query_mask_BL & ~before_BL
     return torch.where(query_mask_BL, starts_BL.cumsum(1) - 1, -1)

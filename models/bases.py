@@ -1,7 +1,7 @@
-"""The frozen parts with random weights: the published architectures at `full`, the same ones small at `tiny`.
+"""Frozen bases with random weights: the published architectures at `full`, the same ones small at `tiny`.
 
-`tiny` checkpoints hold them, saved in the hub's own format. At `full` they serve to measure speed and memory where the
-published weights are not at hand; nothing worth watching comes of them.
+`tiny` checkpoints hold them, saved in the hub's format. At `full` they serve to measure speed and memory without the
+published weights; their output is meaningless.
 """
 
 from __future__ import annotations
@@ -30,26 +30,28 @@ _HEAD_WIDTH = 64
 
 
 def save_random_base(component: Component, config: ModelConfig, folder: Path) -> None:
-    """Write a frozen part with random weights in the hub's format: float32 at `tiny`, bfloat16 at `full`.
+    """Write a frozen base with random weights in the hub's format: float32 at `tiny`, bfloat16 at `full`.
 
     Raises:
-        UserError: a part that is not needed to play, at `full`.
+        UserError: at `full`, a base that play does not need.
     """
-    device = "cuda" if torch.cuda.is_available() and config.size == "full" else "cpu"  # 7 billion numbers take long
+    device = (
+        "cuda" if torch.cuda.is_available() and config.size == "full" else "cpu"
+    )  # 7e9 random numbers: slow on a CPU
     with quietly():
         random_base(component, config, device).save_pretrained(str(folder))
     if component == "text_encoder":
-        # T5's own vocabulary is only on the hub; Mistral's, at hand, serves an untrained encoder as well
+        # T5's vocabulary is only on the hub; Mistral's is installed, and sufficient for an untrained encoder
         shipped_tokenizer().save_pretrained(str(folder))
 
 
 def random_base(component: Component, config: ModelConfig, device: torch.device | str = "cpu") -> Any:
-    """A frozen part with random weights on a device; on `meta` without any. Precisions and errors as above."""
+    """Build a frozen base with random weights on a device (`meta`: no weights). Precisions and errors as above."""
     if config.size == "tiny":
         with torch.device(device):
             return _TINY[component](config)
     if component not in _FULL:
-        raise UserError(f"{component}: no random one at full size; name the published one in `bases`")
+        raise UserError(f"{component}: no random weights at full size; name the published one in `bases`")
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -88,9 +90,9 @@ def _tiny_transformer(config: ModelConfig) -> CogVideoXTransformer3DModel:
 
 
 def _tiny_autoencoder(config: ModelConfig) -> AutoencoderKLCogVideoX:
-    """Narrow all the way, and without blocks before the middle one: that learns most in a minute of a CPU."""
+    """Autoencoder with equal, narrow widths and only the middle block, which learns fastest on a CPU."""
     return AutoencoderKLCogVideoX(
-        block_out_channels=(24, 24, 24, 24),  # equal, since no block is there to change the width
+        block_out_channels=(24, 24, 24, 24),  # equal: there is no block that could change the width
         layers_per_block=0,
         norm_num_groups=4,
         sample_height=config.shot_decoder.height,
@@ -128,7 +130,7 @@ def _tiny_image_encoder(config: ModelConfig) -> CLIPVisionModel:
 
 
 def _full_language_model() -> MistralForCausalLM:
-    # the defaults are Mistral 7B v0.1's, but for these two
+    # the other defaults are Mistral 7B v0.1's
     return MistralForCausalLM(MistralConfig(max_position_embeddings=32_768, rms_norm_eps=1e-5))
 
 

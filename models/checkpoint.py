@@ -1,16 +1,16 @@
-"""A checkpoint: the one folder layout that training writes and that play and evaluation read.
+"""Checkpoint: the folder layout that training writes and that play and evaluation read.
 
     CHECKPOINT/
-      config.json                              sizes, conventions, level values, where the frozen bases are
+      config.json                              sizes, conventions, level values, locations of the frozen bases
       tokenizer/                               Mistral's, with the game's 284 tokens
       game_model/adapter_model.safetensors     peft: LoRA, norms and both embeddings; adapter_config.json beside it
       game_model/resamplers.safetensors
       shot_encoder.safetensors
       shot_decoder/pytorch_lora_weights.safetensors    diffusers: LoRA on the attention
       shot_decoder/model.safetensors           adaLN and motion scope, trained in full
-      bases/NAME/                              frozen bases that are not on the model hub, in the hub's own format
+      bases/NAME/                              frozen bases that are not on the model hub, in the hub's format
 
-`with writing(folder) as part:` makes a new one: it appears under its name when it is whole, or not at all.
+`with writing(folder) as part:` writes a new one: a complete folder is renamed into place, an incomplete one removed.
 """
 
 from __future__ import annotations
@@ -59,28 +59,27 @@ _PRECISION: dict[Component, torch.dtype] = {
     "image_encoder": torch.float16,
 }
 PLAYED: tuple[Component, ...] = ("language_model", "transformer", "autoencoder")
-"""The bases that a game needs; the others encode the clips for training."""
+"""Bases that a game needs; the others encode the clips for training."""
 Network = TypeVar("Network", bound=nn.Module)
 Device = torch.device | str
 State = Mapping[str, Tensor]
 
 
 def precision_of(component: Component, device: Device) -> torch.dtype:
-    """The precision a network runs in: on a GPU what its base was trained in, on a CPU float32.
+    """Precision a network runs in: on a GPU the one its base was trained in, on a CPU float32.
 
-    CogVideoX 2B was trained in fp16, and has been seen to give NaN in bf16; Mistral and T5 1.1 are bf16 models that
-    overflow in fp16.
+    CogVideoX 2B was trained in fp16 and can give NaN in bf16; Mistral and T5 1.1 are bf16 models that overflow in fp16.
     """
     return _PRECISION[component] if torch.device(device).type == "cuda" else torch.float32
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose configuration has been read; its networks are loaded when asked for, ready for inference.
+    """A checkpoint with its configuration; each method loads a network, ready for inference.
 
     Attributes:
-        folder: where it is.
-        config: its `config.json`.
+        folder: of the checkpoint.
+        config: content of its `config.json`.
     """
 
     folder: Path
@@ -91,7 +90,7 @@ class Checkpoint:
         """Read the configuration.
 
         Raises:
-            UserError: no checkpoint there, or a configuration that is not valid.
+            UserError: the folder is not a checkpoint, or the configuration is not valid.
         """
         folder = Path(folder)
         path = folder / CONFIG
@@ -99,7 +98,7 @@ class Checkpoint:
             return cls(folder, ModelConfig.model_validate_json(path.read_bytes()))
         except OSError as error:
             raise UserError(
-                f"{folder} is no checkpoint: {CONFIG} cannot be read ({error.strerror}). "
+                f"{folder} is not a checkpoint: {CONFIG} cannot be read ({error.strerror}). "
                 "`animegamer new-checkpoint` makes one, `animegamer import-weights` converts the released one"
             ) from error
         except ValidationError as error:
@@ -107,7 +106,7 @@ class Checkpoint:
             raise UserError(f"{path} is not valid: {faults}") from error
 
     def tokenizer(self) -> LlamaTokenizer:
-        """The game model's tokenizer."""
+        """Load the game model's tokenizer."""
         folder = self.folder / TOKENIZER
         with reading(Base(id=str(folder.absolute()))):
             return load_mistral_tokenizer(folder)
@@ -115,12 +114,12 @@ class Checkpoint:
     def game_model(
         self, device: Device = "cpu", dtype: torch.dtype | None = None, trained: torch.dtype | None = None
     ) -> GameModel:
-        """The game model: Mistral with its adapters, and the resamplers.
+        """Load the game model: Mistral with its adapters, and the resamplers.
 
         Args:
-            device: where it computes.
-            dtype: its precision; by default `precision_of` its base.
-            trained: the precision of what training changes; by default the same.
+            device: of the network.
+            dtype: its precision; default: `precision_of` its base.
+            trained: precision of the trainable parameters; default: `dtype`.
         """
         dtype = dtype or precision_of("language_model", device)
         base = load_base("language_model", MistralForCausalLM, self.base("language_model"), dtype)
@@ -132,7 +131,7 @@ class Checkpoint:
         return _for_inference(model, device)
 
     def shot_encoder(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> ShotEncoder:
-        """The shot encoder, all of which is trained."""
+        """Load the shot encoder, which is trained in full."""
         encoder = ShotEncoder(self.config.shot_encoder).to(dtype or precision_of("transformer", device))
         load_tensors(encoder, self.folder / SHOT_ENCODER)
         return _for_inference(encoder, device)
@@ -140,7 +139,7 @@ class Checkpoint:
     def shot_decoder(
         self, device: Device = "cpu", dtype: torch.dtype | None = None, trained: torch.dtype | None = None
     ) -> ShotDecoder:
-        """The shot decoder, its adapters in place and not merged; arguments as for `game_model`."""
+        """Load the shot decoder with unmerged adapters; arguments as in `game_model`."""
         dtype = dtype or precision_of("transformer", device)
         base, options = self.base("transformer"), decoder_options(self.config)
         decoder = load_base("transformer", ShotDecoder, base, dtype, **options)
@@ -153,13 +152,13 @@ class Checkpoint:
         return _for_inference(decoder, device)
 
     def autoencoder(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> AutoencoderKLCogVideoX:
-        """The frozen autoencoder between frames and latents."""
+        """Load the frozen autoencoder between frames and latents."""
         dtype = dtype or precision_of("autoencoder", device)
         autoencoder = load_base("autoencoder", AutoencoderKLCogVideoX, self.base("autoencoder"), dtype)
         return _for_inference(autoencoder, device)
 
     def conditions(self, device: Device = "cpu") -> ConditionEncoder:
-        """The frozen encoders of first frame and motion text; to play they are not needed."""
+        """Load the frozen encoders of first frame and motion text; play does not need them."""
         return ConditionEncoder.load(
             self.config.shot_encoder,
             self.base("image_encoder"),
@@ -170,15 +169,15 @@ class Checkpoint:
         )
 
     def base(self, component: Component) -> Base:
-        """Where a frozen base is; one that lies in the checkpoint with its whole path."""
+        """Location of a frozen base; one inside the checkpoint gets its absolute path."""
         base = self.config.bases[component]
         inside = self.folder.absolute() / base.id
         return base.model_copy(update={"id": str(inside)}) if base.id == inside_id(component) else base
 
     def identity(self) -> str:
-        """A hash of all that a game depends on: configuration, trained weights, and the bases that lie here.
+        """Hash of everything a game depends on: configuration, trained weights, and the bases inside the checkpoint.
 
-        Bases elsewhere count by id and revision. Equal checkpoints play the same game from the same seed.
+        Other bases enter the hash by id and revision. Equal checkpoints play the same game from the same seed.
         """
         bases = [path for name in PLAYED for path in (self.folder / inside_id(name)).glob("*.safetensors")]
         names = (CONFIG, ADAPTER, RESAMPLERS, SHOT_ENCODER, DECODER_LORA, DECODER_OWN)
@@ -186,10 +185,10 @@ class Checkpoint:
 
 
 def identity_of(paths: Iterable[Path]) -> str:
-    """A hash of files in their order.
+    """Hash of files in the given order.
 
     Raises:
-        UserError: one of them cannot be read.
+        UserError: a file cannot be read.
     """
     digest = hashlib.sha256()
     for path in paths:
@@ -203,10 +202,10 @@ def identity_of(paths: Iterable[Path]) -> str:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[Path]:
-    """A temporary folder that takes the given name when the block ends well, and vanishes when it does not.
+    """Yield a temporary folder; rename it to `folder` when the block succeeds, remove it when the block raises.
 
     Raises:
-        UserError: there is something at that place already.
+        UserError: `folder` exists and is not an empty folder.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already: name another folder, or remove it first")
@@ -217,8 +216,8 @@ def writing(folder: Path) -> Iterator[Path]:
         with disk_errors(folder):
             yield part
         for path in (*part.rglob("*"), part):
-            if path.is_dir() or path.stat().st_nlink == 1:  # not what is shared with another checkpoint
-                path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors' files are made for the owner alone
+            if path.is_dir() or path.stat().st_nlink == 1:  # not files shared with another checkpoint
+                path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors creates files with mode 0600
             _sync(path)
         part.rename(folder)
     except BaseException:
@@ -227,19 +226,19 @@ def writing(folder: Path) -> Iterator[Path]:
 
 
 def _sync(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def copy_rest(checkpoint: Checkpoint, folder: Path, replaced: Collection[str]) -> None:
-    """Put into a new checkpoint what it has in common with another: all but its configuration and what is replaced.
+    """Copy a checkpoint to a new folder, except its configuration and the replaced parts.
 
     `replaced` names files and folders of a checkpoint, such as `shot_decoder`.
 
-    Files become hard links where the disk has them: nothing in a checkpoint is ever changed in place.
+    Files are hard-linked where the file system supports it: files of a checkpoint are never changed in place.
     """
     left_out = {CONFIG, *replaced}
     for path in sorted(checkpoint.folder.rglob("*")):
@@ -251,8 +250,8 @@ def copy_rest(checkpoint: Checkpoint, folder: Path, replaced: Collection[str]) -
 
 def _link(source: Path, target: Path) -> None:
     try:
-        os.link(source.resolve(), target)  # the file itself: in the hub's cache files are links
-    except OSError:  # another disk, or one without links
+        os.link(source.resolve(), target)  # resolved: the hub's cache holds symbolic links
+    except OSError:  # another file system, or one without hard links
         shutil.copyfile(source, target)
 
 
@@ -264,12 +263,12 @@ def save_config(folder: Path, config: ModelConfig) -> None:
 def save_game_model(folder: Path, model: GameModel, state: State | None = None) -> None:
     """Write adapters, norms, embeddings and resamplers; plain peft loads the first three.
 
-    Here and below, `state` is the network's state where it does not hold it itself: gathered from many devices.
+    Here and below, `state` is the network's state dict if it was gathered from several devices; default: its own.
     """
     state = model.state_dict() if state is None else state
     adapters = model.language_model.peft_config["default"]
-    adapters.base_model_name_or_path = None  # where the base happened to lie when it was loaded
-    adapters.target_modules = sorted(adapters.target_modules)  # a set, in another order in every process
+    adapters.base_model_name_or_path = None  # a path of the machine that loaded the base
+    adapters.target_modules = sorted(adapters.target_modules)  # a set, whose order differs between processes
     adapters.save_pretrained(str((folder / ADAPTER).parent))
     language = within(state, "language_model.")
     write_tensors(adapter_tensors(model.language_model, language, embeddings=True), folder / ADAPTER)
@@ -279,12 +278,12 @@ def save_game_model(folder: Path, model: GameModel, state: State | None = None) 
 
 
 def save_shot_encoder(folder: Path, state: State) -> None:
-    """Write the shot encoder, which is nothing but its state."""
+    """Write the shot encoder from its state dict."""
     write_tensors(state, folder / SHOT_ENCODER)
 
 
 def save_shot_decoder(folder: Path, decoder: ShotDecoder, state: State | None = None) -> None:
-    """Write what is trained of the shot decoder; plain diffusers loads the adapters."""
+    """Write the trainable parameters of the shot decoder; plain diffusers loads the adapters."""
     state = decoder.state_dict() if state is None else state
     metadata = adapter_metadata(decoder.peft_config["default"])
     write_tensors(adapter_tensors(decoder, state), folder / DECODER_LORA, metadata)
@@ -292,17 +291,17 @@ def save_shot_decoder(folder: Path, decoder: ShotDecoder, state: State | None = 
 
 
 def save_transformer(folder: Path, decoder: ShotDecoder, state: State) -> None:
-    """Write the base of a shot decoder that was trained as a whole, to `bases/transformer`; adapters stay apart."""
-    place = folder / inside_id("transformer")
+    """Write the base of a shot decoder that was trained in full to `bases/transformer`, without its adapters."""
+    base_folder = folder / inside_id("transformer")
     base = {name.replace(".base_layer.", "."): each for name, each in state.items() if ".lora_" not in name}
-    write_tensors(base, place / TRANSFORMER_FILE)
-    described = json.loads(decoder.to_json_string())
-    described["_class_name"] = ShotDecoder.__name__  # sharded over devices, it is of a class made for that
-    (place / CONFIG).write_text(json.dumps(described, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_tensors(base, base_folder / TRANSFORMER_FILE)
+    description = json.loads(decoder.to_json_string())
+    description["_class_name"] = ShotDecoder.__name__  # sharding over devices replaces the class by a generated one
+    (base_folder / CONFIG).write_text(json.dumps(description, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def within(state: State, prefix: str) -> dict[str, Tensor]:
-    """The part of a state that belongs to one of a network's members, such as `encoder.`."""
+    """Entries of a state dict below a prefix such as `encoder.`, without the prefix."""
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
@@ -311,11 +310,11 @@ def _resamplers(model: GameModel) -> nn.ModuleDict:
 
 
 def _set_precision(network: nn.Module, dtype: torch.dtype, trained: torch.dtype | None, trainable: set[str]) -> None:
-    """Parameters alone: in bf16 the frequencies of Mistral's positions, a buffer, would be off by whole turns."""
+    """Cast parameters but not buffers: in bf16 the rotary frequencies of Mistral would be off by whole turns."""
     for name, parameter in network.named_parameters():
         parameter.data = parameter.data.to((trained or dtype) if name in trainable else dtype)
 
 
 def _for_inference(network: Network, device: Device) -> Network:
-    with quietly():  # diffusers remarks on every move
+    with quietly():  # diffusers logs a warning for every move
         return network.to(device).eval().requires_grad_(False)

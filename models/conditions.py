@@ -1,10 +1,11 @@
-"""The frozen encoders in front of the shot encoder: first frame to patch states, motion text to text states.
+"""Frozen condition encoders (CLIP, T5): first frame to patch states, motion text to text states.
 
-Both follow the published code to the letter, because trained weights depend on it:
+Their states are the input of the shot encoder. Both follow the published code exactly, because trained weights depend
+on it:
 
 - pictures: CLIP ViT-B/16 of LAION, the states before its last layer, without the class token and without the final
-  norm. A picture is brought to the square by blur and bicubic resize with its corners aligned, never cropped;
-- texts: T5 1.1 XXL, padded to a fixed length with no attention mask, so that the padding is seen like words.
+  norm. A picture is resized to a square by blur and bicubic interpolation with aligned corners, never cropped;
+- texts: T5 1.1 XXL, padded to a fixed length without an attention mask, so that padding is attended to like text.
 
 Letters of the shapes: B batch, H W pixels, C channels (RGB), N text tokens, P patches, D width of each.
 """
@@ -21,7 +22,7 @@ from torchvision.transforms.v2.functional import gaussian_blur
 from transformers import AutoTokenizer, CLIPVisionModel, PreTrainedTokenizerBase, T5EncoderModel
 
 from models.config import Base, ShotEncoderConfig
-from models.hub import load_base, reading, where
+from models.hub import hub_options, load_base, reading
 from pipeline.core.errors import UserError
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -29,7 +30,7 @@ CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 class ConditionEncoder(nn.Module):
-    """CLIP and T5, frozen, in evaluation mode. UserError when their sizes are not the configuration's."""
+    """CLIP and T5, frozen, in evaluation mode. UserError when their sizes differ from the configuration's."""
 
     def __init__(
         self,
@@ -61,22 +62,26 @@ class ConditionEncoder(nn.Module):
         image_dtype: torch.dtype = torch.float32,
         text_dtype: torch.dtype = torch.float32,
     ) -> Self:
-        """Load both from a folder or the hub; the tokenizer lies beside the text encoder.
+        """Load both from a folder or the hub; the tokenizer is in the repository of the text encoder.
 
-        `image` may be a whole CLIP and `text` a whole T5: their other halves are left aside.
+        `image` may be a whole CLIP and `text` a whole T5: their other halves are ignored.
         """
         image_encoder = load_base("image_encoder", CLIPVisionModel, image, image_dtype)
         text_encoder = load_base("text_encoder", T5EncoderModel, text, text_dtype)
-        words = text.model_copy(update={"subfolder": text.tokenizer_subfolder or text.subfolder})
-        with reading(words):
-            tokenizer = AutoTokenizer.from_pretrained(words.id, **where(words))
+        tokenizer_base = text.model_copy(update={"subfolder": text.tokenizer_subfolder or text.subfolder})
+        with reading(tokenizer_base):
+            tokenizer = AutoTokenizer.from_pretrained(tokenizer_base.id, **hub_options(tokenizer_base))
         return cls(image_encoder, text_encoder, tokenizer, config).to(device)
 
     @torch.no_grad()
     def image_patches(self, frames_BHWC: Tensor) -> Tensor:
-        """Patch states [B, P, D] in float32 of uint8 RGB pictures of any size."""
+        """Patch states [B, P, D] in float32 of uint8 RGB pictures p of any size.
+
+        x       = (resize(p / 255) - mean) / std    per channel, with CLIP_MEAN and CLIP_STD
+        patches = h_{K-1}[1:]                       h_k the states after layer k of K; position 0: class token
+        """
         pictures_BCHW = frames_BHWC.to(self.image_encoder.device).permute(0, 3, 1, 2).float() / 255
-        pictures_BCHW = squared(pictures_BCHW, self.config.image_pixels)
+        pictures_BCHW = resize_to_square(pictures_BCHW, self.config.image_pixels)
         mean_C11, std_C11 = (pictures_BCHW.new_tensor(each).view(3, 1, 1) for each in (CLIP_MEAN, CLIP_STD))
         pixels_BCHW = ((pictures_BCHW - mean_C11) / std_C11).to(self.image_encoder.dtype)
         states = self.image_encoder(pixel_values=pixels_BCHW, output_hidden_states=True).hidden_states
@@ -85,7 +90,7 @@ class ConditionEncoder(nn.Module):
 
     @torch.no_grad()
     def text_states(self, texts: Sequence[str]) -> Tensor:
-        """Text states [B, config.text_tokens, D] in float32; a longer text is cut."""
+        """Text states [B, config.text_tokens, D] in float32; a longer text is truncated."""
         tokens = self.tokenizer(
             list(texts),
             padding="max_length",
@@ -99,20 +104,24 @@ class ConditionEncoder(nn.Module):
         return states_BND.float()
 
 
-def squared(pictures_BCHW: Tensor, side: int) -> Tensor:
-    """Pictures brought to `side` x `side` pixels, whatever their proportions.
+def resize_to_square(pictures_BCHW: Tensor, side: int) -> Tensor:
+    """Resize pictures to `side` x `side` pixels, ignoring their aspect ratio.
 
-    To shrink, a Gaussian of sigma (factor - 1) / 2 first takes out what the small picture cannot hold. Then bicubic
-    interpolation with the corner pixels on each other. Torch's own antialiasing places the pixels otherwise.
+    With f = size / side along an axis, a picture that shrinks along any axis is first low-pass filtered by a Gaussian:
+
+        sigma  = max((f - 1) / 2, 0.001)
+        kernel = the odd one of n and n + 1, n = floor(max(4 sigma, 3))
+
+    Bicubic interpolation with aligned corners follows. Torch's own antialiasing places the pixels differently.
     """
     factors = [pictures_BCHW.shape[-1] / side, pictures_BCHW.shape[-2] / side]  # x, then y
     if max(factors) > 1:
         sigmas = [max((factor - 1) / 2, 0.001) for factor in factors]
-        widths = [int(max(4 * sigma, 3)) // 2 * 2 + 1 for sigma in sigmas]  # the next odd number
+        widths = [int(max(4 * sigma, 3)) // 2 * 2 + 1 for sigma in sigmas]  # rounded up to odd
         pictures_BCHW = gaussian_blur(pictures_BCHW, kernel_size=widths, sigma=sigmas)
     return functional.interpolate(pictures_BCHW, size=(side, side), mode="bicubic", align_corners=True)
 
 
 def _check(field: str, configured: int, loaded: int) -> None:
     if configured != loaded:
-        raise UserError(f"shot_encoder.{field} is {configured}, but the encoder loaded has {loaded}")
+        raise UserError(f"shot_encoder.{field} is {configured}, but the loaded encoder has {loaded}")

@@ -1,9 +1,9 @@
-"""The shape of a model: every size that differs between `tiny` and `full`, and the conventions its weights follow.
+"""Model configuration: every size that differs between `tiny` and `full`, and the conventions of the weights.
 
 `full` is the published model: Mistral 7B, CogVideoX 2B, T5 XXL and CLIP ViT-B/16 from the model hub, 480x720, 226 shot
-tokens. `tiny` has the same parts, small and random, in the same formats: it trains and plays on two CPU cores.
+tokens. `tiny` has the same parts, small and random, in the same formats; it trains and plays on two CPU cores.
 
-A checkpoint stores its `ModelConfig` as `config.json`; nothing else says how its networks are built.
+A checkpoint stores its `ModelConfig` as `config.json`, the only description of its networks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 LEVELS = 5
 MOST_SHOT_TOKENS = 256
-"""The vocabulary holds `<frame_00000>` to `<frame_00255>`."""
+"""Number of frame tokens in the vocabulary, `<frame_00000>` to `<frame_00255>`."""
 
 Variant = Literal["mlp", "linear", "addition", "cross_attention"]
 Component = Literal["language_model", "transformer", "autoencoder", "text_encoder", "image_encoder"]
@@ -25,49 +25,49 @@ PUBLISHED_VALUES: Mapping[str, tuple[float, ...]] = {
     "decoder script": (0.5, 2.5, 10.0, 15.0, 40.0),
     "app": (0.5, 1.0, 5.0, 20.0, 40.0),
 }
-"""Motion level to motion scope in pixels, as the two published scripts have it."""
+"""Motion scope in pixels of levels 1 to 5, by the published script that has the table."""
 
 
 class ConfigSection(BaseModel):
-    """Base of the sections: frozen, and a misspelt key is an error."""
+    """Base class of the sections: frozen; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ShotEncoderConfig(ConfigSection):
-    """First frame and motion text to shot tokens."""
+    """Shot encoder: first frame and motion text to shot tokens."""
 
-    variant: Variant = Field("mlp", description="how text and picture are joined; all but `mlp` are ablations")
-    text_tokens: int = Field(30, ge=1, description="tokens of the motion text, padded or cut to this many")
+    variant: Variant = Field("mlp", description="fusion of text and picture; all but `mlp` are ablations")
+    text_tokens: int = Field(30, ge=1, description="tokens of the motion text, padded or truncated to this number")
     text_width: int = Field(4096, ge=1, description="width of the text encoder's states")
-    image_pixels: int = Field(224, ge=16, description="side of the square picture the image encoder sees")
-    image_patch: int = Field(16, ge=1, description="side of one of its patches, pixels")
+    image_pixels: int = Field(224, ge=16, description="side of the image encoder's square input")
+    image_patch: int = Field(16, ge=1, description="side of a patch of that input, in pixels")
     image_width: int = Field(768, ge=1, description="width of the image encoder's patch states")
-    width: int = Field(1920, ge=2, description="width of a shot token; the shot decoder's own")
+    width: int = Field(1920, ge=2, description="width of a shot token, equal to the shot decoder's width")
 
     @property
     def image_tokens(self) -> int:
-        """Patches of the picture, without the class token."""
+        """Number of patches of the picture, without the class token."""
         return (self.image_pixels // self.image_patch) ** 2
 
     @property
     def shot_tokens(self) -> int:
-        """How many tokens stand for one animation shot; it follows from the variant."""
+        """Number of shot tokens of one animation shot; depends on the variant."""
         joined = self.variant in ("mlp", "linear")
         return self.text_tokens + self.image_tokens if joined else self.image_tokens
 
 
 class ShotDecoderConfig(ConfigSection):
-    """Shot tokens and motion scope to frames."""
+    """Shot decoder: shot tokens and motion scope to frames."""
 
-    frames: int = Field(17, ge=9, description="frames of a shot, 8n + 1: the autoencoder packs the first one alone")
+    frames: int = Field(17, ge=9, description="frames per shot, 8n + 1: the autoencoder packs the first one alone")
     fps: int = Field(8, ge=1, description="frames per second")
-    height: int = Field(480, ge=16, description="pixels, a multiple of 16")
-    width: int = Field(720, ge=16, description="pixels, a multiple of 16")
+    height: int = Field(480, ge=16, description="height of a frame in pixels, a multiple of 16")
+    width: int = Field(720, ge=16, description="width of a frame in pixels, a multiple of 16")
     lora_rank: int = Field(64, ge=1, description="rank of the adapters on every attention projection")
-    lora_alpha: int = Field(64, ge=1, description="an adapter is applied times alpha / rank; the released weights: 1")
-    norm_out_eps: float = Field(1e-5, gt=0, description="of the last norm; the released weights: 1e-6")
-    motion_scope: bool = Field(True, description="it is told the motion scope; an ablation goes without")
+    lora_alpha: int = Field(64, ge=1, description="an adapter is scaled by alpha / rank; the released weights: 1")
+    norm_out_eps: float = Field(1e-5, gt=0, description="epsilon of the last norm; the released weights: 1e-6")
+    motion_scope: bool = Field(True, description="condition on the motion scope; off in an ablation")
 
     @model_validator(mode="after")
     def _fits_the_autoencoder(self) -> Self:
@@ -79,24 +79,24 @@ class ShotDecoderConfig(ConfigSection):
 
     @property
     def latent_frames(self) -> int:
-        """Frames of a shot in latent space: one for the first frame, then one for every four."""
+        """Latent frames of a shot: one for the first frame, then one for every four."""
         return (self.frames - 1) // 4 + 1
 
 
 class GameModelConfig(ConfigSection):
-    """History and instruction to the next shot tokens and state."""
+    """Game model: history and instruction to the next shot tokens and state."""
 
     lora_rank: int = Field(32, ge=1, description="rank of the adapters on all seven projections of a layer")
-    lora_alpha: int = Field(32, ge=1, description="an adapter is applied times alpha / rank")
+    lora_alpha: int = Field(32, ge=1, description="an adapter is scaled by alpha / rank")
     lora_dropout: float = Field(0.05, ge=0, lt=1, description="dropout before an adapter, in training")
-    window_turns: int = Field(5, ge=1, le=20, description="turns it sees, the one to predict included")
+    window_turns: int = Field(5, ge=1, le=20, description="turns in its context, the one to predict included")
 
 
 class Conventions(ConfigSection):
-    """Choices that weights are trained by. The defaults are sound; `released` is what the published code does."""
+    """Conventions that weights are trained with: ours by default, `RELEASED_CONVENTIONS` in the published code."""
 
-    readout_shift: int = Field(0, ge=0, le=3, description="shot tokens are read this many places after the queries")
-    doubled_end_tag: bool = Field(False, description="`</ST>` stands twice in a history turn")
+    readout_shift: int = Field(0, ge=0, le=3, description="shot tokens are read this many positions after the queries")
+    doubled_end_tag: bool = Field(False, description="`</ST>` is written twice in a history turn")
     guidance: Literal["constant", "published"] = Field(
         "constant", description="`published` varies the scale by a cosine of the timestep, mistaken for the step"
     )
@@ -106,16 +106,16 @@ RELEASED_CONVENTIONS = Conventions(readout_shift=3, doubled_end_tag=True, guidan
 
 
 class Base(ConfigSection):
-    """Where the frozen part of a network comes from."""
+    """Location of a frozen base: hub id or folder, revision, subfolder."""
 
     id: str = Field(description="hub id, a folder, or `bases/NAME` inside the checkpoint")
-    revision: str | None = Field(None, description="commit or tag on the hub; unset: the newest")
+    revision: str | None = Field(None, description="commit or tag on the hub; unset: the latest")
     subfolder: str = Field("", description="folder inside the repository")
-    tokenizer_subfolder: str = Field("", description="of the text encoder's tokenizer, where it lies in another")
+    tokenizer_subfolder: str = Field("", description="folder of the text encoder's tokenizer, if it differs")
 
 
 def inside_id(component: Component) -> str:
-    """The id of a base that lies in the checkpoint itself, whatever the checkpoint is called or moved to."""
+    """Id of a base inside the checkpoint; relative, so that the checkpoint can be renamed or moved."""
     return f"bases/{component}"
 
 
@@ -128,25 +128,25 @@ class ModelConfig(ConfigSection):
     game_model: GameModelConfig = GameModelConfig()
     conventions: Conventions = Conventions()
     level_values: tuple[float, ...] = Field(
-        PUBLISHED_VALUES["decoder script"], description="motion scope in pixels that stands for level 1 to 5"
+        PUBLISHED_VALUES["decoder script"], description="motion scope in pixels of levels 1 to 5"
     )
-    characters: tuple[str, ...] = Field((), description="names met in training, offered by the game page")
+    characters: tuple[str, ...] = Field((), description="names in the training data, offered by the game page")
     bases: dict[Component, Base]
 
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
         if self.shot_encoder.shot_tokens > MOST_SHOT_TOKENS:
             raise ValueError(f"{self.shot_encoder.shot_tokens} shot tokens, but the vocabulary has {MOST_SHOT_TOKENS}")
-        lacking = set(get_args(Component)) - set(self.bases)
-        if lacking:
-            raise ValueError(f"bases lacks {', '.join(sorted(lacking))}")
+        missing = set(get_args(Component)) - set(self.bases)
+        if missing:
+            raise ValueError(f"bases lacks {', '.join(sorted(missing))}")
         rising = list(self.level_values) == sorted(set(self.level_values))
         if len(self.level_values) != LEVELS or not rising or self.level_values[0] < 0:
             raise ValueError(f"level_values must be {LEVELS} rising numbers from 0, not {self.level_values}")
         return self
 
     def scope_of(self, level: int) -> float:
-        """Motion scope in pixels that stands for a motion level, 1 to 5."""
+        """Motion scope in pixels of a motion level, 1 to 5."""
         if not 1 <= level <= LEVELS:
             raise ValueError(f"a motion level is 1 to {LEVELS}, not {level}")
         return self.level_values[level - 1]
@@ -154,8 +154,8 @@ class ModelConfig(ConfigSection):
     def as_released(self, values: tuple[float, ...]) -> ModelConfig:
         """The profile of the released weights: their conventions, no history, the norm's epsilon, a level table.
 
-        Two things of the published code are not repeated: it decodes the state in a second pass that is causal over
-        the queries, unlike its training, and its sampler rounds the noise schedule a little differently (0.3 %).
+        Two details of the published code are not reproduced: it decodes the state in a second pass that is causal over
+        the queries, unlike its training, and its sampler rounds the noise schedule slightly differently (0.3 %).
         """
         return self.replaced(
             conventions=RELEASED_CONVENTIONS,
@@ -165,12 +165,12 @@ class ModelConfig(ConfigSection):
         )
 
     def replaced(self, **changes: Any) -> ModelConfig:
-        """The configuration with some fields changed, checked like a new one."""
+        """Copy of the configuration with some fields changed, validated like a new one."""
         return ModelConfig.model_validate({**self.model_dump(), **changes})
 
 
 def full_config() -> ModelConfig:
-    """The published model, its frozen parts by hub id."""
+    """Configuration of the published model, with its frozen bases by hub id."""
     video = "zai-org/CogVideoX-2b"
     return ModelConfig(
         size="full",
@@ -178,7 +178,7 @@ def full_config() -> ModelConfig:
             "language_model": Base(id="mistralai/Mistral-7B-Instruct-v0.1"),
             "transformer": Base(id=video, subfolder="transformer"),
             "autoencoder": Base(id=video, subfolder="vae"),
-            # T5 1.1 XXL's encoder: its own repository holds it as a pickle, with a decoder nobody needs
+            # T5 1.1 XXL's encoder: its own repository holds it as a pickle, with an unused decoder
             "text_encoder": Base(id=video, subfolder="text_encoder", tokenizer_subfolder="tokenizer"),
             "image_encoder": Base(id="laion/CLIP-ViT-B-16-laion2B-s34B-b88K"),
         },
@@ -186,7 +186,7 @@ def full_config() -> ModelConfig:
 
 
 def tiny_config() -> ModelConfig:
-    """The same parts, small: 64x96 pixels, 80 shot tokens of width 128; the bases lie in the checkpoint."""
+    """Configuration of the small model: 64x96 pixels, 80 shot tokens of width 128, bases inside the checkpoint."""
     return ModelConfig(
         size="tiny",
         shot_encoder=ShotEncoderConfig(

@@ -1,8 +1,14 @@
-"""Noise, the training objective and the sampler of the shot decoder.
+"""Diffusion of the shot decoder: noise schedule, v-prediction loss, classifier-free guidance, DPM-Solver++ sampler.
 
-The noise schedule is CogVideoX's: 1000 timesteps, betas linear in their square root, the signal-to-noise ratio
-shifted by 3 and then rescaled so that the last timestep is pure noise, velocity prediction. `abar` is the share of
-the signal's variance left at a timestep: 0 at 999. Everything here computes in float32.
+Symbols: t timestep in 0..999; x0 clean latents; e standard normal noise; x_t noised latents; v velocity; abar_t the
+share of the signal's variance left at t. Forward process and network target:
+
+    x_t = sqrt(abar_t) x0 + sqrt(1 - abar_t) e
+    v   = sqrt(abar_t) e  - sqrt(1 - abar_t) x0
+    x0  = sqrt(abar_t) x_t - sqrt(1 - abar_t) v
+
+The noise schedule is CogVideoX's; see `make_scheduler`. abar_999 = 0: the last timestep is pure noise. All
+computation is in float32.
 
 Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, L shot tokens, D width.
 """
@@ -25,19 +31,23 @@ from pipeline.core.errors import UserError
 
 TIMESTEPS = 1000
 STEP_COUNTS = tuple(steps for steps in range(1, TIMESTEPS + 1) if TIMESTEPS % steps == 0)
-"""Numbers of steps that lead to a clean sample: the scheduler's stride is an integer."""
+"""Step counts that end in a clean sample: the scheduler's stride 1000 / steps must be an integer."""
 
 DenoiseFn = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
-"""(latents_BTCHW, shot_tokens_BLD, timesteps_B, scope_B or None) -> velocity_BTCHW."""
+"""Denoising network: (latents_BTCHW, shot_tokens_BLD, timesteps_B, scope_B or None) -> velocity_BTCHW."""
 
 
 @dataclass(frozen=True)
 class Guidance:
-    """Strength with which the sample is pushed from the unconditional prediction towards the conditional one.
+    """Classifier-free guidance: extrapolation from the unconditional velocity v_u to the conditional velocity v_c.
 
-    `published` repeats a slip of the published sampler (and of diffusers' CogVideoX pipeline with dynamic guidance):
-    its scale should grow over the steps by a cosine, but it takes the timestep for the step, so that the scale jumps
-    between 1 and 1 + `scale`. Kept because the released weights were judged by it.
+        v = v_u + w(t) (v_c - v_u)
+        constant:   w(t) = scale
+        published:  w(t) = 1 + scale (1 - cos(pi ((N - t) / N)^5)) / 2,    N steps, t the timestep in 0..999
+
+    `published` repeats a bug of the published sampler (and of diffusers' CogVideoX pipeline with dynamic guidance).
+    The cosine should grow with the step index 0..N, but is given the timestep t, so w jumps between 1 and 1 + `scale`.
+    It is kept because the released weights were evaluated with it.
     """
 
     kind: Literal["constant", "published"] = "constant"
@@ -45,19 +55,28 @@ class Guidance:
 
     @property
     def is_off(self) -> bool:
-        """True if the unconditional prediction never counts, so that it need not be computed."""
+        """Guidance switched off: scale 1, where v = v_c and the unconditional prediction need not be computed."""
         return self.scale == 1.0
 
     def at(self, timestep: int, steps: int) -> float:
-        """Scale at a timestep of a run of so many steps."""
+        """Scale w(t) at a timestep of a run with `steps` steps."""
         if self.kind == "constant" or self.is_off:
             return self.scale
-        taken_for_progress = ((steps - timestep) / steps) ** 5
-        return 1 + self.scale * (1 - math.cos(math.pi * taken_for_progress)) / 2
+        phase = ((steps - timestep) / steps) ** 5  # should be the step index, not the timestep: see the class
+        return 1 + self.scale * (1 - math.cos(math.pi * phase)) / 2
 
 
 def make_scheduler() -> CogVideoXDPMScheduler:
-    """The noise schedule with its solver, DPM-Solver++ (2M, stochastic); a new one for every run: it has state."""
+    """CogVideoX's noise schedule with its solver, stochastic DPM-Solver++ (2M). It has state: make one for every run.
+
+    The schedule, with b_i the betas, is linear in sqrt(b). The signal-to-noise ratio is divided by 3, then sqrt(abar)
+    is shifted and scaled so that it is 0 at 999 and unchanged at 0:
+
+        sqrt(b_i) = sqrt(0.00085) + i / 999 (sqrt(0.0120) - sqrt(0.00085)),    i = 0..999
+        a_t       = prod_{i <= t} (1 - b_i)
+        c_t       = a_t / (3 - 2 a_t)
+        sqrt(abar_t) = (sqrt(c_t) - sqrt(c_999)) sqrt(c_0) / (sqrt(c_0) - sqrt(c_999))
+    """
     return CogVideoXDPMScheduler(
         num_train_timesteps=TIMESTEPS,
         beta_start=0.00085,
@@ -71,34 +90,37 @@ def make_scheduler() -> CogVideoXDPMScheduler:
     )
 
 
-# sqrt(abar) and sqrt(1 - abar) of every timestep; taken in float64, where 1 - abar does not round
+# sqrt(abar) and sqrt(1 - abar) of every timestep, computed in float64, where 1 - abar does not round
 _ABAR = make_scheduler().alphas_cumprod.double()
 _SIGNAL, _SPREAD = _ABAR.sqrt().float(), (1 - _ABAR).sqrt().float()
 
 
 def noised(latents_BTCHW: Tensor, noise_BTCHW: Tensor, timesteps_B: Tensor) -> Tensor:
-    """Latents with the noise of a timestep each: sqrt(abar) latents + sqrt(1 - abar) noise."""
+    """Noised latents x_t = sqrt(abar_t) x0 + sqrt(1 - abar_t) e, with a timestep t for each sample."""
     signal_B1111, spread_B1111 = _shares(timesteps_B)
     return signal_B1111 * latents_BTCHW.float() + spread_B1111 * noise_BTCHW.float()
 
 
 def velocity(latents_BTCHW: Tensor, noise_BTCHW: Tensor, timesteps_B: Tensor) -> Tensor:
-    """Target of the network: sqrt(abar) noise - sqrt(1 - abar) latents."""
+    """Velocity v = sqrt(abar_t) e - sqrt(1 - abar_t) x0: the target of the network."""
     signal_B1111, spread_B1111 = _shares(timesteps_B)
     return signal_B1111 * noise_BTCHW.float() - spread_B1111 * latents_BTCHW.float()
 
 
 def v_loss(predicted_BTCHW: Tensor, latents_BTCHW: Tensor, noise_BTCHW: Tensor, timesteps_B: Tensor) -> Tensor:
-    """Mean squared error of the velocity, one number a sample [B].
+    """Mean squared error of the velocity, one number per sample [B].
 
-    It equals the published objective, the error of the clean latents weighted by 1 / (1 - abar).
+        loss = mean((v' - v)^2) = mean((x0' - x0)^2) / (1 - abar_t)
+
+    v' is the predicted velocity and x0' = sqrt(abar_t) x_t - sqrt(1 - abar_t) v'. The right side is the published
+    objective: the error of the clean latents weighted by 1 / (1 - abar_t).
     """
     error_BTCHW = predicted_BTCHW.float() - velocity(latents_BTCHW, noise_BTCHW, timesteps_B)
     return error_BTCHW.square().flatten(1).mean(dim=1)
 
 
 def check_steps(steps: int) -> None:
-    """UserError when a run of so many steps would end with noise left in the sample."""
+    """Raise UserError for a step count that does not divide 1000: such a run leaves noise in the sample."""
     if steps not in STEP_COUNTS:
         raise UserError(f"steps must divide {TIMESTEPS}: one of {', '.join(map(str, STEP_COUNTS))}; not {steps}")
 
@@ -118,14 +140,27 @@ def sample(
 ) -> Tensor:
     """Draw the latents of shots: [B, T, C, H, W] in float32, on the device of the shot tokens.
 
-    `latent_shape` is (T, C, H, W). `unconditional_BLD` are the shot encoder's tokens of no shot. With guidance, both
-    halves go through the network in one batch, unconditional first, under the same motion scopes. `generator` is one
-    of the CPU, so that a seed gives the same shot on every device. `progress(done, total)` is called after each step
-    and may raise to stop. UserError for a number of steps that does not divide 1000.
+    One step goes from timestep t to s = t - 1000 / steps, with abar_s = 1 after the last step, fresh noise z and
+    lambda_t = log sqrt(abar_t / (1 - abar_t)):
+
+        x0  = sqrt(abar_t) x_t - sqrt(1 - abar_t) v(x_t, t)    v with guidance
+        h   = lambda_s - lambda_t,    r = h_before / h
+        d   = x0 + (x0 - x0_before) / (2 r)                    d = x0 in the first and the last step
+        x_s = sqrt((1 - abar_s) / (1 - abar_t)) exp(-h) x_t + sqrt(abar_s) (1 - exp(-2 h)) d
+              + sqrt((1 - abar_s) (1 - exp(-2 h))) z
+
+    `latent_shape` is (T, C, H, W). `unconditional_BLD` are the shot encoder's unconditional tokens. With guidance,
+    both halves go through the network in one batch, unconditional first, with the same motion scopes. `generator`
+    must be a CPU generator, so that a seed gives the same shot on every device. `progress(done, total)` is called
+    after each step and may raise to stop.
+
+    Raises:
+        UserError: `steps` does not divide 1000.
+        ValueError: `generator` is not on the CPU.
     """
     check_steps(steps)
     if generator.device.type != "cpu":
-        raise ValueError(f"the generator must be one of the CPU, not of {generator.device}")
+        raise ValueError(f"the generator must be on the CPU, not on {generator.device}")
     batch = _Batch(denoise_fn, shot_tokens_BLD, unconditional_BLD, scope_B, guidance)
     device = shot_tokens_BLD.device
     scheduler = make_scheduler()
@@ -155,7 +190,7 @@ def draw(
     guidance: Guidance,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """Draw the latents of shots with a shot decoder, [B, T, C, H, W]; the rest is as in `sample`."""
+    """Draw the latents of shots with a shot decoder, [B, T, C, H, W]; the other arguments are those of `sample`."""
     return sample(
         partial(denoise, decoder),
         latent_shape(decoder),
@@ -170,7 +205,7 @@ def draw(
 
 
 class _Batch:
-    """Constants of a run: the conditions, doubled once when there is guidance."""
+    """Conditions of a run, constant over its steps; with guidance stacked as [unconditional, conditional]."""
 
     def __init__(
         self, denoise_fn: DenoiseFn, tokens_BLD: Tensor, none_BLD: Tensor, scope_B: Tensor | None, guidance: Guidance
@@ -183,7 +218,7 @@ class _Batch:
         self.scope_B = None if scope_B is None else scope_B.to(tokens_BLD.device).repeat(self.copies)
 
     def velocity(self, latents_BTCHW: Tensor, timestep: int, scale: float) -> Tensor:
-        """Guided velocity; guiding it is guiding the clean latents, since these are linear in it."""
+        """Guided velocity v_u + w (v_c - v_u). Guiding x0 instead is equivalent: at fixed x_t, x0 is affine in v."""
         latents_BTCHW = latents_BTCHW.repeat(self.copies, 1, 1, 1, 1)
         timesteps_B = torch.full((len(latents_BTCHW),), timestep, device=latents_BTCHW.device)
         predicted_BTCHW = self.denoise_fn(latents_BTCHW, self.tokens_BLD, timesteps_B, self.scope_B).float()
@@ -194,6 +229,6 @@ class _Batch:
 
 
 def _shares(timesteps_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Shares of signal and noise at a timestep each, [B, 1, 1, 1, 1]."""
+    """Coefficients sqrt(abar_t) and sqrt(1 - abar_t), each [B, 1, 1, 1, 1]."""
     signal_B, spread_B = (table.to(timesteps_B.device)[timesteps_B] for table in (_SIGNAL, _SPREAD))
     return signal_B.view(-1, 1, 1, 1, 1), spread_B.view(-1, 1, 1, 1, 1)

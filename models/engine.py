@@ -1,10 +1,10 @@
-"""The networks of a checkpoint at work: one turn of a game, from an instruction to frames.
+"""Inference engine: one turn of a game, from an instruction to frames, with the networks of a checkpoint.
 
-The game model reads the window of past turns and the instruction, and answers with shot tokens, motion level and the
-changes of the character values. The shot decoder draws the shot in latent space, guided by the shot tokens and the
-motion scope of that level; the autoencoder turns latents into frames.
+The game model reads the window of past turns and the instruction, and predicts shot tokens, motion level and the
+changes of the character values. The shot decoder draws the shot in latent space, conditioned on the shot tokens and
+the motion scope of that level; the autoencoder decodes the latents to frames.
 
-Shapes: T frames, H and W pixels, C the colours red, green, blue (or latent channels); L shot tokens of width D;
+Shapes: T frames, H and W pixels, C colours red, green, blue (or latent channels); L shot tokens of width D;
 B batch.
 """
 
@@ -28,7 +28,7 @@ from models.diffusion import Guidance, check_steps, draw
 from models.engine_options import EngineOptions
 from models.frames import decode_latents
 from models.game_model import GameModel
-from models.offload import Parked
+from models.offload import OffloadedNetwork
 from models.progress import PartProgress, unwatched
 from models.shot_decoder import ShotDecoder
 from models.shot_encoder import ShotEncoder
@@ -37,21 +37,21 @@ from models.turns import GameState, Turn
 from pipeline.core.errors import UserError
 
 TILE = {"tile_sample_min_height": 240, "tile_sample_min_width": 360}
-"""Pixels of a tile, those of CogVideoX's autoencoder. diffusers takes half of the frame's, which for other frames need
-not fit its overlaps; the decoded frame then has another size."""
+"""Tile size in pixels, that of CogVideoX's autoencoder. diffusers uses half of the frame's size, which for other frame
+sizes may not fit its overlaps; the decoded frame then has another size."""
 
 
 class Engine:
-    """The networks of a checkpoint, ready to play. It keeps nothing from one turn to the next.
+    """Networks of a checkpoint, ready to play. Stateless: it keeps nothing from one turn to the next.
 
     Args:
         config: of the checkpoint.
         tokenizer: the game model's.
         game_model: history and instruction to shot tokens and state.
-        shot_encoder: asked once, for the tokens of no shot at all, which guidance needs.
+        shot_encoder: used once, for the unconditional shot tokens of guidance.
         shot_decoder: shot tokens and motion scope to latents.
         autoencoder: latents to frames.
-        options: device and speed; the networks are on that device already, unless they are offloaded.
+        options: device and speed; the networks are already on that device, unless they are offloaded.
     """
 
     def __init__(
@@ -74,40 +74,41 @@ class Engine:
         self.guidance = Guidance(config.conventions.guidance, options.guidance)
         if options.compile:
             shot_decoder.compile()
-        self._parked: dict[nn.Module, Parked] = {}
+        self._offloaded: dict[nn.Module, OffloadedNetwork] = {}
         if options.offload:
             autoencoder.enable_tiling(**TILE)
-            self._parked = {each: Parked(each, self.device) for each in (game_model, shot_decoder, autoencoder)}
+            networks = (game_model, shot_decoder, autoencoder)
+            self._offloaded = {each: OffloadedNetwork(each, self.device) for each in networks}
         with torch.no_grad():
-            self._no_shot_BLD = shot_encoder.unconditional(1).float().to(self.device)
+            self._unconditional_BLD = shot_encoder.unconditional(1).float().to(self.device)
 
     @classmethod
     def load(cls, folder: Path | str, options: EngineOptions = EngineOptions()) -> Self:
         """Load the networks of a checkpoint.
 
         Raises:
-            UserError: no whole checkpoint there, `steps` does not divide 1000, or there is no such device.
+            UserError: a missing or incomplete checkpoint, `steps` that do not divide 1000, or an unknown device.
         """
         check_steps(options.steps)
         device = device_of(options.device)
         checkpoint = Checkpoint.open(folder)
-        waiting = "cpu" if options.offload else device
+        load_device = "cpu" if options.offload else device
         video, language = precision_of("transformer", device), precision_of("language_model", device)
-        decoder = checkpoint.shot_decoder(waiting, video)
-        decoder.fuse_lora()  # one product a projection instead of three; what training needs apart, play does not
+        decoder = checkpoint.shot_decoder(load_device, video)
+        decoder.fuse_lora()  # one matrix product per projection instead of three; only training needs them apart
         return cls(
             checkpoint.config,
             checkpoint.tokenizer(),
-            checkpoint.game_model(waiting, language),
+            checkpoint.game_model(load_device, language),
             checkpoint.shot_encoder(device),
             decoder,
-            checkpoint.autoencoder(waiting, video),
+            checkpoint.autoencoder(load_device, video),
             options,
         )
 
     @property
     def window_turns(self) -> int:
-        """Turns that a prediction spans, the one to predict included."""
+        """Number of turns in the context of a prediction, the one to predict included."""
         return self.config.game_model.window_turns
 
     @torch.no_grad()
@@ -118,9 +119,9 @@ class Engine:
 
         Args:
             state: the game so far.
-            instruction: what is to happen.
-            seed: of this turn; see `turn_seed`. Everything random comes from it.
-            progress: called at every part and denoising step; what it raises ends the turn, and nothing has changed.
+            instruction: of the player.
+            seed: of this turn; see `turn_seed`. The only source of randomness.
+            progress: called at every part and denoising step; an exception from it ends the turn without side effects.
 
         Raises:
             UserError: the instruction is empty or too long.
@@ -129,16 +130,16 @@ class Engine:
         tokens, conventions = self.config.shot_encoder.shot_tokens, self.config.conventions
         prompt = write_prompt(self.tokenizer, state.window, instruction, tokens, conventions)
         progress("game model", 0, 1)
-        with self._at_work(self.game_model, "game model", seconds):
+        with self._timed(self.game_model, "game model", seconds):
             prediction = self.game_model.predict(prompt)
         progress("game model", 1, 1)
         scope_px = self.config.scope_of(prediction.state.level)
         progress("denoising", 0, self.steps)
-        with self._at_work(self.shot_decoder, "denoising", seconds):
+        with self._timed(self.shot_decoder, "denoising", seconds):
             latents_BTCHW = draw(
                 self.shot_decoder,
                 prediction.shot_tokens_LD[None].to(self.device, torch.float32),
-                self._no_shot_BLD,
+                self._unconditional_BLD,
                 torch.tensor([scope_px]) if self.config.shot_decoder.motion_scope else None,
                 seed=seed,
                 steps=self.steps,
@@ -146,7 +147,7 @@ class Engine:
                 progress=partial(progress, "denoising"),
             )
         progress("frames", 0, 1)
-        with self._at_work(self.autoencoder, "frames", seconds):
+        with self._timed(self.autoencoder, "frames", seconds):
             frames_BTHWC = decode_latents(self.autoencoder, latents_BTCHW)
         progress("frames", 1, 1)
         shot_tokens_LD = prediction.shot_tokens_LD.cpu()
@@ -164,19 +165,19 @@ class Engine:
         return turn, after
 
     @contextmanager
-    def _at_work(self, network: nn.Module, part: str, seconds: dict[str, float]) -> Iterator[None]:
-        """Have a network on the device for one part of the turn, and note how long that part takes."""
+    def _timed(self, network: nn.Module, part: str, seconds: dict[str, float]) -> Iterator[None]:
+        """Keep a network on the device for one part of the turn, and store the part's duration in `seconds`."""
         started = time.perf_counter()
-        parked = self._parked.get(network)
-        with parked.at_work() if parked else nullcontext():
+        offloaded = self._offloaded.get(network)
+        with offloaded.on_device() if offloaded else nullcontext():
             yield
             if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)  # else the next part would be charged with what is still queued
+                torch.cuda.synchronize(self.device)  # else queued kernels would count towards the next part
         seconds[part] = time.perf_counter() - started
 
 
 def device_of(name: str | None) -> torch.device:
-    """The device of that name, or the first GPU, or the CPU; UserError when there is none of that name here."""
+    """Device of a name; for None the first GPU, else the CPU. UserError when the device does not exist."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

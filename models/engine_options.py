@@ -1,4 +1,4 @@
-"""Engine options: how the networks of a checkpoint are run. Free of torch, so that the command shows its defaults."""
+"""Engine options: device and speed settings. Imports no torch, so that `--help` can show the defaults quickly."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Options of an `Engine`, and of everything that loads one."""
+    """Options of an `Engine` and of all code that loads one."""
 
     device: str | None = None
-    """`cpu`, `cuda`, `cuda:1`, ...; unset: the first GPU, if there is one."""
+    """Device: `cpu`, `cuda`, `cuda:1`, ...; None: the first GPU if there is one, else the CPU."""
     steps: int = 50
-    """Denoising steps; a divisor of 1000."""
+    """Number of denoising steps; must divide 1000."""
     guidance: float = 6.0
-    """How strongly the shot tokens are followed; 1 is no more than they say, and takes half the time."""
+    """Guidance scale: weight of the shot tokens in the velocity. 1 turns guidance off and halves the denoising time."""
     offload: bool = False
-    """For a small GPU: the networks wait in main memory and come to it one at a time; frames are decoded in tiles."""
+    """CPU offload for a small GPU: networks stay in main memory and are copied to the GPU one at a time; frames are
+decoded in tiles."""
     compile: bool = False
-    """Compile the shot decoder: its first turn takes longer, the others less."""
+    """Compile the shot decoder: the first turn takes longer, later turns less."""

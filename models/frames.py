@@ -1,9 +1,9 @@
-"""Frames to latents and back, by the autoencoder of CogVideoX.
+"""Frame encoding and decoding: frames to latents and back with CogVideoX's autoencoder.
 
-Latents here are always scaled: what the autoencoder makes, times its scaling factor, is what the shot decoder sees.
-The autoencoder packs the first frame alone and then every four into one latent frame, 17 frames into 5, and 8 x 8
-pixels into one. It computes in its own precision; tiling and slicing are for the caller to switch on
-(`autoencoder.enable_tiling()`), since only he knows the card.
+Latents here are always scaled: the shot decoder gets the autoencoder's latents times its scaling factor. The
+autoencoder packs the first frame alone and then every four frames into one latent frame, 17 frames into 5, and 8 x 8
+pixels into one. It computes in its own precision. Tiling and slicing are switched on by the caller
+(`autoencoder.enable_tiling()`): only the caller knows the GPU's memory.
 
 Letters of the shapes: B batch, T frames or latent frames, H W pixels or latent pixels, C channels, RGB in frames.
 """
@@ -19,21 +19,21 @@ from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
 LATENT_CHANNELS = 16
-"""Of CogVideoX's autoencoder, and so of the tiny one."""
+"""Channels of the latents of CogVideoX's autoencoder, and of the tiny one."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """What the autoencoder knows of a clip's latents: a normal distribution each, scaled, in float32.
+    """Mean and log variance of a clip's latents, a normal distribution per element, scaled, in float32.
 
-    A data set stores the moments, so that training can draw anew in each epoch.
+    A data set stores the moments, so that training can draw new latents in each epoch.
     """
 
     mean_BTCHW: Tensor
     logvar_BTCHW: Tensor
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Draw latents [B, T, C, H, W]."""
+        """Draw latents mean + exp(logvar / 2) e, e standard normal, [B, T, C, H, W]."""
         mean_BTCHW = self.mean_BTCHW
         noise_BTCHW: Tensor = randn_tensor(mean_BTCHW.shape, generator, mean_BTCHW.device, mean_BTCHW.dtype)
         return mean_BTCHW + (0.5 * self.logvar_BTCHW).exp() * noise_BTCHW
@@ -43,8 +43,10 @@ class Moments:
 def encode_frames(autoencoder: AutoencoderKLCogVideoX, frames_BTHWC: Tensor) -> Moments:
     """Moments of the latents of uint8 RGB frames, on the autoencoder's device.
 
-    The mean is scaled by the scaling factor and the variance by its square. ValueError when the frames are not 8n + 1
-    in number: the autoencoder would take them and pack them otherwise than in training.
+        mean = s mu,    logvar = log sigma^2 + 2 log s
+
+    mu and sigma^2 are the autoencoder's moments of frames / 127.5 - 1, s is the scaling factor. ValueError when the
+    number of frames is not 8n + 1: the autoencoder accepts others, but packs them differently than in training.
     """
     frames = frames_BTHWC.shape[1]
     if frames % 8 != 1:
@@ -61,7 +63,7 @@ def encode_frames(autoencoder: AutoencoderKLCogVideoX, frames_BTHWC: Tensor) -> 
 
 @torch.no_grad()
 def decode_latents(autoencoder: AutoencoderKLCogVideoX, latents_BTCHW: Tensor) -> Tensor:
-    """Frames [B, 4T - 3, H, W, 3], uint8 RGB, of scaled latents; on the autoencoder's device."""
+    """Decode scaled latents to frames [B, 4T - 3, H, W, 3], uint8 RGB, on the autoencoder's device."""
     latents_BTCHW = latents_BTCHW.to(autoencoder.device, torch.float32) / scaling_factor(autoencoder)
     decoded = autoencoder.decode(latents_BTCHW.transpose(1, 2).to(autoencoder.dtype))
     pictures_BCTHW: Tensor = decoded.sample.float()
@@ -69,5 +71,5 @@ def decode_latents(autoencoder: AutoencoderKLCogVideoX, latents_BTCHW: Tensor) -
 
 
 def scaling_factor(autoencoder: AutoencoderKLCogVideoX) -> float:
-    """Factor between the autoencoder's latents and those the shot decoder sees; 1.15258426 for CogVideoX 2B."""
+    """Factor from the autoencoder's latents to the shot decoder's; 1.15258426 for CogVideoX 2B."""
     return float(autoencoder.config.scaling_factor)

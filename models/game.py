@@ -1,4 +1,4 @@
-"""The game: instructions in, animation shots and character values out, for as long as one likes.
+"""Game loop: instructions in, animation shots and character values out, without end.
 
 for turn in Game.load("checkpoint").play(["Qiqi runs over the waves", "Qiqi falls asleep"]):
     print(turn.values, turn.frames_THWC.shape)
@@ -20,43 +20,43 @@ class Agent(Protocol):
     """Player of a game from instructions: `Game`, or a baseline to compare it with."""
 
     def play(self, instructions: str | Sequence[str]) -> Iterator[Turn]:
-        """The turns that answer the instructions, in order.
+        """Play the instructions and yield their turns in order.
 
-        A method that draws a whole story at once needs all instructions in one call; one that answers turn by turn may
-        be called again and again.
+        An agent that draws a whole story at once needs all instructions in one call; one that plays turn by turn may be
+        called repeatedly.
         """
         ...
 
 
 class Game:
-    """A game under way.
+    """A running game.
 
     Args:
-        engine: what makes the turns; several games may share one.
+        engine: maker of the turns; several games may share one.
         seed: the same seed and the same instructions give the same game.
-        state: where to begin: the start of a game, or the `state` of another one to go on from there.
+        state: initial state; the `state` of another game continues it. Default: a new game.
     """
 
     def __init__(self, engine: TurnMaker, seed: int = 0, state: GameState | None = None) -> None:
         self.engine = engine
         self.seed = seed
         self.state = state or GameState()
-        """The present state of the game."""
+        """Current state of the game."""
 
     @classmethod
     def load(cls, checkpoint: Path | str, options: EngineOptions = EngineOptions(), seed: int = 0) -> Self:
-        """A new game with the networks of a checkpoint.
+        """Start a new game with the networks of a checkpoint.
 
         Raises:
-            UserError: no checkpoint there, or not a whole one.
+            UserError: the checkpoint is missing or incomplete.
         """
         return cls(Engine.load(checkpoint, options), seed)
 
     def play(self, instructions: str | Iterable[str], progress: PartProgress = unwatched) -> Iterator[Turn]:
         """Play one instruction, or several in a row.
 
-        Lazy: a turn is played when it is asked for, and `state` moves on with each. The instructions may come from an
-        iterator that waits for the player. A turn that fails or is stopped leaves the state as it was before it.
+        Lazy: each turn is played when the iterator is advanced, and updates `state`. The instructions may come from an
+        iterator that blocks on the player's input. A turn that fails or is stopped leaves `state` unchanged.
 
         Raises:
             UserError: an instruction is empty or too long.

@@ -1,9 +1,15 @@
-"""The game model: Mistral 7B with adapters, which reads the turns so far and an instruction, and writes the next turn.
+"""The game model: Mistral 7B with adapters that predicts the next turn from past turns and an instruction.
 
-The shot of the turn comes from learned queries: they see what was before and one another, and their last states,
-through the output resampler, are the shot tokens. The state is written after them, token by token, from the same pass:
-at each of its four slots only a legal token can be chosen and the tags between are given, so that nothing is parsed.
-Past shots enter as they were made: their tokens, through the input resampler, in place of the frame tokens' embeddings.
+The shot tokens come from learned queries, which attend to everything before them and to one another. The state is
+decoded after them, token by token, in the same pass: at each of its four slots only legal tokens are candidates and the
+tags between are fixed, so nothing is parsed. With h the last layer's states, q the positions of the queries, p_k those
+of the opening tags, R_in and R_out the resamplers:
+
+    embedding at a frame token of a past turn = R_in(past shot token)
+    shot tokens = R_out(h[q + readout_shift])
+    state_k     = argmax over legal ids i of slot k of (W_head h[p_k])_i
+
+The loss terms are in `training/phases/game.py`.
 
 Shapes: B batch, L positions or shot tokens, D width of a shot token, H of the language model, V vocabulary.
 """
@@ -28,34 +34,34 @@ from pipeline.core.errors import UserError
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 NORMS = ("input_layernorm", "post_attention_layernorm", "norm")
 OUTPUT_ROW_SCALE = 3.0
-"""A new row of the output starts as the mean of the old ones times this, as in the released model's training."""
+"""Scale of a new output row: it starts as this times the mean of the old rows, as in the released model's training."""
 
 
 @dataclass(frozen=True, eq=False)
 class GameOutput:
-    """What the game model says in training."""
+    """Prediction of the game model in training."""
 
     shot_tokens_BLD: Tensor
     state_logits_B4V: Tensor
-    """Over the whole vocabulary, where level, social, entertainment and stamina are predicted."""
+    """Logits over the whole vocabulary at the slots of level, social, entertainment and stamina."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """The next turn: what the shot decoder draws, and what changes."""
+    """Prediction of the next turn: shot tokens for the shot decoder, and state."""
 
     shot_tokens_LD: Tensor
     state: State
 
 
 def wrap_language_model(base: MistralForCausalLM, config: GameModelConfig) -> PeftModel:
-    """Makes Mistral the language model of the game: 284 more tokens, and adapters.
+    """Add 284 tokens and adapters to Mistral, in place.
 
-    Trainable afterwards, and nothing else: the adapters, a copy of every norm, and both embeddings in full. New input
-    rows are the mean of the old ones, new output rows three times the mean. The base is changed in place.
+    Only the adapters, a copy of every norm, and both embeddings in full are trainable afterwards. New input rows are
+    the mean of the old ones, new output rows three times the mean.
 
     Raises:
-        UserError: the base has not Mistral's 32,000 tokens.
+        UserError: the base does not have Mistral's 32,000 tokens.
     """
     if base.config.vocab_size != MISTRAL_VOCABULARY:
         raise UserError(
@@ -75,7 +81,7 @@ def wrap_language_model(base: MistralForCausalLM, config: GameModelConfig) -> Pe
         modules_to_save=list(NORMS),
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an old name
+        warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
         model = get_peft_model(base, adapters)
     assert isinstance(model, PeftModel)
     make_trainable(model)
@@ -83,7 +89,7 @@ def wrap_language_model(base: MistralForCausalLM, config: GameModelConfig) -> Pe
 
 
 def make_trainable(language_model: PeftModel) -> list[nn.Parameter]:
-    """Sets which parameters of the language model are trained, and lists them: adapters, norm copies, embeddings."""
+    """Make adapters, norm copies and embeddings trainable, freeze the rest, and return the trainable parameters."""
     language_model.requires_grad_(False)
     trained = [p for name, p in language_model.named_parameters() if ".lora_" in name or ".modules_to_save." in name]
     base = mistral_of(language_model)
@@ -94,7 +100,7 @@ def make_trainable(language_model: PeftModel) -> list[nn.Parameter]:
 
 
 def mistral_of(language_model: PeftModel) -> MistralForCausalLM:
-    """Mistral inside its peft wrapper, with the adapters in its layers."""
+    """Mistral without its peft wrapper, with the adapters in its layers."""
     base = language_model.get_base_model()
     assert isinstance(base, MistralForCausalLM)
     return base
@@ -112,9 +118,9 @@ class GameModel(nn.Module):
         self.readout_shift = config.conventions.readout_shift
 
     def forward(self, prompts: Sequence[TokenPrompt]) -> GameOutput:
-        """What is predicted for turns whose end is given, for training.
+        """Predict shot tokens and state logits of turns with a known target state, for training.
 
-        Prompts of different lengths are padded on the right; none changes what another gets.
+        Prompts of different lengths are padded on the right; the padding does not change any prediction.
 
         Raises:
             ValueError: a prompt without a target.
@@ -131,10 +137,10 @@ class GameModel(nn.Module):
 
     @torch.no_grad()
     def predict(self, prompt: TokenPrompt) -> Prediction:
-        """The next turn: shot tokens and the likeliest legal state. The network is to be in `eval()`.
+        """Predict the next turn: shot tokens and the most likely legal state. The network must be in `eval()`.
 
         Raises:
-            ValueError: a prompt with a target: it would be read off, not predicted.
+            ValueError: a prompt with a target state: it would be copied, not predicted.
         """
         if prompt.target is not None:
             raise ValueError("a prompt to play from has no target state")
@@ -145,7 +151,7 @@ class GameModel(nn.Module):
         return Prediction(shot_tokens_1LD[0], self._decode_state(states_1LH[0, -1], cache))
 
     def _read(self, prompts: Sequence[TokenPrompt], query_mask_BL: Tensor, cache: DynamicCache | None) -> Tensor:
-        """The last layer's states after its norm, BLH."""
+        """States of the last layer after the final norm, BLH."""
         mistral = mistral_of(self.language_model)
         device = mistral.model.embed_tokens.weight.device
         ids_BL = pad_sequence([prompt.ids_L for prompt in prompts], batch_first=True, padding_value=PAD)
@@ -158,10 +164,10 @@ class GameModel(nn.Module):
         return states_BLH
 
     def _with_history(self, embeddings_BLH: Tensor, prompts: Sequence[TokenPrompt]) -> Tensor:
-        """Past shot tokens in their places.
+        """Replace the embeddings of past frame tokens by resampled past shot tokens.
 
-        The resampler runs even when there are none, on zero rows: its parameters then have a gradient of zero rather
-        than none, which data-parallel training needs.
+        Without past turns the resampler runs on zero rows: its parameters then have a gradient of zero instead of
+        None, as data-parallel training needs.
         """
         weight_HD = next(self.input_resampler.parameters())
         history_BL = pad_sequence([prompt.history_mask_L for prompt in prompts], batch_first=True)
@@ -171,14 +177,14 @@ class GameModel(nn.Module):
         return embeddings_BLH.masked_scatter(history_BL.to(weight_HD.device)[:, :, None], shots_LH)
 
     def _shot_tokens(self, states_BLH: Tensor, query_mask_BL: Tensor) -> Tensor:
-        """The shot tokens, BLD, read where the queries stand, or as many places later as the conventions say."""
+        """Shot tokens R_out(h[q + readout_shift]), BLD."""
         places_BL = query_mask_BL.roll(self.readout_shift, dims=1).to(states_BLH.device)
         weight_DH = next(self.output_resampler.parameters())
         tokens_LD: Tensor = self.output_resampler(states_BLH[places_BL].to(weight_DH.dtype))
         return tokens_LD.view(len(states_BLH), -1, tokens_LD.shape[-1])
 
     def _decode_state(self, state_H: Tensor, cache: DynamicCache) -> State:
-        """Chooses the four values in turn; `state_H` is the state at `<ML>`, the last place in the cache."""
+        """Decode the four values one after another; `state_H` is that at `<ML>`, the last position in the cache."""
         mistral = mistral_of(self.language_model)
         chosen: list[int] = []
         for slot, legal in enumerate(LEGAL_IDS):

@@ -1,7 +1,7 @@
-"""Frozen bases from a folder or the model hub, strictly: the right kind, safetensors only, no tensor missing.
+"""Strict loader of frozen bases, from a folder or the model hub: right kind, safetensors only, no tensor missing.
 
-transformers and diffusers go on with random tensors where a file lacks some, build a network of another kind at random
-with no more than a warning, and unpickle where there are no safetensors. Here each of these is an error with a remedy.
+transformers and diffusers fill missing tensors at random, build a network of another kind with only a warning, and
+unpickle if there are no safetensors. Here each of these is an error with a remedy.
 """
 
 from __future__ import annotations
@@ -34,79 +34,79 @@ _KINDS: dict[Component, tuple[str, ...]] = {
     "text_encoder": ("t5",),
     "image_encoder": ("clip", "clip_vision_model"),
 }
-"""What a base's `config.json` calls itself, `model_type` in transformers and `_class_name` in diffusers."""
-_LEFT_ASIDE: dict[Component, str] = {
+"""Kinds accepted in a base's `config.json`: `model_type` in transformers, `_class_name` in diffusers."""
+_UNUSED: dict[Component, str] = {
     "language_model": r".*rotary_emb\.inv_freq",
     "text_encoder": r"(decoder|lm_head)\..*|encoder\.embed_tokens\.weight",
     "image_encoder": r"(text_model|text_projection|visual_projection)\..*|logit_scale|.*position_ids|"
     r"(text|visual)_projection\.weight",
 }
-"""Tensors that a base's file may hold beyond what is wanted: its other half, and tables that follow from its sizes."""
+"""Tensors that a base's file may hold and we do not load: its other half, and tables derived from its sizes."""
 
 
 def load_base(component: Component, kind: type[Network], base: Base, dtype: torch.dtype, **options: Any) -> Network:
-    """Load a frozen base from a folder or the model hub, in the hub's own format.
+    """Load a frozen base in the hub's format from a folder or the model hub.
 
     Args:
-        component: which part it is.
-        kind: its class.
-        base: where it is.
-        dtype: the precision its parameters get.
-        options: handed on to `from_pretrained`.
+        component: of the model.
+        kind: class of the network.
+        base: location.
+        dtype: precision of its parameters.
+        options: passed on to `from_pretrained`.
 
     Raises:
         UserError: it is neither in the folder nor in the cache, and cannot be fetched; it is of another kind, is
-            not whole, has other tensors, or comes as a pickle.
+            incomplete, has other tensors, or is a pickle.
     """
     with reading(base):
         _check_kind(component, base)
-        # transformers' and diffusers' common method
+        # the method is common to transformers and diffusers
         network, report = kind.from_pretrained(  # type: ignore[attr-defined]
-            base.id, **where(base), dtype=dtype, use_safetensors=True, output_loading_info=True, **options
+            base.id, **hub_options(base), dtype=dtype, use_safetensors=True, output_loading_info=True, **options
         )
         _check_report(component, kind, report)
     return network  # type: ignore[no-any-return]
 
 
-def where(base: Base) -> dict[str, str]:
-    """Revision and folder in the repository, as `from_pretrained` takes them; without what is not said."""
+def hub_options(base: Base) -> dict[str, str]:
+    """Revision and subfolder as keyword arguments of `from_pretrained`; unset ones are left out."""
     return {name: value for name in ("revision", "subfolder") if (value := getattr(base, name))}
 
 
 def pinned(base: Base) -> Base:
-    """The base at the commit that the hub's cache holds of it now; a folder, or one with a revision, as it is."""
+    """Pin a base to the commit in the hub's cache. A folder, or a base with a revision, is returned unchanged."""
     with reading(base):
         commit = extract_commit_hash(_config_path(base), base.revision)
     return base.model_copy(update={"revision": commit})
 
 
 def _config_path(base: Base) -> str:
-    path: str | None = cached_file(base.id, "config.json", **where(base))
+    path: str | None = cached_file(base.id, "config.json", **hub_options(base))
     assert path is not None
     return path
 
 
 def _check_kind(component: Component, base: Base) -> None:
-    """What the configuration calls itself, before a network of another kind is built at random, however large."""
-    described = json.loads(Path(_config_path(base)).read_text(encoding="utf-8"))
-    kind = described.get("_class_name") or described.get("model_type")
+    """Raise ValueError for another kind in `config.json`, before a large network of that kind is built at random."""
+    description = json.loads(Path(_config_path(base)).read_text(encoding="utf-8"))
+    kind = description.get("_class_name") or description.get("model_type")
     if kind not in _KINDS[component]:
         raise ValueError(f"it is a {kind}, where {component} must be {' or '.join(_KINDS[component])}")
 
 
 def _check_report(component: Component, kind: type[Network], report: Mapping[str, Any]) -> None:
-    """What the library found: it would go on with random tensors in the place of missing ones."""
-    aside = re.compile(_LEFT_ASIDE.get(component, "(?!)"))
+    """Raise ValueError for missing, mismatched or unexpected tensors, which the library would only report."""
+    unused = re.compile(_UNUSED.get(component, "(?!)"))
     faults = [f"{name} is missing" for name in sorted(report["missing_keys"]) if component != "transformer"]
     faults += [f"{name} has another shape" for name, *_ in sorted(report["mismatched_keys"])]
-    faults += [f"{name} is not of it" for name in sorted(report["unexpected_keys"]) if not aside.fullmatch(name)]
+    faults += [f"{name} is unexpected" for name in sorted(report["unexpected_keys"]) if not unused.fullmatch(name)]
     if faults:
-        raise ValueError(f"not a whole {kind.__name__}: {shortened(faults)}")
+        raise ValueError(f"not a complete {kind.__name__}: {shortened(faults)}")
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Keep the libraries' own bars and remarks off the terminal, where nothing is being downloaded."""
+    """Disable the progress bars and warnings of transformers and diffusers, for work without a download."""
     shown, verbosity = (
         transformers_logging.is_progress_bar_enabled(),
         (transformers_logging.get_verbosity(), diffusers_logging.get_verbosity()),
@@ -125,7 +125,7 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def reading(base: Base, named: str = "`bases` in config.json") -> Iterator[None]:
-    """Tell what could not be loaded and what to do, whatever the library says; `named` is where the base was named."""
+    """Raise the libraries' loading errors as UserError with a remedy; `named` is the setting that names the base."""
     try:
         with quietly() if Path(base.id).is_absolute() else nullcontext():
             yield
@@ -135,7 +135,7 @@ def reading(base: Base, named: str = "`bases` in config.json") -> Iterator[None]
             remedy = f"Copy the folder again, or name another under {named}"
         else:
             remedy = (
-                f"Fetch it once with `hf download {base.id}` (after `hf auth login`, where its page asks to accept "
+                f"Fetch it once with `hf download {base.id}` (after `hf auth login`, if its page asks to accept "
                 f"terms), or name a folder under {named}"
             )
         raise UserError(f"{base.id} cannot be loaded: {reason}. {remedy}") from error

@@ -1,10 +1,10 @@
-"""A game written down as a text file: one instruction a line.
+"""Game file: a text file with one instruction per line.
 
-    # everything behind a hash at the start of a line is a remark
+    # a line that starts with a hash is a comment
     Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky.
     Or free text: she meets Ponyo on the beach and they hug.
 
-Both forms reach the game model as they stand. The first is how the captions of the training data are written.
+Both forms are passed to the game model unchanged. The first is the format of the training captions.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pipeline.core.errors import UserError
 
 
 def read_instructions(path: Path, check: Callable[[str], object] | None = None) -> list[str]:
-    """The instructions of a game file in order; blank lines and remarks are left out.
+    """Read the instructions of a game file in order; blank lines and comments are skipped.
 
     Args:
-        path: UTF-8 text, with or without a byte order mark, with line ends of any system.
-        check: called with each instruction; a UserError from it is told with the file and the line.
+        path: UTF-8 text, with or without a byte order mark, with LF, CRLF or CR line ends.
+        check: called with each instruction; a UserError from it is raised again with file and line.
 
     Raises:
-        UserError: the file cannot be read, is not UTF-8, or holds no instruction; or `check` refused one.
+        UserError: the file cannot be read, is not UTF-8, or holds no instruction; or `check` rejected one.
     """
     instructions = []
     for number, line in enumerate(_text_of(path).split("\n"), start=1):
@@ -37,13 +37,13 @@ def read_instructions(path: Path, check: Callable[[str], object] | None = None) 
                 raise UserError(f"{path}, line {number}: {error}") from error
         instructions.append(instruction)
     if not instructions:
-        raise UserError(f"{path}: no instruction in it; write one a line, such as `Character: Qiqi; Motion: fly.`")
+        raise UserError(f"{path}: no instruction in it; write one per line, such as `Character: Qiqi; Motion: fly.`")
     return instructions
 
 
 def _text_of(path: Path) -> str:
     if path.exists() and not path.is_file():
-        raise UserError(f"{path}: not a file; give a text file with an instruction a line")
+        raise UserError(f"{path}: not a file; give a text file with one instruction per line")
     try:
         content = path.read_bytes()
     except OSError as error:

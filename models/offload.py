@@ -1,7 +1,7 @@
-"""Networks that wait in main memory and visit a small card one at a time.
+"""CPU offload for a small GPU: networks stay in main memory and are copied to the GPU one at a time.
 
-The weights never change in play, so nothing is copied back: a network leaves the card by forgetting its copy there. The
-memory it waits in is page-locked, so that the way to the card is a plain copy by the card.
+The weights never change in play, so nothing is copied back: the copy on the GPU is dropped. The main memory is
+page-locked, so that the GPU copies it by DMA.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 
-class Parked:
-    """A network in main memory.
+class OffloadedNetwork:
+    """Network in main memory that is copied to a device for use.
 
     Args:
         network: on the CPU, in the precision it computes in.
-        device: the card it visits.
+        device: the device it is copied to.
     """
 
     def __init__(self, network: nn.Module, device: torch.device) -> None:
@@ -30,12 +30,12 @@ class Parked:
             self._tensors.append((tensor, tensor.data))
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Have the network on the card inside the block."""
+    def on_device(self) -> Iterator[None]:
+        """Keep the network on the device inside the block."""
         try:
-            for tensor, waiting in self._tensors:
-                tensor.data = waiting.to(self.device, non_blocking=True)
+            for tensor, original in self._tensors:
+                tensor.data = original.to(self.device, non_blocking=True)
             yield
         finally:
-            for tensor, waiting in self._tensors:
-                tensor.data = waiting
+            for tensor, original in self._tensors:
+                tensor.data = original

@@ -2,13 +2,13 @@
 
 It is the CogVideoX transformer of diffusers with three changes (paper arXiv 2504.01014, section 3.2):
 
-- shot tokens, already of the network's width, take the place of the text, so the text projection is dropped;
-- the motion scope in pixels, a raw number, is embedded like the timestep and added to the timestep's embedding. Its
-  last layer starts at zero: an untrained shot decoder computes what the transformer it started from computes;
-- the last norm's epsilon is a field of the configuration, since the released weights have their own.
+- shot tokens, already of the network's width, replace the text, so the text projection is dropped;
+- the motion scope in pixels, not normalised, is embedded like the timestep and added to the timestep's embedding. Its
+  last layer starts at zero: an untrained shot decoder computes the same function as its base transformer;
+- the last norm's epsilon is a field of the configuration, because the released weights use another one.
 
 Trained are adapters on attention (`add_lora`) and, in full, `own_names`: the modulation of every block by the
-timestep (adaLN) and the motion scope's embedding. The rest is the frozen base, so a checkpoint holds only these.
+timestep (adaLN) and the motion scope's embedding. The rest is the frozen base and is not stored in a checkpoint.
 
 Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, L shot tokens, D width.
 """
@@ -30,16 +30,18 @@ from torch import Tensor, nn
 from models.config import ModelConfig, ShotDecoderConfig
 
 ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
-"""The projections that carry an adapter, in every block."""
+"""Projections with an adapter, in every block."""
 SPATIAL_COMPRESSION = 8
-"""Pixels per latent pixel, each way: the CogVideoX autoencoder's."""
+"""Pixels per latent pixel along height and width, set by the CogVideoX autoencoder."""
 
 
 class MotionTimestepEmbedding(TimestepEmbedding):  # type: ignore[misc]
-    """Timestep embedding plus, when a motion scope is given, the scope's embedding by two layers of its own.
+    """Timestep embedding plus, when a motion scope is given, the scope's embedding by two further layers.
 
-    The transformer hands its `timestep_cond` on as `condition`: that is how the raw scope gets here with diffusers'
-    forward untouched. A scope of 0 px is a scope like any other; only None is no scope.
+        embedding = MLP_time(sinusoids(t)) + MLP_motion(sinusoids(scope))
+
+    The transformer passes its `timestep_cond` on as `condition`, so the scope arrives here without a change to
+    diffusers' forward. A scope of 0 px is a valid scope; only None means no scope.
     """
 
     def __init__(self, in_channels: int, time_embed_dim: int, act_fn: str = "silu") -> None:
@@ -52,28 +54,28 @@ class MotionTimestepEmbedding(TimestepEmbedding):  # type: ignore[misc]
         for tensor in self.motion.linear_2.parameters():
             nn.init.zeros_(tensor)
 
-    def renew_motion(self) -> None:
-        """Give the scope's embedding fresh tensors where the timestep's are; diffusers leaves absent ones without."""
+    def init_motion(self) -> None:
+        """Initialise the scope's embedding on the timestep's device; diffusers leaves missing tensors on `meta`."""
         like = self.linear_1.weight
         self.motion.to_empty(device=like.device).to(like.dtype)
         self.motion.linear_1.reset_parameters()
         self._start_at_zero()
 
     def forward(self, sample: Tensor, condition: Tensor | None = None) -> Tensor:
-        """Embed `sample` [B, inner width], the timesteps' sinusoids, and `condition` [B], motion scopes in px."""
+        """Embed the timesteps' sinusoids `sample` [B, inner width] and the motion scopes `condition` [B] in px."""
         embedded: Tensor = super().forward(sample)
         if condition is None:
             return embedded
-        waves = self.scope_proj(condition.float())  # bfloat16 would turn 10.03 px into 10
+        waves = self.scope_proj(condition.float())  # in float32: bfloat16 rounds 10.03 px to 10
         motion: Tensor = self.motion(waves.to(sample.dtype))
         return embedded + motion
 
 
 class ShotDecoder(CogVideoXTransformer3DModel):  # type: ignore[misc]
-    """CogVideoX transformer that takes shot tokens and a motion scope; see the module's docstring.
+    """CogVideoX transformer conditioned on shot tokens and a motion scope; see the module's docstring.
 
-    `from_pretrained` reads a folder it has saved and any stock CogVideoX transformer, local or on the hub, with
-    overrides from `decoder_options`. All arguments but `norm_out_eps` are the stock transformer's.
+    `from_pretrained` reads folders written by `save_pretrained` and any stock CogVideoX transformer, local or on the
+    hub, with overrides from `decoder_options`. All arguments but `norm_out_eps` are the stock transformer's.
     """
 
     _keys_to_ignore_on_load_unexpected: Any = (r"^patch_embed\.text_proj\.",)
@@ -87,7 +89,7 @@ class ShotDecoder(CogVideoXTransformer3DModel):  # type: ignore[misc]
         self.time_embedding = MotionTimestepEmbedding(inner, config.time_embed_dim, config.timestep_activation_fn)
         self.norm_out.norm.eps = norm_out_eps
 
-    # diffusers reads from this signature which fields of a config.json it may pass on.
+    # diffusers passes on the fields of a config.json that are in this signature.
     __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             *inspect.signature(CogVideoXTransformer3DModel.__init__).parameters.values(),
@@ -103,12 +105,12 @@ class ShotDecoder(CogVideoXTransformer3DModel):  # type: ignore[misc]
         output_loading_info: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """Load as diffusers does; only the motion scope's embedding may be absent, and is then new.
+        """Load as diffusers does; only the motion scope's embedding may be missing, and is then initialised.
 
         Returns the shot decoder; with `output_loading_info` a pair of it and diffusers' report. ValueError when
-        anything else is missing in the weights, or anything but the text projection is too much.
+        another tensor is missing in the weights, or a tensor other than the text projection is left over.
         """
-        with _errors_only():  # diffusers warns of absent tensors; what may be absent is decided here
+        with _errors_only():  # diffusers warns of missing tensors; they are checked below
             decoder, report = super().from_pretrained(pretrained_model_name_or_path, output_loading_info=True, **kwargs)
         missing = {name for name in report["missing_keys"] if not is_motion(name)}
         wrong = sorted(missing | set(report["unexpected_keys"]))
@@ -118,15 +120,15 @@ class ShotDecoder(CogVideoXTransformer3DModel):  # type: ignore[misc]
                 f"{len(wrong)} tensors are missing or too many, such as {wrong[0]}"
             )
         if report["missing_keys"]:
-            decoder.time_embedding.renew_motion()
+            decoder.time_embedding.init_motion()
         return (decoder, report) if output_loading_info else decoder
 
 
 def decoder_options(config: ModelConfig) -> dict[str, Any]:
-    """Fields of a stock transformer that a shot decoder sets anew, for `from_pretrained` or `from_config`.
+    """Fields of a stock transformer that a shot decoder overrides, for `from_pretrained` or `from_config`.
 
-    The sizes are those of the table of positions. Stock CogVideoX has the table of 49 frames, and with another
-    number of frames builds a new one in every single call.
+    The sizes are those of the position table. Stock CogVideoX has the table of 49 frames, and for another number of
+    frames computes a new one in every call.
     """
     shot = config.shot_decoder
     return {
@@ -139,9 +141,11 @@ def decoder_options(config: ModelConfig) -> dict[str, Any]:
 
 
 def add_lora(decoder: ShotDecoder, config: ShotDecoderConfig) -> None:
-    """Add fresh adapters to every attention projection; at first they change nothing.
+    """Add LoRA adapters to every attention projection; B starts at zero, so the output is unchanged at first.
 
-    An adapter counts times alpha / rank. The released weights have alpha 1: without it they act 64-fold.
+        W' = W + (alpha / rank) B A
+
+    The released weights have rank 64 and alpha 1; with alpha 64 their adapters would act 64-fold.
     """
     decoder.add_adapter(
         LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=list(ATTENTION), lora_dropout=0.0)
@@ -149,12 +153,12 @@ def add_lora(decoder: ShotDecoder, config: ShotDecoderConfig) -> None:
 
 
 def own_names(decoder: ShotDecoder) -> list[str]:
-    """Names of the parameters a checkpoint stores beside the adapters: adaLN of the blocks, embedding of the scope."""
+    """Names of the parameters a checkpoint stores besides the adapters: adaLN of the blocks, embedding of the scope."""
     return [name for name, _ in decoder.named_parameters() if is_own(name)]
 
 
 def is_own(name: str) -> bool:
-    """Return whether a parameter is trained in full; of the adaLN, the last norm's stays frozen, as published."""
+    """Return whether a parameter is trained in full; the adaLN of the last norm stays frozen, as published."""
     modulation = name.startswith("transformer_blocks.") and (".norm1.linear." in name or ".norm2.linear." in name)
     return modulation or is_motion(name)
 
@@ -171,10 +175,10 @@ def denoise(
     timesteps_B: Tensor,
     scope_B: Tensor | None,
 ) -> Tensor:
-    """Predict the velocity of noised latents: [B, T, C, H, W] in float32, whatever the network computes in.
+    """Predict the velocity of noised latents: [B, T, C, H, W] in float32, for any precision of the network.
 
-    `timesteps_B` are integers in 0..999; `scope_B` are motion scopes in px, None to leave the scope out (the
-    ablation). ValueError when the shapes are not those the table of positions was built for.
+    `timesteps_B` are integers in 0..999; `scope_B` are motion scopes in px, or None for the ablation without a scope.
+    ValueError when the shapes do not fit the position table.
     """
     _check_shapes(decoder, latents_BTCHW, shot_tokens_BLD)
     dtype = decoder.patch_embed.proj.weight.dtype
@@ -189,7 +193,7 @@ def denoise(
 
 
 def latent_shape(decoder: ShotDecoder) -> tuple[int, int, int, int]:
-    """Shape of the latents of one shot, (T, C, H, W): the one that the table of positions was built for."""
+    """Shape of the latents of one shot, (T, C, H, W), as fixed by the position table."""
     config = decoder.config
     frames = (config.sample_frames - 1) // config.temporal_compression_ratio + 1
     return frames, config.in_channels, config.sample_height, config.sample_width
@@ -206,7 +210,7 @@ def _check_shapes(decoder: ShotDecoder, latents_BTCHW: Tensor, shot_tokens_BLD: 
 
 @contextmanager
 def _errors_only() -> Iterator[None]:
-    """Let diffusers report errors only."""
+    """Set the log level of diffusers to errors inside the block."""
     before = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

@@ -1,7 +1,9 @@
 """The shot encoder: first frame and motion text of an animation shot to shot tokens.
 
-The text states and the picture's patch states are brought to one width, normalised and joined, text first. Nothing
-here reads pixels or characters: `models/conditions.py` makes the states.
+With x the text states, p the picture's patch states (both from `models/conditions.py`) and [ , ] concatenation:
+
+    proj(s)     = W2 gelu(W1 s + b1) + b2          text and patches have their own weights
+    shot tokens = [LN(proj_text(x)), LN(proj_image(p))]
 
 Letters of the shapes: B batch, L shot tokens, N text tokens, P patches, D width of each.
 
@@ -16,16 +18,16 @@ from torch import Tensor, nn
 from models.config import ShotEncoderConfig
 
 HEAD_WIDTH = 64
-"""Width of a head of the cross-attention ablation; the shot decoder's own."""
+"""Width of a head of the cross-attention ablation; equal to the shot decoder's."""
 
 
 class ShotEncoder(nn.Module):
-    """Joins motion text and first frame into the tokens that stand for a shot.
+    """Encoder of motion text and first frame into the tokens of a shot.
 
-    `config.variant` names the paper's ablations. `mlp` is the method; `linear` has one linear layer a side; both
-    keep every text token. `addition` adds the mean text token to every patch token, and `cross_attention` lets the
-    patch tokens look at the text tokens; these two keep only the patches. The paper names the last two without
-    saying how they are built: they are our reading.
+    `config.variant` selects the method, `mlp`, or one of the paper's ablations. `linear` has one linear layer per
+    input; both keep every text token. `addition` adds the mean text token to every patch token; in `cross_attention`
+    the patch tokens attend to the text tokens; these two keep only the patches. The paper names the last two without
+    describing them: their construction is our interpretation.
     """
 
     def __init__(self, config: ShotEncoderConfig) -> None:
@@ -42,7 +44,7 @@ class ShotEncoder(nn.Module):
         """Return the shot tokens [B, config.shot_tokens, config.width].
 
         `text_BND` are the text encoder's states [B, text_tokens, text_width], `patches_BPD` the image encoder's
-        [B, image_tokens, image_width]. ValueError when the number of tokens is not the configuration's.
+        [B, image_tokens, image_width]. ValueError when the number of tokens differs from the configuration's.
         """
         counts = text_BND.shape[1], patches_BPD.shape[1]
         expected = self.config.text_tokens, self.config.image_tokens
@@ -58,9 +60,9 @@ class ShotEncoder(nn.Module):
         return torch.cat([text_BND, patches_BPD], dim=1)
 
     def unconditional(self, batch: int) -> Tensor:
-        """Shot tokens [batch, L, D] of no shot at all, for guidance: zero states sent through the encoder.
+        """Unconditional shot tokens [batch, L, D] for guidance: the encoder's output for zero states.
 
-        They are not zero: the biases and the norms have their say. Training drops a condition the same way.
+        They are not zero, because of the biases and the norms. Training drops a condition the same way.
         """
         like, config = self.text_norm.weight, self.config
         text_BND = like.new_zeros(batch, config.text_tokens, config.text_width)
@@ -69,7 +71,7 @@ class ShotEncoder(nn.Module):
 
 
 def _projection(width: int, config: ShotEncoderConfig) -> nn.Sequential:
-    """Bring states of a width to the width of a shot token."""
+    """Projection of states of a width to the width of a shot token."""
     first = nn.Linear(width, config.width)
     if config.variant == "linear":
         return nn.Sequential(first)
@@ -77,5 +79,5 @@ def _projection(width: int, config: ShotEncoderConfig) -> nn.Sequential:
 
 
 def _heads(width: int) -> int:
-    """Heads of the cross-attention: as many of HEAD_WIDTH as fit, one if they do not divide the width."""
+    """Number of cross-attention heads: width / HEAD_WIDTH, or 1 if HEAD_WIDTH does not divide the width."""
     return width // HEAD_WIDTH if width % HEAD_WIDTH == 0 else 1

@@ -1,11 +1,11 @@
-"""What the game model reads: Mistral's vocabulary with 284 tokens added, and turns of a game written in it.
+"""Vocabulary and prompts of the game model: Mistral's tokenizer with 284 added tokens, and turns written in it.
 
 A turn is `<TURN>instruction<img><frame>queries</frame></img><ML>k</ML><SC>k</SC><ET>k</ET><ST>k</ST></TURN>`: motion
-level, social, entertainment and stamina change, each one `<Strength_k>` token. The frame tokens of a finished turn hold
-the place of its shot tokens; those of the turn to predict are the learned queries.
+level, social, entertainment and stamina change, each one `<Strength_k>` token. The frame tokens of a finished turn are
+placeholders for its shot tokens; those of the turn to predict are the learned queries.
 
-Instructions are data. They are encoded by the byte-pair model alone, which knows none of the added tokens, so nothing
-a player types can open or close a tag. Vocabulary and turn are those of the released game model (arXiv 2504.01014).
+Instructions are data. They are encoded by the byte-pair model alone, which has none of the added tokens, so a player's
+text cannot open or close a tag. Vocabulary and turn format are those of the released game model (arXiv 2504.01014).
 
 Shapes: L positions of a prompt, or shot tokens of one turn; D width of a shot token.
 """
@@ -38,7 +38,7 @@ _STRENGTHS = tuple(f"<Strength_{value}>" for value in range(-5, 6))
 _STATE = ("<visual>", "<ML>", "</ML>", "<SC>", "</SC>", "<ET>", "</ET>", "<ST>", "</ST>", "<TURN>", "</TURN>")
 
 ADDED_TOKENS = _FRAMES + _MEDIA + _STRENGTHS + _STATE
-"""In the order of their ids, which start at 32000. `<vid>` and `<visual>` are never written; they keep their places."""
+"""Added tokens in the order of their ids, which start at 32000. `<vid>` and `<visual>` are unused but have ids."""
 
 VOCABULARY = MISTRAL_VOCABULARY + len(ADDED_TOKENS)
 ID_OF = {token: MISTRAL_VOCABULARY + place for place, token in enumerate(ADDED_TOKENS)}
@@ -49,29 +49,29 @@ TURN, END_TURN = ID_OF["<TURN>"], ID_OF["</TURN>"]
 IMG, END_IMG = ID_OF["<img>"], ID_OF["</img>"]
 FRAME, END_FRAME = ID_OF["<frame>"], ID_OF["</frame>"]
 STATE_TAGS = tuple((ID_OF[f"<{name}>"], ID_OF[f"</{name}>"]) for name in ("ML", "SC", "ET", "ST"))
-"""Opening and closing tag of the four state slots, in the order they are written."""
+"""Opening and closing tag of the four state slots, in prompt order."""
 
 
 LEGAL_VALUES = {"level": (1, 2, 3, 4, 5), "social": (0, 1), "entertainment": (0, 1), "stamina": (-1, 1)}
 LEGAL_IDS = tuple(tuple(ZERO_STRENGTH + value for value in legal) for legal in LEGAL_VALUES.values())
-"""For each state slot the ids it may hold."""
+"""Legal ids of each state slot."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What a turn does besides its picture: how much moves, and how the three character values change.
+    """State of a turn: motion level and the changes of the three character values.
 
-    Fields stand in the order they are written. A value outside its range is a ValueError.
+    Fields are in prompt order. A value outside its range is a ValueError.
     """
 
     level: int
     """Motion level, 1 to 5."""
     social: int
-    """0 or 1."""
+    """Change of the social value, 0 or 1."""
     entertainment: int
-    """0 or 1."""
+    """Change of the entertainment value, 0 or 1."""
     stamina: int
-    """-1 or 1."""
+    """Change of the stamina value, -1 or 1."""
 
     def __post_init__(self) -> None:
         for (name, legal), value in zip(LEGAL_VALUES.items(), self.values, strict=True):
@@ -80,24 +80,24 @@ class State:
 
     @property
     def values(self) -> tuple[int, int, int, int]:
-        """The four values in the order they are written."""
+        """The four values in prompt order."""
         return self.level, self.social, self.entertainment, self.stamina
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The four `<Strength_k>` ids in the order they are written."""
+        """The four `<Strength_k>` ids in prompt order."""
         return tuple(ZERO_STRENGTH + int(value) for value in self.values)
 
     @classmethod
     def from_ids(cls, ids: Sequence[int]) -> Self:
-        """The state of four `<Strength_k>` ids; ValueError for any other."""
+        """Convert four `<Strength_k>` ids to a state; ValueError for illegal ids."""
         level, social, entertainment, stamina = (identifier - ZERO_STRENGTH for identifier in ids)
         return cls(level, social, entertainment, stamina)
 
 
 @dataclass(frozen=True, eq=False)
 class PastTurn:
-    """A finished turn, as the game model remembers it."""
+    """A finished turn in the game model's history."""
 
     instruction: str
     shot_tokens_LD: Tensor
@@ -105,32 +105,32 @@ class PastTurn:
 
     def __post_init__(self) -> None:
         if self.shot_tokens_LD.ndim != 2 or not self.shot_tokens_LD.is_floating_point():
-            given = f"{self.shot_tokens_LD.dtype} of shape {tuple(self.shot_tokens_LD.shape)}"
-            raise ValueError(f"shot_tokens_LD of a past turn is a float matrix, not {given}")
+            actual = f"{self.shot_tokens_LD.dtype} of shape {tuple(self.shot_tokens_LD.shape)}"
+            raise ValueError(f"shot_tokens_LD of a past turn is a float matrix, not {actual}")
 
 
 @dataclass(frozen=True, eq=False)
 class TokenPrompt:
-    """A sequence for the game model: past turns and the turn to predict.
+    """Input sequence of the game model: past turns and the turn to predict.
 
-    Without a target it ends in `<ML>`. With one it goes on with the state, `</TURN>` and `</s>`.
+    Without a target it ends in `<ML>`. With a target it continues with the state, `</TURN>` and `</s>`.
     """
 
     ids_L: Tensor
-    """int64"""
+    """Token ids, int64."""
     query_mask_L: Tensor
-    """bool: the frame tokens of the last turn."""
+    """Mask of the queries, the frame tokens of the last turn; bool."""
     history_mask_L: Tensor
-    """bool: frame tokens whose embeddings give way to past shot tokens."""
+    """Mask of the frame tokens of past turns, whose embeddings are replaced by past shot tokens; bool."""
     history_LD: Tensor | None
-    """The past turns' shot tokens one after the other, a row for each True of `history_mask_L`; None without past."""
+    """Concatenated shot tokens of the past turns, a row per True in `history_mask_L`; None without past turns."""
     state_slots: tuple[int, ...]
-    """Positions whose logits predict the state: of `<ML>`, and with a target also of `<SC>`, `<ET>` and `<ST>`."""
+    """Positions whose logits predict the state: `<ML>`, and with a target also `<SC>`, `<ET>` and `<ST>`."""
     target: State | None
 
 
 def shipped_tokenizer() -> LlamaTokenizer:
-    """Mistral 7B's tokenizer, from the SentencePiece file that the mistral-common package ships, and our 284 tokens."""
+    """Mistral 7B's tokenizer with the 284 tokens, from the SentencePiece file in the mistral-common package."""
     shipped = importlib.resources.files("mistral_common") / "data" / "tokenizer.model.v1"
     with importlib.resources.as_file(shipped) as file, tempfile.TemporaryDirectory() as folder:
         shutil.copyfile(file, Path(folder) / "tokenizer.model")
@@ -140,8 +140,7 @@ def shipped_tokenizer() -> LlamaTokenizer:
 def load_mistral_tokenizer(folder_or_id: str | Path) -> LlamaTokenizer:
     """Mistral 7B's tokenizer with the 284 tokens at their ids.
 
-    Reads a hub id, a folder in hub format, or what `save_pretrained` of an earlier result wrote. ValueError if another
-    vocabulary lies there.
+    Reads a hub id, a folder in hub format, or a folder written by `save_pretrained`. ValueError for another vocabulary.
     """
     tokenizer: LlamaTokenizer = LlamaTokenizer.from_pretrained(
         str(folder_or_id), legacy=False, bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<unk>"
@@ -158,15 +157,15 @@ def load_mistral_tokenizer(folder_or_id: str | Path) -> LlamaTokenizer:
 
 
 def instruction_ids(tokenizer: LlamaTokenizer, instruction: str) -> list[int]:
-    """The ids of an instruction as it stands after `<TURN>`: pieces of Mistral's own vocabulary only.
+    """Encode an instruction as it follows `<TURN>`, in pieces of Mistral's vocabulary without the added tokens.
 
-    White space and control characters become single spaces. UserError when nothing is left, or over 200 ids.
+    White space and control characters become single spaces. UserError when the result is empty or exceeds 200 ids.
     """
     printable = "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in instruction)
     text = " ".join(printable.split())
     if not text:
         raise UserError("the instruction is empty: say what happens, such as `Qiqi runs along the beach at dusk`")
-    # The bare model: no added token is matched, and no space is put before the text.
+    # The byte-pair model alone: it matches no added token and prepends no space.
     ids = [piece.id for piece in tokenizer.backend_tokenizer.model.tokenize(text.replace(" ", "▁"))]
     if len(ids) > MOST_INSTRUCTION_TOKENS:
         raise UserError(f"the instruction has {len(ids)} tokens, at most {MOST_INSTRUCTION_TOKENS} fit: shorten it")
@@ -181,19 +180,19 @@ def write_prompt(
     conventions: Conventions,
     target: State | None = None,
 ) -> TokenPrompt:
-    """Writes past turns and the next one.
+    """Write the prompt of past turns and the next turn.
 
     Args:
         tokenizer: from `load_mistral_tokenizer` or `shipped_tokenizer`.
-        past: the turns to remember, oldest first; the caller keeps them to the window.
+        past: the turns in the history, oldest first; the caller limits them to the window.
         instruction: of the turn to predict.
-        shot_tokens: tokens of a shot, 226 at full size; every past turn has as many.
-        conventions: whether past turns end in a doubled `</ST>`.
-        target: the state to learn; None to play.
+        shot_tokens: tokens per shot, 226 at full size, the same in every past turn.
+        conventions: of the checkpoint; `doubled_end_tag` doubles the `</ST>` of past turns.
+        target: the state to learn in training; None in play.
 
     Raises:
-        UserError: an empty or overlong instruction.
-        ValueError: past shot tokens of another number.
+        UserError: an instruction is empty or too long.
+        ValueError: a past turn has another number of shot tokens.
     """
     ids = [BOS]
     history: list[int] = []
@@ -222,7 +221,7 @@ def write_prompt(
 
 
 def _open_turn(ids: list[int], instruction: list[int], shot_tokens: int) -> int:
-    """Writes a turn as far as `</img>`; the place of its first frame token."""
+    """Append a turn up to `</img>`; return the position of its first frame token."""
     ids += [TURN, *instruction, IMG, FRAME]
     start = len(ids)
     ids += [*range(FIRST_FRAME, FIRST_FRAME + shot_tokens), END_FRAME, END_IMG]
@@ -230,7 +229,7 @@ def _open_turn(ids: list[int], instruction: list[int], shot_tokens: int) -> int:
 
 
 def _close_turn(ids: list[int], state: State, doubled_end_tag: bool) -> list[int]:
-    """Writes the state and `</TURN>`; the places of the four opening tags."""
+    """Append the state and `</TURN>`; return the positions of the four opening tags."""
     slots = []
     for (opening, closing), value in zip(STATE_TAGS, state.ids, strict=True):
         slots.append(len(ids))

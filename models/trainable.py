@@ -1,12 +1,12 @@
-"""Which parameters of the shot encoder and shot decoder each phase of training changes.
+"""Trainable parameters of the shot encoder and shot decoder in each phase of training.
 
-Each function freezes the networks it is given and thaws what its phase trains. At full size that is 17,973,248
-parameters in the warm-up, 402,050,048 in joint training and 385,323,008 in adaptation. The published lists add a
-LayerNorm of 3,840 parameters to the first two which nothing uses.
+Each function freezes its networks and unfreezes the parameters of its phase. At full size these are 17,973,248
+parameters in the warm-up, 402,050,048 in joint training and 385,323,008 in adaptation. The published lists add an
+unused LayerNorm of 3,840 parameters to the first two.
 
-Without a motion scope (the ablation) its embedding stays frozen: nothing would reach it.
+Without a motion scope (the ablation) its embedding stays frozen: it would get no gradient.
 
-Most of it is the adaLN of the blocks, trained in full: the adapters are 29,491,200 parameters.
+Most of these parameters are the adaLN of the blocks, trained in full; the adapters have 29,491,200.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from models.shot_encoder import ShotEncoder
 
 
 def for_warm_up(encoder: ShotEncoder, decoder: ShotDecoder, *, motion_scope: bool = True) -> list[nn.Parameter]:
-    """Warm-up: the shot encoder, and of the shot decoder the motion scope's embedding alone."""
+    """Warm-up: the shot encoder and the shot decoder's motion scope embedding."""
     decoder.requires_grad_(False)
     motion = [parameter for name, parameter in decoder.named_parameters() if is_motion(name)]
     return _thaw([*encoder.parameters(), *(motion if motion_scope else [])])
 
 
 def for_joint(encoder: ShotEncoder, decoder: ShotDecoder, *, motion_scope: bool = True) -> list[nn.Parameter]:
-    """Joint training: the shot encoder, and what adaptation trains of the shot decoder. ValueError as there."""
+    """Joint training: the shot encoder and the parameters of `for_adaptation`. Same ValueError."""
     return [*_thaw(list(encoder.parameters())), *for_adaptation(decoder, motion_scope=motion_scope)]
 
 
 def for_whole(encoder: ShotEncoder, decoder: ShotDecoder, *, motion_scope: bool = True) -> list[nn.Parameter]:
-    """Joint training of a small shot decoder whose base is random: adapters alone cannot teach it, so everything."""
+    """Joint training of a small shot decoder with a random base: all parameters; adapters alone are not enough."""
     weights = [p for name, p in decoder.named_parameters() if motion_scope or not is_motion(name)]
     decoder.requires_grad_(False)
     return _thaw([*encoder.parameters(), *weights])

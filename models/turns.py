@@ -1,9 +1,9 @@
-"""Plain values of a game: the character values, the state of a game, and a turn.
+"""Data classes of a game: character values, game state and turn.
 
-`GameState` is all that the next turn depends on. It is never changed, only followed by another, so a game can go on
-from any of its turns, and two players cannot get in each other's way.
+`GameState` holds everything the next turn depends on. It is immutable: a turn returns a new one. So a game can continue
+from any of its turns, and concurrent games do not interfere.
 
-Shapes: T frames, H and W pixels, C the colours red, green, blue; L shot tokens of width D.
+Shapes: T frames, H and W pixels, C colours red, green, blue; L shot tokens of width D.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from models.progress import PartProgress, unwatched
 from models.tokens import PastTurn, State
 
 START = 50
-"""Every character value before the first turn; the range is 0 to 100."""
+"""Initial character value; the range is 0 to 100."""
 POINTS = 5
-"""Points that a predicted change of one moves a character value by."""
+"""Points added to a character value per predicted change of 1."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Values:
     entertainment: int = START
 
     def after(self, state: State) -> Values:
-        """The values when a turn with this state is over."""
+        """Values after a turn with this state."""
         return Values(
             stamina=_moved(self.stamina, state.stamina),
             social=_moved(self.social, state.social),
@@ -48,48 +48,48 @@ def _moved(value: int, change: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class GameState:
-    """All that the next turn depends on. It never grows: the window keeps the last turns only."""
+    """Everything the next turn depends on. Its size is bounded: the window keeps only the last turns."""
 
     turns: int = 0
-    """Turns played."""
+    """Number of turns played."""
     values: Values = Values()
     window: tuple[PastTurn, ...] = ()
-    """The turns that the game model looks back on, oldest first, each with the state that it had itself."""
+    """Past turns in the game model's context, oldest first, each with its own state."""
 
     def after(self, past: PastTurn, window_turns: int) -> GameState:
-        """The state when a further turn is over; `window_turns` counts the turn to come as well."""
+        """State after one more turn; `window_turns` includes the turn to predict."""
         window = (*self.window, past)
-        first = max(0, len(window) - (window_turns - 1))  # not [-n:], which keeps everything where n is 0
+        first = max(0, len(window) - (window_turns - 1))  # not [-n:], which keeps everything for n = 0
         return GameState(self.turns + 1, self.values.after(past.state), window[first:])
 
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """One turn as the player gets it."""
+    """One turn as shown to the player."""
 
     number: int
-    """1 for the first."""
+    """Number of the turn, from 1."""
     instruction: str
     state: State
     scope_px: float
-    """Motion scope that the motion level stands for."""
+    """Motion scope of the motion level, in pixels."""
     values: Values
-    """After the turn."""
+    """Character values after the turn."""
     frames_THWC: NDArray[np.uint8]
-    """The animation shot, RGB."""
+    """Animation shot, RGB."""
     shot_tokens_LD: Tensor
-    """On the CPU; without rows from an agent that has no shot tokens."""
+    """Shot tokens, on the CPU; zero rows from an agent without shot tokens."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Time of each part."""
+    """Duration of each part."""
 
 
 def turn_seed(seed: int, number: int, branch: int = 0) -> int:
-    """The seed of one turn of a game: the same whether the game was played in one go or resumed.
+    """Seed of one turn of a game; independent of interruptions, so a resumed game gets the same turns.
 
     Args:
         seed: the game's.
-        number: the turn's, 1 for the first.
-        branch: tells apart the turns of one number, where a player went back and tried again.
+        number: the turn's, from 1.
+        branch: distinguishes turns of the same number, after a player went back and tried again.
     """
     return int.from_bytes(hashlib.sha256(f"{seed} {number} {branch}".encode()).digest()[:7], "big")
 
@@ -99,7 +99,7 @@ class TurnMaker(Protocol):
 
     @property
     def window_turns(self) -> int:
-        """Turns that a prediction spans, the one to predict included."""
+        """Number of turns in the context of a prediction, the one to predict included."""
         ...
 
     def next_turn(

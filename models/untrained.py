@@ -1,8 +1,8 @@
-"""New checkpoints, before any training: small random bases for `tiny`, the published bases by id for `full`.
+"""Untrained checkpoints: small random bases for `tiny`, the published bases by hub id for `full`.
 
-Both go through the same steps: read the bases, wrap them, save what is ours. What training has not touched yet changes
-nothing: adapters start without effect, and so does the motion scope. A tiny base is saved in the hub's own format and
-read back by the calls that read the published ones.
+Both take the same steps: read the bases, wrap them, save the trainable parts. Adapters and the motion scope's embedding
+start without effect on the output. A tiny base is saved in the hub's format and loaded by the code that loads the
+published ones.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def new_checkpoint(folder: Path, config: ModelConfig, seed: int = 0, say: Say = 
     """Write an untrained checkpoint.
 
     Args:
-        folder: where; must not exist, or be empty.
-        config: its shape; bases called `bases/NAME` are made random, others are loaded from where they are.
-        seed: of everything random; the same one writes the same checkpoint.
-        say: told what is being done, a line at a time.
+        folder: of the checkpoint; must not exist, or be empty.
+        config: its configuration; bases with id `bases/NAME` are created at random, others are loaded.
+        seed: of all random weights; the same seed writes the same checkpoint.
+        say: callback for progress messages, called with one line at a time.
 
     Raises:
-        UserError: the folder is taken, or a base cannot be loaded.
+        UserError: the folder is not empty, or a base cannot be loaded.
     """
     with writing(folder) as part, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
@@ -61,17 +61,17 @@ def new_checkpoint(folder: Path, config: ModelConfig, seed: int = 0, say: Say = 
 
 
 def _pinned(config: ModelConfig) -> ModelConfig:
-    """The configuration with the two bases that were just read at the commits they were read from."""
+    """Configuration with the two bases that were just read pinned to their commits."""
     read: tuple[Component, ...] = ("language_model", "transformer")
-    elsewhere = {name: pinned(config.bases[name]) for name in read if config.bases[name].id != inside_id(name)}
-    return config.replaced(bases={**config.bases, **elsewhere})
+    external = {name: pinned(config.bases[name]) for name in read if config.bases[name].id != inside_id(name)}
+    return config.replaced(bases={**config.bases, **external})
 
 
 def _save_game_model(checkpoint: Checkpoint, say: Say) -> None:
     config = checkpoint.config
     say(f"game model: adapters for {config.bases['language_model'].id}")
-    place, precision = checkpoint.base("language_model"), _precision(config, torch.bfloat16)
-    base = load_base("language_model", MistralForCausalLM, place, precision)
+    location, precision = checkpoint.base("language_model"), _precision(config, torch.bfloat16)
+    base = load_base("language_model", MistralForCausalLM, location, precision)
     save_game_model(checkpoint.folder, GameModel(wrap_language_model(base, config.game_model), config))
 
 

@@ -1,7 +1,7 @@
-"""Weights on disk, strictly: safetensors only, every tensor found with its shape, nothing left over.
+"""Strict reading and writing of weights: safetensors only, every tensor present with its shape, none left over.
 
-Loading that leaves a tensor random, or drops one from the file, is how half a download plays nonsense without a word.
-So names and shapes are compared first, and every difference is told in one message that names the file.
+A loader that leaves a tensor random, or ignores one in the file, lets a truncated download run without an error. So
+names and shapes are compared first, and all differences are reported in one error that names the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TORCH = {"format": "pt"}
 
 
 def load_tensors(module: nn.Module, path: Path, names: Iterable[str] | None = None) -> None:
-    """Fill the named tensors of a module from a file that holds exactly them; all of its state where none are named.
+    """Fill the named tensors of a module, by default all of its state, from a file with exactly these tensors.
 
     Raises:
         UserError: the file cannot be read, or holds other tensors.
@@ -38,12 +38,12 @@ def load_tensors(module: nn.Module, path: Path, names: Iterable[str] | None = No
 
 
 def load_adapter(module: nn.Module, path: Path, *, embeddings: bool = False) -> None:
-    """Fill the adapters of a network that peft has wrapped or diffusers has added them to.
+    """Fill the adapters of a network, added by peft or by diffusers.
 
     Args:
         module: the network, its adapters in place.
         path: the adapter file, with peft's names.
-        embeddings: whether input and output embeddings were trained in full and are in the file.
+        embeddings: the file also holds input and output embeddings, trained in full.
 
     Raises:
         UserError: the file cannot be read, or holds other tensors.
@@ -56,16 +56,16 @@ def load_adapter(module: nn.Module, path: Path, *, embeddings: bool = False) -> 
 def adapter_tensors(
     module: nn.Module, state: Mapping[str, Tensor] | None = None, *, embeddings: bool = False
 ) -> dict[str, Tensor]:
-    """The adapters of a network under peft's names, out of the given state or else the network's own."""
+    """Adapters of a network under peft's names, from `state`, by default the network's own."""
     tensors: dict[str, Tensor] = get_peft_model_state_dict(module, state, save_embedding_layers=embeddings)
     return tensors
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file.
+    """Read all tensors of a safetensors file.
 
     Raises:
-        UserError: the file is not there, or is no whole safetensors file.
+        UserError: the file is missing, or not a complete safetensors file.
     """
     try:
         return load_file(path)
@@ -76,25 +76,25 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] = _TORCH) -> None:
-    """Write a safetensors file, making its folder; the same bytes every time.
+    """Write a safetensors file and create its folder; equal tensors give equal bytes.
 
     Args:
         tensors: by name.
-        path: where to.
-        metadata: one entry: safetensors writes several in an order that changes from time to time.
+        path: of the file.
+        metadata: one entry; safetensors writes several in an undefined order.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata=dict(metadata))
 
 
 def adapter_metadata(adapters: LoraConfig) -> dict[str, str]:
-    """What diffusers keeps beside adapters in their file, and reads their alpha from."""
+    """Metadata of an adapter file, from which diffusers reads alpha."""
     return {LORA_ADAPTER_METADATA_KEY: json.dumps(adapters.to_dict(), indent=2, sort_keys=True, default=sorted)}
 
 
 def _compare(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
     faults = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
-    faults += [f"{name} is not of this network" for name in sorted(found.keys() - wanted.keys())]
+    faults += [f"{name} is unexpected" for name in sorted(found.keys() - wanted.keys())]
     faults += [
         f"{name} is {tuple(found[name].shape)}, not {tuple(wanted[name].shape)}"
         for name in sorted(wanted.keys() & found.keys())
@@ -105,6 +105,6 @@ def _compare(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tenso
 
 
 def shortened(faults: list[str]) -> str:
-    """The first few faults in one line."""
+    """Join the first few faults into one line."""
     more = f" and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
     return "; ".join(faults[:_SHOWN]) + more

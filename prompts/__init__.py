@@ -1,1 +1,1 @@
-"""What we ask a captioner, as versioned Markdown, and the tag grammar of its replies."""
+"""Prompts: the captioner's questions as versioned Markdown, and the tag grammar of its replies."""

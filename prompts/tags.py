@@ -1,17 +1,17 @@
-"""The tag grammar: what a captioner answers, and the instruction line that is made of it.
+"""Tag grammar: parsers of a captioner's replies, and the instruction line made from them.
 
     who:   [Number]2[Index]1,3
     what:  <S>girl</S><MD>run</MD><EV>forest</EV><MA>slowly</MA><SC>0</SC><ET>1</ET><ST>-1</ST>
     line:  Character: Ponyo; Motion: slowly run; Background: forest.
 
-Reading is tolerant about form: case, spaces and newlines, code fences, reasoning blocks and prose around the answer,
-full-width brackets, commas and digits, HTML-escaped tags, missing closing tags, `[Num]`/`[ID]` for
-`[Number]`/`[Index]`, the same answer given twice. It is strict about content: a tag must be there, say one thing, and
-say something allowed. Text is lower-cased and loses a leading article and a final full stop, so that equal answers are
-equal text. Words are counted a little more generously than they are asked for (see `_MOST_WORDS`): models asked for one
-noun write "old man" when there is no single noun, and that is a good answer.
+The parsers are tolerant about form: case, spaces and newlines, code fences, reasoning blocks and prose around the
+reply, full-width brackets, commas and digits, HTML-escaped tags, missing closing tags, `[Num]`/`[ID]` for
+`[Number]`/`[Index]`, the same reply given twice. They are strict about content: every tag must be there, with one value
+that is allowed. Text is lower-cased and loses a leading article and a final full stop, so that equal replies are equal
+text. The limits on words are a little higher than those the prompt states (see `_MOST_WORDS`): models asked for one
+noun write "old man" when there is no single noun, and that is a good reply.
 
-What is wrong is raised as one `TagError` whose message is written for the model, to be sent back for a repair.
+All faults of a reply are raised as one `TagError`, whose message is written for the model, to be sent back for repair.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ _MOST_CHARACTERS = 80
 _LONGEST_REPLY = 20_000
 _SAYS_NOTHING = {"none", "null", "n/a", "na", "unknown", "unclear", "nothing", "nobody", "empty"}
 
-# NFKC folds full-width letters, digits, commas and brackets; these look alike but are left alone by it.
+# NFKC folds full-width letters, digits, commas and brackets; it does not fold these look-alikes.
 _LOOK_ALIKES = str.maketrans(
     {"【": "[", "】": "]", "〈": "<", "〉": ">", "‹": "<", "›": ">", "、": ",", "−": "-", "–": "-"}
 )
 _NOISE = re.compile(r"<think>.*?</think>|```\w*", re.S | re.I)
 _BRACKETED_LIST = re.compile(r"\[([0-9][0-9,;\s]*)\]")
-# `ML` is the level we told the model; some repeat it, and it ends the value before it like any other tag.
+# `ML` is the motion level given in the prompt; some models repeat it, and it ends the value before it like any tag.
 _MARK = re.compile(rf"<\s*(/\s*)?({'|'.join(TAGS)}|ML)\s*(/\s*)?>", re.I)
 _WHO = re.compile(
     r"\[\s*num(?:ber)?\s*\](?P<number>[^\[\]]*)(?:\[\s*/[^\[\]]*\])?\s*"
     r"\[\s*(?:id|ids|index|indexes|indices)\s*\](?P<index>[^\[\]]*)",
     re.I,
 )
-# The list may be followed by prose, but neither by a range (`1-3`) nor by half a number.
+# The list may be followed by prose, but not by a range (`1-3`) or part of a number.
 _INDEX_LIST = re.compile(r"(?>[0-9]+(?:\s*(?:[,;&\s]|\band\b)\s*#?[0-9]+)*)(?!\s*[-~.]\s*[0-9])(?!\w)", re.I)
 
 
 class TagError(Exception):
-    """A reply that cannot be used; the message is a sentence to the model that wrote it."""
+    """An unusable reply; the message is a sentence to the model that wrote it."""
 
 
 @dataclass(frozen=True)
 class WhoReply:
-    """Numbers on the cast sheet, from 1, rising; empty: nobody of the cast is on screen."""
+    """Numbers on the cast sheet, from 1, ascending; empty: no character of the cast is on screen."""
 
     indices: tuple[int, ...]
 
@@ -73,11 +73,11 @@ class WhatReply:
 
 
 EXAMPLE = WhatReply(S="gardener", MD="water the tulips", EV="morning greenhouse", MA="gently", SC=0, ET=1, ST=-1)
-"""Shown to the model as the form to follow; a reply that merely repeats it is a fault."""
+"""Example in the prompt; a reply that repeats it is a fault."""
 
 
 def format_what(reply: WhatReply) -> str:
-    """The reply as one line of tags; `parse_what` reads it back to an equal object."""
+    """Format the reply as one line of tags; `parse_what` is the inverse."""
     return "".join(f"<{tag}>{getattr(reply, tag)}</{tag}>" for tag in TAGS)
 
 
@@ -88,27 +88,27 @@ def instruction(
     environment: str | None,
     manner: str | None,
 ) -> str:
-    """The instruction line `Character: X; Motion: <adverb> <motion>; Background: <environment>.`
+    """Return the instruction line `Character: X; Motion: <adverb> <motion>; Background: <environment>.`
 
-    X are the cast's names, or the subject where nobody of the cast was named. A part without a value is left out, and
-    so is an adverb without a motion; the line is empty if nothing is known.
+    X is the characters' names, or the subject if there are none. A part without a value is left out, and so is an
+    adverb without a motion; the line is empty if nothing is known.
     """
-    who = ", ".join(characters) if characters else subject
-    how = f"{manner} {motion}" if manner and motion else motion
-    parts = [("Character", who), ("Motion", how), ("Background", environment)]
+    names = ", ".join(characters) if characters else subject
+    movement = f"{manner} {motion}" if manner and motion else motion
+    parts = [("Character", names), ("Motion", movement), ("Background", environment)]
     line = "; ".join(f"{label}: {value}" for label, value in parts if value)
     return f"{line}." if line else ""
 
 
 def parse_who(text: str, cast_size: int) -> WhoReply:
-    """Read the answer to the first request.
+    """Parse the reply to the request `who`.
 
     Args:
         text: the reply, verbatim.
-        cast_size: how many characters the sheet shows.
+        cast_size: number of characters on the sheet.
 
     Raises:
-        TagError: no answer in the asked form, contradicting answers, a wrong count, or a number not on the sheet.
+        TagError: no answer in the required form, contradicting answers, a wrong count, or a number not on the sheet.
     """
     answers = {_indices(match["number"], match["index"]) for match in _WHO.finditer(_plain(text))}
     if not answers:
@@ -116,9 +116,9 @@ def parse_who(text: str, cast_size: int) -> WhoReply:
     if len(answers) > 1:
         raise TagError("The reply gives several answers that contradict each other; give one.")
     indices = answers.pop()
-    strangers = [index for index in indices if not 1 <= index <= cast_size]
-    if strangers:
-        raise TagError(f"The cast sheet has the numbers 1 to {cast_size}, but the reply names {strangers[0]}.")
+    off_sheet = [index for index in indices if not 1 <= index <= cast_size]
+    if off_sheet:
+        raise TagError(f"The cast sheet has the numbers 1 to {cast_size}, but the reply names {off_sheet[0]}.")
     return WhoReply(indices)
 
 
@@ -130,7 +130,7 @@ def _indices(number_text: str, index_text: str) -> tuple[int, ...]:
     listed = _INDEX_LIST.match(index_text)
     if listed is None and re.split(r"[\s.,]", index_text)[0] not in {"", *_SAYS_NOTHING}:
         raise TagError(f"After [Index] must stand numbers separated by commas, not {_quoted(index_text)}.")
-    # at most 4 digits: a longer run is no index, and int() of a very long one is an error of its own
+    # at most 4 digits: a longer run is not an index, and int() raises on a very long one
     digits = re.findall(r"[0-9]+", listed[0]) if listed else []
     indices = tuple(sorted({int(run[:4]) for run in digits} - {0}))
     if len(indices) != count:
@@ -139,7 +139,7 @@ def _indices(number_text: str, index_text: str) -> tuple[int, ...]:
 
 
 def parse_what(text: str) -> WhatReply:
-    """Read the answer to the second request.
+    """Parse the reply to the request `what`.
 
     Raises:
         TagError: with every fault of the reply in one message.
@@ -169,7 +169,7 @@ def parse_what(text: str) -> WhatReply:
 
 
 def _plain(text: str) -> str:
-    """The text with escapes, look-alikes and decoration gone."""
+    """Normalise the text: unescape HTML, fold look-alikes, remove code fences and reasoning."""
     if len(text) > _LONGEST_REPLY:
         raise TagError("The reply is far too long; answer with one line.")
     folded = unicodedata.normalize("NFKC", html.unescape(text)).translate(_LOOK_ALIKES)
@@ -177,7 +177,7 @@ def _plain(text: str) -> str:
 
 
 def _values(text: str) -> dict[str, list[str]]:
-    """Every value given for each tag: from its opening mark to the next mark of any tag."""
+    """Return all values of each tag: from its opening mark to the next mark of any tag."""
     marks = list(_MARK.finditer(text))
     found: dict[str, list[str]] = {tag: [] for tag in (*TAGS, "ML")}
     for mark, following in zip_longest(marks, marks[1:]):
@@ -185,13 +185,13 @@ def _values(text: str) -> dict[str, list[str]]:
             continue
         value = text[mark.end() : following.start() if following else len(text)].strip()
         closed = following is not None and following[1]
-        # an unclosed tag at the end of its line: what follows on later lines is prose
+        # an unclosed tag ends with its line: later lines are prose
         found[mark[2].upper()].append(value if closed else value.split("\n", 1)[0].strip())
     return found
 
 
-def _read_words(tag: str, given: list[str]) -> str:
-    words = _only(tag, [_tidy(value) for value in given])
+def _read_words(tag: str, texts: list[str]) -> str:
+    words = _only(tag, [_tidy(value) for value in texts])
     most = _MOST_WORDS[tag]
     if not any(map(str.isalpha, words)) or words in _SAYS_NOTHING:
         raise TagError(f"Tag <{tag}> says nothing.")
@@ -209,24 +209,24 @@ def _tidy(value: str) -> str:
     return re.sub(r"^(?:an?|the) (?=\w)", "", words)
 
 
-def _read_number(tag: str, given: list[str]) -> int:
+def _read_number(tag: str, texts: list[str]) -> int:
     allowed = _ALLOWED_NUMBERS[tag]
-    value = _only(tag, [re.sub(r"\s+", "", one).removeprefix("+") for one in given])
+    value = _only(tag, [re.sub(r"\s+", "", text).removeprefix("+") for text in texts])
     if value not in map(str, allowed):
         raise TagError(f"Tag <{tag}> must be {allowed[0]} or {allowed[1]}, not {_quoted(value)}.")
     return int(value)
 
 
-def _only(tag: str, given: list[str]) -> str:
-    """The one value given for a tag, however often it was repeated."""
-    if not given:
+def _only(tag: str, texts: list[str]) -> str:
+    """Return the only value of a tag, repeated or not."""
+    if not texts:
         raise TagError(f"Tag <{tag}> is missing.")
-    if len(set(given)) > 1:
+    if len(set(texts)) > 1:
         raise TagError(f"Tag <{tag}> is given several values that contradict each other.")
-    return given[0]
+    return texts[0]
 
 
 def _quoted(text: str) -> str:
-    """A short, one-line quotation of what a model wrote."""
+    """Quote a model's text in one line of at most 40 characters."""
     shown = re.sub(r"\s+", " ", text).strip()
     return f'"{shown[:40]}"' if len(shown) <= 40 else f'"{shown[:40]}..."'

@@ -1,11 +1,11 @@
-"""Prompts as data: Markdown files beside this module, each with a name and a version, filled in strictly.
+"""Prompt templates: Markdown files beside this module, each with a name and a version, rendered strictly.
 
     prompt = load_prompt("what")
     text = prompt.render(level=3, frames=8, example="...")
 
-A placeholder is written `${name}`. A value that the text does not ask for is as much an error as a missing one, and a
-value is never searched for placeholders itself, so a character called `${level}` stays just that. The identity of a
-prompt (name, version and hash of its text) belongs to the fingerprint of whatever was asked with it.
+A placeholder is written `${name}`. A value without a placeholder is as much an error as a placeholder without a value.
+Values are not searched for placeholders, so a character called `${level}` is rendered as is. The identity of a prompt
+(name, version and hash of its text) is part of the fingerprint of every reply to it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from functools import cache
 from importlib import resources
 from string import Template
 
-from pipeline.core.errors import UserError
-
 _FRONT_MATTER = re.compile(
     r"---\nname: (?P<name>[a-z][a-z-]*)\nversion: (?P<version>[1-9]\d*)\n---\n(?P<text>.+)", re.S
 )
@@ -26,7 +24,7 @@ _FRONT_MATTER = re.compile(
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text with placeholders, and the version its author gave it."""
+    """A text with placeholders, and its version."""
 
     name: str
     version: int
@@ -34,55 +32,55 @@ class Prompt:
 
     @property
     def identity(self) -> str:
-        """`what 1 3f2a...`: changes with the version and with any edit of the text."""
+        """Identity such as `what 1 3f2a...`; changes with the version and with any edit of the text."""
         return f"{self.name} {self.version} {hashlib.sha256(self.text.encode()).hexdigest()[:16]}"
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """The names that `render` must be given."""
+        """Names of the placeholders, for which `render` needs values."""
         return frozenset(Template(self.text).get_identifiers())
 
     def render(self, **values: str | int) -> str:
-        """The text with every placeholder replaced.
+        """Return the text with every placeholder replaced.
 
         Raises:
-            UserError: a placeholder has no value, or a value no placeholder.
+            ValueError: a placeholder without a value, or a value without a placeholder.
         """
         missing, unknown = self.placeholders - values.keys(), values.keys() - self.placeholders
         if missing:
-            raise UserError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
+            raise ValueError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
         if unknown:
-            raise UserError(f"prompt {self.name}: it has no placeholder {', '.join(sorted(unknown))}")
+            raise ValueError(f"prompt {self.name}: it has no placeholder {', '.join(sorted(unknown))}")
         return Template(self.text).substitute(values)
 
 
 def parse_prompt(source: str, name: str) -> Prompt:
-    """Read a prompt file: front matter with its name and version, then the text.
+    """Parse a prompt file: front matter with its name and version, then the text.
 
     Raises:
-        UserError: the front matter is missing or names another prompt, the text is empty, or a `$` opens nothing.
+        ValueError: the front matter is missing or names another prompt, the text is empty, or a `$` is stray.
     """
     match = _FRONT_MATTER.fullmatch(source.replace("\r\n", "\n"))
     if match is None:
-        raise UserError(f"prompt {name}: it must open with `---`, `name: ...`, `version: <number>`, `---`, then text")
+        raise ValueError(f"prompt {name}: it must open with `---`, `name: ...`, `version: <number>`, `---`, then text")
     if match["name"] != name:
-        raise UserError(f"prompt {name}: its front matter calls it {match['name']}")
+        raise ValueError(f"prompt {name}: its front matter calls it {match['name']}")
     text = match["text"].strip()
     if not text or not Template(text).is_valid():
-        raise UserError(f"prompt {name}: the text is empty or has a stray `$` (write `$$` for a dollar sign)")
+        raise ValueError(f"prompt {name}: the text is empty or has a stray `$` (write `$$` for a dollar sign)")
     return Prompt(name=name, version=int(match["version"]), text=text)
 
 
 @cache
 def load_prompt(name: str) -> Prompt:
-    """The prompt `<name>.md` of this package.
+    """Load the prompt `<name>.md` of this package.
 
     Raises:
-        UserError: there is no such prompt, or it is malformed.
+        ValueError: there is no such prompt, or it is malformed.
     """
     file = resources.files("prompts") / f"{name}.md"
     try:
         source = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UserError(f"prompt {name}: there is no {name}.md in the package `prompts`") from None
+        raise ValueError(f"prompt {name}: there is no {name}.md in the package `prompts`") from None
     return parse_prompt(source, name)

@@ -117,7 +117,7 @@ def test_a_data_set_made_before_is_skipped(tmp_path: Path, data: Path) -> None:
 
 def test_replies_kept_before_are_not_asked_for_again(tmp_path: Path) -> None:
     folder, clip = FilmFolder(unpack(BEFORE["folders"]["film"], tmp_path)), clip_record()
-    assert ServerCaptioner(SERVER, CAST).left_over(folder, [clip], {clip.clip_id: 3}, {}) == ([], False)
+    assert ServerCaptioner(SERVER, CAST).pending(folder, [clip], {clip.clip_id: 3}, {}) == ([], False)
     assert as_json(caption_of(folder.path)) == BEFORE["caption"]
     assert packed(tmp_path) == BEFORE["folders"]["film"]
 

@@ -1,1 +1,1 @@
-"""Training on the shards: so far how they are read, ordered and encoded (see the README's status table)."""
+"""Training on the shards: data loading, phases, training loop, recipes and baselines."""

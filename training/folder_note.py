@@ -1,4 +1,4 @@
-"""Note of what a folder of training was begun with (`made_from.json`): begun with something else, it is refused."""
+"""Ingredients of a training folder (`made_from.json`): resuming with different ingredients is an error."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NOTE = "made_from.json"
 
 
 def refuse_another(folder: Path, ingredients: Ingredients) -> None:
-    """Compare the ingredients with those that the folder was begun with, if it was begun.
+    """Compare the ingredients with those noted in the folder, if there is a note.
 
     Raises:
-        UserError: they differ, or the note is damaged.
+        UserError: the ingredients differ, or the note is damaged.
     """
     try:
         before = read_note(folder / _NOTE)
@@ -31,6 +31,6 @@ def refuse_another(folder: Path, ingredients: Ingredients) -> None:
 
 
 def note(folder: Path, ingredients: Ingredients) -> None:
-    """Note what the folder is begun with, unless that is noted already."""
+    """Write the ingredients into the folder, unless it already has a note."""
     if not (folder / _NOTE).exists():
         write_json(folder / _NOTE, ingredients)

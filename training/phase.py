@@ -1,4 +1,4 @@
-"""What a phase of training is to the loop that runs it (`trainer.py`): a network, its examples, what comes of it."""
+"""Protocols between a training phase and the training loop (`trainer.py`): network, examples, validation, export."""
 
 from __future__ import annotations
 
@@ -13,61 +13,62 @@ from training.data.order import Position
 
 
 class Batch(Protocol):
-    """Some examples put together."""
+    """Collated examples."""
 
     def to(self, device: torch.device) -> Self:
-        """The batch with its tensors on a device."""
+        """Return the batch with its tensors on a device."""
         ...
 
 
 class Examples(Protocol):
-    """What an epoch consists of. It travels to the loader's worker processes, so it can be pickled."""
+    """Examples of an epoch; picklable, since the data loader sends them to its worker processes."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, place: Position) -> Any:
-        """An example. Everything random about it (noise, timestep, dropout) is drawn from its place alone."""
+        """Return an example. Its noise, timestep and dropout are functions of the seed and the position alone."""
         ...
 
 
 class Phase(Protocol):
-    """What is trained on what."""
+    """A network with its examples, validation and export."""
 
     @property
     def name(self) -> str:
-        """What it is called in reports."""
+        """Name of the phase in reports."""
         ...
 
     @property
     def network(self) -> nn.Module:
-        """Takes a batch and gives one number a sample [B] for each term; `loss` is minimised, the others are shown.
+        """Network that maps a batch to named terms, each with one value per sample [B].
 
-        Trained are the parameters that require a gradient; they are float32.
+        The term `loss` is minimized, the others are only reported. Parameters that require a gradient are trained, in
+        float32.
         """
         ...
 
     @property
     def examples(self) -> Examples:
-        """What it is trained on."""
+        """Training examples."""
         ...
 
     @property
     def units(self) -> Sequence[str]:
-        """Names of the classes that FSDP2 shards one by one."""
+        """Names of the module classes that FSDP2 wraps as separate sharding units."""
         ...
 
     def collate(self, examples: Sequence[Any]) -> Batch:
-        """Put examples together."""
+        """Collate examples into a batch."""
         ...
 
     def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:
-        """Figures on held-out clips, and pictures in a folder named by the step.
+        """Return metrics on held-out clips, and write pictures into a folder named by the step.
 
-        Called by all processes together, with what `accelerate` made of the network, in evaluation mode; all but the
-        main process get no folder, and write nothing.
+        Collective call: all processes take part. The network is the one prepared by `accelerate`, in evaluation mode.
+        Only the main process gets a folder; the others write nothing.
         """
         ...
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
-        """Write the result. `state` is the network's whole state on the CPU, averaged where that was asked for."""
+        """Write the result. `state` is the network's full state on the CPU, averaged if `ema_decay` is set."""
         ...

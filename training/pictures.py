@@ -1,4 +1,4 @@
-"""Pictures of how training goes: clips as they should be beside clips as they are drawn, as a sheet and as a film."""
+"""Comparison pictures of validation: reference clips beside generated clips, as a contact sheet and as a video."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from pipeline.video.clip_files import write_clip
 
 _COLUMNS = 5
-_LINE = 14
+_CAPTION_HEIGHT = 14
 _FPS = Fraction(8)
 _CRF = 18
 
@@ -23,16 +23,16 @@ Frames = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A clip twice, each [T, H, W, 3], uint8 RGB."""
+    """Reference and generated version of a clip, each [T, H, W, 3], uint8 RGB."""
 
     caption: str
     truth_THWC: Frames
-    """As the autoencoder gives it back: better than this nothing can be drawn."""
+    """Clip as reconstructed by the autoencoder: the upper bound of the quality of `drawn_THWC`."""
     drawn_THWC: Frames
 
 
 def save_comparisons(folder: Path, comparisons: Sequence[Comparison]) -> None:
-    """Write `sheet.png`, five frames of each clip above those of its drawing, and `clips.mp4`, side by side."""
+    """Write `sheet.png` (five reference frames above five generated ones) and `clips.mp4` (side by side)."""
     if not comparisons:
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -46,8 +46,8 @@ def _sheet_of(comparison: Comparison) -> Image.Image:
     frames = np.linspace(0, len(comparison.truth_THWC) - 1, _COLUMNS).round().astype(int)
     rows = [np.concatenate(list(clip[frames]), axis=1) for clip in (comparison.truth_THWC, comparison.drawn_THWC)]
     pictures_HWC = np.concatenate(rows, axis=0)
-    sheet = Image.new("RGB", (pictures_HWC.shape[1], pictures_HWC.shape[0] + _LINE), "white")
-    sheet.paste(Image.fromarray(pictures_HWC), (0, _LINE))
+    sheet = Image.new("RGB", (pictures_HWC.shape[1], pictures_HWC.shape[0] + _CAPTION_HEIGHT), "white")
+    sheet.paste(Image.fromarray(pictures_HWC), (0, _CAPTION_HEIGHT))
     ImageDraw.Draw(sheet).text((3, 1), comparison.caption, fill="black")
     return sheet
 

@@ -1,12 +1,12 @@
-"""Recipes: functions that return a complete `Recipe`. A TOML file changes single keys of one.
+"""Training recipes and ablations: functions that return a complete `Recipe`; a TOML file overrides single keys.
 
     tiny          two CPU cores, minutes
-    full          the published model and the paper's numbers, on cards of 80 GB
-    card24        the same on one card of 24 GB: activations computed again, gradients accumulated
+    full          the published model and the paper's numbers, on GPUs of 80 GB
+    card24        the same on one GPU of 24 GB: activation checkpointing, gradient accumulation
     random-frame, linear, addition, cross-attention                        ablations of the shot encoder
     no-warm-up, no-motion-scope, no-adaptation, cosine-loss, no-history    ablations of training
 
-Every ablation changes one thing; `ablation("linear", tiny())` is the tiny one.
+Every ablation changes one thing; `ablation("linear", tiny())` is the tiny recipe with that change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from training.config import (
 
 
 def full() -> Recipe:
-    """The paper's: steps and learning rates; it says no batch size, so one example for each of its 24 cards."""
+    """The paper's steps and learning rates. It gives no batch size: here one example for each of its 24 GPUs."""
     common = {"batch_size": 24, "rate_warm_up": 500, "save_every": 500, "validate_every": 2000, "loader_workers": 2}
     return Recipe(
         model=full_config(),
@@ -51,7 +51,7 @@ def full() -> Recipe:
 
 
 def card24() -> Recipe:
-    """`full` for one card of 24 GB; about four times slower a step, and alone it makes all 24 examples of a step."""
+    """`full` for one GPU of 24 GB: it computes all 24 examples of a step alone, about four times slower per step."""
     recipe = full().model_dump()
     for phase in ("shot", "game", "adapt", "gc", "gfc"):
         recipe[phase]["gradient_checkpointing"] = True
@@ -59,7 +59,7 @@ def card24() -> Recipe:
 
 
 def tiny() -> Recipe:
-    """For two CPU cores and a few dozen clips: learns them by heart."""
+    """A recipe for two CPU cores and a few dozen clips, which it overfits."""
     common = {"batch_size": 4, "micro_batch": 4, "rate_warm_up": 20, "save_every": 100, "validate_every": 200}
     return Recipe(
         model=tiny_config(),
@@ -93,10 +93,10 @@ ABLATIONS = tuple(_CHANGES)
 
 
 def ablation(name: str, recipe: Recipe) -> Recipe:
-    """A recipe with the one change of an ablation.
+    """Return a recipe with the single change of an ablation.
 
     Raises:
-        UserError: no such ablation.
+        UserError: there is no such ablation.
     """
     if name not in _CHANGES:
         raise UserError(f"no ablation {name!r}: choose one of {', '.join(ABLATIONS)}")
@@ -104,10 +104,10 @@ def ablation(name: str, recipe: Recipe) -> Recipe:
 
 
 def read_recipe(name: str, ablated: str | None = None, path: Path | None = None) -> Recipe:
-    """A recipe by its name, with an ablation's change and then those of a TOML file.
+    """Return a recipe by name, with an ablation's change and then the overrides of a TOML file.
 
     Raises:
-        UserError: no such recipe, or the file cannot be read or has keys or values that do not fit.
+        UserError: there is no such recipe, or the file cannot be read or has invalid keys or values.
     """
     if name not in RECIPES:
         raise UserError(f"no recipe {name!r}: choose one of {', '.join(RECIPES)}")
@@ -122,11 +122,11 @@ def read_recipe(name: str, ablated: str | None = None, path: Path | None = None)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     except ValidationError as error:
-        raise UserError(f"{path}: {faults_of(error)}; `animegamer train recipe` lists all keys") from error
+        raise UserError(f"{path}: {faults_of(error)}; `animegamer recipe` lists all keys") from error
 
 
 def merged(whole: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested tables with changes, key by key; everything but tables is replaced as a whole."""
+    """Merge changes into nested tables key by key; values that are not tables are replaced."""
     result = dict(whole)
     for key, value in changes.items():
         nested = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)

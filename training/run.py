@@ -1,10 +1,10 @@
-"""A training run of the model: the phases one after the other, each from the checkpoint that the one before left.
+"""Training run of the model: the phases in sequence, each starting from the checkpoint of the previous one.
 
 RUN/recipe.json       the recipe, complete
-RUN/start/            the untrained checkpoint, where none was given
-RUN/autoencoder/      the fit of a tiny one, where the recipe asks for it
+RUN/start/            the untrained checkpoint, if none was given
+RUN/autoencoder/      the fit of a tiny autoencoder, if the recipe has one
 RUN/features/         see training/data/feature_cache.py
-RUN/warm-up/ joint/ game/ adapt/      see training/run_folder.py; each has a whole checkpoint in result/
+RUN/warm-up/ joint/ game/ adapt/      see training/run_folder.py; each has a complete checkpoint in result/
 """
 
 from __future__ import annotations
@@ -34,74 +34,77 @@ from training.run_folder import RunFolder, process_number
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
 PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
-PRACTICAL = {"micro_batch", "save_every", "keep", "validate_every", "loader_workers"}
-"""Settings of a loop that may change in the middle: what comes out is the same but for rounding."""
+ADJUSTABLE_SETTINGS = {"micro_batch", "save_every", "keep", "validate_every", "loader_workers"}
+"""Loop settings that may change on resume: the result is the same up to rounding."""
 COMMANDS = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
-"""The part of `animegamer train` that a phase belongs to."""
+"""Part of `animegamer train` that runs each phase."""
 
 
 class TrainingRun:
-    """The phases of one recipe in one folder."""
+    """Phases of one recipe in one run folder."""
 
-    def __init__(self, place: RunFolder, recipe: Recipe, start: Path | None = None) -> None:
-        """Name what is trained; nothing is read yet.
+    def __init__(self, run_folder: RunFolder, recipe: Recipe, start: Path | None = None) -> None:
+        """Store the arguments; nothing is read yet.
 
         Args:
-            place: the folder, the data, and who is told.
-            recipe: how.
-            start: the checkpoint to start from; by default an untrained one is made.
+            run_folder: the run's folder, its data and its callbacks.
+            recipe: settings of the run.
+            start: the checkpoint to start from; by default an untrained one is created.
         """
-        self.place, self.recipe, self.given = place, recipe, start
+        self.run_folder, self.recipe, self.initial = run_folder, recipe, start
 
     def start(self) -> Checkpoint:
-        """The checkpoint of the beginning, made where none was given; called by all processes together.
+        """Return the starting checkpoint, created if none was given. Collective call: all processes take part.
 
         Raises:
-            UserError: it cannot be made or read, or its networks are not those of the recipe.
+            UserError: it cannot be created or read, or its networks differ from the recipe's.
         """
-        place, recipe = self.place, self.recipe
-        new = place.folder / "start"
-        if self.given is None and process_number() == 0 and not new.exists():
+        run_folder, recipe = self.run_folder, self.recipe
+        new = run_folder.folder / "start"
+        if self.initial is None and process_number() == 0 and not new.exists():
             self._make_start(new)
         PartialState().wait_for_everyone()
-        checkpoint = self._fitting(self.given or new)
-        if self.given is None and recipe.autoencoder:
-            folder = place.folder / "autoencoder"
-            checkpoint = fit_autoencoder(checkpoint, place.source, folder, recipe.autoencoder, place.watch).checkpoint
+        checkpoint = self._open_matching(self.initial or new)
+        if self.initial is None and recipe.autoencoder:
+            folder = run_folder.folder / "autoencoder"
+            checkpoint = fit_autoencoder(
+                checkpoint, run_folder.source, folder, recipe.autoencoder, run_folder.watch
+            ).checkpoint
         return checkpoint
 
     def _make_start(self, new: Path) -> None:
-        with held(self.place.folder, "animegamer train"):
-            for left in self.place.folder.glob(f".{new.name}-*"):  # by a run that was killed here: gigabytes
+        with held(self.run_folder.folder, "animegamer train"):
+            for left in self.run_folder.folder.glob(f".{new.name}-*"):  # gigabytes left by a run killed here
                 shutil.rmtree(left)
             if not new.exists():
-                new_checkpoint(new, self.recipe.model, self.recipe.shot.joint.seed, self.place.say)
+                new_checkpoint(new, self.recipe.model, self.recipe.shot.joint.seed, self.run_folder.say)
 
     def features(self) -> Path:
-        """Encode all clips with the frozen networks, ahead of phase a. Returns the folder of the features."""
+        """Encode all clips with the frozen networks before phase a. Return the folder of the features."""
         accelerator = Accelerator()
-        self._splits(self._prepared(accelerator), FROZEN, accelerator)
-        return self.place.features
+        self._splits(self._prepare(accelerator), FROZEN, accelerator)
+        return self.run_folder.features
 
     def shot(self) -> Path:
-        """Phase a: warm-up and joint training. Returns the folder of the resulting checkpoint."""
-        accelerator = self.place.accelerator(self.recipe.shot.precision, "shot")
-        checkpoint = self._prepared(accelerator)
+        """Run phase a, warm-up and joint training. Return the folder of the resulting checkpoint."""
+        accelerator = self.run_folder.accelerator(self.recipe.shot.precision, "shot")
+        checkpoint = self._prepare(accelerator)
         checkpoint = self._phase("warm-up", checkpoint, FROZEN, accelerator, partial(shot_phase, "warm-up"))
-        accelerator = self.place.accelerator(self.recipe.shot.precision, "shot")  # with a loss scale of its own
+        # a new accelerator: joint training has its own loss scale
+        accelerator = self.run_folder.accelerator(self.recipe.shot.precision, "shot")
         return self._phase("joint", checkpoint, FROZEN, accelerator, partial(shot_phase, "joint")).folder
 
     def game(self) -> Path:
-        """Phase b. Returns the folder of the resulting checkpoint."""
-        accelerator = self.place.accelerator(self.recipe.game.precision, "game")
+        """Run phase b. Return the folder of the resulting checkpoint."""
+        accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
         names: tuple[Name, ...] = ("patches", "text", "shot_tokens")
-        return self._phase("game", self._before("game"), names, accelerator, game_phase).folder
+        return self._phase("game", self._previous_checkpoint("game"), names, accelerator, game_phase).folder
 
     def adapt(self) -> Path:
-        """Phase c. Returns the folder of the resulting checkpoint."""
-        accelerator = self.place.accelerator(self.recipe.adapt.precision, "adapt")
+        """Run phase c. Return the folder of the resulting checkpoint."""
+        accelerator = self.run_folder.accelerator(self.recipe.adapt.precision, "adapt")
         names: tuple[Name, ...] = (*FROZEN, "shot_tokens", "predictions")
-        return self._phase("adapt", self._before("adapt"), names, accelerator, adapt_phase).folder
+        return self._phase("adapt", self._previous_checkpoint("adapt"), names, accelerator, adapt_phase).folder
 
     def _phase(
         self,
@@ -111,10 +114,10 @@ class TrainingRun:
         accelerator: Accelerator,
         make: Callable[[Recipe, Checkpoint, ModelConfig, SplitData, SplitData | None], Phase],
     ) -> Checkpoint:
-        """Run a phase, unless it is done or left out. Returns what comes out, or else the checkpoint that went in."""
+        """Run a phase unless it is done. Return its result, or the input checkpoint if the phase has no steps."""
         loop = self._loop(name)
         if loop.steps == 0:
-            self.place.say(f"{name}: left out, it has no steps")
+            self.run_folder.say(f"{name}: skipped, steps is 0")
             return checkpoint
 
         def made() -> Phase:
@@ -122,17 +125,17 @@ class TrainingRun:
             return make(self.recipe, checkpoint, self._config_after(checkpoint, train.catalog), train, val)
 
         defined = {"start": checkpoint.identity(), "recipe": self._recipe_of(name)}
-        return Checkpoint.open(self.place.phase(name, loop, accelerator, defined, made))
+        return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
 
-    def _prepared(self, accelerator: Accelerator) -> Checkpoint:
-        """The start; and the record of the recipe, written by the main process alone."""
-        folder, checkpoint = self.place.folder, self.start()
+    def _prepare(self, accelerator: Accelerator) -> Checkpoint:
+        """Return the starting checkpoint; the main process also writes `recipe.json`."""
+        folder, checkpoint = self.run_folder.folder, self.start()
         if accelerator.is_main_process:
             write_json(folder / "recipe.json", self.recipe.model_dump(mode="json"))
         return checkpoint
 
-    def _fitting(self, folder: Path) -> Checkpoint:
-        """A checkpoint, if its networks are those of the recipe."""
+    def _open_matching(self, folder: Path) -> Checkpoint:
+        """Open a checkpoint. UserError if its networks differ from the recipe's."""
         checkpoint = Checkpoint.open(folder)
         for part in ("size", "shot_encoder", "shot_decoder", "game_model", "conventions"):
             if getattr(checkpoint.config, part) != getattr(self.recipe.model, part):
@@ -142,18 +145,18 @@ class TrainingRun:
                 )
         return checkpoint
 
-    def _before(self, phase: PhaseName) -> Checkpoint:
-        """The checkpoint that the phase before left, or the nearest one before that where it was left out.
+    def _previous_checkpoint(self, phase: PhaseName) -> Checkpoint:
+        """Return the checkpoint of the last preceding phase that has steps.
 
-        Where none was trained in this folder, the checkpoint that was given.
+        If no preceding phase was trained in this folder, return the checkpoint given to the run.
         """
         for name in reversed(PHASES[: PHASES.index(phase)]):
             if self._loop(name).steps == 0:
                 continue
-            result = self.place.folder / name / "result"
+            result = self.run_folder.folder / name / "result"
             if result.exists():
-                return self._fitting(result)
-            if self.given is None:
+                return self._open_matching(result)
+            if self.initial is None:
                 remedy = f"run `animegamer train {COMMANDS[name]}` first, or name a checkpoint with --from"
                 raise UserError(f"{result} is not there yet: {remedy}")
         return self.start()
@@ -164,10 +167,10 @@ class TrainingRun:
         return loops[PHASES.index(name)]
 
     def _recipe_of(self, name: PhaseName) -> str:
-        """What of the recipe a phase depends on, besides the model: that is the checkpoint's."""
+        """Return the part of the recipe that a phase depends on, without the model: the checkpoint has that."""
         recipe = self.recipe
         section = {"game": recipe.game, "adapt": recipe.adapt}.get(name, recipe.shot)
-        loops = dict.fromkeys(("loop", "warm_up", "joint"), PRACTICAL)
+        loops = dict.fromkeys(("loop", "warm_up", "joint"), ADJUSTABLE_SETTINGS)
         other = {"warm-up": "joint", "joint": "warm_up"}.get(name)
         left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
         return section.model_dump_json(exclude=left_out)  # type: ignore[arg-type]
@@ -175,22 +178,22 @@ class TrainingRun:
     def _splits(
         self, checkpoint: Checkpoint, features: Sequence[Name], accelerator: Accelerator
     ) -> tuple[SplitData, SplitData | None]:
-        """The data with all features made; each process encodes its share of the shards."""
-        place, splits = self.place, {}
-        for split, catalog in place.catalogs().items():
-            cache = open_cache(place.features, catalog, checkpoint, self.recipe, features)
+        """Return the splits with all features computed; each process encodes its share of the shards."""
+        run_folder, splits = self.run_folder, {}
+        for split, catalog in run_folder.catalogs().items():
+            cache = open_cache(run_folder.features, catalog, checkpoint, self.recipe, features)
             encoder = Encoder(cache, checkpoint, self.recipe, accelerator.device)
             for name in features:
                 if accelerator.is_main_process and (size := cache.bytes_to_make(name)):
-                    place.say(f"{name} of {split}: {size / 1e6:,.1f} MB to make")
-                encoder.make(name, place.watch_features, accelerator.process_index, accelerator.num_processes)
-                accelerator.wait_for_everyone()  # a feature may be made of others, of other shards too
+                    run_folder.say(f"{name} of {split}: {size / 1e6:,.1f} MB to make")
+                encoder.make(name, run_folder.watch_features, accelerator.process_index, accelerator.num_processes)
+                accelerator.wait_for_everyone()  # a feature may depend on others, also of other shards
             splits[split] = SplitData(catalog, cache)
         return splits["train"], splits.get("val")
 
     def _config_after(self, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
-        """The configuration of what comes out: with the data's motion levels, and its characters by frequency."""
-        values = open_index(self.place.source).level_values
+        """Return the configuration of the result: the data's level values, and its characters by frequency."""
+        values = open_index(self.run_folder.source).level_values
         met = Counter(name for turn in catalog.turns for name in turn.sample.caption.characters or ())
         changes = {"characters": tuple(name for name, _ in met.most_common())} if met else {}
         return checkpoint.config.replaced(**changes, **({"level_values": values} if values else {}))

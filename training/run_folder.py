@@ -1,9 +1,9 @@
-"""What every run of training shares: its folder, the splits of its data, and one phase from start to result in it.
+"""Run folder: where phases keep their results, data splits, and the run of one phase from start to result.
 
-    RUN/<phase>/made_from.json     what defines the phase; see training/trainer.py for what else is there
+    RUN/<phase>/made_from.json     ingredients of the phase; training/trainer.py lists the other files
 
-A phase whose result is there is not run again; one that was killed goes on. A phase that would come out different now
-(another recipe, other data, another start) is an error, never mixed: name another folder, or remove that one.
+A phase with a result is not run again; a killed phase resumes from its newest state. Resuming with another recipe,
+other data or another starting checkpoint is an error: name another folder, or remove this one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from training.trainer import StepWatcher, Trainer
 
 
 def process_number() -> int:
-    """Which of the processes that train together this is; 0 where it is alone."""
+    """Return the rank of this process; 0 if it trains alone."""
     return int(PartialState().process_index)
 
 
 class MadeFrom(Record):
-    """Ingredients of a phase's result: what `made_from.json` holds."""
+    """Ingredients of a phase's result, stored in `made_from.json`."""
 
     data: str
     start: str
@@ -44,15 +44,15 @@ class MadeFrom(Record):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder, the data, and whoever wants to know how it goes.
+    """Folder, data and callbacks of a run.
 
     Attributes:
-        folder: of the run.
-        source: a data set folder or the address of one.
+        folder: folder of the run.
+        source: folder or address of a data set.
         trackers: names of accelerate's trackers.
-        say: told what is being done, a line at a time.
-        watch: told of every step of training.
-        watch_features: told how far the encoding is.
+        say: callback for log lines.
+        watch: callback after every training step.
+        watch_features: callback for the progress of encoding.
     """
 
     folder: Path
@@ -64,11 +64,11 @@ class RunFolder:
 
     @property
     def features(self) -> Path:
-        """The feature cache."""
+        """Folder of the feature cache."""
         return self.folder / "features"
 
     def accelerator(self, precision: Precision, section: str) -> Accelerator:
-        """Devices, precision and trackers; `section` of the recipe is named where they do not go together."""
+        """Return an accelerator. UserError, naming the recipe's `section`, if precision or trackers do not fit."""
         try:
             return Accelerator(
                 mixed_precision=precision, log_with=list(self.trackers), project_dir=str(self.folder / "log")
@@ -77,16 +77,16 @@ class RunFolder:
             raise UserError(f"{section}: {error}; set {section}.precision in the recipe, or --tracker") from error
 
     def catalogs(self) -> dict[Split, Catalog]:
-        """The splits there are; validation does without `val` where there is none.
+        """Return the catalogs of the splits that exist; `val` is optional.
 
         Raises:
-            UserError: the data set cannot be used, or has nothing to train on.
+            UserError: the data set cannot be used, or has no `train` split.
         """
-        here = {shard.split for shard in open_index(self.source).shards}
-        kept = self.folder / "catalogs"
-        kept.mkdir(parents=True, exist_ok=True)
-        wanted: list[Split] = [split for split in SPLITS if split == "train" or split in here]
-        return {split: Catalog.read(open_shards(self.source, split), kept / f"{split}.json") for split in wanted}
+        existing = {shard.split for shard in open_index(self.source).shards}
+        cached = self.folder / "catalogs"
+        cached.mkdir(parents=True, exist_ok=True)
+        wanted: list[Split] = [split for split in SPLITS if split == "train" or split in existing]
+        return {split: Catalog.read(open_shards(self.source, split), cached / f"{split}.json") for split in wanted}
 
     def phase(
         self,
@@ -99,19 +99,19 @@ class RunFolder:
         """Run a phase unless it is done.
 
         Args:
-            name: of the phase, and of its folder.
-            loop: how it is trained.
+            name: name of the phase and of its folder.
+            loop: settings of its training loop.
             accelerator: from `accelerator`.
-            defined: what defines it besides the data: `start` and `recipe`.
-            make: makes it; called when there is something left to do.
+            defined: its ingredients besides the data: `start` and `recipe`.
+            make: factory of the phase; called only if there is no result yet.
 
         Returns:
             The folder of the result.
 
         Raises:
-            UserError: the folder is of another run, or training cannot go on.
+            UserError: the folder belongs to another run, or training cannot continue.
         """
-        with self._alone(accelerator):
+        with self._locked(accelerator):
             return self._run(name, loop, accelerator, defined, make)
 
     def _run(
@@ -133,24 +133,24 @@ class RunFolder:
         if accelerator.is_main_process and len(accelerator.trackers) < len(self.trackers):
             raise UserError(f"not all of {', '.join(self.trackers)} are installed: install the tracker's package")
         trainer = Trainer(phase, loop, folder, accelerator)
-        begun = f"goes on after step {trainer.done}" if trainer.done else f"{len(phase.examples)} examples"
+        begun = f"resumes after step {trainer.done}" if trainer.done else f"{len(phase.examples)} examples"
         self.say(f"{name}: {begun}, {loop.steps} steps")
         trainer.run(self.watch)
-        for tracker in accelerator.trackers:  # not end_training, which would end the process group as well
+        for tracker in accelerator.trackers:  # not end_training: it would also end the process group
             tracker.finish()
-        accelerator.free_memory()  # it would hold on to the phase's network
+        accelerator.free_memory()  # release its reference to the phase's network
         return result
 
     @contextmanager
-    def _alone(self, accelerator: Accelerator) -> Iterator[None]:
-        """Keep others out of the folder: what a killed `train all` left behind may still be training in it."""
-        with ExitStack() as held_until_the_end:
+    def _locked(self, accelerator: Accelerator) -> Iterator[None]:
+        """Lock the folder: processes left behind by a killed `train all` may still be training in it."""
+        with ExitStack() as stack:
             if accelerator.is_main_process:
-                held_until_the_end.enter_context(held(self.folder, "animegamer train"))
+                stack.enter_context(held(self.folder, "animegamer train"))
             yield
 
     def _claim(self, folder: Path, accelerator: Accelerator, defined: Mapping[str, str]) -> None:
-        """Note what defines the phase, or compare it with what is noted."""
+        """Write the ingredients of the phase, or compare them with the noted ones."""
         data = " ".join(catalog.fingerprint for catalog in self.catalogs().values())
         made_from = MadeFrom(data=data, start=defined["start"], recipe=defined["recipe"]).model_dump()
         refuse_another(folder, made_from)

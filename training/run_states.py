@@ -1,9 +1,9 @@
-"""Saved states of a run: what it takes to go on to the bit after a kill, on disk whole or not at all.
+"""Saved states of a run, for a bit-exact resume after a kill; written atomically.
 
-    FOLDER/step-00001500/      torch's distributed checkpoint: weights in training, optimizer, averages, loss scale
+    FOLDER/step-00001500/      torch distributed checkpoint: trained weights, optimizer, averages, loss scale
 
-Only what training changes is saved; the frozen bases are not. Order, noise and dropout follow from the step alone. A
-state written by several processes can be read by another number of them.
+Frozen bases are not saved. Order, noise and dropout are functions of seed and step, so they need no state. A state can
+be read by a different number of processes than wrote it.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ _NAME = re.compile(r"step-(\d{8})")
 
 
 def newest(folder: Path) -> int | None:
-    """Step of the newest whole state; None if there is none."""
+    """Return the step of the newest complete state; None if there is none."""
     return max(_steps(folder), default=None)
 
 
 def save(folder: Path, step: int, state: dict[str, Any], keep: int, accelerator: Accelerator) -> None:
-    """Write a state and remove the oldest ones; called by all processes together.
+    """Write a state and remove the oldest ones. Collective call: all processes take part.
 
     Args:
-        folder: of the states, on a disk that all processes share.
-        step: steps done.
+        folder: folder of the states, on a disk shared by all processes.
+        step: number of steps done.
         state: nested dictionaries of tensors and plain values; sharded tensors are written by their owners.
-        keep: how many states stay.
-        accelerator: of the run.
+        keep: number of states to keep.
+        accelerator: accelerator of the run.
     """
     part = folder / f".{_folder_name(step)}"
     if accelerator.is_main_process:
-        shutil.rmtree(part, ignore_errors=True)  # of a run that was killed while it wrote
+        shutil.rmtree(part, ignore_errors=True)  # left by a run killed while writing
         part.mkdir(parents=True)
     accelerator.wait_for_everyone()
     try:
         with _quietly():
             write_checkpoint(state, checkpoint_id=part)
-    except CheckpointException as error:  # no Exception in torch, but a BaseException
+    except CheckpointException as error:  # a BaseException in torch, not an Exception
         first = next(iter(error.failures.values()))[0]
-        raise UserError(f"{part} cannot be written: {first}; make room, and the same command goes on") from error
+        raise UserError(f"{part} cannot be written: {first}; free disk space and run the same command again") from error
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         part.rename(folder / _folder_name(step))
@@ -61,7 +61,7 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int, accelerator:
 
 
 def load(folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Read a state in place: tensors are filled, plain values replaced; called by all processes together."""
+    """Read a state in place: tensors are filled, plain values replaced. Collective call: all processes take part."""
     with _quietly():
         read_checkpoint(state, checkpoint_id=folder / _folder_name(step))
 
@@ -78,7 +78,7 @@ def _steps(folder: Path) -> list[int]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Torch remarks on every single-process save that there is no process group."""
+    """Suppress torch's warning, on every single-process save, that there is no process group."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield

@@ -1,14 +1,27 @@
-"""One training loop for every phase, on accelerate: CPU, one GPU, many GPUs, FSDP2.
+"""Training loop of all phases, on accelerate: CPU, one GPU, many GPUs, FSDP2.
 
-A phase says what is trained on what; the loop knows nothing of shots or games. A run can be killed at any moment: it
-goes on from the newest saved state as if nothing had happened, to the bit on a CPU. That is so because the step is the
-whole position: the order of the examples, their noise and the dropout follow from seed and step, and nothing random is
-carried from one step to the next. For the same reason N processes with the same global batch train as one.
+A phase supplies network and examples; the loop knows nothing of shots or games. A killed run resumes from the newest
+saved state, bit-exact on a CPU: the order of the examples, their noise and the dropout are functions of seed and step,
+and no random state is carried from one step to the next. For the same reason N processes with the same global batch
+train like one.
+
+One step is AdamW on the clipped gradient. Over the global batch of B examples with losses l_b and parameters theta:
+
+    g = (1 / B) sum_b grad l_b(theta)
+    g <- g min(1, clip_norm / ||g||)
+    theta_n = AdamW(theta_{n-1}, g; learning rate eta_n, weight_decay)
+
+`learning_rate` has the schedule eta. With `ema_decay` = d > 0, a moving average of the weights is validated and
+exported (`EMAModel` of diffusers; its decay rises over the first steps, n = 1 for the first):
+
+    m_n = d_n m_{n-1} + (1 - d_n) theta_n,    d_1 = 0,    d_n = min(d, n / (n + 9))
+
+Files of a phase:
 
     FOLDER/states/       see training/run_states.py
-    FOLDER/log/          TensorBoard, or what another tracker keeps
-    FOLDER/looks/        what validation drew
-    FOLDER/result/       what the phase exports when all steps are done
+    FOLDER/log/          TensorBoard files, or those of another tracker
+    FOLDER/looks/        pictures of validation
+    FOLDER/result/       export of the phase after the last step
 """
 
 from __future__ import annotations
@@ -49,34 +62,34 @@ _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 @dataclass(frozen=True)
 class StepReport:
-    """How a step went."""
+    """Metrics of one training step."""
 
     phase: str
     step: int
-    """1 for the first."""
+    """Number of the step, from 1."""
     steps: int
     figures: Mapping[str, float]
-    """Terms of the loss over the global batch, `learning_rate`, `gradient_norm`; after a validation its figures too,
-    their names starting with `val/`."""
+    """Terms of the loss over the global batch, `learning_rate`, `gradient_norm`; after a validation also its metrics,
+    with the prefix `val/`."""
 
 
 StepWatcher = Callable[[StepReport], None]
 
 
 class Trainer:
-    """A phase under way."""
+    """Training loop of one phase in one folder."""
 
     def __init__(self, phase: Phase, loop: LoopSettings, folder: Path, accelerator: Accelerator) -> None:
-        """Prepare the network and go back to where the run stood.
+        """Prepare the network and restore the newest saved state.
 
         Args:
-            phase: what is trained on what.
-            loop: how.
-            folder: of the run.
+            phase: network and examples.
+            loop: settings of the loop.
+            folder: folder of the phase.
             accelerator: devices, precision, trackers.
 
         Raises:
-            UserError: there are no examples, or the batch cannot be shared by so many processes.
+            UserError: there are no examples, or the batch cannot be divided among the processes.
         """
         self.phase, self.loop, self.folder, self.accelerator = phase, loop, folder, accelerator
         phase.network.to(accelerator.device)
@@ -94,7 +107,7 @@ class Trainer:
         """Train to the end and export.
 
         Args:
-            watch: told of every step.
+            watch: callback after every step.
 
         Returns:
             The folder of the result.
@@ -110,7 +123,7 @@ class Trainer:
             if self.done % loop.save_every == 0 or self.done == loop.steps:
                 states.save(self._states, self.done, self._state(), loop.keep, self.accelerator)
             if self.done % loop.validate_every == 0 or self.done == loop.steps:
-                figures |= self._validate()  # after the state is safe: drawing takes memory of its own
+                figures |= self._validate()  # after saving the state: sampling needs additional memory
             self.accelerator.log(figures, step=self.done)
             if watch:
                 watch(StepReport(self.phase.name, self.done, loop.steps, figures))
@@ -133,16 +146,16 @@ class Trainer:
         )
         if sampler.share % loop.micro_batch:
             raise UserError(
-                f"{self.phase.name}: a process gets {sampler.share} examples a step, no multiple of micro_batch "
-                f"{loop.micro_batch}: change one of the two, or the number of processes"
+                f"{self.phase.name}: a process gets {sampler.share} examples a step, not a multiple of "
+                f"micro_batch {loop.micro_batch}: change one of the two, or the number of processes"
             )
-        examples: Dataset[Any] = self.phase.examples  # type: ignore[assignment]  # torch asks for no more than this
+        examples: Dataset[Any] = self.phase.examples  # type: ignore[assignment]  # torch needs only these methods
         yield from DataLoader(examples, batch_sampler=sampler, num_workers=loop.loader_workers, collate_fn=list)
 
     def _step(self, step: int, examples: list[Any]) -> dict[str, float]:
-        """One optimizer step over this process's share of the batch."""
+        """Run one optimizer step on this process's share of the batch. Return the terms of the global batch."""
         loop, accelerator = self.loop, self.accelerator
-        set_seed(_seed_of(loop.seed, step, accelerator.process_index))  # for the dropout inside the networks
+        set_seed(_seed_of(loop.seed, step, accelerator.process_index))  # for dropout inside the networks
         self.network.train()
         sums: dict[str, Tensor] = {}
         for start in range(0, len(examples), loop.micro_batch):
@@ -156,7 +169,7 @@ class Trainer:
         figures = self._over_all(sums)
         self._check_finite(step, "loss", figures["loss"])
         norm = _plain(accelerator.clip_grad_norm_(self.network.parameters(), loop.clip_norm))
-        if accelerator.scaler is None:  # which would leave such a step out, and try a smaller scale
+        if accelerator.scaler is None:  # a loss scaler would skip the step and reduce its scale
             self._check_finite(step, "gradient", norm)
         rate = learning_rate(loop, step)
         for group in self.optimizer.param_groups:
@@ -168,15 +181,15 @@ class Trainer:
         return {**figures, "learning_rate": rate, "gradient_norm": norm}
 
     def _over_all(self, sums: dict[str, Tensor]) -> dict[str, float]:
-        """Means over the global batch of means over a process's share."""
+        """Return means over the global batch from this process's means."""
         stacked = self.accelerator.reduce(torch.stack(list(sums.values())), reduction="mean")
         return dict(zip(sums, stacked.tolist(), strict=True))
 
-    def _check_finite(self, step: int, what: str, value: float) -> None:
+    def _check_finite(self, step: int, quantity: str, value: float) -> None:
         if not math.isfinite(value):
             kept = states.newest(self._states)
             raise UserError(
-                f"{self.phase.name}: the {what} of step {step + 1} is {value}. "
+                f"{self.phase.name}: the {quantity} of step {step + 1} is {value}. "
                 f"{'No state is saved yet' if kept is None else f'The state of step {kept} is whole'}. Train in a new "
                 "folder with a smaller learning_rate, or precision = 'no' (CogVideoX 2B is known to overflow in bf16)"
             )
@@ -185,15 +198,15 @@ class Trainer:
         self.network.eval()
         looks = self.folder / "looks" / f"step-{self.done:08d}"
         with self._averaged(), torch.no_grad(), self.accelerator.autocast():
-            mine = looks if self.accelerator.is_main_process else None
-            found = self.phase.validate(self.network, self.accelerator.device, mine)
+            own_looks = looks if self.accelerator.is_main_process else None
+            found = self.phase.validate(self.network, self.accelerator.device, own_looks)
         return {f"val/{name}": value for name, value in found.items()}
 
     def _export(self, result: Path) -> None:
-        with self._averaged():  # to the end: on a CPU the state is the weights themselves, no copy of them
+        with self._averaged():  # until the end: on a CPU the state aliases the weights
             state = cast(dict[str, Tensor], get_model_state_dict(self.network, options=_WHOLE))
             if self.accelerator.is_main_process:
-                for left in self.folder.glob(f".{result.name}-*"):  # by a run that was killed here
+                for left in self.folder.glob(f".{result.name}-*"):  # left by a run killed here
                     shutil.rmtree(left)
                 with writing(result) as part:
                     self.phase.export(part, state)
@@ -201,7 +214,7 @@ class Trainer:
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
-        """The averaged weights in the place of the last ones, where there is an average."""
+        """Swap in the averaged weights, if there are any, and restore the last ones afterwards."""
         if self.average is None:
             yield
             return
@@ -240,7 +253,14 @@ class Trainer:
 
 
 def learning_rate(loop: LoopSettings, step: int) -> float:
-    """The learning rate of a step, 0 for the first: a rise from 0, then a half cosine down to 0, or constant."""
+    """Learning rate eta(s) of step s, counted from 0: linear warm-up, then half a cosine down to 0, or constant.
+
+        eta(s) = eta_max (s + 1) / (W + 1)                           s < W
+        eta(s) = eta_max (1 + cos(pi (s - W) / (S - W))) / 2         s >= W, schedule "cosine"
+        eta(s) = eta_max                                             s >= W, schedule "constant"
+
+    with eta_max = `learning_rate`, W = `rate_warm_up` and S = `steps`.
+    """
     if step < loop.rate_warm_up:
         return loop.learning_rate * (step + 1) / (loop.rate_warm_up + 1)
     if loop.schedule == "constant":
@@ -256,12 +276,12 @@ def _name_units(accelerator: Accelerator, units: Sequence[str]) -> None:
 
 
 def _seed_of(*numbers: int) -> int:
-    """A seed in numpy's range that belongs to some numbers."""
+    """Derive a seed, in numpy's range, from numbers."""
     return int.from_bytes(hashlib.sha256(repr(numbers).encode()).digest()[:4], "big")
 
 
 def _plain(norm: Tensor | float | None) -> float:
-    """A norm as a number; sharded over devices it comes as a distributed tensor."""
+    """Return a norm as a float; a norm sharded over devices is a distributed tensor."""
     if norm is None:
         return 0.0
     return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

@@ -1,10 +1,10 @@
-"""How fast and how large: film to verified shards, against a bare decode and against the usual way, in one run.
+"""Benchmark of the data half: film to verified shards, beside a bare decode and a naive baseline, in one run.
 
     make bench                                  the first 125 s of Big Buck Bunny
     .venv/bin/python -m flows.benchmarks.build --full      all of it
 
-Machines differ and are noisy, so the figures to quote are the ratios. CPU seconds are those of all processes. Text
-detection and captions are reported apart: the first is the price of one option, the second depends on a server.
+Machines differ and are noisy, so quote the ratios. CPU seconds are the sum over all processes. Text detection is
+measured separately, as the cost of one option; captions are not measured, since they depend on a server.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from pipeline.video.film_reader import FilmReader
 
 @dataclass(frozen=True)
 class CommandCost:
-    """What one command took."""
+    """Cost and output of one command."""
 
     wall_seconds: float
     cpu_seconds: float
     peak_mib: float
-    """Resident memory of the command and its children together, at its highest."""
+    """Peak resident memory of the command and its children together."""
     answer: dict[str, Any]
-    """What the command printed, read as JSON."""
+    """Output of the command, parsed as JSON."""
 
 
 def measure(*arguments: str) -> CommandCost:
-    """Run one of this module's commands in a process of its own and account for it and its children."""
+    """Run a Python module in a separate process and measure the cost of it and its children."""
     started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen([sys.executable, *arguments], stdout=output)
@@ -84,32 +84,32 @@ def _resident_mib(pid: int) -> float:
 
 
 def decode(film: Path, end_seconds: float | None) -> dict[str, Any]:
-    """Decode the film and do nothing with it: the floor that everything else is compared with."""
+    """Decode the film and discard the frames: the lower bound that the other rows are compared with."""
     with FilmReader(film) as reader:
         return {"frames": sum(1 for _ in reader.frames(end_seconds=end_seconds))}
 
 
 def build(film: Path, out: Path, end_seconds: float | None) -> dict[str, Any]:
-    """Film to verified shards by plain calls, with the CPU seconds of each stage."""
+    """Build verified shards from a film by plain calls; return counts and the CPU seconds of each stage."""
     config = checked({"film": {"end_seconds": end_seconds}, "looks": {"text": False}}, "bench")
     costs: dict[str, float] = {}
-    with _accounted(costs, "probe"):
+    with _cpu_recorded(costs, "probe"):
         plan = make_plan(BuildRequest(films=(film,), out=out, config=config))
     folder = plan.dataset.folder(*plan.films)
     for stage in plan.stages:
-        with _accounted(costs, stage.name):
+        with _cpu_recorded(costs, stage.name):
             perform(stage, folder)
     for publish_stage in publish_stages(config):
-        with _accounted(costs, publish_stage.name):
+        with _cpu_recorded(costs, publish_stage.name):
             publish_stage.run(plan.dataset, silent)
-    with _accounted(costs, "verify"):
+    with _cpu_recorded(costs, "verify"):
         faults = verify(plan.dataset)
     clips = folder.read("clips", Clip)
     return {"clips": len(clips), "faults": len(faults), "stages": costs}
 
 
 def text(out: Path) -> dict[str, Any]:
-    """Look for text in the clips of a data set that `build` made, reading included."""
+    """Detect text in the clips of a data set made by `build`, reading included."""
     (folder,) = Dataset(out).folders()
     clips = folder.read("clips", Clip)
     for clip in clips:
@@ -118,30 +118,30 @@ def text(out: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _accounted(costs: dict[str, float], name: str) -> Iterator[None]:
-    """Note the CPU seconds that the block takes in this process and in its children that end inside."""
+def _cpu_recorded(costs: dict[str, float], name: str) -> Iterator[None]:
+    """Add the CPU seconds of the block, in this process and in children that end inside it, to `costs`."""
     before = _cpu_seconds()
     yield
     costs[name] = costs.get(name, 0.0) + _cpu_seconds() - before
 
 
 def _cpu_seconds() -> float:
-    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    both = [resource.getrusage(target) for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(used.ru_utime + used.ru_stime for used in both)
 
 
 def compare(film: Path, end_seconds: float | None) -> None:
-    """Run everything, each in its own process, and print the tables."""
+    """Run all measurements, each in a separate process, and print the tables."""
     end = str(end_seconds or 1e9)
     with tempfile.TemporaryDirectory() as scratch:
         bare = measure("-m", "flows.benchmarks.build", "decode", str(film), end)
         ours = measure("-m", "flows.benchmarks.build", "build", str(film), f"{scratch}/ours", end)
         lettering = measure("-m", "flows.benchmarks.build", "text", f"{scratch}/ours")
-        usual = measure("-m", "flows.benchmarks.naive_baseline", str(film), f"{scratch}/usual", end)
+        naive = measure("-m", "flows.benchmarks.naive_baseline", str(film), f"{scratch}/naive", end)
     console = Console()
     console.print(f"{ATTRIBUTION}; {bare.answer['frames']} frames, {os.cpu_count()} cores", highlight=False)
     table = Table("", "clips", "CPU s", "x bare decode", "clips / CPU s", "wall s", "peak MiB", box=None)
-    rows = {"bare decode": bare, "film to verified shards": ours, "the usual way": usual}
+    rows = {"bare decode": bare, "film to verified shards": ours, "naive baseline": naive}
     for name, cost in rows.items():
         clips = cost.answer.get("clips", 0)
         figures = [cost.cpu_seconds, cost.cpu_seconds / bare.cpu_seconds, clips / cost.cpu_seconds, cost.wall_seconds]
@@ -152,16 +152,16 @@ def compare(film: Path, end_seconds: float | None) -> None:
     spent["starting Python"] = ours.cpu_seconds - sum(spent.values())
     for name, seconds in spent.items():
         stages.add_row(name, f"{seconds:.1f}", f"{seconds / ours.cpu_seconds:.0%}")
-    stages.add_row("apart: text", f"{lettering.cpu_seconds:.1f}", "")
+    stages.add_row("text, apart", f"{lettering.cpu_seconds:.1f}", "")
     console.print(stages)
-    console.print("captions are apart too: above they are rules; a model server's cost is its own", highlight=False)
+    console.print("captions above are by rules; the cost of a model server is not included", highlight=False)
 
 
 def main() -> None:
-    """Compare, or run one of the parts that `compare` measures."""
+    """Run the comparison, or one of the parts that it measures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--full", action="store_true", help="the whole film instead of its first 125 seconds")
-    parser.add_argument("--film", type=Path, help="another film than Big Buck Bunny")
+    parser.add_argument("--film", type=Path, help="film to use instead of Big Buck Bunny")
     if sys.argv[1:2] == ["decode"]:
         print(json.dumps(decode(Path(sys.argv[2]), float(sys.argv[3]))))
     elif sys.argv[1:2] == ["build"]:

@@ -1,16 +1,16 @@
-"""The proof that it learns: `make bench-learning`, or one claim with `--only motion`. Tiny networks, a CPU, minutes.
+"""Learning benchmark: six claims that training works, measured with tiny networks on a CPU in minutes.
 
-Painted figures move over painted grounds (`flows/demos/world/shapes.py`); the clips are a data set like any other
-(`flows/demos/world/learning_films.py`), and all that is trained is trained by `TrainingRun`. Each claim has an aim, and
-what is measured is compared with it. This shows that every part can learn, by heart and on clips it has seen: it says
-nothing of how good the method is on films.
+`make bench-learning` runs all, `--only motion` one claim. Painted figures move over painted grounds
+(`flows/demos/world/shapes.py`); the clips form an ordinary data set (`flows/demos/world/learning_films.py`) and all
+training is by `TrainingRun`. Each measurement is compared with the aim of its claim. This shows that every part can
+memorise training clips; it does not show how good the method is on films.
 
-    autoencoder   clips come back recognisable
-    shots         joint training learns eight clips by heart
-    motion        more motion scope asked is more motion drawn
-    game          the game model learns twenty turns by heart
-    history       without the past, it does not know what only the past tells
-    adaptation    the shot decoder gets used to predicted shot tokens
+    autoencoder   clips are reconstructed recognisably
+    shots         joint training memorises eight clips
+    motion        a greater motion scope gives more motion in the drawn clip
+    game          the game model memorises twenty turns
+    history       without the past, the loss on turns that depend on it is higher
+    adaptation    the shot decoder adapts to predicted shot tokens
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class Steps:
     faster: int = 800
     game: int = 450
     early_game: int = 150
-    """Of the game model that adaptation listens to: there is nothing to get used to in perfect predictions."""
+    """Steps of the game model that adaptation uses; kept low, since perfect predictions leave nothing to adapt to."""
     adapt: int = 100
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of a claim."""
+    """Result of a claim."""
 
     aim: str
     measured: str
@@ -76,21 +76,21 @@ class Finding:
 
 
 class Bench:
-    """The runs that claims look at, each made when it is first asked for."""
+    """Training runs used by the claims, each made at its first access."""
 
     def __init__(self, out: Path, steps: Steps = Steps()) -> None:
-        """Name the folder for everything; nothing is made yet."""
+        """Set the output folder; no run is made yet."""
         self.out, self.steps = out, steps
 
     @cached_property
     def start(self) -> Checkpoint:
-        """An untrained checkpoint."""
+        """Untrained checkpoint."""
         folder = self.out / "start"
         return Checkpoint.open(folder) if folder.exists() else new_checkpoint(folder, tiny_config())
 
     @cached_property
     def fitted(self) -> Fitted:
-        """The autoencoder, fitted to all clips there are."""
+        """Autoencoder fitted to all clips."""
         settings = FitSettings(judged=100, pictures=5)
         stills = _changed(settings.stills, steps=self.steps.stills)
         clips = _changed(settings.clips, steps=self.steps.clips)
@@ -101,7 +101,7 @@ class Bench:
 
     @cached_property
     def eight(self) -> Path:
-        """The data set of eight clips."""
+        """Data set of eight clips."""
         return write_films(self.out / "data" / "eight", [FIRST])
 
     @cached_property
@@ -119,12 +119,12 @@ class Bench:
 
     @cached_property
     def game(self) -> Learned:
-        """The game model on twenty turns, the eight among them."""
+        """Game model trained on twenty turns, which include the eight clips."""
         return self.game_from(self.shots.after)
 
     @cached_property
     def adapted(self) -> Learned:
-        """Adaptation to what a half-trained game model predicts of the eight clips."""
+        """Adaptation to the predictions of a partly trained game model for the eight clips."""
         data = write_films(self.out / "data" / "twenty", [FIRST, SECOND])
         early = recipe_of("game", {"steps": self.steps.early_game, "batch_size": 4, "micro_batch": 4})
         game = learn("game", self.out / "early-game", data, self.shots.after, early)
@@ -132,26 +132,26 @@ class Bench:
         return learn("adapt", self.out / "adapt", self.eight, game.after, recipe)
 
     def game_from(self, start: Checkpoint, *, history: bool = True) -> Learned:
-        """The game model on twenty turns, with or without those before; the shot tokens are the start's."""
+        """Train the game model on twenty turns, with or without past turns, on shot tokens of `start`."""
         data = write_films(self.out / "data" / "twenty", [FIRST, SECOND])
         recipe = recipe_of("game", {"steps": self.steps.game, "batch_size": 4, "micro_batch": 4})
         if history:
             return learn("game", self.out / "game", data, start, recipe)
         recipe = ablation("no-history", recipe)
-        alone = start.config.replaced(game_model=recipe.model.game_model)
-        start = with_config(start, self.out / "no-history-start", alone)
+        config = start.config.replaced(game_model=recipe.model.game_model)
+        start = with_config(start, self.out / "no-history-start", config)
         return learn("game", self.out / "no-history", data, start, recipe)
 
 
 def autoencoder_claim(bench: Bench) -> Finding:
-    """Clips come back recognisable."""
+    """Measure reconstruction: PSNR of the clips before and after fitting the autoencoder."""
     fitted = bench.fitted
     before, after = fitted.before["train"], fitted.after["train"]
     return Finding("20 dB", f"{before:.1f} dB before, {after:.1f} dB after", after >= 20, (fitted.sheet,))
 
 
 def shots_claim(bench: Bench) -> Finding:
-    """Joint training lowers the loss on eight clips, and each one drawn is most like the one it should be."""
+    """Measure joint training: the loss on eight clips falls, and each drawn clip is nearest to its own target."""
     learned = bench.shots
     before, after = (shot_loss(learned.shots(checkpoint)) for checkpoint in (learned.before, learned.after))
     phase = learned.shots(learned.after)
@@ -172,7 +172,7 @@ def shots_claim(bench: Bench) -> Finding:
 
 
 def motion_claim(bench: Bench) -> Finding:
-    """Of one first frame and one text, a greater motion scope gives a clip that moves more."""
+    """Measure motion: with one first frame and one text, a greater motion scope gives a clip that moves more."""
     phase = bench.faster.shots(bench.faster.after)
     asked = [turn.sample.motion.scope_px for turn in phase.held_out.turns]
     drawn_NTHWC = _drawn(phase, asked)
@@ -192,7 +192,7 @@ def motion_claim(bench: Bench) -> Finding:
 
 
 def game_claim(learned: Learned) -> Finding:
-    """After training, the game model says every level and state and nearly the shot tokens of the turns it learned."""
+    """Measure the game model: it predicts all levels and states, and nearly the shot tokens, of its training turns."""
     phases = learned.games(learned.before), learned.games(learned.after)
     before, after = (game_terms(phase, map(phase.held_out.longest, range(len(phase.held_out)))) for phase in phases)
     down = 1 - after["shot_tokens"] / before["shot_tokens"]
@@ -205,9 +205,9 @@ def game_claim(learned: Learned) -> Finding:
     return Finding("levels and states 100 %, error -90 %", measured, reached)
 
 
-def history_claim(learned: Learned, alone: Learned) -> Finding:
-    """On turns that only the past explains, the loss is higher where the past is left out or was never learned."""
-    phase, single = learned.games(learned.after), alone.games(alone.after)
+def history_claim(learned: Learned, memoryless: Learned) -> Finding:
+    """Measure history: on turns that depend on the past, the loss is higher if the past is omitted or not trained."""
+    phase, single = learned.games(learned.after), memoryless.games(memoryless.after)
     again = [item for item, turn in enumerate(phase.held_out.windows.turns) if AGAIN in turn.instruction]
     loss, left_out, never = (
         game_terms(each, map(examples.longest, again))
@@ -226,12 +226,12 @@ def history_claim(learned: Learned, alone: Learned) -> Finding:
 
 
 def adaptation_claim(bench: Bench) -> Finding:
-    """Adaptation lowers the shot decoder's loss on what the game model predicts."""
+    """Measure adaptation: it lowers the shot decoder's loss on the game model's predictions."""
     learned = bench.adapted
     before, after = (shot_loss(learned.adaptation(checkpoint)) for checkpoint in (learned.before, learned.after))
     true = [shot_loss(learned.shots(checkpoint)) for checkpoint in (learned.before, learned.after)]
     measured = (
-        f"loss on predictions {before:.3f} to {after:.3f} ({after / before - 1:+.0%}); what training on does to that "
+        f"loss on predictions {before:.3f} to {after:.3f} ({after / before - 1:+.0%}); the loss "
         f"on true tokens: {true[0]:.3f} to {true[1]:.3f}"
     )
     return Finding("lower", measured, after < before)
@@ -252,22 +252,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("bench-learning"), help="folder for everything")
     parser.add_argument("--only", action="append", choices=tuple(CLAIMS), help="only this claim; may be repeated")
-    given = parser.parse_args()
-    begun, bench, findings = time.monotonic(), Bench(given.out), {}
-    for name in given.only or CLAIMS:
+    options = parser.parse_args()
+    started, bench, findings = time.monotonic(), Bench(options.out), {}
+    for name in options.only or CLAIMS:
         findings[name] = CLAIMS[name](bench)
-        say(f"{name}: {findings[name].measured} (after {time.monotonic() - begun:.0f} s)")
+        say(f"{name}: {findings[name].measured} (after {time.monotonic() - started:.0f} s)")
     Console(width=120).print(table_of(findings))
     for finding in findings.values():
         for picture in finding.pictures:
             say(f"to look at: {picture}")
-    say(f"{time.monotonic() - begun:.0f} s in all, on {torch.get_num_threads()} CPU threads")
+    say(f"{time.monotonic() - started:.0f} s in all, on {torch.get_num_threads()} CPU threads")
 
 
 def table_of(findings: Mapping[str, Finding]) -> Table:
-    """A row for each claim."""
+    """Return a table with a row for each claim."""
     table = Table(
-        title=f"what tiny networks learn of painted clips of {FRAMES} frames, {WIDTH}x{HEIGHT}", show_lines=True
+        title=f"learning by tiny networks, painted clips of {FRAMES} frames, {WIDTH}x{HEIGHT}", show_lines=True
     )
     for heading in ("claim", "aim", "measured", "reached"):
         table.add_column(heading)
@@ -281,7 +281,7 @@ def _changed(loop: LoopSettings, *, steps: int) -> LoopSettings:
 
 
 def _drawn(phase: ShotPhase, scopes: Sequence[float]) -> torch.Tensor:
-    """Every clip NTHWC of a phase, drawn with a motion scope each."""
+    """Draw every clip of a phase, each with its motion scope: NTHWC."""
     return torch.stack([draw(phase, item, scope) for item, scope in enumerate(scopes)])
 
 
@@ -292,7 +292,7 @@ def _compare(folder: Path, captions: Sequence[str], truth_NTHWC: torch.Tensor, d
 
 
 def _spread(phase: GamePhase) -> float:
-    """Mean squared error of one who always says the mean of the shot tokens."""
+    """Mean squared error of the constant prediction, the mean of the shot tokens."""
     examples = phase.held_out
     tokens_NLD = torch.stack([examples.longest(item).shot_tokens_LD for item in range(len(examples))])
     return float((tokens_NLD - tokens_NLD.mean(dim=0)).square().mean())

@@ -1,7 +1,7 @@
-"""Training runs of the proof that the model learns, and how what they learned is measured.
+"""Training runs of the learning benchmark, and the measurements of their results.
 
-Each run has its folder and is not run again where its result is there: claims share them, and a run that was killed
-goes on. Everything is trained by the ordinary `TrainingRun` on ordinary shards.
+Each run has a folder and is skipped if its result exists: claims share runs, and a killed run resumes. All training is
+by the ordinary `TrainingRun` on ordinary shards.
 
 Letters of the shapes: N clips, T frames, H W pixels, C colours (RGB), L shot tokens, D width.
 """
@@ -42,19 +42,19 @@ _READ: Mapping[TrainedPart, tuple[Name, ...]] = {
     "adapt": (*FROZEN, "shot_tokens", "predictions"),
 }
 _STEPS = 20
-"""Denoising steps of what is drawn."""
+"""Denoising steps per drawn clip."""
 _ALONE: dict[str, Any] = {
     "shot": {"warm_up": {"steps": 0}, "joint": {"steps": 0}},
     "game": {"loop": {"steps": 0}},
     "adapt": {"loop": {"steps": 0}},
     "looks": {"clips": 100, "pictures": 0},
 }
-"""Changes to a recipe of all phases, so that it trains none."""
+"""Changes to a recipe that set the steps of all phases to 0."""
 
 
 @dataclass(frozen=True)
 class Learned:
-    """One part of training, done: what it started from, what came out, and what it was trained on."""
+    """Finished part of training: its recipe, the checkpoints before and after, and its training data."""
 
     recipe: Recipe
     before: Checkpoint
@@ -62,40 +62,40 @@ class Learned:
     split: SplitData
 
     def shots(self, checkpoint: Checkpoint) -> ShotPhase:
-        """Joint training with the networks of a checkpoint, ready to be judged on the clips it was trained on."""
+        """Return the joint phase with the networks of a checkpoint, for evaluation on its training clips."""
         phase = shot_phase("joint", self.recipe, checkpoint, checkpoint.config, self.split, self.split)
         phase.network.eval()
         return phase
 
     def adaptation(self, checkpoint: Checkpoint) -> ShotPhase:
-        """The same of adaptation."""
+        """Return the adaptation phase, likewise."""
         phase = adapt_phase(self.recipe, checkpoint, checkpoint.config, self.split, self.split)
         phase.network.eval()
         return phase
 
     def games(self, checkpoint: Checkpoint) -> GamePhase:
-        """The same of the game model."""
+        """Return the phase of the game model, likewise."""
         phase = game_phase(self.recipe, checkpoint, checkpoint.config, self.split, self.split)
         phase.network.eval()
         return phase
 
 
 def recipe_of(part: TrainedPart, loop: Mapping[str, Any], **changes: Any) -> Recipe:
-    """The recipe `tiny` for one part of training alone, with changes to its loop and to the whole."""
+    """Return the recipe `tiny` for only one part of training, with changes to its loop and to the whole."""
     loop = {"save_every": 1000, "validate_every": 100_000, **loop}
     trained = {str(part): {"joint" if part == "shot" else "loop": loop}}
     return Recipe.model_validate(merged(merged(merged(tiny().model_dump(), _ALONE), trained), changes))
 
 
 def learn(part: TrainedPart, folder: Path, data: Path, start: Checkpoint, recipe: Recipe) -> Learned:
-    """Run one part of training, or find it done.
+    """Run one part of training unless its result exists.
 
     Args:
-        part: which.
-        folder: of the run.
-        data: the data set folder.
-        start: where it starts.
-        recipe: from `recipe_of`.
+        part: part of training.
+        folder: folder of the run.
+        data: data set folder.
+        start: initial checkpoint.
+        recipe: recipe from `recipe_of`.
     """
     bars = TrainBars()
     run = TrainingRun(RunFolder(folder, str(data), say=bars.say, watch=bars.step), recipe, start.folder)
@@ -108,7 +108,7 @@ def learn(part: TrainedPart, folder: Path, data: Path, start: Checkpoint, recipe
 
 
 def with_config(checkpoint: Checkpoint, folder: Path, config: ModelConfig) -> Checkpoint:
-    """The same weights under another configuration."""
+    """Copy a checkpoint with another configuration and the same weights."""
     if not folder.exists():
         with writing(folder) as part:
             save_config(part, config)
@@ -118,20 +118,20 @@ def with_config(checkpoint: Checkpoint, folder: Path, config: ModelConfig) -> Ch
 
 @torch.no_grad()
 def shot_loss(phase: ShotPhase) -> float:
-    """Loss over `training.phases.shot.NOISE_LEVELS` and all clips, always with the same noise."""
+    """Return the mean loss over `training.phases.shot.NOISE_LEVELS` and all clips, with fixed noise."""
     return phase.validate(phase.network, torch.device("cpu"), Path())["loss"]
 
 
 @torch.no_grad()
 def game_terms(phase: GamePhase, examples: Iterable[GameExample]) -> dict[str, float]:
-    """Means over examples of the terms of the game model's loss."""
+    """Return the means over examples of the terms of the game model's loss."""
     rows = [phase.network(phase.collate([example])) for example in examples]
     return {name: float(torch.cat([row[name] for row in rows]).mean()) for name in rows[0]}
 
 
 @torch.no_grad()
 def draw(phase: ShotPhase, item: int, scope_px: float, guidance: float = 1.5) -> Tensor:
-    """Draw a clip from its conditions and a motion scope, always from the same noise: frames THWC, uint8 RGB."""
+    """Draw a clip from its conditions and a motion scope, with fixed noise: frames THWC, uint8 RGB."""
     examples = phase.held_out
     latents_BTCHW = phase.network.draw(
         examples.conditions(item), tuple(examples.absent.values()), scope_px, seed=0, steps=_STEPS, guidance=guidance
@@ -140,7 +140,7 @@ def draw(phase: ShotPhase, item: int, scope_px: float, guidance: float = 1.5) ->
 
 
 def measured_scope(frames_THWC: Tensor, file: Path) -> float:
-    """The motion scope of RGB frames as the data pipeline measures it: of the clip file, which is written."""
+    """Write RGB frames as a clip file and return its motion scope, measured as in the data pipeline."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_clip(file, frames_THWC.numpy()[..., ::-1], Fraction(8), crf=17)
     (found,) = measure_frames([read_clip_gray(file)], open_optical_flow(MOTION), MOTION.background_px)

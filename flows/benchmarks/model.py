@@ -1,11 +1,11 @@
-"""Speed of the game: seconds a turn and of each part, memory, and the share of the GPU that denoising uses.
+"""Benchmark of the game: seconds per turn and part, memory, and the share of the GPU's peak used in denoising.
 
-    make bench-model                                          tiny, on whatever is here
+    make bench-model                                          tiny, on this machine
     .venv/bin/python -m flows.benchmarks.model --size full         the published sizes with random weights, on a GPU
 
-Every way of running is a process of its own, so that its peak memory is its own. The first turns fill the window and
-are not counted: a turn costs most when the game model looks back on all it can. Time is the same for random weights as
-for trained ones. `full` wants 20 GB of disk for the checkpoint it makes and throws away.
+Each way of running is a separate process, so that its peak memory is measured alone. The first turns fill the window
+and are not counted: a turn costs most with a full window. Random weights take the same time as trained ones. `full`
+needs 20 GB of disk for a temporary checkpoint.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ PARTS = ("game model", "denoising", "frames")
 _THIS = (sys.executable, "-m", "flows.benchmarks.model")
 WAYS = ("plain", "compiled", "offloaded")
 DENSE_TFLOPS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "RTX 4090": 165, "RTX 3090": 71}
-"""Dense half-precision peak of a GPU by its maker's data sheet, in 10^12 operations a second."""
+"""Dense half-precision peak of a GPU by its data sheet, in 10^12 operations per second."""
 
 
 def random_config(size: str) -> ModelConfig:
-    """A configuration whose bases for playing are random, so that nothing is fetched."""
+    """Return a configuration with random bases for playing, so that nothing is downloaded."""
     config = full_config() if size == "full" else tiny_config()
     inside = {name: Base(id=inside_id(name)) for name in PLAYED}
     return config.replaced(bases={**config.bases, **inside})
 
 
 def step_tflop(config: ModelConfig, transformer: dict[str, Any]) -> float:
-    """Work of one denoising step with guidance, in 10^12 operations, counted on a network without weights."""
+    """Return the work of one denoising step with guidance, in 10^12 operations, counted without weights."""
     with torch.device("meta"):
         decoder = ShotDecoder(**{**transformer, **decoder_options(config)})
         shot, channels = config.shot_decoder, decoder.config.in_channels
@@ -62,7 +62,7 @@ def step_tflop(config: ModelConfig, transformer: dict[str, Any]) -> float:
 
 
 def measure(checkpoint: Path, steps: int, turns: int, way: str) -> dict[str, Any]:
-    """Play on this process's own: fill the window, then count `turns` turns."""
+    """Play in this process: fill the window, then measure `turns` turns."""
     options = EngineOptions(steps=steps, compile=way == "compiled", offload=way == "offloaded")
     engine = Engine.load(checkpoint, options)
     state, seconds = GameState(), []
@@ -79,7 +79,7 @@ def measure(checkpoint: Path, steps: int, turns: int, way: str) -> dict[str, Any
 
 
 def table_of(results: dict[str, dict[str, Any]], tflop: float, steps: int, device: str) -> Table:
-    """The measurements side by side."""
+    """Return a table of the measurements, side by side."""
     peak = next((value for name, value in DENSE_TFLOPS.items() if name in device), None)
     table = Table(title=f"a turn of {steps} steps with guidance, median, on {device}")
     table.add_column("")
@@ -107,39 +107,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=("tiny", "full"), default="tiny", help="size of the networks")
     parser.add_argument("--steps", type=int, default=50, help="denoising steps a turn")
-    parser.add_argument("--turns", type=int, default=3, help="turns that count, after the window is full")
-    parser.add_argument("--way", action="append", choices=WAYS, help="only this way; may be repeated")
+    parser.add_argument("--turns", type=int, default=3, help="turns measured, after the window is full")
+    parser.add_argument("--way", action="append", choices=WAYS, help="run only this way; may be repeated")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--in", dest="checkpoint", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.size == "full" and not torch.cuda.is_available():
+    options = parser.parse_args()
+    if options.size == "full" and not torch.cuda.is_available():
         parser.error("--size full takes a GPU: on a CPU a turn would last for hours")
-    if given.make:
-        new_checkpoint(given.make, random_config(given.size), say=lambda line: print(line, file=sys.stderr))
-    elif given.checkpoint:
-        print(json.dumps(measure(given.checkpoint, given.steps, given.turns, given.way[0])))
+    if options.make:
+        new_checkpoint(options.make, random_config(options.size), say=lambda line: print(line, file=sys.stderr))
+    elif options.checkpoint:
+        print(json.dumps(measure(options.checkpoint, options.steps, options.turns, options.way[0])))
     else:
-        _compare_ways(given)
+        _compare_ways(options)
 
 
-def _compare_ways(given: argparse.Namespace) -> None:
-    """Make a checkpoint and measure every way of running it, each in a process of its own, then print the table."""
-    config = random_config(given.size)
+def _compare_ways(options: argparse.Namespace) -> None:
+    """Make a checkpoint, measure each way of running it in a separate process, and print the table."""
+    config = random_config(options.size)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "checkpoint"
-        subprocess.run([*_THIS, "--make", str(place), "--size", given.size], check=True)
+        subprocess.run([*_THIS, "--make", str(place), "--size", options.size], check=True)
         checkpoint = Checkpoint.open(place)
-        results = {way: _in_a_process(checkpoint, given, way) for way in _ways(given.way)}
+        results = {way: _in_a_process(checkpoint, options, way) for way in _ways(options.way)}
         shape = ShotDecoder.load_config(checkpoint.base("transformer").id)
     wanted = ("num_attention_heads", "attention_head_dim", "num_layers", "time_embed_dim", "text_embed_dim")
     tflop = step_tflop(config, {name: shape[name] for name in wanted})
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} CPU threads"
-    Console(width=120).print(table_of(results, tflop, given.steps, device))
+    Console(width=120).print(table_of(results, tflop, options.steps, device))
 
 
-def _in_a_process(checkpoint: Checkpoint, given: argparse.Namespace, way: str) -> dict[str, Any]:
+def _in_a_process(checkpoint: Checkpoint, options: argparse.Namespace, way: str) -> dict[str, Any]:
     command = [*_THIS, "--in", str(checkpoint.folder), "--way", way]
-    command += ["--steps", str(given.steps), "--turns", str(given.turns)]
+    command += ["--steps", str(options.steps), "--turns", str(options.turns)]
     process = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return answer

@@ -1,10 +1,10 @@
-"""The same work done the usual way, for `make bench` to compare with: one tool after the other over the whole film.
+"""Naive baseline of `make bench`: the same work as a chain of separate tools over the whole film.
 
-Scene detection decodes the film once, every clip is cut by seeking and encoded again, optical flow reads the clips
-through decord and runs Farneback at their full size, and everything ends in a tar. It has no crop, no facts, no
-verdicts and no checks; it stands for the scripts that people chain today.
+Scene detection decodes the film once, each clip is cut by seeking and encoded again, optical flow reads the clips with
+decord and runs Farneback at full size, and the result is a tar. It has no crop, no facts, no verdicts and no checks; it
+represents the scripts in common use.
 
-    python -m flows.benchmarks.naive_baseline FILM OUT END_SECONDS       prints what it did as JSON
+    python -m flows.benchmarks.naive_baseline FILM OUT END_SECONDS       prints the counts as JSON
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FRAMES, FPS, SECONDS, WIDTH, HEIGHT = 16, 8, 2, 720, 480
 
 
 def find_scenes(film: Path, end_seconds: float) -> list[tuple[float, float]]:
-    """PySceneDetect's own decode loop with its default detector; start and end of each scene in seconds."""
+    """Find scenes with PySceneDetect's decode loop and default detector; return start and end of each in seconds."""
     manager = SceneManager()
     manager.add_detector(AdaptiveDetector())
     manager.detect_scenes(open_video(str(film), backend="pyav"), end_time=end_seconds)
@@ -54,7 +54,7 @@ def cut_clip(film: Path, start_seconds: float, target: Path) -> None:
 
 
 def motion_scope(clip: Path) -> float:
-    """Mean Farneback magnitude above 0.2 px over the clip's steps."""
+    """Return the mean Farneback magnitude above 0.2 px over the clip's frame steps."""
     import decord
 
     frames = decord.VideoReader(str(clip))[:].asnumpy()
@@ -70,8 +70,8 @@ def motion_scope(clip: Path) -> float:
 
 
 def main() -> None:
-    """Do all of it once and print the counts."""
-    av.logging.set_libav_level(av.logging.PANIC)  # or x264 tells a page about every clip
+    """Run the baseline once and print the counts."""
+    av.logging.set_libav_level(av.logging.PANIC)  # x264 logs a page for every clip
     film, out, end_seconds = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
     out.mkdir(parents=True)
     clips: list[Path] = []

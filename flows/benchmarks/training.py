@@ -1,8 +1,8 @@
-"""What a step of each phase takes in memory and time: `make bench-training`, `RECIPE=card24` and so on.
+"""Benchmark of training: memory and time of a step of each phase; `make bench-training`, with `RECIPE=card24` etc.
 
-On a GPU a few steps are run, with random weights of the recipe's size and random examples, each phase in a process of
-its own. Without a GPU they are computed on networks without weights, and marked so: bytes of weights, gradients and
-optimizer; bytes that autograd keeps for the backward pass, flash attention assumed; and the operations of both passes.
+On a GPU a few steps are run, with random weights of the recipe's size and random examples, each phase in a separate
+process. Without a GPU the figures are computed on networks without weights, and marked so: bytes of weights, gradients
+and optimizer; bytes kept by autograd for the backward pass, assuming flash attention; operations of both passes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from training.run import PHASES, PhaseName
 
 INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
 SUSTAINED_TFLOPS = 400.0
-"""What an H200 or H100 may keep up, 40 % of its dense half-precision peak: an assumption, for computed times only."""
+"""Assumed sustained rate of an H200 or H100, 40 % of its dense half-precision peak; for computed times only."""
 _BYTES_TRAINED = 16
 """float32 weight and gradient, and the two moments of Adam."""
 _STEPS = 5
@@ -47,24 +47,24 @@ _STEPS = 5
 
 @dataclass(frozen=True)
 class StepCost:
-    """Of one step with one example on one device."""
+    """Cost of one step with one example on one GPU."""
 
     frozen_gb: float
     trained_gb: float
     """Weights in float32, gradients and moments."""
     kept_gb: float
-    """What the forward pass keeps for the backward pass; where measured, all that the peak has beyond the two above."""
+    """Memory kept by the forward pass for the backward pass; if measured, the peak without the two above."""
     seconds: float
     measured: bool
 
     @property
     def peak_gb(self) -> float:
-        """All together."""
+        """Peak memory, the sum of the three."""
         return self.frozen_gb + self.trained_gb + self.kept_gb
 
 
 def network_of(phase: PhaseName, recipe: Recipe, device: str) -> nn.Module:
-    """The network of a phase with random weights on a device (none on `meta`), what it trains thawed, in float32."""
+    """Return the network of a phase with random weights (none on `meta`); trained parts unfrozen, in float32."""
     config = recipe.model
     with torch.device(device):
         if phase == "game":
@@ -88,7 +88,7 @@ def network_of(phase: PhaseName, recipe: Recipe, device: str) -> nn.Module:
 
 
 def batch_of(phase: PhaseName, recipe: Recipe, device: str) -> NoisedShots | GameBatch:
-    """One random example; a window as long as they get."""
+    """Return one random example; for the game model a window of maximal length."""
     config = recipe.model
     shot, encoder = config.shot_decoder, config.shot_encoder
     tokens_LD = torch.randn(encoder.shot_tokens, encoder.width)
@@ -100,16 +100,16 @@ def batch_of(phase: PhaseName, recipe: Recipe, device: str) -> NoisedShots | Gam
         return GameBatch((prompt,), *wanted).to(torch.device(device))
     height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
     latents_BTCHW = torch.randn(1, shot.latent_frames, LATENT_CHANNELS, height, width)
-    given: tuple[Tensor, ...] = (tokens_LD[None],)
+    conditions: tuple[Tensor, ...] = (tokens_LD[None],)
     if phase != "adapt":
         text = torch.randn(1, encoder.text_tokens, encoder.text_width)
-        given = (text, torch.randn(1, encoder.image_tokens, encoder.image_width))
-    batch = NoisedShots(latents_BTCHW, latents_BTCHW, torch.tensor([500]), torch.tensor([5.0]), given)
+        conditions = (text, torch.randn(1, encoder.image_tokens, encoder.image_width))
+    batch = NoisedShots(latents_BTCHW, latents_BTCHW, torch.tensor([500]), torch.tensor([5.0]), conditions)
     return batch.to(torch.device(device))
 
 
 def computed(phase: PhaseName, recipe: Recipe) -> StepCost:
-    """The cost of a phase by count, on networks without weights."""
+    """Compute the cost of a phase on networks without weights."""
     network = network_of(phase, recipe, "meta")
     frozen, trained = _sizes(network)
     with FlopCounterMode(display=False) as flops:
@@ -119,13 +119,13 @@ def computed(phase: PhaseName, recipe: Recipe) -> StepCost:
 
 
 def measured(phase: PhaseName, recipe: Recipe) -> StepCost:
-    """The cost of a phase by running a few steps of it on the GPU."""
+    """Measure the cost of a phase by a few steps on the GPU."""
     network, batch = network_of(phase, recipe, "cuda"), batch_of(phase, recipe, "cuda")
     frozen, trained = _sizes(network)
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters)
     for step in range(_STEPS + 2):
-        if step == 2:  # the first ones choose kernels and make the moments
+        if step == 2:  # the first steps select kernels and allocate the moments
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
             started = time.perf_counter()
@@ -141,7 +141,7 @@ def measured(phase: PhaseName, recipe: Recipe) -> StepCost:
 
 
 def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
-    """A forward pass without numbers. Of the game model Mistral alone: where the queries stand depends on numbers."""
+    """Run a forward pass on tensors without values; only Mistral of the game model: query positions need values."""
     if isinstance(batch, NoisedShots):
         loss_B: Tensor = network(batch)["loss"]
         return loss_B
@@ -159,7 +159,7 @@ def _thaw(phase: PhaseName, encoder: ShotEncoder, decoder: ShotDecoder) -> None:
 
 
 def precision_of(phase: PhaseName, recipe: Recipe) -> Precision:
-    """What a phase computes in."""
+    """Return the precision of a phase."""
     sections = {"game": recipe.game.precision, "adapt": recipe.adapt.precision}
     return sections.get(phase, recipe.shot.precision)
 
@@ -175,10 +175,10 @@ def _sizes(network: nn.Module) -> tuple[int, int]:
 
 
 def _kept_bytes(network: nn.Module, phase: PhaseName, recipe: Recipe) -> int:
-    """Bytes of the tensors that a forward pass keeps, each storage once, those of the network itself not counted.
+    """Return the bytes of tensors kept by a forward pass, each storage once, without the network's parameters.
 
-    Computed as on a CPU, whose attention keeps what flash attention keeps on a GPU. With gradient checkpointing the
-    most that is alive at once is a little more: one block's own.
+    Computed for a CPU, whose attention keeps the same tensors as flash attention on a GPU. With gradient checkpointing
+    the true peak is larger by the tensors of one block.
     """
     batch = batch_of(phase, recipe, "cpu")
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -198,7 +198,7 @@ def _kept_bytes(network: nn.Module, phase: PhaseName, recipe: Recipe) -> int:
 
 
 def _put_on_a_cpu_without_memory(network: nn.Module) -> None:
-    """Inside a FakeTensorMode; peft's modules cannot be made there."""
+    """Replace parameters and buffers by fake CPU tensors in a FakeTensorMode, in which peft modules cannot be made."""
     for module in network.modules():
         for name, parameter in module.named_parameters(recurse=False):
             empty, wanted = torch.empty(parameter.shape, dtype=parameter.dtype), parameter.requires_grad
@@ -208,9 +208,9 @@ def _put_on_a_cpu_without_memory(network: nn.Module) -> None:
 
 
 def table_of(name: str, recipe: Recipe, costs: dict[PhaseName, StepCost]) -> Table:
-    """The costs side by side."""
-    how = "measured" if next(iter(costs.values())).measured else "computed, not measured"
-    table = Table(title=f"a step with one example on one card, recipe {name} ({how})")
+    """Return a table of the costs, side by side."""
+    source = "measured" if next(iter(costs.values())).measured else "computed, not measured"
+    table = Table(title=f"a step with one example on one card, recipe {name} ({source})")
     for heading in ("phase", "frozen GB", "trained GB", "kept GB", "peak GB", "s", "steps", "cards", "days"):
         table.add_column(heading, justify="right" if heading != "phase" else "left")
     for phase, cost in costs.items():
@@ -229,17 +229,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=tuple(RECIPES), default="full")
     parser.add_argument("--phase", choices=PHASES, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.phase:
-        cost = (measured if torch.cuda.is_available() else computed)(given.phase, read_recipe(given.recipe))
+    options = parser.parse_args()
+    if options.phase:
+        cost = (measured if torch.cuda.is_available() else computed)(options.phase, read_recipe(options.recipe))
         print(json.dumps(asdict(cost)))
         return
     costs: dict[PhaseName, StepCost] = {}
     for phase in PHASES:
-        command = [sys.executable, "-m", "flows.benchmarks.training", "--recipe", given.recipe, "--phase", phase]
-        told: Any = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1])
-        costs[phase] = StepCost(**told)
-    Console(width=110).print(table_of(given.recipe, read_recipe(given.recipe), costs))
+        command = [sys.executable, "-m", "flows.benchmarks.training", "--recipe", options.recipe, "--phase", phase]
+        fields: Any = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1])
+        costs[phase] = StepCost(**fields)
+    Console(width=110).print(table_of(options.recipe, read_recipe(options.recipe), costs))
 
 
 if __name__ == "__main__":

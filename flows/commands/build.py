@@ -1,4 +1,4 @@
-"""`animegamer build`, `config` and `deploy`: from the command line to a plan, and its run as a Prefect flow."""
+"""Commands `build`, `config` and `deploy`: command-line options to a plan, run as a Prefect flow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.commands.dataset import asked
+from flows.commands.dataset import checked_request
 from flows.console.terminal import say
 from flows.prefect_settings import set_prefect_defaults
 from pipeline.core.config import Config, checked, load_config
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CaptionerName(StrEnum):
-    """Captioners: `rules` needs no model, `server` asks one."""
+    """Captioners: `rules` needs no model, `server` queries one."""
 
     rules = "rules"
     server = "server"
@@ -43,7 +43,7 @@ def build(
     ],
     out: Annotated[
         str,
-        typer.Option("--out", "-o", help="Data set: made, or brought up to date. A folder, or s3://bucket/folder."),
+        typer.Option("--out", "-o", help="Data set to create or update: a folder, or s3://bucket/folder."),
     ],
     cast: Annotated[
         str | None,
@@ -52,37 +52,37 @@ def build(
     config: Annotated[Path | None, typer.Option(help="Settings as TOML; `animegamer config` prints them all.")] = None,
     captioner: Annotated[
         CaptionerName | None,
-        typer.Option(help="`rules` states measured facts, offline; `server` asks an OpenAI-compatible endpoint."),
+        typer.Option(help="`rules` states measured facts, offline; `server` queries an OpenAI-compatible endpoint."),
     ] = None,
     flow: Annotated[
         str | None, typer.Option(help="Optical flow: `dis` on any CPU, or a ptlflow model such as `memflow`.")
     ] = None,
-    end: Annotated[float | None, typer.Option(metavar="SECONDS", help="Use each film only up to here.")] = None,
+    end: Annotated[float | None, typer.Option(metavar="SECONDS", help="Use each film only up to this time.")] = None,
     runner: Annotated[
         RunnerName | None,
         typer.Option(help="`threads` of this process; `workers` of a Prefect work pool, a film each; a `ray` cluster."),
     ] = None,
     until: Annotated[
-        Until, typer.Option(help="Last stage to run; the same command later, perhaps on a GPU box, goes on from there.")
+        Until, typer.Option(help="Last stage to run; the same command later, perhaps on a GPU machine, resumes there.")
     ] = Until.publish,
 ) -> None:
     """Build a data set from films: WebDataset shards, a data card and a report to look at.
 
-    Safe to run again at any time: what is done and unchanged is skipped.
+    Safe to run again at any time: finished, unchanged parts are skipped.
 
         animegamer build ponyo.mkv kiki.mkv --cast cast/ --out data/
 
-    Exit code: 0 all good, 1 nothing could be built, 2 built, but with the failures listed.
+    Exit code: 0 success, 1 nothing could be built, 2 built with the failures listed.
     """
     settings = _override(load_config(config), captioner, flow, end, runner)
-    request = asked(films=tuple(films), out=out, cast=cast, config=settings, until=until)
+    request = checked_request(films=tuple(films), out=out, cast=cast, config=settings, until=until)
     raise typer.Exit(_build(request))
 
 
 def _override(
     config: Config, captioner: CaptionerName | None, flow: str | None, end: float | None, runner: RunnerName | None
 ) -> Config:
-    """The configuration with the options of the command line on top, checked like the file."""
+    """Return the configuration with the command-line options applied, validated like the file."""
     changed: dict[str, dict[str, Any]] = config.model_dump(exclude_defaults=True)
     values = {section: changed.get(section, {}) for section in Config.model_fields}
     if captioner:
@@ -123,19 +123,19 @@ def _plan_and_run(request: BuildRequest) -> int:
             return print_summary(plan, _run(plan))
         say("nothing to do: every stage is up to date")
         if plan.publishing:
-            plan.workspace.send()  # what a build that was killed at the very end has not sent
+            plan.workspace.send()  # a build killed at the very end may not have sent everything
     return print_summary(plan, plan.refusals)
 
 
 def _run(plan: Plan) -> list[str]:
-    """Run the plan as a flow; a line for each failure. What is no failure of a film is raised here."""
+    """Run the plan as a flow; return one line per failure. Errors that are not a failure of a film are raised."""
     set_prefect_defaults()
-    from prefect.exceptions import PrefectException  # Prefect takes seconds to import: only when there is work
+    from prefect.exceptions import PrefectException  # importing Prefect takes seconds: only when there is work
 
     from flows.dataset import run_plan
 
     with ThreadPoolExecutor(max_workers=1) as pool:
-        # not in the main thread, where Prefect would install its own handler of SIGTERM in place of ours
+        # not in the main thread, where Prefect would replace our SIGTERM handler by its own
         state = pool.submit(copy_context().run, run_plan, plan).result()
     if state.is_completed():
         return []
@@ -147,19 +147,19 @@ def _run(plan: Plan) -> list[str]:
 
 
 def config() -> None:
-    """Print the complete default configuration as TOML, every key with its meaning."""
+    """Print the complete default configuration as TOML, with the meaning of every key."""
     typer.echo("# Every key of `animegamer build --config FILE`; leave out what you do not change.\n")
     typer.echo(as_toml(Config()))
 
 
 def deploy(
     pool: Annotated[
-        str, typer.Option(help="Work pool, made if it is not there: `prefect worker start --pool` names it.")
+        str, typer.Option(help="Work pool, created if missing; its workers: `prefect worker start --pool NAME`.")
     ] = "animegamer",
 ) -> None:
-    """Make the builds deployments on the Prefect server that PREFECT_API_URL names: pool, limits, `prefect.yaml`.
+    """Create the deployments on the Prefect server that PREFECT_API_URL names: work pool, limits, `prefect.yaml`.
 
-    Safe to run again; workers then take up what is started on the server's pages, by its schedule, or with
+    Safe to run again. Workers then run what is started on the server's pages, by its schedule, or with
 
         prefect deployment run build-dataset/animegamer --params '{"request": {"films": [...], "out": "..."}}'
     """

@@ -1,4 +1,4 @@
-"""The commands about a data set that is there: `status`, `verify`, `report` and `calibrate`.
+"""Commands on an existing data set: `status`, `verify`, `report` and `calibrate`.
 
 Each takes a folder or an address; a data set at an address is fetched first, and sent back if it was changed.
 """
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from pipeline.plan.workspace import Workspace
 
 DatasetPlace = Annotated[
-    str, typer.Argument(metavar="DATASET", help="What `animegamer build --out` made: a folder, or an address.")
+    str, typer.Argument(metavar="DATASET", help="Output of `animegamer build --out`: a folder, or an address.")
 ]
 
 
 class Method(StrEnum):
-    """How level edges are fitted."""
+    """Methods of fitting the level edges."""
 
     quantiles = "quantiles"
     published = "published"
 
 
-def asked(**fields: Any) -> BuildRequest:
-    """What is asked of a build, checked.
+def checked_request(**fields: Any) -> BuildRequest:
+    """Return a validated build request.
 
     Raises:
-        UserError: an address that may not be stored.
+        UserError: an address contains a secret, which must not be stored.
     """
     try:
         return BuildRequest(**fields)
@@ -49,7 +49,7 @@ def asked(**fields: Any) -> BuildRequest:
 
 
 def _open(dataset: str) -> Workspace:
-    """The data set, fetched if it lies at an address; a copy that a build is at work on is the newest there is."""
+    """Open the data set, fetched if at an address; a local copy that a build is working on is the newest version."""
     from pipeline.core.atomic import HeldError, held
     from pipeline.core.store import open_dataset
     from pipeline.plan.workspace import Workspace
@@ -63,23 +63,23 @@ def _open(dataset: str) -> Workspace:
 
 
 def _settings(workspace: Workspace) -> Config:
-    """The configuration of the last build."""
+    """Configuration of the last build."""
     return checked(workspace.dataset.record.config, str(workspace.dataset.root / "dataset.json"))
 
 
 def status(
     dataset: DatasetPlace,
-    explain: Annotated[bool, typer.Option("--explain", help="Say of each part why it is not done.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print why each part is not done.")] = False,
     cast: Annotated[str | None, typer.Option(help="Judge by this cast folder, not that of the last build.")] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Judge by these settings: tells beforehand what a build with them would redo.")
+        Path | None, typer.Option(help="Judge by these settings: shows in advance what a build with them would redo.")
     ] = None,
 ) -> None:
-    """Tell per film and stage what is done, stale, failed or missing, with counts and sizes. Changes nothing in it.
+    """Show per film and stage what is done, stale, failed or missing, with counts and sizes. Changes nothing.
 
-    What is made from something that is not on this machine, the cast or the weights of a network, is `unknown`.
+    A part made from an input that is not on this machine, the cast or the weights of a network, is `unknown`.
 
-    For instance, what stricter settings would redo, and why:
+    For example, what stricter settings would redo, and why:
 
         animegamer status data/ --config stricter.toml --explain
     """
@@ -90,7 +90,7 @@ def status(
     workspace = _open(dataset)
     settings = load_config(config) if config else _settings(workspace)
     certain = [*(["captions"] if cast else []), *(["motion"] if config else [])]
-    request = asked(films=(), out=dataset, cast=cast or workspace.dataset.record.cast_source, config=settings)
+    request = checked_request(films=(), out=dataset, cast=cast or workspace.dataset.record.cast_source, config=settings)
     rows = film_rows(workspace.dataset, request, certain)
     shown.print(as_table(rows))
     shown.print("shards", published_line(workspace.dataset, settings, rows), highlight=False)
@@ -108,7 +108,7 @@ def status(
 def verify(dataset: DatasetPlace) -> None:
     """Check everything: shards against their index, samples against the tables, every clip by decoding it.
 
-    Exit code: 0 nothing wrong, 1 faults found (listed with their remedy).
+    Exit code: 0 no fault, 1 faults found (listed with their remedy).
     """
     from flows.console.progress import Bars
     from pipeline.core.progress import watched
@@ -124,7 +124,7 @@ def verify(dataset: DatasetPlace) -> None:
 
 
 def report(dataset: DatasetPlace) -> None:
-    """Write the data card and the report again from what the data set holds, and print where they are."""
+    """Write the data card and the report of the data set again, and print their paths."""
     from pipeline.core.atomic import held
     from pipeline.pages.card import write_card
     from pipeline.pages.report import write_report
@@ -143,10 +143,10 @@ def calibrate(
         typer.Option(help="`quantiles`: equal counts per level; `published`: midpoints of the published table."),
     ] = Method.quantiles,
 ) -> None:
-    """Fit the edges of the five motion levels to a data set, from the motion scopes already measured.
+    """Fit the edges of the five motion levels to a data set, from the measured motion scopes.
 
     The edges go into `dataset.json`; the next `animegamer build` uses them for verdicts, captions and shards. A
-    `motion.edges` in your configuration still wins.
+    `motion.edges` in your configuration takes precedence.
     """
     from pipeline.core.atomic import held
     from pipeline.stages.motion_levels import calibrate as fit
@@ -154,8 +154,8 @@ def calibrate(
     workspace = _open(dataset)
     with held(workspace.dataset.root, "animegamer calibrate"):
         fitted = fit(workspace.dataset, method.value)
-        news = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": f"calibrated: {method.value}"}
-        workspace.dataset.save(workspace.dataset.record.model_copy(update=news))
+        updates = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": f"calibrated: {method.value}"}
+        workspace.dataset.save(workspace.dataset.record.model_copy(update=updates))
         workspace.send()
     for level, (value, count) in enumerate(zip(fitted.values, fitted.counts, strict=True), start=1):
         upper = f"up to {fitted.edges[level - 1]:.3g}" if level < 5 else "above"

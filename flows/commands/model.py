@@ -1,4 +1,4 @@
-"""Commands that make and import models. Heavy imports wait inside them: help stays instant and torch-free."""
+"""Commands `new-checkpoint` and `import-weights`. Heavy imports are inside them, so help is fast and needs no torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ModelSize(StrEnum):
 
 
 class AgentName(StrEnum):
-    """Baselines that can play a game in the model's stead."""
+    """Baselines that can play a game instead of the model."""
 
     gc = "gc"
     gfc = "gfc"
@@ -32,14 +32,14 @@ class AgentName(StrEnum):
 
 
 class LevelTable(StrEnum):
-    """The published tables of motion level to motion scope."""
+    """Published tables of motion level to motion scope."""
 
     decoder = "decoder"
     app = "app"
 
 
 def need_networks() -> None:
-    """End with the remedy where the data half alone is installed."""
+    """Raise a UserError with the remedy if the packages of the networks are missing."""
     missing = [name for name in ("torch", "transformers", "diffusers", "peft") if find_spec(name) is None]
     if missing:
         names = ", ".join(missing)
@@ -47,14 +47,14 @@ def need_networks() -> None:
 
 
 def new_checkpoint(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write it; must not exist yet.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Checkpoint to write; must not exist yet.")],
     size: Annotated[
-        ModelSize, typer.Option(help="`tiny` runs on any CPU, its frozen parts random; `full` is the published model.")
+        ModelSize, typer.Option(help="`tiny` runs on any CPU, with random frozen parts; `full` is the published model.")
     ] = ModelSize.tiny,
     base: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=WHERE",
+            metavar="NAME=SOURCE",
             help="Take a frozen part from a folder or another hub id: language_model, transformer, autoencoder, "
             "text_encoder or image_encoder. May be repeated.",
         ),
@@ -62,7 +62,7 @@ def new_checkpoint(
     agent: Annotated[
         AgentName | None, typer.Option(help="Write this baseline instead of the model; `gsc` needs no training.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of everything that starts random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything that is initialised at random.")] = 0,
 ) -> None:
     """Write an untrained checkpoint, the starting point of training.
 
@@ -95,19 +95,19 @@ def _write_baseline(folder: Path, agent: AgentName, size: ModelSize, seed: int) 
     new_baseline(folder, full(agent.value) if size is ModelSize.full else tiny(agent.value), seed)
 
 
-def with_bases(config: ModelConfig, given: list[str]) -> ModelConfig:
-    """The configuration with some frozen parts taken from elsewhere.
+def with_bases(config: ModelConfig, assignments: list[str]) -> ModelConfig:
+    """Return the configuration with other sources for some frozen parts.
 
     Raises:
-        UserError: something that is not NAME=WHERE, or not a name of a frozen part.
+        UserError: an assignment is not NAME=SOURCE, or does not name a frozen part.
     """
     bases = {name: base.model_dump() for name, base in config.bases.items()}
-    for text in given:
-        name, equals, where = text.partition("=")
-        if not equals or not where or name not in bases:
-            raise UserError(f"--base {text}: give NAME=WHERE, with one of the names {', '.join(sorted(bases))}")
-        folder = Path(where)
-        bases[name] = {"id": str(folder.absolute()) if folder.is_dir() else where}
+    for text in assignments:
+        name, equals, source = text.partition("=")
+        if not equals or not source or name not in bases:
+            raise UserError(f"--base {text}: give NAME=SOURCE, with one of the names {', '.join(sorted(bases))}")
+        folder = Path(source)
+        bases[name] = {"id": str(folder.absolute()) if folder.is_dir() else source}
     return config.replaced(bases=bases)
 
 
@@ -115,17 +115,17 @@ def import_weights(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="The downloaded release, or one model's files of it.")],
     target: Annotated[Path, typer.Argument(metavar="DST", help="The checkpoint to write; must not exist yet.")],
     character: Annotated[
-        str | None, typer.Option(help="Which of the released models, such as `Qiqi`, where SRC holds several.")
+        str | None, typer.Option(help="Name of the released model, such as `Qiqi`, if SRC holds several.")
     ] = None,
     levels: Annotated[
-        LevelTable, typer.Option(help="Which of the two published tables turns a motion level into a motion scope.")
+        LevelTable, typer.Option(help="Published table that maps motion levels to motion scopes.")
     ] = LevelTable.decoder,
 ) -> None:
-    """Convert the weights that the authors of AnimeGamer released into a checkpoint to play with.
+    """Convert the weights released by the authors of AnimeGamer into a checkpoint.
 
     SRC holds `MLLM-*/pytorch_model.bin` and `VDM_Decoder-*/10000/mp_rank_00_model_states.pt`. Nothing in them is
-    executed; every tensor is accounted for before anything is written. Mind their licence: the authors exclude use in
-    the European Union.
+    executed; every tensor is matched before anything is written. Note their licence: it excludes use in the European
+    Union.
 
         hf download TencentARC/AnimeGamer --local-dir released/
 

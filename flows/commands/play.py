@@ -1,4 +1,4 @@
-"""`animegamer play`: the game from a file or on a page, by the model or a baseline. Heavy imports wait inside it."""
+"""Command `play`: a game from a file or on a page, by the model or a baseline. Heavy imports are inside it."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ def play(
         typer.Option(
             "--checkpoint",
             "-c",
-            help="A folder that `new-checkpoint`, `import-weights` or training wrote; with --agent, a baseline's.",
+            help="Folder written by `new-checkpoint`, `import-weights` or training; with --agent, a baseline's.",
         ),
     ],
     game: Annotated[
-        Path | None, typer.Option(help="A text file with one instruction a line; `#` starts a comment line.")
+        Path | None, typer.Option(help="Text file with one instruction per line; `#` starts a comment line.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the shots and the log go.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the shots and the log.")] = None,
     agent: Annotated[
         AgentName | None,
-        typer.Option(help="With --game: play a baseline, which draws the instructions as they are; unset: the model."),
+        typer.Option(help="With --game: play a baseline, which draws the instructions unchanged; unset: the model."),
     ] = None,
-    serve: Annotated[bool, typer.Option("--serve", help="Open a page to play on, on this machine only.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 takes any that is free.")] = 8731,
+    serve: Annotated[bool, typer.Option("--serve", help="Serve a page to play on, on this machine only.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")] = 8731,
     steps: Annotated[
-        int, typer.Option(help="Denoising steps a turn, a divisor of 1000; fewer are faster.")
+        int, typer.Option(help="Denoising steps per turn, a divisor of 1000; fewer are faster.")
     ] = EngineOptions.steps,
     guidance: Annotated[
-        float, typer.Option(min=1, max=20, help="How strongly a shot follows its tokens; 1 is twice as fast.")
+        float, typer.Option(min=1, max=20, help="Strength with which a shot follows its tokens; 1 is twice as fast.")
     ] = EngineOptions.guidance,
-    seed: Annotated[int, typer.Option(min=0, help="With --game: the same seed plays the same game.")] = 0,
-    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`; unset: a GPU if there is one.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="With --game: the same seed gives the same game.")] = 0,
+    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`; unset: a GPU if available.")] = None,
     offload: Annotated[
         bool, typer.Option("--offload", help="For a small GPU: one network on it at a time, frames in tiles.")
     ] = False,
@@ -56,13 +56,13 @@ def play(
 ) -> None:
     """Play the endless game: from a file of instructions, or on a page in the browser.
 
-    An instruction is free text, or in the form of the training data:
+    An instruction is free text, or has the form of the training data:
 
         Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky.
 
-    With `--game`, every turn becomes a video in OUT beside `turns.jsonl`, and the whole game `film.mp4`. The same
-    command again, after a stop or with more lines in the file, plays only what is missing (`--agent gsc` draws a whole
-    story at once, and does not go on).
+    With `--game`, every turn is written to OUT as a video beside `turns.jsonl`, and the whole game as `film.mp4`. The
+    same command after a stop, or with more lines in the file, plays only the missing turns (`--agent gsc` draws a whole
+    story at once and cannot resume).
 
         animegamer play --checkpoint ckpt/ --game game.txt --out game/
 
@@ -100,7 +100,7 @@ def play(
 
 
 def _check_model_only(context: typer.Context, agent: AgentName) -> None:
-    """Refuse options of the model that were given for a baseline."""
+    """Raise a UserError if an option of the model was given for a baseline."""
     for name in MODEL_ONLY:
         source = context.get_parameter_source(name)
         if source and source.name != "DEFAULT":
@@ -109,7 +109,7 @@ def _check_model_only(context: typer.Context, agent: AgentName) -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Report a full GPU with its remedy, and end on Ctrl-C."""
+    """Report a full GPU memory with its remedy, and exit with code 130 on Ctrl-C."""
     import torch
 
     try:

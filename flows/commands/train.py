@@ -1,4 +1,4 @@
-"""`animegamer train` and `animegamer recipe`. Heavy imports wait inside them: help stays instant and torch-free."""
+"""Commands `train` and `recipe`. Heavy imports are inside them, so help is fast and needs no torch."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 RecipeOption = Annotated[
     RecipeName,
-    typer.Option(help="`tiny` for a CPU; `full` is the paper's, on cards of 80 GB; `card24` the same on 24 GB."),
+    typer.Option(help="`tiny` for a CPU; `full` is the paper's, for GPUs of 80 GB; `card24` the same for 24 GB."),
 ]
-Ablated = Annotated[Ablation | None, typer.Option(help="The recipe with one thing changed, as in the paper's tables.")]
+Ablated = Annotated[Ablation | None, typer.Option(help="Recipe with one change, as in the paper's tables.")]
 
 
 def train(
     part: Annotated[TrainPart, typer.Argument(metavar="PART", help="features, shot, game, adapt, all, gc, or gfc.")],
     data: Annotated[str, typer.Option(help="Data set of `animegamer build`: its folder, or an address (https, s3).")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run: made, or gone on with.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run: created, or resumed.")],
     start: Annotated[
         Path | None,
         typer.Option(
             "--from",
-            help="Checkpoint to start from where RUN has no earlier phase; by default a new one.",
+            help="Checkpoint to start from if RUN has no earlier phase; by default a new one.",
         ),
     ] = None,
     recipe: RecipeOption = RecipeName.tiny,
@@ -45,29 +45,29 @@ def train(
         Path | None, typer.Option(help="TOML with the keys to change; `animegamer recipe` prints all of them.")
     ] = None,
     tracker: Annotated[
-        list[str], typer.Option(help="Where figures go: tensorboard, or another tracker of accelerate. Repeatable.")
-    ] = ["tensorboard"],  # noqa: B006  # typer copies it
+        list[str], typer.Option(help="Tracker of the figures: tensorboard, or another one of accelerate. Repeatable.")
+    ] = ["tensorboard"],  # noqa: B006  # copied by typer
     accelerate: Annotated[
         Path | None,
-        typer.Option(help="With `all`: a file of `accelerate config`; each phase is launched on its devices."),
+        typer.Option(help="With `all`: file written by `accelerate config`; each phase is launched on its devices."),
     ] = None,
 ) -> None:
     """Train the model on the shards of a data set.
 
     `shot` trains shot encoder and shot decoder (phase a), `game` the game model on their shot tokens (b), `adapt` the
     shot decoder on the game model's predictions (c); `all` is the three as a Prefect flow. `features` encodes the clips
-    with the frozen networks ahead of time, and says before how much disk that takes. `gc` and `gfc` train the adapters
+    with the frozen networks in advance, and first prints the disk space needed. `gc` and `gfc` train the adapters
     of those two baselines; `--from` is then a baseline's folder.
 
         animegamer train all --data data/ --out run/
         animegamer play --checkpoint run/adapt/result --serve
 
-    Killed anywhere, the same command goes on from the newest saved state. Each phase leaves a checkpoint in
-    run/PHASE/result, pictures in run/PHASE/looks, figures in run/log (`tensorboard --logdir run/log`). On several GPUs:
+    After a kill, the same command resumes from the newest saved state. Each phase writes a checkpoint to
+    run/PHASE/result, pictures to run/PHASE/looks, figures to run/log (`tensorboard --logdir run/log`). On several GPUs:
     `accelerate launch --num_processes 8 -m flows.cli train shot ...`.
     """
     if accelerate and part is not TrainPart.all:
-        raise typer.BadParameter(f"it goes with `all`; for one phase: accelerate launch --config_file {accelerate} ...")
+        raise typer.BadParameter(f"only with `all`; for one phase: accelerate launch --config_file {accelerate} ...")
     need_networks()
     try:
         request = TrainRequest(
@@ -86,7 +86,7 @@ def train(
 
 
 def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ablation: Ablated = None) -> None:
-    """Print a recipe as TOML, every key with its meaning; the file for `train --config` needs only what it changes."""
+    """Print a recipe as TOML, with the meaning of every key; a `train --config` file needs only the changed keys."""
     need_networks()
     from pipeline.core.toml import as_toml
     from training.recipes import read_recipe
@@ -119,7 +119,7 @@ def _train_part(part: TrainPart, request: TrainRequest) -> Path:
 
 @contextmanager
 def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
-    """Folder and recipe of a run, with its bars."""
+    """Open the folder of a run and its recipe, with progress bars during the block."""
     from flows.console.training_bars import TrainBars
     from training.recipes import read_recipe
     from training.run_folder import RunFolder, process_number
@@ -130,5 +130,5 @@ def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
         with disk_errors(request.out), bars.shown():
             yield RunFolder(request.out, request.data, request.trackers, bars.say, bars.step, bars.feature), recipe
     except KeyboardInterrupt:
-        say("stopped; the same command goes on from the newest saved state", "yellow")
+        say("stopped; the same command resumes from the newest saved state", "yellow")
         raise typer.Exit(130) from None

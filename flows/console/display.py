@@ -1,4 +1,4 @@
-"""Progress display: a bar with the time left for each piece of work; on a plain stream, a line now and then."""
+"""Progress display: a bar with the time left for each piece of work; without a terminal, a line every 30 seconds."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class Display:
-    """The bars of one command, by name. A silent one shows nothing: of several processes, one alone speaks."""
+    """Bars of one command, by name. A silent display prints nothing: of several processes, only one prints."""
 
     def __init__(self, *, silent: bool = False) -> None:
         self._silent = silent
         self._bars: dict[str, TaskID] = {}
-        self._said = time.monotonic()
+        self._last_line = time.monotonic()
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -47,7 +47,7 @@ class Display:
             yield
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         if not self._silent:
             say(line)
 
@@ -56,14 +56,14 @@ class Display:
         self._bars[name] = self._progress.add_task(printable(name), total=None, figures="")
 
     def move(self, name: str, done: float, total: float, figures: str = "") -> None:
-        """Move a bar, begun now if it is new; a total of 0 is an unknown one."""
+        """Update a bar, adding it if new; a total of 0 means unknown."""
         if name not in self._bars:
             self.begin(name)
         self._progress.update(self._bars[name], completed=done, total=total or None, figures=figures)
-        if total and not console.is_terminal and time.monotonic() - self._said > SECONDS_BETWEEN_LINES:
-            self._said = time.monotonic()
+        if total and not console.is_terminal and time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
             self.say(f"  {name}: " + ", ".join(filter(None, (f"{done / total:.0%}", figures))))
 
     def end(self, name: str) -> None:
-        """Take a bar away."""
+        """Remove a bar."""
         self._progress.remove_task(self._bars.pop(name))

@@ -1,4 +1,4 @@
-"""Errors of a command: one line for what the user can mend, the traceback for everything else."""
+"""Error reporting of a command: one line for a UserError, the traceback for everything else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.core.errors import UserError
 
 @contextmanager
 def user_errors_reported(*, debug: bool = False) -> Iterator[None]:
-    """Print a `UserError` as one line and end with exit code 1; anything else is a bug and passes.
+    """Print a `UserError` as one line and exit with code 1; any other error is a bug and is not caught.
 
     Args:
         debug: print the traceback above that line.

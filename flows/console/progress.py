@@ -1,6 +1,6 @@
-"""Progress bars of a command: the watcher that shows its work, stage by stage.
+"""Progress bars of a command, one per stage, and its clean stop.
 
-They are also how a command stops: after Ctrl-C the next progress report of any stage raises KeyboardInterrupt there.
+After Ctrl-C the next progress report of any stage raises KeyboardInterrupt in that stage.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from flows.console.terminal import console, say
 from pipeline.core.progress import Progress as Report
 from pipeline.core.progress import watcher
 
-GRACE_SECONDS = 8.0
-"""Longest time for a stop before the process just ends; nothing is ever half-written under its final name."""
-STOPPED = "stopped; what is finished is kept, the same command goes on from here"
+STOP_SECONDS = 8.0
+"""Timeout of a clean stop; then the process exits at once, which is safe: files get their final name when complete."""
+STOPPED = "stopped; finished work is kept, the same command resumes from here"
 
 
-def _leave() -> None:
-    """End the process, whatever its threads wait for."""
+def _exit_now() -> None:
+    """Exit without waiting for threads."""
     console.show_cursor(True)
     say(STOPPED, "yellow")
     os._exit(130)
 
 
 class Bars:
-    """The watcher of a command: one bar per film and stage, a line per finished stage, and a clean stop."""
+    """Watcher of a command: one bar per film and stage, a line per finished stage, and a clean stop."""
 
     def __init__(self) -> None:
         self._stopping = threading.Event()
@@ -39,7 +39,7 @@ class Bars:
         self._display = Display()
 
     def begin(self, subject: str, stage: str) -> Report:
-        """Show the stage's own bar under the film's name."""
+        """Show a bar for a stage of a film; return its progress callback."""
         name = f"{subject}  {stage}"
         self._display.begin(name)
         self._started[name] = time.monotonic()
@@ -52,7 +52,7 @@ class Bars:
         return report
 
     def end(self, subject: str, stage: str, outcome: str) -> None:
-        """Take the bar away and leave a line, unless nothing was to be done."""
+        """Remove the bar and print a line, unless the stage was up to date."""
         name = f"{subject}  {stage}"
         self._display.end(name)
         seconds = time.monotonic() - self._started.pop(name)
@@ -61,18 +61,18 @@ class Bars:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Show the bars, and turn Ctrl-C or SIGTERM into a clean stop; a second one leaves everything and is gone."""
+        """Show the bars, and turn Ctrl-C or SIGTERM into a clean stop; a second signal exits at once."""
 
         def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
             if self._stopping.is_set():
-                _leave()
+                _exit_now()
             self._stopping.set()
-            # Ctrl-C has reached Prefect's temporary server too; Prefect would try for minutes to report the end to it
-            hurry.start()
-            say("stopping; once more to stop at once")
+            # Ctrl-C also stops Prefect's temporary server; Prefect would retry for minutes to report the end to it
+            exit_timer.start()
+            say("stopping; press Ctrl-C again to stop at once")
 
-        hurry = threading.Timer(GRACE_SECONDS, _leave)
-        hurry.daemon = True
+        exit_timer = threading.Timer(STOP_SECONDS, _exit_now)
+        exit_timer.daemon = True
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         token = watcher.set(self)
@@ -80,7 +80,7 @@ class Bars:
             with self._display.shown():
                 yield
         finally:
-            hurry.cancel()
+            exit_timer.cancel()
             watcher.reset(token)
             for number, handler in before.items():
                 signal.signal(number, handler)

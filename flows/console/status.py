@@ -1,4 +1,4 @@
-"""Status table of a data set: a line per film, the state of each stage in colour, and the reasons."""
+"""Status table of a data set: a row per film with the coloured state of each stage; and the reasons, as lines."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ COLOURS = {
 
 
 def as_table(rows: Sequence[FilmRow]) -> Table:
-    """A line per film: the state of each stage, counts and size."""
+    """Table with a row per film: the state of each stage, counts and size."""
     stages = list(rows[0].cells) if rows else []
-    film = Column("film", overflow="fold")  # a short id names no folder
+    film = Column("film", overflow="fold")  # a truncated id is not the name of a folder
     table = Table(film, *stages, "clips", "kept", "size", box=None, pad_edge=False, header_style="bold")
     for row in rows:
         states = (f"[{COLOURS[cell.state]}]{cell.state}[/]" for cell in row.cells.values())
@@ -32,7 +32,7 @@ def as_table(rows: Sequence[FilmRow]) -> Table:
 
 
 def explanations(rows: Sequence[FilmRow]) -> list[str]:
-    """Why each part is not done, a line each."""
+    """Reasons, one line for each part that is not done."""
     return [
         f"{row.film_id}  {name}: {cell.state}, {cell.why}"
         for row in rows

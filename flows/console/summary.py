@@ -1,4 +1,4 @@
-"""The table at the end of a build: what became of each film, what failed and why, and where the results lie."""
+"""Summary of a build: a table of its films, the failures with reasons, and the paths of the results."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
     """Print the summary of a build and return its exit code: 0 all good, 1 nothing built, 2 built with failures.
 
     Args:
-        plan: what was to be done.
-        failures: what failed and why, a line each.
+        plan: the plan that was run.
+        failures: a line for each failed part, with the reason.
     """
     folders = [plan.dataset.folder(film_id) for film_id in plan.films]
     table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
@@ -35,15 +35,15 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
     for failure in failures:
         say(f"failed  {failure}", "red")
     if plan.publishing and (plan.dataset.root / "shards" / "index.json").exists():
-        for what, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
-            say(f"{what:<7} {plan.workspace.name.rstrip('/')}/{name}")
+        for label, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
+            say(f"{label:<7} {plan.workspace.name.rstrip('/')}/{name}")
     stages = [stage.name for stage in plan.stages]
     built = any(folder.failure is None and is_whole(folder, stages) for folder in folders)
     return 1 if not built else 2 if failures else 0
 
 
 def film_row(folder: FilmFolder) -> tuple[str, ...]:
-    """Name, length, scenes, clips, kept, and the first reason of each dropped clip; a dash for what is not known."""
+    """Row of a film: name, length, scenes, clips, kept, and the dropped clips by first reason; a dash if unknown."""
     minutes, seconds = divmod(round(folder.film.duration_seconds), 60)
     head = folder.film.name, f"{minutes}:{seconds:02d}"
     if not folder.stage_record("cut"):

@@ -1,4 +1,4 @@
-"""Messages of the commands, on standard error: plain, whole lines, whatever a film is called."""
+"""Messages of the commands on standard error: unwrapped lines without markup or control characters."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ console = Console(stderr=True)
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Print text as it is: no markup is read in it, no path is wrapped, no control character reaches the terminal."""
+    """Print text without interpreting markup, wrapping lines, or passing control characters to the terminal."""
     console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Display of training: a bar for what is being encoded or trained, and a line for each validation."""
+"""Progress display of training: a bar per feature or phase, and a line for each validation."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from training.trainer import StepReport
 
 
 class TrainBars(Display):
-    """The reports of training as bars. Where several processes train, all but the first are silent."""
+    """Training reports as bars. With several processes, all but the first are silent."""
 
     def feature(self, name: str, done: float, total: float) -> None:
-        """Show how far a feature is encoded."""
+        """Show the progress of encoding a feature."""
         self.move(f"encoding {name}", done, total, f"{done:g} of {total:g} clips")
 
     def step(self, report: StepReport) -> None:
-        """Show a step of training; validations leave a line."""
+        """Show a training step; a validation prints a permanent line."""
         figures = report.figures
         loss = f"loss {figures['loss']:.4f}"
         self.move(report.phase, report.step, report.steps, f"step {report.step} of {report.steps}, {loss}")

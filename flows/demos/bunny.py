@@ -1,7 +1,7 @@
-"""Big Buck Bunny and a trailer cut from it, obtained by package name: the film of the demo, the tests and the bench.
+"""Download of Big Buck Bunny and a trailer cut from it: the film of demo, tests and benchmark.
 
-moviepy's source package carries both. It is downloaded by pip (never installed), checked by hash, and cached in the
-user's cache folder, so it is fetched once.
+Both are in moviepy's source package, which pip downloads by name (never installs). The files are checked by hash and
+cached in the user's cache folder, so they are fetched once.
 
     python -m flows.demos.bunny            prints the film's path
 
@@ -35,12 +35,12 @@ _SHA256 = {
 
 
 def fetch_bunny() -> Path:
-    """Path of the whole film (1280x720, 24 fps, 596.5 s, 50 MB), fetched if it is not in the cache yet."""
+    """Return the path of the whole film (1280x720, 24 fps, 596.5 s, 50 MB), fetched if not in the cache."""
     return _fetch("big_buck_bunny.mp4")
 
 
 def fetch_trailer() -> Path:
-    """Path of a 55-second trailer cut from the film, with cross-fades, titles and slow motion."""
+    """Return the path of a 55-second trailer cut from the film, with cross-fades, titles and slow motion."""
     return _fetch("big_buck_bunny_trailer.mp4")
 
 
@@ -55,7 +55,7 @@ def _fetch(name: str) -> Path:
 
 
 def _download(folder: Path) -> None:
-    """Take both films out of moviepy's source package into `folder`."""
+    """Download moviepy's source package and extract both films into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "moviepy"]

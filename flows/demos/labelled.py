@@ -1,11 +1,10 @@
-"""A small data set with true labels: a film composed of anime art goes through the ordinary pipeline, and its captions
-are read off the script it was composed from.
+"""Labelled data set: a film composed of anime art, processed by the ordinary pipeline and captioned by its script.
 
     build_labelled(Path("demo-model"))
 
-Every stage but one is that of `animegamer build`. Captions of a model would be mostly right; those of the script are
-right, so what a game model gets wrong on these shards is its own fault. The levels are calibrated to the film: the
-published edges belong to pictures seven times as wide.
+All stages but captions are those of `animegamer build`. Captions by the script are exact, while those of a model have
+errors, so any error of a game model trained on these shards is its own. The levels are calibrated to the film, since
+the published edges are for pictures seven times as wide.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from pipeline.stages.motion_levels import calibrate
 
 CONFIG = Config(
     clips=ClipSettings(frames=17, fps=Fraction(8), height=64, width=96),
-    motion=MotionSettings(scale=1.0),  # a clip this small is not halved for the optical flow
-    shards=ShardSettings(block_seconds=4.0, val_share=0.2),  # blocks of about a scene: `val` lies all over the film
+    motion=MotionSettings(scale=1.0),  # clips this small are not halved for the optical flow
+    shards=ShardSettings(block_seconds=4.0, val_share=0.2),  # blocks of about a scene spread `val` over the film
     run=RunSettings(threads=1),
 )
-"""Clips as `models.config.tiny_config` has them."""
+"""Configuration with the clip size of `models.config.tiny_config`."""
 
 
 @dataclass(frozen=True)
 class CaptionByScript(Stage):
-    """Caption the clips that `screened` keeps with what the script says; takes the place of `WriteCaptions`."""
+    """Stage that captions the clips kept by `screened` from the script; replaces `WriteCaptions`."""
 
     truth: Truth
     name: ClassVar[str] = WriteCaptions.name
@@ -51,11 +50,11 @@ class CaptionByScript(Stage):
     needs: ClassVar[tuple[str, ...]] = WriteCaptions.needs
 
     def ingredients(self) -> dict[str, Any]:
-        """The script alone: the film's content already counts."""
+        """Return the script's version; the film's content is an ingredient of every stage."""
         return {"captioner": SOURCE, "script": 1}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
-        """Make the table captions; a clip that spans two scenes, after a missed cut, has a caption with that fault."""
+        """Make the table `captions`; a clip across two scenes, after a missed cut, gets a caption with that fault."""
         levels = {row.clip_id: row.level for row in folder.read("screened", Verdict) if row.keep}
         clips = [clip for clip in folder.read("clips", Clip) if clip.clip_id in levels]
         captions = [self._caption(clip, levels[clip.clip_id] or 1) for clip in clips]
@@ -72,9 +71,9 @@ class CaptionByScript(Stage):
 
 
 def build_labelled(folder: Path) -> Dataset:
-    """Compose the film and make a data set of it in `folder/dataset`; what is there and current is not made again.
+    """Compose the film and make a data set of it in `folder/dataset`; current parts are not made again.
 
-    There is no data card and no report: they would speak of captions by rules or by a model.
+    No data card and no report are written, since they describe captions by rules or by a model.
 
     Raises:
         UserError: the art cannot be fetched.
@@ -115,12 +114,12 @@ def _calibrate_once(dataset: Dataset) -> None:
     if record.edges_from and record.edges_from.startswith("calibrated"):
         return
     fitted = calibrate(dataset, "quantiles")
-    news = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": "calibrated: quantiles"}
-    dataset.save(record.model_copy(update=news))
+    updates = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": "calibrated: quantiles"}
+    dataset.save(record.model_copy(update=updates))
 
 
 def _cast(folder: Path) -> Path:
-    """A cast folder of the film's characters, each with its first drawing."""
+    """Write a cast folder of the film's characters, each with its first drawing, and return it."""
     art = art_folder()
     for key, (first, *_) in SPRITES.items():
         name, _, other_clothes = key.partition(" ")

@@ -1,13 +1,13 @@
-"""`make demo-model`: from painted pictures to a game of five turns, all of it small and real, on two cores in minutes.
+"""Demo of the model, `make demo-model`: from a composed film to a game of five turns, on two cores in minutes.
 
-    1. a film is composed and made a data set with true labels      OUT/dataset
+    1. a film is composed and made into a data set with true labels OUT/dataset
     2. an untrained tiny checkpoint is written                      OUT/start
     3. its autoencoder is fitted to the clips                       OUT/autoencoder
     4. `animegamer train all`: shots, game, adaptation              OUT/run
     5. `animegamer play --game` with instructions of the film       OUT/game
 
-Killed anywhere, the same command goes on from there. What comes out has learned a score of clips by heart and nothing
-else; it shows that every part works and learns, not how good the method is.
+After a kill, the same command resumes. The trained model has only memorised about 20 clips: the demo shows that every
+part works and learns, not how good the method is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from training.phases.autoencoder import Fitted, fit_autoencoder
 TURNS = 5
 _COMMAND = (sys.executable, "-m", "flows.cli")
 _AVERAGED = 10
-"""Steps at either end of a phase whose mean loss is reported: a single one depends on the noise level it drew."""
+"""Number of first and last steps of a phase whose mean loss is reported; one step's loss depends on its noise level."""
 PHASES = ("warm-up", "joint", "game", "adapt")
 
 
@@ -44,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("demo-model"), help="folder for everything")
     out: Path = parser.parse_args().out
-    begun = time.monotonic()
+    started = time.monotonic()
     say("1 of 5: the data set")
     with Bars().watching():
         data = build_labelled(out).root
@@ -60,11 +60,11 @@ def main() -> None:
     film = _run("play", "--game", game, "--checkpoint", trained, "--out", out / "game", "--guidance", "1.5")
     for line in report(out, fitted, Path(film)):
         say(line)
-    say(f"{time.monotonic() - begun:.0f} s in all; to play on: animegamer play --serve --checkpoint {trained}")
+    say(f"{time.monotonic() - started:.0f} s in all; to play on: animegamer play --serve --checkpoint {trained}")
 
 
 def instructions_of(data: Path, turns: int) -> list[str]:
-    """The first instructions of the film that training has seen, a scene each."""
+    """Return the first instructions of the training split, one per scene."""
     scenes: dict[int, str] = {}
     for turn in read_texts(open_shards(data, "train")):
         scenes.setdefault(turn.sample.scene, turn.instruction)
@@ -72,9 +72,9 @@ def instructions_of(data: Path, turns: int) -> list[str]:
 
 
 def report(out: Path, fitted: Fitted, film: Path) -> list[str]:
-    """Lines on what was measured, and on what there is to look at."""
+    """Return lines with the measurements and the paths of the pictures and the film."""
     lines = [
-        f"autoencoder: clips of {split} come back with {fitted.before[split]:.1f} dB before, {after:.1f} dB after"
+        f"autoencoder: clips of {split} reconstructed with {fitted.before[split]:.1f} dB before, {after:.1f} dB after"
         for split, after in fitted.after.items()
     ]
     for phase in PHASES:
@@ -83,22 +83,22 @@ def report(out: Path, fitted: Fitted, film: Path) -> list[str]:
             lines.append(
                 f"{phase}: loss {_mean(losses[:_AVERAGED]):.3f} at first, {_mean(losses[-_AVERAGED:]):.3f} last"
             )
-    for name, what in (("state_right", "in training"), ("val/state_right", "held out")):
+    for name, split in (("state_right", "in training"), ("val/state_right", "held out")):
         if right := scalars(out / "run" / "log" / "game", name):
-            lines.append(f"game: {_mean(right[-_AVERAGED:]):.0%} of the states right, {what}")
+            lines.append(f"game: {_mean(right[-_AVERAGED:]):.0%} of the states right, {split}")
     looks = [sheets[-1] for phase in PHASES if (sheets := sorted((out / "run" / phase / "looks").glob("*/sheet.png")))]
-    return [*lines, f"clips and what the autoencoder makes of them: {fitted.sheet}",
-            *(f"clips and what is drawn from their conditions: {sheet}" for sheet in looks),
+    return [*lines, f"clips and their reconstructions: {fitted.sheet}",
+            *(f"clips and drawings from their conditions: {sheet}" for sheet in looks),
             f"the game: {film}"]  # fmt: skip
 
 
 def scalars(log: Path, name: str) -> list[float]:
-    """A figure of each step from a TensorBoard log, in order; empty where it was not logged."""
-    if not log.exists():  # a phase that was left out
+    """Return the values of a scalar from a TensorBoard log, one per step in order; empty if it was not logged."""
+    if not log.exists():  # the phase was omitted
         return []
     events = EventAccumulator(str(log), size_guidance={"scalars": 0}).Reload()
     found = events.Scalars(name) if name in events.Tags()["scalars"] else []
-    return list({event.step: event.value for event in found}.values())  # a step that was repeated counts once
+    return list({event.step: event.value for event in found}.values())  # a repeated step counts once
 
 
 def _fit(start: Checkpoint, data: Path, folder: Path) -> Fitted:
@@ -108,10 +108,10 @@ def _fit(start: Checkpoint, data: Path, folder: Path) -> Fitted:
 
 
 def _run(*words: str | Path) -> str:
-    """Run a command as a user would; the last line it prints is where its result is."""
+    """Run a command as a user would, and return its last output line: the path of its result."""
     done = subprocess.run([*_COMMAND, *map(str, words)], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        sys.exit(f"the demo ends here: animegamer {words[0]} failed; `make demo-model` goes on from its last state")
+        sys.exit(f"the demo ends here: animegamer {words[0]} failed; `make demo-model` resumes from its last state")
     return done.stdout.splitlines()[-1]
 
 

@@ -1,16 +1,16 @@
-"""A game on disk: every turn that was ever played, each knowing which one it followed.
+"""Game folder: settings, log, shots and shot tokens of every turn played, as a tree of turns.
 
     GAME/
-      game.json            seed, steps, guidance and checkpoint: what must be equal for the game to go on
-      turns.jsonl          a line for each turn, in the order they were played; only ever added to
+      game.json            seed, steps, guidance and checkpoint; must be equal for the game to continue
+      turns.jsonl          one line per turn, in the order played; append-only
       <id>.mp4             its animation shot
-      <id>.safetensors     its shot tokens, which later turns look back on
+      <id>.safetensors     its shot tokens, input of later turns
 
-The turns are a tree: a player may go back to an earlier turn and play on from there. Ids are made here (`0003`, and
-`0003-1` for the next third turn); what a player types is in the log and nowhere else.
+Each turn names its parent: a player may go back to an earlier turn and continue from there. Ids are made here (`0003`,
+and `0003-1` for the next third turn); the text of a player is stored in the log only.
 
-A turn is in the log only when its files are whole and synced. The line that a killed process left half-written does not
-count, and is written over by the next turn.
+A turn is logged only when its files are complete and synced. An incomplete last line, left by a killed process, is
+ignored and overwritten by the next turn.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from pipeline.core.records import RecordError, faults_of
 from pipeline.video.clip_files import join_clips, write_clip
 
 CRF = 17
-"""x264's quality of the shots: hardly distinguishable from the frames themselves."""
+"""x264 quality of the shots, almost visually lossless."""
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Keep every other process that asks from playing in a folder meanwhile, also from beginning a game there.
+def game_lock(path: Path) -> Iterator[None]:
+    """Lock a game folder, existing or new, for this process during the block.
 
     Raises:
-        GameError: another process has it, or it is not a folder.
-        DiskError: it is not to be written in.
+        GameError: another process holds the lock, or the path is a file.
+        DiskError: the folder is not writable.
     """
     if path.is_file():
         raise GameError(f"{path}: is a file; name another --out")
@@ -58,7 +58,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 class GameFolder:
-    """A game folder, opened with `create` or `open`. It may be read by others while one process plays."""
+    """Game folder, opened with `create` or `open`. Other processes may read it while one process plays."""
 
     def __init__(self, path: Path, settings: GameSettings) -> None:
         self.path = path
@@ -67,10 +67,10 @@ class GameFolder:
 
     @classmethod
     def create(cls, path: Path, settings: GameSettings) -> GameFolder:
-        """Begin a game in a new or empty folder, or in the place of one in which nothing was played.
+        """Start a game in a folder that is new, empty, or holds a game without turns.
 
         Raises:
-            GameError: there is something in the folder already.
+            GameError: the folder holds other files.
         """
         if path.exists() and not _is_free(path):
             raise GameError(f"{path}: not empty, and no game that could go on; name another --out")
@@ -79,10 +79,10 @@ class GameFolder:
 
     @classmethod
     def open(cls, path: Path) -> GameFolder:
-        """Open a game that was begun earlier.
+        """Open an existing game.
 
         Raises:
-            GameError: there is none, or it is damaged.
+            GameError: there is no game, or it is damaged.
         """
         try:
             return cls(path, GameSettings.model_validate_json((path / "game.json").read_bytes()))
@@ -95,11 +95,11 @@ class GameFolder:
 
     @property
     def turns(self) -> list[TurnRecord]:
-        """All turns in the order they were played."""
+        """All turns, in the order played."""
         return list(self._turns.values())
 
     def turn(self, turn_id: str) -> TurnRecord:
-        """A turn by its id.
+        """Return a turn by its id.
 
         Raises:
             GameError: the game has no such turn.
@@ -109,35 +109,35 @@ class GameFolder:
         return self._turns[turn_id]
 
     def path_to(self, turn_id: str) -> list[TurnRecord]:
-        """The turns that lead from the start of the game to a turn, it included."""
-        return list(self._back_from(turn_id))[::-1]
+        """Return the turns from the start of the game to a turn, inclusive."""
+        return list(self._ancestors(turn_id))[::-1]
 
     def state_at(self, turn_id: str | None) -> GameState:
-        """The state of the game after a turn; None is the start of the game.
+        """Return the state of the game after a turn; None is the start of the game.
 
         Raises:
-            GameError: there is no such turn, or its files or those of the turns before it cannot be read.
+            GameError: there is no such turn, or its files or those of its ancestors cannot be read.
         """
         if turn_id is None:
             return GameState()
         last = self.turn(turn_id)
         window: list[PastTurn] = []
-        for record in self._back_from(turn_id):
+        for record in self._ancestors(turn_id):
             if len(window) == self.settings.window_turns - 1:
                 break
-            window.insert(0, self._remembered(record))
+            window.insert(0, self._past_turn(record))
         return GameState(last.number, Values(**last.values.model_dump()), tuple(window))
 
     def clip_path(self, turn_id: str) -> Path:
-        """The animation shot of a turn."""
+        """Return the path of a turn's animation shot."""
         return self.path / f"{self.turn(turn_id).id}.mp4"
 
     def film(self, turn_id: str, out: Path | None = None) -> Path:
-        """Write the film of the game from its start to a turn; gives its path.
+        """Write the film of the game from its start to a turn, and return its path.
 
         Args:
             turn_id: the last turn to show.
-            out: where to write it; unset: `film-<id>.mp4` in the folder, in the place of an earlier one.
+            out: path of the film; unset: `film-<id>.mp4` in the folder, which replaces an earlier one.
 
         Raises:
             GameError: there is no such turn, or a shot cannot be read.
@@ -151,25 +151,25 @@ class GameFolder:
             except RecordError as error:
                 raise GameError(f"{self.path}: turn {error}; play the game again into another --out") from error
         for film in self.path.glob("film-*.mp4"):
-            if not out and film != target:  # or a long game would fill the disk with films of itself
+            if not out and film != target:  # films of a long game would fill the disk
                 film.unlink(missing_ok=True)
         return target
 
     def branch(self, number: int) -> int:
-        """The branch of the next turn with a number: how many turns have that number already."""
+        """Return the branch of the next turn with a number: the count of existing turns with that number."""
         return sum(record.number == number for record in self._turns.values())
 
     def keep(self, turn: Turn, parent: str | None) -> TurnRecord:
-        """Write a turn's files, and when they are safe its line in the log.
+        """Write a turn's files, and once they are synced its line in the log.
 
         Raises:
-            GameError: another process plays this game.
+            GameError: another process is playing this game.
             DiskError: a file cannot be written.
         """
         branch = self.branch(turn.number)
         record = record_of(turn, f"{turn.number:04d}-{branch}" if branch else f"{turn.number:04d}", parent)
-        with disk_errors(self.path), self._log_to_add_to() as log:
-            for leftover in self.path.glob(f".{record.id}.*"):  # of a process that was killed while it wrote this turn
+        with disk_errors(self.path), self._locked_log() as log:
+            for leftover in self.path.glob(f".{record.id}.*"):  # from a process killed while writing this turn
                 leftover.unlink()
             with replacing(self.path / f"{record.id}.mp4") as temporary:
                 write_clip(temporary, turn.frames_THWC[..., ::-1], Fraction(self.settings.fps), CRF)
@@ -183,10 +183,10 @@ class GameFolder:
         return record
 
     @contextmanager
-    def _log_to_add_to(self) -> Iterator[BinaryIO]:
-        """The log, opened behind its last whole line, for this process alone."""
+    def _locked_log(self) -> Iterator[BinaryIO]:
+        """Open the log for appending after its last complete line, locked for this process."""
         path = self.path / "turns.jsonl"
-        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as log:  # noqa: PTH123 - of a descriptor
+        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as log:  # noqa: PTH123 - opens a descriptor
             try:
                 fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -198,13 +198,13 @@ class GameFolder:
             log.seek(self._end)
             yield log
 
-    def _back_from(self, turn_id: str) -> Iterator[TurnRecord]:
+    def _ancestors(self, turn_id: str) -> Iterator[TurnRecord]:
         record: TurnRecord | None = self.turn(turn_id)
         while record:
             yield record
             record = self.turn(record.parent) if record.parent else None
 
-    def _remembered(self, record: TurnRecord) -> PastTurn:
+    def _past_turn(self, record: TurnRecord) -> PastTurn:
         path = self.path / f"{record.id}.safetensors"
         try:
             return PastTurn(record.instruction, load_file(path)["shot_tokens_LD"], record.state)
@@ -215,9 +215,9 @@ class GameFolder:
 
 
 def _is_free(path: Path) -> bool:
-    """Return whether a game may begin here: nothing is there but leftovers of a start without a finished turn.
+    """Return whether a game may start here: the folder holds at most leftovers of a game without a finished turn.
 
-    That may be the files of a first turn, whose line a kill kept out of the log or tore.
+    Leftovers may include the files of a first turn whose log line is missing or incomplete after a kill.
     """
     if not path.is_dir():
         return False
@@ -228,7 +228,7 @@ def _is_free(path: Path) -> bool:
 
 
 def _sync_folder(path: Path) -> None:
-    """Have the names of new files on disk too, before the log speaks of them."""
+    """Sync the directory, so that the names of new files are on disk before the log names them."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

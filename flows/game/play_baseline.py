@@ -1,8 +1,8 @@
-"""Game from a file with a baseline, `animegamer play --agent`: played into the same kind of folder as the model's.
+"""Game from a file with a baseline, `animegamer play --agent`; the game folder has the same format as the model's.
 
     play_baseline("gc", Path("game.txt"), Path("run/gc/result"), Path("out"))
 
-GC and GFC draw turn by turn, so that a stopped or longer game goes on. GSC draws the pictures of a whole story at once.
+GC and GFC draw turn by turn, so a stopped or extended game can resume. GSC draws the pictures of a whole story at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
-from flows.game.play_file import FILM, begun, is_unfinished, line_of
+from flows.game.play_file import FILM, is_unfinished, line_of, opened_game
 from flows.game.records import GameError, GameSettings
 from models.instructions import read_instructions
 from pipeline.core.progress import watched
@@ -34,16 +34,16 @@ def play_baseline(
     device: str | None = None,
     offload: bool = False,
 ) -> Path:
-    """Play the instructions of a game file as they are, keep every turn in `out`, and return the film of the game.
+    """Play the instructions of a game file unchanged, keep every turn in `out`, and return the film of the game.
 
     Args:
-        kind: of the baseline.
-        game: a text file, an instruction a line.
-        folder: the baseline's.
-        out: the game folder: new, empty, or one where the same game was begun.
+        kind: kind of the baseline.
+        game: text file, one instruction per line.
+        folder: folder of the baseline.
+        out: game folder: new, empty, or holding the start of the same game.
         seed: the same seed gives the same game.
-        device: where to compute; unset: the first GPU, if there is one.
-        offload: for a small GPU, one network on it at a time.
+        device: torch device; unset: the first GPU, if available.
+        offload: for a small GPU: keep one network on it at a time.
 
     Raises:
         UserError: the game file, the baseline or the game folder cannot be used; the message names the remedy.
@@ -51,10 +51,10 @@ def play_baseline(
     agent = AGENTS[kind]
     baseline = agent.open(folder)
     instructions = read_instructions(game)
-    with begun(out, _settings(baseline, seed), instructions) as played:
+    with opened_game(out, _settings(baseline, seed), instructions) as played:
         if is_unfinished(played, instructions):
             if played.turns and agent.whole_story:
-                raise GameError(f"{out}: {kind} draws a story at once, none is gone on with; name another --out")
+                raise GameError(f"{out}: {kind} draws a story at once and cannot resume one; name another --out")
             say("loading the networks")
             _play_on(played, agent.load(folder, seed=seed, device=device, offload=offload), instructions)
     return out / FILM
@@ -67,16 +67,16 @@ def _settings(baseline: BaselineFolder, seed: int) -> GameSettings:
         steps=video.steps,
         guidance=video.guidance,
         checkpoint=baseline.identity(),
-        window_turns=1,  # no turn before is looked back on
+        window_turns=1,  # earlier turns are not an input
         fps=FPS,
     )
 
 
 def _play_on(folder: GameFolder, agent: Baseline, instructions: Sequence[str]) -> None:
-    """Play the instructions that the game in the folder has not had yet, with a line for each turn."""
+    """Play the remaining instructions into the game folder, and print a line for each turn."""
     done, total = len(folder.turns), len(instructions)
     if done:
-        say(f"going on after turn {done} of {total}")
+        say(f"resuming after turn {done} of {total}")
     agent.skip(instructions[:done])
     with watched(folder.path.name, "play") as watch:
         watch(done, total)

@@ -1,9 +1,9 @@
-"""Game from a file, `animegamer play --game`: played into a game folder, and gone on with after a stop.
+"""Game from a file, `animegamer play --game`: played into a game folder, and resumed after a stop.
 
     play_file(Path("game.txt"), Path("checkpoint"), Path("out"))
 
-Every finished turn is kept as it is made. The same command after Ctrl-C, a crash or a longer game file plays only what
-is missing, and gives the same files as a run that was never stopped.
+Every turn is saved when it is finished. The same command after Ctrl-C, a crash or an extended game file plays only the
+missing turns, and gives the same files as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from flows.console.terminal import say
-from flows.game.folder import GameFolder, alone
+from flows.game.folder import GameFolder, game_lock
 from flows.game.records import GameError, GameSettings, TurnRecord
 from models.checkpoint import Checkpoint
 from models.engine import Engine
@@ -29,27 +29,27 @@ from pipeline.core.progress import Watch, watched
 FILM = "film.mp4"
 """The film of the whole game, in its folder."""
 SHARES = {"game model": (0.0, 0.1), "denoising": (0.1, 0.8), "frames": (0.9, 0.1)}
-"""Begin and length of each part of a turn, as rough shares of it, for the bar."""
+"""Start and length of each part of a turn, as rough shares of its time, for the progress bar."""
 
 
 def play_file(game: Path, checkpoint: Path, out: Path, options: EngineOptions = EngineOptions(), seed: int = 0) -> Path:
     """Play the instructions of a game file, keep every turn in `out`, and return the film of the whole game.
 
-    The watcher of `pipeline.core.progress` sees how far the game is, and may stop it by KeyboardInterrupt.
+    The watcher of `pipeline.core.progress` receives the progress, and may stop the game by KeyboardInterrupt.
 
     Args:
-        game: a text file, an instruction a line.
-        checkpoint: a checkpoint folder.
-        out: the game folder: new, empty, or one where the same game was begun.
-        options: of the engine.
+        game: text file, one instruction per line.
+        checkpoint: checkpoint folder.
+        out: game folder: new, empty, or holding the start of the same game.
+        options: options of the engine.
         seed: the same seed gives the same game.
 
     Raises:
-        UserError: the game file, the checkpoint or the folder cannot be used; the message says how to mend it.
+        UserError: the game file, the checkpoint or the folder cannot be used; the message names the remedy.
     """
     opened = Checkpoint.open(checkpoint)
     instructions = read_instructions(game, check=partial(instruction_ids, opened.tokenizer()))
-    with begun(out, GameSettings.of(opened, options, seed), instructions) as folder:
+    with opened_game(out, GameSettings.of(opened, options, seed), instructions) as folder:
         if is_unfinished(folder, instructions):
             say("loading the networks")
             play_on(folder, Engine.load(checkpoint, options), instructions)
@@ -57,10 +57,10 @@ def play_file(game: Path, checkpoint: Path, out: Path, options: EngineOptions = 
 
 
 def play_on(folder: GameFolder, engine: TurnMaker, instructions: Sequence[str]) -> None:
-    """Play the instructions that the game in the folder has not had yet, with a line for each turn."""
+    """Play the remaining instructions into the game folder, and print a line for each turn."""
     total = len(instructions)
     if folder.turns:
-        say(f"going on after turn {len(folder.turns)} of {total}")
+        say(f"resuming after turn {len(folder.turns)} of {total}")
     with watched(folder.path.name, "play") as watch:
         for done in range(len(folder.turns), total):
             before = folder.turns[-1] if done else None
@@ -72,16 +72,16 @@ def play_on(folder: GameFolder, engine: TurnMaker, instructions: Sequence[str]) 
 def play_turn(
     folder: GameFolder, engine: TurnMaker, instruction: str, parent: str | None, progress: PartProgress = unwatched
 ) -> TurnRecord:
-    """Play one turn after `parent` (None: a first turn) and keep it.
+    """Play one turn after `parent` (None: a first turn) and save it.
 
-    Whatever `progress` raises ends the turn, and the folder is as it was.
+    An exception raised by `progress` ends the turn and leaves the folder unchanged.
 
     Raises:
         UserError: the instruction is empty or too long.
-        GameError: there is no such turn, or another process plays this game.
+        GameError: there is no such turn, or another process is playing this game.
     """
     if not is_text(instruction):
-        raise GameError("the instruction holds half a character (a lone surrogate); type it again")
+        raise GameError("the instruction is not valid text (it holds a lone surrogate); type it again")
     state = folder.state_at(parent)
     number = state.turns + 1
     seed = turn_seed(folder.settings.seed, number, folder.branch(number))
@@ -90,24 +90,24 @@ def play_turn(
 
 
 @contextmanager
-def begun(out: Path, settings: GameSettings, instructions: Sequence[str]) -> Iterator[GameFolder]:
-    """The game of a file in its folder, new or begun earlier, for this process alone; in the end its film is written.
+def opened_game(out: Path, settings: GameSettings, instructions: Sequence[str]) -> Iterator[GameFolder]:
+    """Open the folder of a game, new or existing, and lock it during the block; its film is written at the end.
 
     Raises:
-        GameError: another process plays there, or what is there is not the beginning of this game.
+        GameError: another process holds the lock, or the folder does not hold the start of this game.
     """
-    with alone(out):
-        folder = _begun_or_new(out, settings, instructions)
+    with game_lock(out):
+        folder = _resumed_or_new(out, settings, instructions)
         try:
             yield folder
-        finally:  # also of a game that was stopped
+        finally:  # also after a stop
             if folder.turns:
                 folder.film(folder.turns[-1].id, out / FILM)
     say(f"the game: {out / FILM}")
 
 
 def is_unfinished(folder: GameFolder, instructions: Sequence[str]) -> bool:
-    """Return whether an instruction is left to play; say so if none is."""
+    """Return whether an instruction is left to play; print a message if not."""
     if len(folder.turns) < len(instructions):
         return True
     say(f"nothing to play: all {len(instructions)} turns are there")
@@ -115,20 +115,20 @@ def is_unfinished(folder: GameFolder, instructions: Sequence[str]) -> bool:
 
 
 def _report_turn(watch: Watch, turns: int, total: int, part: str, done: float, of: float) -> None:
-    """Pass the progress of one turn on as the progress of the game, in turns."""
+    """Report the progress of one turn as progress of the game, in turns."""
     begin, share = SHARES[part]
     watch(turns + begin + share * done / of, total)
 
 
 def line_of(record: TurnRecord, before: TurnRecord | None) -> str:
-    """A turn on one line: number, instruction, motion, and the character values with what the turn did to them."""
+    """Format a turn as one line: number, instruction, motion, and the character values with their changes."""
     earlier = before.values if before else Values()
     values = "  ".join(f"{name} {value} ({value - getattr(earlier, name):+d})" for name, value in record.values)
     return f"{record.number:4}  {record.instruction}  |  level {record.level} ({record.scope_px:g} px)  |  {values}"
 
 
-def _begun_or_new(out: Path, settings: GameSettings, instructions: Sequence[str]) -> GameFolder:
-    """The game folder to play in: what is in it is the beginning of this very game."""
+def _resumed_or_new(out: Path, settings: GameSettings, instructions: Sequence[str]) -> GameFolder:
+    """Open a folder that holds the start of this game, or create a new one."""
     if not (out / "game.json").exists() or not (folder := GameFolder.open(out)).turns:
         return GameFolder.create(out, settings)
     for name, before in folder.settings:

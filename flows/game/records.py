@@ -1,6 +1,6 @@
 """Records of a game folder: `game.json`, and the lines of `turns.jsonl`.
 
-A line that a killed process left half-written does not count; any other fault in the log is reported with its line.
+An incomplete last line, left by a killed process, is ignored; any other fault in the log is reported with its line.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class GameError(UserError):
 
 
 class GameSettings(Record):
-    """`game.json`: what every turn of the game is made with."""
+    """`game.json`: the settings of every turn of the game."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     seed: int = Field(0, ge=0, description="the same seed and instructions give the same game")
     steps: int = Field(50, ge=1, description="denoising steps")
-    guidance: float = Field(6.0, ge=0, description="how strongly the shot tokens are followed")
+    guidance: float = Field(6.0, ge=0, description="strength with which the shot tokens are followed")
     checkpoint: str = Field(description="identity of the checkpoint")
     window_turns: int = Field(ge=1, description="turns that the game model sees, the one to predict included")
     fps: int = Field(ge=1, description="frames per second of the shots")
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, options: EngineOptions, seed: int = 0) -> GameSettings:
-        """The settings of a game that is played with a checkpoint.
+        """Return the settings of a game with a checkpoint.
 
         Raises:
             UserError: the checkpoint is not whole, or `steps` does not divide 1000.
@@ -54,7 +54,7 @@ class GameSettings(Record):
 
 
 class Changes(Record):
-    """Changes of the character values by a turn: in steps of 5 points, before they are held to 0..100."""
+    """Changes of the character values by a turn: in steps of 5 points, before clamping to 0..100."""
 
     stamina: int
     social: int
@@ -62,7 +62,7 @@ class Changes(Record):
 
 
 class CharacterValues(Record):
-    """The character values when a turn is over, 0 to 100."""
+    """Character values after a turn, 0 to 100."""
 
     stamina: int = Field(ge=0, le=100)
     social: int = Field(ge=0, le=100)
@@ -70,26 +70,26 @@ class CharacterValues(Record):
 
 
 class TurnRecord(Record):
-    """One line of `turns.jsonl`."""
+    """Turn record: one line of `turns.jsonl`."""
 
-    id: str = Field(pattern=r"^\d{4,}(-\d+)?$", description="its number, and which of that number it is")
-    parent: str | None = Field(description="the turn it follows; null for a first turn")
+    id: str = Field(pattern=r"^\d{4,}(-\d+)?$", description="number of the turn, and `-N` for its N-th further branch")
+    parent: str | None = Field(description="id of the turn before; null for a first turn")
     number: int = Field(ge=1, description="1 for the first turn of a game")
     instruction: str
     level: int = Field(ge=1, le=5, description="motion level")
     scope_px: float = Field(description="motion scope that the level stands for")
     changes: Changes
     values: CharacterValues
-    seconds: dict[str, float] = Field(description="how long each part took")
+    seconds: dict[str, float] = Field(description="duration of each part")
 
     @property
     def state(self) -> State:
-        """The turn's state, as the game model remembers it."""
+        """State of the turn, as the game model reads it."""
         return State(self.level, self.changes.social, self.changes.entertainment, self.changes.stamina)
 
 
 def record_of(turn: Turn, turn_id: str, parent: str | None) -> TurnRecord:
-    """The line of a turn that was just drawn."""
+    """Return the record of a turn that was just drawn."""
     state, values = turn.state, turn.values
     return TurnRecord(
         id=turn_id,
@@ -105,7 +105,7 @@ def record_of(turn: Turn, turn_id: str, parent: str | None) -> TurnRecord:
 
 
 def read_log(path: Path) -> tuple[dict[str, TurnRecord], int]:
-    """The turns by id, and where the last whole line of the log ends, in bytes.
+    """Return the turns by id, and the offset of the end of the last complete line, in bytes.
 
     Raises:
         GameError: a line is damaged or out of order.
@@ -118,7 +118,7 @@ def read_log(path: Path) -> tuple[dict[str, TurnRecord], int]:
     for number, line in enumerate(whole.split(b"\n"), start=1):
         if not line.strip():
             continue
-        remedy = f"delete it and what follows, and the game goes on from the turns before (there are {len(turns)})"
+        remedy = f"delete it and what follows, and the game resumes from the turns before (there are {len(turns)})"
         try:
             record = TurnRecord.model_validate_json(line)
         except ValidationError as error:
@@ -130,7 +130,7 @@ def read_log(path: Path) -> tuple[dict[str, TurnRecord], int]:
 
 
 def _number_after(turns: dict[str, TurnRecord], parent: str | None) -> int | None:
-    """The number that a turn after `parent` has; None when there is no such parent."""
+    """Return the number of a turn after `parent`; None if there is no such parent."""
     if parent is None:
         return 1
     return turns[parent].number + 1 if parent in turns else None

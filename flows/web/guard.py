@@ -1,8 +1,8 @@
-"""Request guard: this machine's own browser may talk to a page's server, and of the pages in it only ours.
+"""Request guard: ASGI middleware against DNS rebinding and cross-origin requests; adds the content policy.
 
-The server listens on the loopback address, but a browser carries requests of any web page there. A page elsewhere can
-point its own name at 127.0.0.1 (DNS rebinding), so the Host header must name this machine; and it can send requests
-across origins, so what changes anything must come from our own origin.
+The server listens on the loopback address, but a browser on this machine sends it the requests of any web page. A
+foreign page can resolve its own host name to 127.0.0.1 (DNS rebinding), so the Host header must name this machine; and
+it can send cross-origin requests, so every request that changes anything must come from our own origin.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
-MOST_BODY_BYTES = 64 * 1024
+MAX_BODY_BYTES = 64 * 1024
 SAFE_METHODS = {"GET", "HEAD"}
 
 POLICY = {
@@ -28,13 +28,13 @@ POLICY = {
 
 
 class Guard:
-    """ASGI middleware: refuses foreign requests, and puts the policy on every reply."""
+    """ASGI middleware that refuses foreign requests and adds the policy headers to every reply."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request through, or answer it with a refusal."""
+        """Pass the request on, or answer it with a refusal."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -54,7 +54,7 @@ class Guard:
 
 
 def refusal(method: str, headers: Headers) -> tuple[int, str] | None:
-    """Return status and reason if the request must not go through."""
+    """Return status and reason if the request is refused, else None."""
     host = headers.get("host", "")
     if host.rpartition(":")[0] not in LOOPBACK and host not in LOOPBACK:
         return 421, "This page is for this machine only: open it as http://127.0.0.1 with its port."
@@ -66,7 +66,7 @@ def refusal(method: str, headers: Headers) -> tuple[int, str] | None:
     if "transfer-encoding" in headers:
         return 411, "The request must state its length."
     length = headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > MOST_BODY_BYTES:
+    if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
         return 413, "The request is too large."
     return None
 

@@ -1,12 +1,12 @@
-"""Page server: one local page and its API on the loopback address, for this machine's own browser.
+"""Page server: a local page and its API on the loopback address, for a browser on the same machine.
 
     with until_stopped(), listening(8731, "the game") as listener:
         app = page_app(files("flows.web") / "play_page")
-        ...                                                     # the page's own routes
+        ...                                                     # the routes of the page
         PageServer(app, stop).run(sockets=[listener])
 
-The page is a folder of static files inside the package; it loads nothing from elsewhere. `guard.py` refuses what other
-pages and other machines send, and puts the content policy on every reply.
+The page is a folder of static files inside the package; it loads nothing from elsewhere. `guard.py` refuses requests of
+other pages and other machines, and adds the content policy to every reply.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from http import HTTPStatus
 from importlib.resources.abc import Traversable
 from typing import Any
 
-import uvicorn  # noqa: TID251 - the one server
+import uvicorn  # noqa: TID251 - the only server
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -41,7 +41,7 @@ CLOSE_SECONDS = 5
 
 
 def page_app(page: Traversable) -> FastAPI:
-    """An application that serves the files of a page; its API is added as routes under `/api/`.
+    """Return an application that serves the files of a page; its API is added as routes under `/api/`.
 
     Every refusal is JSON with a `message`, a sentence to show.
     """
@@ -62,19 +62,19 @@ def page_app(page: Traversable) -> FastAPI:
 
 
 def refused(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """A refusal as the page reads it."""
+    """Return a refusal as JSON with a `message`."""
     return JSONResponse({"message": message}, status, headers)
 
 
 def listening(port: int, name: str) -> socket.socket:
-    """A socket that listens on this machine only; taken before anything slow is done.
+    """Return a socket that listens on this machine only; opened before the slow loading of networks.
 
     Args:
         port: 0 is any free port.
-        name: of the page, for the error message.
+        name: name of the page, for the error message.
 
     Raises:
-        UserError: the port is taken, or not ours to take.
+        UserError: the port is in use or not permitted.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -90,13 +90,13 @@ def listening(port: int, name: str) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """The page's address, for the browser."""
+    """Return the address of the page, for the browser."""
     return f"http://{HOST}:{listener.getsockname()[1]}/"
 
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """End the block quietly on Ctrl-C or SIGTERM, also while it still loads."""
+    """End the block without an error on Ctrl-C or SIGTERM, also while networks are loading."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with suppress(KeyboardInterrupt):
@@ -106,7 +106,7 @@ def until_stopped() -> Iterator[None]:
 
 
 class PageServer(uvicorn.Server):
-    """Uvicorn that calls `stop` before it waits for connections, so that replies that stream can end first."""
+    """Uvicorn server that calls `stop` before it waits for open connections, so that streaming replies can end."""
 
     def __init__(self, app: FastAPI, stop: Callable[[], None]) -> None:
         super().__init__(
@@ -128,8 +128,8 @@ class PageServer(uvicorn.Server):
 
 def _not_routed(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RoutingError)
-    unsaid = error.detail == HTTPStatus(error.status_code).phrase
-    message = NOT_ROUTED.get(error.status_code, error.detail) if unsaid else error.detail
+    is_default_text = error.detail == HTTPStatus(error.status_code).phrase
+    message = NOT_ROUTED.get(error.status_code, error.detail) if is_default_text else error.detail
     return refused(error.status_code, message, error.headers)
 
 
@@ -139,7 +139,7 @@ def _not_valid(_: Request, error: Exception) -> JSONResponse:
 
 
 def _fault(fault: dict[str, Any]) -> str:
-    """Fault of a request and the field it is in; the field's name may be any text of the sender's."""
+    """Format a fault of a request with the name of its field, which may be arbitrary text from the client."""
     name = ".".join(map(str, fault["loc"])).encode(errors="replace").decode()
     return f"{name}: {fault['msg']}"
 

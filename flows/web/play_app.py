@@ -1,13 +1,13 @@
-"""The game page: its API as an application of the page server, and `animegamer play --serve`.
+"""Game page: its API as an application of the page server, and `animegamer play --serve`.
 
     serve(Path("checkpoint"), Path("out"))
 
 GET    /                                  the page, from the package
-GET    /api/info                          characters to pick from, and where the values start
-POST   /api/games                         a new game
-GET    /api/games/ID                      its turns, and the drawing under way
-POST   /api/games/ID/turns                ask for the next turn of any branch
-GET    /api/games/ID/drawing              how it gets on, as server-sent events
+GET    /api/info                          characters to choose from, and the initial values
+POST   /api/games                         create a game
+GET    /api/games/ID                      its turns, and the drawing in progress
+POST   /api/games/ID/turns                request the next turn of any branch
+GET    /api/games/ID/drawing              its progress, as server-sent events
 DELETE /api/games/ID/drawing              cancel it
 GET    /api/games/ID/turns/TURN.mp4|.jpg  a shot, and its first frame
 GET    /api/games/ID/films/TURN.mp4       the film of the game from its start to that turn
@@ -45,19 +45,19 @@ from pipeline.core.errors import DiskError, UserError
 from pipeline.core.records import RecordError
 from pipeline.video.clip_files import read_clip
 
-FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
-"""Headers of the files of a turn: turns never change."""
-LOOK_SECONDS = 0.1
-"""Time between two looks at the progress of a drawing."""
+IMMUTABLE = {"Cache-Control": "private, max-age=31536000, immutable"}
+"""Cache headers of the files of a turn, which never change."""
+POLL_SECONDS = 0.1
+"""Interval between two polls of the progress of a drawing."""
 
 
 class Move(BaseModel):
-    """A request for the next turn."""
+    """Request for the next turn."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     after: str | None
-    """The turn it follows; None is the start of the game."""
+    """Id of the turn before; None is the start of the game."""
     instruction: str
 
 
@@ -65,9 +65,9 @@ class Step(BaseModel):
     """Progress of a drawing."""
 
     status: Status | Literal["none"]
-    """`none`: nothing is known of a drawing; the server was started anew."""
+    """`none`: no drawing is known, as after a restart of the server."""
     before: int = 0
-    """Drawings that come before it."""
+    """Number of drawings before it in the queue."""
     part: str = ""
     share: float = 0.0
     left_seconds: float | None = None
@@ -79,13 +79,13 @@ def serve(checkpoint: Path, out: Path, port: int = 8731, options: EngineOptions 
     """Serve the game page of a checkpoint on this machine until Ctrl-C or SIGTERM.
 
     Args:
-        checkpoint: a checkpoint folder.
-        out: every game is kept in a folder under `OUT/games`.
-        port: where to listen on 127.0.0.1; 0 is any free port.
-        options: of the engine.
+        checkpoint: checkpoint folder.
+        out: each game is stored in a folder under `OUT/games`.
+        port: port on 127.0.0.1; 0 is any free port.
+        options: options of the engine.
 
     Raises:
-        UserError: the checkpoint cannot be used, or the port is taken; the message says how to mend it.
+        UserError: the checkpoint cannot be used, or the port is in use; the message names the remedy.
     """
     with until_stopped(), listening(port, "the game") as listener:
         opened = Checkpoint.open(checkpoint)
@@ -100,7 +100,7 @@ def serve(checkpoint: Path, out: Path, port: int = 8731, options: EngineOptions 
 
 
 def make_app(games: Games, characters: Iterable[str]) -> FastAPI:
-    """The game page and its API over the given games."""
+    """Return the application of the game page and its API for the given games."""
     app = page_app(files("flows.web") / "play_page")
     app.state.games = games
     info = {"characters": list(characters), "start": asdict(Values())}
@@ -116,7 +116,7 @@ def make_app(games: Games, characters: Iterable[str]) -> FastAPI:
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Have every refusal reach the page as a sentence."""
+    """Add handlers that turn errors into refusals with a sentence to show."""
 
     def fail(_: Request, error: Exception) -> JSONResponse:
         report(f"{type(error).__name__}: {error}")
@@ -184,7 +184,7 @@ def _add_games(app: FastAPI, games: Games) -> None:
                 sent = step
             if step.status not in ("waiting", "drawing"):
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         if not drawing:
             yield Step(status="none")
 
@@ -205,16 +205,16 @@ def _step(games: Games, drawing: Drawing) -> Step:
 def _add_media(app: FastAPI) -> None:
     @app.get("/api/games/{game_id}/turns/{turn_id}.mp4")
     def read_shot(folder: Folder, turn: PathTurn) -> FileResponse:
-        return FileResponse(_shot(folder, turn.id), media_type="video/mp4", headers=FOREVER)
+        return FileResponse(_shot(folder, turn.id), media_type="video/mp4", headers=IMMUTABLE)
 
     @app.get("/api/games/{game_id}/turns/{turn_id}.jpg")
     def read_poster(folder: Folder, turn: PathTurn) -> FileResponse:
-        return FileResponse(_poster(folder, turn.id), media_type="image/jpeg", headers=FOREVER)
+        return FileResponse(_poster(folder, turn.id), media_type="image/jpeg", headers=IMMUTABLE)
 
     @app.get("/api/games/{game_id}/films/{turn_id}.mp4")
     def read_film(folder: Folder, turn: PathTurn) -> FileResponse:
         name = f"animegamer-{turn.number}-turns.mp4"
-        return FileResponse(folder.film(turn.id), media_type="video/mp4", filename=name, headers=FOREVER)
+        return FileResponse(folder.film(turn.id), media_type="video/mp4", filename=name, headers=IMMUTABLE)
 
 
 def _shot(folder: GameFolder, turn_id: str) -> Path:
@@ -225,7 +225,7 @@ def _shot(folder: GameFolder, turn_id: str) -> Path:
 
 
 def _poster(folder: GameFolder, turn_id: str) -> Path:
-    """The first frame of a shot as a picture, made when it is first asked for."""
+    """Return the path of a shot's first frame as JPEG, written at the first request."""
     path = folder.path / f"{turn_id}.jpg"
     if not path.exists():
         with replacing(path) as temporary:

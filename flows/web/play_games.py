@@ -1,7 +1,7 @@
-"""The games of the page: each a folder of its own, and one worker that draws their turns, first come first served.
+"""Games of the page: a folder each, and a queue with one worker thread that draws their turns in order.
 
-Nothing of a game stays in memory but its drawing under way: what was played is read from its folder when asked for.
-The networks are shared and keep nothing from one turn to the next.
+Only the latest drawing of a game is kept in memory; its turns are read from its folder on each request. The networks
+are shared and keep no state between turns.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from pipeline.core.plain_text import is_text
 Status = Literal["waiting", "drawing", "done", "refused", "failed", "cancelled"]
 
 GAME_ID = re.compile(r"[A-Za-z0-9_-]{22}")
-"""Results of `secrets.token_urlsafe(16)`: 128 random bits, and no character that means anything in a path."""
-MOST_WAITING = 50
-REMEMBERED = 200
-"""Most drawings remembered after their end, for pages that ask late."""
+"""Form of `secrets.token_urlsafe(16)`: 128 random bits, without special characters of paths."""
+MAX_WAITING = 50
+MAX_KEPT = 200
+"""Most drawings kept in memory; ended ones are kept for pages that poll late."""
 PARTS = {part: share for part, (_, share) in SHARES.items()}
-"""The parts of a turn in order, with the share of its time that each may take while none was measured."""
-MOST_REASON = 300
-"""Characters of a failure's reason that the player is shown; the terminal has all of it."""
-SURE_SHARE = 0.15
-"""Share of the first turn that must be done before a time left is shown."""
+"""Parts of a turn in order, with the assumed share of its time until one is measured."""
+MAX_REASON_CHARACTERS = 300
+"""Longest reason of a failure shown to the player, in characters; the terminal shows all of it."""
+ESTIMATE_SHARE = 0.15
+"""Share of the first turn that must be done before the time left is estimated."""
 
 
 class UnplayableError(UserError):
-    """The game cannot go on as asked, or not now; the message is for the player."""
+    """Request that cannot be played, or not now; the message is shown to the player."""
 
 
 class _StoppedError(Exception):
@@ -53,11 +53,11 @@ class _StoppedError(Exception):
 
 @dataclass
 class Drawing:
-    """One turn on its way from instruction to shot. Written by the worker, read by the requests."""
+    """Drawing of one turn. Written by the worker, read by the requests."""
 
     game_id: str
     after: str | None
-    """The turn it follows; None is the start of the game."""
+    """Id of the turn before; None is the start of the game."""
     instruction: str
     status: Status = "waiting"
     part: str = ""
@@ -67,31 +67,31 @@ class Drawing:
     message: str = ""
     """Reason of a refusal or failure, for the player."""
     turn: str | None = None
-    """The finished turn."""
+    """Id of the finished turn."""
     stopped: bool = False
-    """The player has cancelled it."""
+    """True after the player has cancelled it."""
     work: Future[None] | None = None
 
     @property
     def is_under_way(self) -> bool:
-        """Return whether it waits or is being drawn."""
+        """Waiting or being drawn."""
         return self.status in ("waiting", "drawing")
 
 
 class Pace:
-    """Time that the parts of a turn take, as measured on the last one."""
+    """Duration of the parts of a turn, as measured on the last one."""
 
     def __init__(self) -> None:
         self._seconds = dict(PARTS)
         self._measured = False
 
     def learn(self, seconds: dict[str, float]) -> None:
-        """Take the times of a finished turn."""
+        """Store the durations of a finished turn."""
         if sum(seconds.values()) > 0:
             self._seconds, self._measured = dict(seconds), True
 
     def share(self, part: str, done: float, total: float) -> float:
-        """Return the share of the turn that is done after `done` of the `total` steps of a part."""
+        """Return the finished share of the turn after `done` of the `total` steps of a part."""
         passed = 0.0
         for name, seconds in self._seconds.items():
             if name == part:
@@ -101,24 +101,24 @@ class Pace:
         return min(1.0, passed / sum(self._seconds.values()))
 
     def left_seconds(self, drawing: Drawing) -> float | None:
-        """Return the time until the drawing is done; None as long as it is unknown."""
+        """Return the time until the drawing is done; None if unknown."""
         if drawing.status != "drawing":
             return None
         if self._measured:
             return sum(self._seconds.values()) * (1 - drawing.share)
-        if drawing.share < SURE_SHARE:
+        if drawing.share < ESTIMATE_SHARE:
             return None
         return (time.monotonic() - drawing.started) * (1 - drawing.share) / drawing.share
 
 
 class Games:
-    """All games under a folder, and the queue of their drawings.
+    """Games under a folder, and the queue of their drawings.
 
     Args:
-        folder: every game is a folder in it, named by its id.
+        folder: parent of the game folders, each named by its id.
         engine: draws the turns; used by one thread at a time.
-        settings: of the engine; a game made with others can be looked at, but not go on.
-        check: called with every instruction before it waits its turn; a UserError refuses it.
+        settings: settings of the engine; a game with other settings can be viewed but not continued.
+        check: called with every instruction before it is queued; raises a UserError to refuse it.
     """
 
     def __init__(self, folder: Path, engine: TurnMaker, settings: GameSettings, check: Callable[[str], object]) -> None:
@@ -132,17 +132,17 @@ class Games:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="draws")
         self._lock = threading.Lock()
         self._latest: OrderedDict[str, Drawing] = OrderedDict()
-        """The latest drawing of each game, in the order they were asked for."""
+        """Latest drawing of each game, in the order of the requests."""
 
     def make(self) -> str:
-        """A new game; its id is its only key."""
+        """Create a game and return its id, the only key to it."""
         game_id = secrets.token_urlsafe(16)
         settings = self.settings.model_copy(update={"seed": secrets.randbits(31)})
         GameFolder.create(self.folder / game_id, settings)
         return game_id
 
     def open(self, game_id: str) -> GameFolder:
-        """The folder of a game.
+        """Open the folder of a game.
 
         Raises:
             KeyError: there is no such game.
@@ -153,48 +153,48 @@ class Games:
         return GameFolder.open(self.folder / game_id)
 
     def draw(self, game_id: str, after: str | None, instruction: str) -> Drawing:
-        """Ask for the turn that follows `after`.
+        """Queue the drawing of a turn after the turn `after`.
 
         Raises:
             KeyError: there is no such game.
             GameError: the game's folder is damaged.
-            UnplayableError: there is no such turn, the game was played with another engine or has a drawing under way,
-                or the queue is full.
-            UserError: the instruction is empty, too long, or no text.
+            UnplayableError: there is no such turn, the game was played with another engine or has a drawing in
+                progress, or the queue is full.
+            UserError: the instruction is empty, too long, or not valid text.
         """
         self._check_game(self.open(game_id), after)
         if not is_text(instruction):
-            raise UserError("the instruction holds half a character: type it again")
+            raise UserError("the instruction is not valid text: type it again")
         self.check(instruction)
         drawing = Drawing(game_id, after, instruction)
         with self._lock:
             waiting = self._under_way()
             if any(other.game_id == game_id for other in waiting):
                 raise UnplayableError("A turn of this game is being drawn already: wait for it, or cancel it.")
-            if len(waiting) >= MOST_WAITING:
+            if len(waiting) >= MAX_WAITING:
                 raise UnplayableError(f"{len(waiting)} turns wait to be drawn: try again in a while.")
             drawing.work = self._worker.submit(self._draw, drawing)
-            self._remember(drawing)
+            self._add_latest(drawing)
         drawing.work.add_done_callback(lambda work: _settle(drawing, work))
         return drawing
 
     def drawing(self, game_id: str) -> Drawing | None:
-        """The latest drawing of a game, under way or ended."""
+        """Return the latest drawing of a game, in progress or ended."""
         with self._lock:
             return self._latest.get(game_id)
 
     def before(self, drawing: Drawing) -> int:
-        """Return the number of drawings before this one."""
+        """Return the number of drawings before this one in the queue."""
         with self._lock:
             waiting = self._under_way()
         return waiting.index(drawing) if drawing in waiting else 0
 
     def cancel(self, game_id: str) -> None:
-        """End the drawing of a game, if one is under way; the game stays as it is."""
+        """Cancel the drawing of a game, if one is in progress; the game is unchanged."""
         drawing = self.drawing(game_id)
         if drawing is not None and drawing.work is not None:
             drawing.stopped = True
-            drawing.work.cancel()  # at once if it still waits; else it stops at its next step
+            drawing.work.cancel()  # at once if still queued; else it stops at its next step
 
     def stop(self) -> None:
         """End every drawing at its next step."""
@@ -217,11 +217,11 @@ class Games:
     def _under_way(self) -> list[Drawing]:
         return [drawing for drawing in self._latest.values() if drawing.is_under_way]
 
-    def _remember(self, drawing: Drawing) -> None:
+    def _add_latest(self, drawing: Drawing) -> None:
         self._latest.pop(drawing.game_id, None)
         self._latest[drawing.game_id] = drawing
         ended = [game_id for game_id, known in self._latest.items() if not known.is_under_way]
-        for game_id in ended[: max(0, len(self._latest) - REMEMBERED)]:
+        for game_id in ended[: max(0, len(self._latest) - MAX_KEPT)]:
             del self._latest[game_id]
 
     def _draw(self, drawing: Drawing) -> None:
@@ -238,7 +238,7 @@ class Games:
 
 
 def _settle(drawing: Drawing, work: Future[None]) -> None:
-    """Note how a drawing ended. A failure is the drawing's own: the worker goes on with the next."""
+    """Set the final status of a drawing. A failure does not stop the worker."""
     error = None if work.cancelled() else work.exception()
     if work.cancelled() or isinstance(error, _StoppedError):
         drawing.status = "cancelled"
@@ -254,25 +254,25 @@ def _settle(drawing: Drawing, work: Future[None]) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Explain a failed request to the player, without paths of the server's disk."""
+    """Return the reason of a failed request for the player, without paths on the server."""
     if is_disk_full(error):
         return "The disk of the game's server is full: make room there, then play the turn again."
     if isinstance(error, DiskError | OSError):
         return "The game's server could not read or write the game's files; its terminal says why."
     if isinstance(error, GameError):
         return "The files of this game are damaged, or in use by another program; the server's terminal says more."
-    return f"The shot could not be drawn: {str(error)[:MOST_REASON] or type(error).__name__}"
+    return f"The shot could not be drawn: {str(error)[:MAX_REASON_CHARACTERS] or type(error).__name__}"
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Return whether nothing more can be written, on the disk or within the quota."""
+    """Return whether the disk or the quota is full."""
     return isinstance(error, NoRoomError) or (
         isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     )
 
 
 def report(text: str) -> None:
-    """Write to the server's terminal, which may be gone."""
+    """Print to the server's terminal, which may be closed."""
     with suppress(OSError):
         for line in text.splitlines():
             say(line)

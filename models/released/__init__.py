@@ -1,1 +1,1 @@
-"""Import of the weights that the authors released: their files, names and sizes, made into a checkpoint of ours."""
+"""Import of the released AnimeGamer weights: files, tensor names, sizes, conversion to a checkpoint."""

@@ -1,7 +1,7 @@
-"""The published files on disk: which ones belong together, and their tensors without running what else is in them.
+"""Published weight files: discovery in a download, and safe reading of their pickled tensors.
 
-A download of the hub repository has, for each of the two characters, a folder of the language half and one of the
-decoder half. They are pickled PyTorch files, 29 and 27 GB: their data stays on disk until a tensor is used.
+A download of the hub repository has two folders for each of the two characters, one with the language half and one with
+the decoder half. They are pickled PyTorch files of 29 and 27 GB, mapped from disk: data is read when a tensor is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DECODER_FOLDER, DECODER_FILE = "VDM_Decoder-", "mp_rank_00_model_states.pt"
 _LATEST, _STEP = "latest", "10000"
 _UNNAMED = ""
 
-# The trainer of the decoder half stores numpy's random state beside the weights: an array, built by these alone.
+# The decoder half also holds numpy's random state: an array that needs only these globals.
 _ARRAYS: list[Any] = [
     (np._core.multiarray._reconstruct, f"numpy.{core}.multiarray._reconstruct")  # type: ignore[attr-defined]
     for core in ("core", "_core")
@@ -30,17 +30,17 @@ _ARRAYS: list[Any] = [
 
 
 def find_files(source: Path, character: str | None = None) -> tuple[Path, Path]:
-    """The two halves of one published model.
+    """Find the two files of one published model.
 
     Args:
-        source: a download of the hub repository, whole or in part; or a folder with the two files themselves.
-        character: which of the published models, by the end of its folders' names; needed where several are there.
+        source: a download of the hub repository, complete or partial; or a folder with the two files.
+        character: the published model, named by the suffix of its folders; required if there are several.
 
     Returns:
-        The file of the language half and that of the decoder half.
+        The file of the language half and the file of the decoder half.
 
     Raises:
-        UserError: nothing there, several models and no choice, or only one half.
+        UserError: no published weights, several models and no `character`, or only one half.
     """
     languages = _language_files(source)
     decoders = _decoder_files(source)
@@ -61,14 +61,14 @@ def find_files(source: Path, character: str | None = None) -> tuple[Path, Path]:
 
 
 def open_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a pickled PyTorch file, mapped from disk; nothing in the file is run.
+    """Tensors of a pickled PyTorch file, mapped from disk; no code in the file is run.
 
     Raises:
-        UserError: not a whole PyTorch file, one that only running its code would read, or no state dict in it.
+        UserError: an incomplete file, one that cannot be read without running its code, or one without a state dict.
     """
     try:
         with torch.serialization.safe_globals(_ARRAYS):
-            # the published files exist in this format only; weights_only runs none of their code
+            # the published files exist only in this format; weights_only runs none of their code
             content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)  # noqa: TID251
     except pickle.UnpicklingError as error:
         raise UserError(
@@ -77,12 +77,12 @@ def open_tensors(path: Path) -> dict[str, Tensor]:
         ) from error
     except (RuntimeError, OSError, EOFError) as error:
         raise UserError(
-            f"{path} is not a whole PyTorch file ({_size(path)} bytes): fetch it again; a file of some hundred bytes "
-            f"is a pointer left by git without its large-file extension ({_first_line(error)})"
+            f"{path} is not a complete PyTorch file ({_size(path)} bytes): fetch it again; a file of a few "
+            f"hundred bytes is a Git LFS pointer, fetched without Git LFS ({_first_line(error)})"
         ) from error
     state = content.get("module", content) if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise UserError(f"{path} holds no plain table of tensors: it is not the published file")
+        raise UserError(f"{path} holds no state dict of tensors: it is not the published file")
     return dict(state)
 
 
@@ -92,7 +92,7 @@ def _language_files(source: Path) -> dict[str, Path]:
 
 
 def _decoder_files(source: Path) -> dict[str, Path]:
-    """The step's number is in a file of its own, which a download in parts may lack."""
+    """Find the decoder files. The step's number is in a separate file, which a partial download may lack."""
     found = {}
     for name, folder in {_UNNAMED: source, **_folders(source, DECODER_FOLDER)}.items():
         latest = folder / _LATEST

@@ -1,12 +1,12 @@
-"""The published AnimeGamer weights, made into a checkpoint of ours.
+"""Import of the published AnimeGamer weights into a checkpoint.
 
-`import_weights(download, checkpoint)` reads the two published files tensor by tensor, never whole. It takes nothing on
-trust: every tensor it needs must be there with its shape, every other one must be known as needless, and all faults are
-told together before any data is read. The checkpoint keeps what the weights were trained with: shot tokens read three
-places late, no history, the doubled end tag, adapters times 1 / rank, the last norm's epsilon.
+`import_weights(download, checkpoint)` reads the two published files tensor by tensor, never completely. Every tensor it
+needs must be present with its shape, and every other one must be listed as unused. All faults are reported together,
+before any data is read. The checkpoint keeps the conventions the weights were trained with: shot tokens read three
+positions late, no history, the doubled end tag, adapters scaled by 1 / rank, the last norm's epsilon.
 
-The frozen bases are not copied but named by their hub id; only the transformer is written, since the published file
-has trained its modulations in place.
+The frozen bases are not copied but referenced by hub id. Only the transformer is written, since the published training
+changed its modulations in place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from models.released.names import (
     LANGUAGE_IGNORED,
     TRANSFORMER,
     Entry,
-    account,
+    check_tensors,
     decoder_plan,
     language_plan,
 )
@@ -40,17 +40,17 @@ from models.tokens import shipped_tokenizer
 from pipeline.core.errors import UserError
 
 LevelTable = Literal["decoder script", "app"]
-_POSITION_TOLERANCE = 4e-3  # of values up to 1, which the file may hold in half precision
+_POSITION_TOLERANCE = 4e-3  # for values up to 1, which may be stored in half precision
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did.
+    """Result of an import.
 
     Attributes:
         config: configuration of the new checkpoint.
-        taken: published tensors that are in it.
-        ignored: published tensors that are not, by reason.
+        taken: number of published tensors in it.
+        ignored: number of the others, by reason.
     """
 
     config: ModelConfig
@@ -72,30 +72,30 @@ def import_weights(
     character: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Imported:
-    """Make a checkpoint of the published weights.
+    """Convert the published weights to a checkpoint.
 
-    At the published size the game model's tensors become bfloat16 and the shot networks' float16, which is what their
-    bases were trained in. A smaller file, such as the tests make, keeps its precision.
+    At the published size the game model's tensors become bfloat16 and the shot networks' float16, the precisions their
+    bases were trained in. A smaller file, as in the tests, keeps its precision.
 
     Args:
-        source: a download of the hub repository, or of one model in it.
-        target: the checkpoint to write; must not exist, or be empty. It appears when it is whole, or not at all.
-        levels: which of the two published tables turns a motion level into a motion scope.
-        character: which of the published models, where the download holds several.
-        progress: told how many of the tensors are written; it may raise to stop.
+        source: a download of the hub repository, or of one of its models.
+        target: the checkpoint to write; must not exist, or be empty. It is renamed into place when complete.
+        levels: the published table from motion level to motion scope.
+        character: the published model; required if the download holds several.
+        progress: called with the numbers of written and of all tensors; it may raise to stop.
 
     Raises:
-        UserError: the target is taken; a published file is missing, damaged, holds code, or other tensors than
-            it should; a value is not finite.
+        UserError: the target is not empty; a published file is missing, damaged, holds code or unexpected tensors;
+            a value is not finite.
     """
     files = find_files(source, character)
     language, decoder = (open_tensors(path) for path in files)
-    frame = _frame_of(files[1], _shapes(decoder))
-    full = frame.size == "full"
+    base_config = _base_config(files[1], _shapes(decoder))
+    full = base_config.size == "full"
     decoder_sizes = _decoder_sizes(_shapes(decoder), full)
     language_sizes = LanguageSizes() if full else LanguageSizes.of(_shapes(language), decoder_sizes.width)
-    plan, ignored = _account(files, (_shapes(language), _shapes(decoder)), (language_sizes, decoder_sizes))
-    config = _configure(frame, language_sizes, decoder_sizes, levels)
+    plan, ignored = _check_files(files, (_shapes(language), _shapes(decoder)), (language_sizes, decoder_sizes))
+    config = _configure(base_config, language_sizes, decoder_sizes, levels)
     _check_positions(files[1], decoder[POSITIONS], config)
     with writing(target) as part:
         Writer(part, config, {**language, **decoder}, progress).write(plan)
@@ -111,16 +111,16 @@ def _shapes(tensors: Mapping[str, Tensor]) -> Shapes:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def _frame_of(file: Path, shapes: Shapes) -> ModelConfig:
-    """The configuration whose picture, shot length and shot tokens the file's table of positions has."""
-    frames = {(1, _positions(frame), frame.shot_encoder.width): frame for frame in (full_config(), tiny_config())}
+def _base_config(file: Path, shapes: Shapes) -> ModelConfig:
+    """Configuration, full or tiny, whose position table has the shape of the file's."""
+    configs = {(1, _positions(each), each.shot_encoder.width): each for each in (full_config(), tiny_config())}
     found = shapes.get(POSITIONS)
-    if found not in frames:
+    if found not in configs:
         raise UserError(
             f"{file} is not the published file: {POSITIONS} is {found and list(found)}, expected "
-            f"{' or '.join(str(list(shape)) for shape in frames)}; fetch it again"
+            f"{' or '.join(str(list(shape)) for shape in configs)}; fetch it again"
         )
-    return frames[found]
+    return configs[found]
 
 
 def _positions(config: ModelConfig) -> int:
@@ -129,7 +129,7 @@ def _positions(config: ModelConfig) -> int:
 
 
 def _grid(config: ModelConfig) -> tuple[int, int, int]:
-    """Latent frames and patches, down and across; a patch is two latent pixels a side."""
+    """Number of latent frames, rows and columns of patches; a patch is 2 x 2 latent pixels."""
     shot, side = config.shot_decoder, 2 * SPATIAL_COMPRESSION
     return shot.latent_frames, shot.height // side, shot.width // side
 
@@ -140,39 +140,39 @@ def _decoder_sizes(shapes: Shapes, full: bool) -> DecoderSizes:
     return DecoderSizes() if has_adapters(shapes) else DecoderSizes(rank=0)
 
 
-def _account(
+def _check_files(
     files: tuple[Path, Path], shapes: tuple[Shapes, Shapes], sizes: tuple[LanguageSizes, DecoderSizes]
 ) -> tuple[list[Entry], Counter[str]]:
-    """The whole plan, once both files have been found to fit it; and what is left aside."""
+    """Plan of both files, and the number of ignored tensors by reason; UserError when a file does not fit its plan."""
     plans = language_plan(sizes[0]), decoder_plan(sizes[1])
     ignored: Counter[str] = Counter()
     faults = []
     for file, plan, found, ignorable in zip(files, plans, shapes, (LANGUAGE_IGNORED, DECODER_IGNORED), strict=True):
-        wrong, aside = account(plan, found, ignorable)
-        faults += [f"{file}: {fault}" for fault in wrong]
-        ignored += aside
+        file_faults, file_ignored = check_tensors(plan, found, ignorable)
+        faults += [f"{file}: {fault}" for fault in file_faults]
+        ignored += file_ignored
     if faults:
         lines = "\n  ".join(faults)
         raise UserError(f"these are not the published files, {len(faults)} faults; fetch them again:\n  {lines}")
     return [*plans[0], *plans[1]], ignored
 
 
-def _configure(frame: ModelConfig, language: LanguageSizes, decoder: DecoderSizes, levels: LevelTable) -> ModelConfig:
-    """Without adapters in the file fresh ones are added, at the scale our own training uses."""
+def _configure(base: ModelConfig, language: LanguageSizes, decoder: DecoderSizes, levels: LevelTable) -> ModelConfig:
+    """Configuration of the checkpoint. If the file has no adapters, new ones get the scale of our training."""
     adapters = {"lora_rank": decoder.rank, "lora_alpha": 1} if decoder.rank else {}
     widths = {"text_width": decoder.text_width, "image_width": decoder.image_width, "width": decoder.width}
     game_model = {"lora_rank": language.rank, "lora_alpha": language.rank}
-    sized = frame.replaced(
-        shot_encoder={**frame.shot_encoder.model_dump(), **widths},
-        shot_decoder={**frame.shot_decoder.model_dump(), **adapters},
-        game_model={**frame.game_model.model_dump(), **game_model},
-        bases={**frame.bases, "transformer": Base(id=TRANSFORMER)},
+    sized = base.replaced(
+        shot_encoder={**base.shot_encoder.model_dump(), **widths},
+        shot_decoder={**base.shot_decoder.model_dump(), **adapters},
+        game_model={**base.game_model.model_dump(), **game_model},
+        bases={**base.bases, "transformer": Base(id=TRANSFORMER)},
     )
     return sized.as_released(PUBLISHED_VALUES[levels])
 
 
 def _check_positions(file: Path, table_1LD: Tensor, config: ModelConfig) -> None:
-    """The table is not imported, since diffusers computes it; so it must be that table and no other."""
+    """Raise UserError if the position table, computed by diffusers and not imported, differs from the file's."""
     frames, height, width = _grid(config)
     patches_LD = get_3d_sincos_pos_embed(
         config.shot_encoder.width, (width, height), frames, spatial_interpolation_scale=1.875, output_type="pt"

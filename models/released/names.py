@@ -1,9 +1,9 @@
-"""The published weights by name: which tensor of the two published files goes where in a checkpoint of ours.
+"""Name mapping of the released weights: tensors of the two published files to tensors of a checkpoint.
 
-Everything here works on names and shapes, so a file is judged before a byte of its data is read. The language half
+Everything here works on names and shapes, so a file is checked before its data is read. The language half
 (`pytorch_model.bin`) holds a peft-wrapped Mistral and the resamplers. The decoder half (`mp_rank_00_model_states.pt`)
-holds the network of SwissArmyTransformer, which keeps query, key and value in one matrix and the twelve modulations
-of a layer in another, and carries the shot encoder inside its patch embedding.
+holds a SwissArmyTransformer network, with query, key and value in one matrix, the twelve modulations of a layer in
+another, and the shot encoder inside its patch embedding.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ TRANSFORMER = inside_id("transformer")
 _WHOLE = ("weight", "bias")
 _ALL = (0,)
 # A layer has 12 modulations: shift, scale and gate before the attention and before the feed-forward, for the picture
-# and then for the shot tokens. diffusers keeps the ones of the attention in one layer and the others in the next.
+# and then for the shot tokens. diffusers keeps those of the attention in `norm1` and the others in `norm2`.
 _AROUND_ATTENTION = (0, 1, 2, 6, 7, 8)
 _AROUND_FEED_FORWARD = (3, 4, 5, 9, 10, 11)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor to write: rows of a published one.
+    """One tensor to write, made of rows of a published one.
 
     Attributes:
         source: the published name.
         shape: the published shape.
         file: file of the checkpoint, or the folder of the transformer.
         name: name in that file.
-        chunks: which of the equal parts of the rows it takes, in this order.
-        parts: how many equal parts the rows are divided into.
+        chunks: indices of the parts it takes, in this order.
+        parts: number of equal parts the rows are divided into.
     """
 
     source: str
@@ -54,12 +54,12 @@ class Entry:
 
 
 def language_plan(sizes: LanguageSizes) -> list[Entry]:
-    """What is taken of the language half: embeddings, norms, adapters, resamplers."""
+    """Entries of the language half: embeddings, norms, adapters, resamplers."""
     return [*_language_entries(sizes), *_resampler_entries(sizes)]
 
 
 def decoder_plan(sizes: DecoderSizes) -> list[Entry]:
-    """What is taken of the decoder half: the transformer, its adapters, motion scope, the shot encoder."""
+    """Entries of the decoder half: the transformer, its adapters, motion scope, the shot encoder."""
     entries = [*_shot_encoder_entries(sizes), *_outer_entries(sizes)]
     for layer in range(sizes.layers):
         entries += [*_block_entries(sizes, layer), *_attention_entries(sizes, layer), *_modulations(sizes, layer)]
@@ -73,7 +73,7 @@ LANGUAGE_IGNORED = {
     r"\.original_module\.weight": "norms before training",
     r"llm\.base_model\.model\.model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq": "fixed position table",
 }
-"""What the language half may hold besides, as patterns of whole names, with the reason why it is not needed."""
+"""Unused tensors that the language half may hold: patterns of full names, with the reason."""
 
 DECODER_IGNORED = {
     r"conditioner\.embedders\..+": "frozen T5, loaded from its hub id",
@@ -82,33 +82,33 @@ DECODER_IGNORED = {
     re.escape(POSITIONS): "fixed position table",
     re.escape(DIFFUSION) + r"mixins\.patch_embed\.output_mix_layer_norm\.(weight|bias)": "norm that is never applied",
 }
-"""The same for the decoder half."""
+"""Unused tensors that the decoder half may hold, in the same form."""
 
 
-def account(plan: Sequence[Entry], shapes: Shapes, ignored: Mapping[str, str]) -> tuple[list[str], Counter[str]]:
-    """Account for every tensor of a published file.
+def check_tensors(plan: Sequence[Entry], shapes: Shapes, ignored: Mapping[str, str]) -> tuple[list[str], Counter[str]]:
+    """Compare the tensors of a published file with its plan.
 
     Args:
-        plan: what is to be taken.
-        shapes: what the file holds.
-        ignored: patterns of what else it may hold, with the reasons.
+        plan: the tensors to import.
+        shapes: the tensors in the file.
+        ignored: patterns of unused tensors, with the reasons.
 
     Returns:
-        The faults: planned tensors that are missing or of another shape, tensors neither planned nor known to be
-        needless. And how many are left aside, by reason.
+        The faults: planned tensors that are missing or of another shape, and tensors that are neither planned nor
+        ignored. And the number of ignored tensors by reason.
     """
     planned = {entry.source: entry.shape for entry in plan}
     faults = [f"missing: {name} {list(shape)}" for name, shape in planned.items() if name not in shapes]
-    aside: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name, shape in shapes.items():
         if name in planned:
             if shape != planned[name]:
                 faults.append(f"wrong shape: {name} {list(shape)}, expected {list(planned[name])}")
         elif reason := next((reason for pattern, reason in ignored.items() if re.fullmatch(pattern, name)), None):
-            aside[reason] += 1
+            counts[reason] += 1
         else:
             faults.append(f"unknown: {name} {list(shape)}")
-    return faults, aside
+    return faults, counts
 
 
 def _language_entries(sizes: LanguageSizes) -> Iterator[Entry]:
@@ -163,7 +163,7 @@ def _shot_encoder_entries(sizes: DecoderSizes) -> Iterator[Entry]:
 
 
 def _outer_entries(sizes: DecoderSizes) -> Iterator[Entry]:
-    """All of the transformer that is not in its layers."""
+    """Entries of the transformer outside its layers."""
     width, time, area = sizes.width, sizes.time_width, sizes.patch**2
     mixins = f"{DIFFUSION}mixins"
     patch = (width, sizes.channels, sizes.patch, sizes.patch)
@@ -193,7 +193,7 @@ def _block_entries(sizes: DecoderSizes, layer: int) -> Iterator[Entry]:
 
 
 def _attention_entries(sizes: DecoderSizes, layer: int) -> Iterator[Entry]:
-    """Query, key, value and output, each with its adapter; without adapters the file has plain names."""
+    """Entries of query, key, value and output with their adapters; a file without adapters has plain names."""
     published = f"{DIFFUSION}transformer.layers.{layer}.attention"
     base = ".original" if sizes.rank else ""
     for name, source, chunk, parts in (
@@ -211,7 +211,7 @@ def _attention_entries(sizes: DecoderSizes, layer: int) -> Iterator[Entry]:
 
 
 def _modulations(sizes: DecoderSizes, layer: int) -> Iterator[Entry]:
-    """Both in the transformer's folder, which must be whole, and among what training changes."""
+    """Entries of the modulations, twice: in the transformer's folder, which must be complete, and in `DECODER_OWN`."""
     source = f"{DIFFUSION}mixins.adaln_layer.adaLN_modulations.{layer}.1"
     for file in (TRANSFORMER, DECODER_OWN):
         for name, chunks in (("norm1", _AROUND_ATTENTION), ("norm2", _AROUND_FEED_FORWARD)):

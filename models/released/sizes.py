@@ -1,7 +1,7 @@
-"""Sizes of the published networks, and how a smaller file of the same format tells its own.
+"""Sizes of the published networks, and their inference from the shapes in a smaller file of the same format.
 
-The published files have exactly these sizes, so nothing about them is read off the file. A small one, such as the tests
-make, says by a few of its tensors what all the others must be.
+The published files have exactly these sizes, so no size is inferred from them. In a small file, as in the tests, a few
+tensors determine the shapes of all others.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class LanguageSizes:
 
     @classmethod
     def of(cls, shapes: Shapes, shot_width: int) -> LanguageSizes:
-        """Read them off a file, all but the width of a shot token, which the other half has settled.
+        """Infer the sizes from a file, except the width of a shot token, which is known from the decoder half.
 
         Raises:
-            UserError: a tensor that tells a size is missing.
+            UserError: a tensor that determines a size is missing.
         """
         layer = f"{LANGUAGE}model.layers.0."
         query, rank = _shape(shapes, f"{layer}self_attn.q_proj.lora_B.default.weight", 2)
@@ -68,10 +68,10 @@ class DecoderSizes:
 
     @classmethod
     def of(cls, shapes: Shapes) -> DecoderSizes:
-        """Read them off a file.
+        """Infer the sizes from a file.
 
         Raises:
-            UserError: a tensor that tells a size is missing.
+            UserError: a tensor that determines a size is missing.
         """
         width, channels, patch, _ = _shape(shapes, f"{DIFFUSION}mixins.patch_embed.proj.weight", 4)
         dense = f"{DIFFUSION}transformer.layers.0.attention.dense"
@@ -89,7 +89,7 @@ class DecoderSizes:
 
 
 def has_adapters(shapes: Shapes) -> bool:
-    """Whether the decoder half keeps its adapters apart; otherwise they are merged, or there never were any."""
+    """Return whether the decoder half holds separate adapters; otherwise they are merged, or there are none."""
     return f"{DIFFUSION}transformer.layers.0.attention.dense.original.weight" in shapes
 
 
@@ -102,5 +102,5 @@ def _shape(shapes: Shapes, name: str, dimensions: int) -> Shape:
 
 
 def _count(shapes: Shapes, pattern: str) -> int:
-    """How many different numbers stand in the names that fit."""
+    """Number of distinct indices in the names that match."""
     return len({match[1] for name in shapes if (match := re.match(pattern, name))})

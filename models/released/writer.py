@@ -1,7 +1,7 @@
-"""Writes a checkpoint from the published tensors, a file at a time.
+"""Writer of a checkpoint from the published tensors, one file at a time.
 
-The files are those that peft, diffusers and our own training write, so that nothing tells an imported checkpoint from
-one of ours. The transformer is split as diffusers splits it; no file that is put together in memory exceeds 1 GB.
+The files have the formats that peft, diffusers and our training write, so an imported checkpoint has the same layout as
+a trained one. The transformer is split as diffusers splits it; no file assembled in memory exceeds 1 GB.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from pipeline.core.errors import UserError
 
 @dataclass
 class Writer:
-    """Writes planned tensors into a checkpoint.
+    """Writer of planned tensors into a checkpoint.
 
     Attributes:
-        folder: the checkpoint.
+        folder: of the checkpoint.
         config: its configuration.
         tensors: the published tensors by name, mapped from disk.
-        progress: told how many tensors are written of how many.
-        shard: the most that one file of the transformer may hold, in the hub's notation.
-        done: how many tensors are written.
+        progress: called with the numbers of written and of all tensors.
+        shard: maximal size of one file of the transformer, in the hub's notation.
+        done: number of tensors written.
     """
 
     folder: Path
@@ -54,7 +54,7 @@ class Writer:
         """Write every tensor of the plan.
 
         Raises:
-            UserError: a value is not finite, in the file or in the precision it is stored in here.
+            UserError: a value is not finite, in the file or in the precision of the checkpoint.
         """
         for file in dict.fromkeys(entry.file for entry in plan):
             entries = [entry for entry in plan if entry.file == file]
@@ -64,7 +64,7 @@ class Writer:
                 self._write_file(file, entries, len(plan))
 
     def _write_shards(self, entries: Iterable[Entry], total: int) -> None:
-        """Write the transformer; how it is split follows from shapes without data."""
+        """Write the transformer in shards, planned from shapes before any data is read."""
         by_name = {entry.name: entry for entry in entries}
         like = {
             name: torch.empty(entry.target_shape, dtype=self._dtype(entry), device="meta")
@@ -92,7 +92,7 @@ class Writer:
             write_tensors(tensors, self.folder / file)
 
     def _value(self, entry: Entry) -> Tensor:
-        """The rows that are wanted, copied to memory in the precision they are stored in."""
+        """Rows of an entry, copied to memory in the precision of the checkpoint."""
         rows = self.tensors[entry.source].chunk(entry.parts)
         value = torch.cat([rows[index].to(self._dtype(entry)) for index in entry.chunks])
         if not all(extreme.isfinite() for extreme in value.aminmax()):
@@ -106,9 +106,9 @@ class Writer:
 
 
 def save_descriptions(folder: Path, config: ModelConfig, sizes: DecoderSizes) -> None:
-    """Write what peft and diffusers say about their tensors: `adapter_config.json` and the transformer's `config.json`.
+    """Write the configurations for peft and diffusers: `adapter_config.json` and the transformer's `config.json`.
 
-    Both come from networks without data.
+    Both come from networks on the `meta` device.
     """
     options = {name: value for name, value in decoder_options(config).items() if name != "norm_out_eps"}
     with torch.device("meta"):
@@ -131,7 +131,7 @@ def save_descriptions(folder: Path, config: ModelConfig, sizes: DecoderSizes) ->
 
 
 def _shot_adapters(config: ShotDecoderConfig) -> LoraConfig:
-    """The adapters' configuration, from a network without data."""
+    """Configuration of the adapters, from a network on the `meta` device."""
     with torch.device("meta"):
         decoder = ShotDecoder(num_layers=1)
         add_lora(decoder, config)
@@ -139,7 +139,7 @@ def _shot_adapters(config: ShotDecoderConfig) -> LoraConfig:
 
 
 def save_fresh_adapters(folder: Path, config: ModelConfig, sizes: DecoderSizes) -> None:
-    """Write adapters that change nothing yet: the first matrix random, as peft starts it, the second zero."""
+    """Write new adapters without effect: A random, as peft initialises it, B zero."""
     generator = torch.Generator().manual_seed(0)
     rank, width = config.shot_decoder.lora_rank, sizes.width
     tensors = {}

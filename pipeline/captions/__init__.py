@@ -1,1 +1,1 @@
-"""Captions: the stage, its two captioners, the questions, the reply cache and the chat client."""
+"""Captions: the stage, its two captioners, their questions, the reply cache and the chat client."""

@@ -1,16 +1,15 @@
-"""The cast: the named characters of an IP, and the numbered reference sheet that a captioner compares clips with.
+"""Cast: the named characters of an IP, and the numbered reference sheet with which a captioner compares clips.
 
-    cast/Ponyo/front.png            one folder per character, named after it
+    cast/Ponyo/front.png            one folder per character, with the character's name
     cast/Ponyo/side.jpg             png, jpg, jpeg or webp; the first four by name are shown
     cast/Sosuke/portrait.webp
 
 The sheet is one JPEG: a panel per character in the order of names, its number and name painted above its pictures.
-The identity of a cast hashes the names and the content of the files shown, not the painted sheet, so a new version of
-the JPEG encoder does not ask thousands of questions again.
+The identity of a cast is a hash of the names and of the content of the files shown, not of the painted sheet, so a new
+version of the JPEG encoder does not repeat thousands of questions.
 
-The folder is input like any other: every picture is checked before it is decoded, links may not lead out of the
-folder, and names that could not stand in a caption are refused. What is merely not a picture is left out and named
-in `warnings`.
+The folder is untrusted input: every picture is checked before it is decoded, links may not lead out of the folder, and
+names that could not stand in a caption are rejected. Files that are not pictures are left out and listed in `warnings`.
 """
 
 from __future__ import annotations
@@ -44,25 +43,25 @@ _FORBIDDEN_IN_NAMES = set('/\\,;:<>[]{}|"$*?')
 
 @dataclass(frozen=True)
 class Cast:
-    """Names in the order of their numbers on the sheet (from 1), and the sheet itself."""
+    """Names in the order of their numbers on the sheet (from 1), and the sheet."""
 
     names: tuple[str, ...] = ()
     sheet_jpeg: bytes = b""
     sha256: str = ""
-    """Of the names and of the files shown; empty for a cast of nobody."""
+    """Hash of the names and of the files shown; empty for an empty cast."""
     warnings: tuple[str, ...] = ()
 
     def named(self, indices: tuple[int, ...]) -> tuple[str, ...]:
-        """The names that belong to numbers on the sheet."""
+        """Return the names with these numbers on the sheet."""
         return tuple(self.names[index - 1] for index in indices)
 
     def listing(self) -> str:
-        """The names with their numbers, a line each."""
+        """Return the names with their numbers, one per line."""
         return "\n".join(f"{number} = {name}" for number, name in enumerate(self.names, start=1))
 
 
 def load_cast(folder: Path | None) -> Cast:
-    """Read a cast folder and paint its sheet; None gives the cast of nobody.
+    """Read a cast folder and paint its sheet; None gives an empty cast.
 
     Raises:
         UserError: the folder is missing or empty, a character has no picture, a picture is broken or too large, a
@@ -97,7 +96,7 @@ def _read_cast(folder: Path) -> Cast:
 
 
 def _characters(folder: Path, warnings: list[str]) -> list[tuple[str, Path]]:
-    """Names and folders of the characters, in the order of names."""
+    """Names and folders of the characters, sorted by name."""
     found: dict[str, Path] = {}
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
@@ -148,13 +147,13 @@ def _picture_files(name: str, folder: Path, home: Path, warnings: list[str]) -> 
 
 
 def _check_inside(entry: Path, folder: Path) -> None:
-    # realpath, unlike Path.resolve, does not raise on links that go in circles
+    # realpath, unlike Path.resolve, does not raise on circular links
     if not Path(os.path.realpath(entry)).is_relative_to(os.path.realpath(folder)):
         raise UserError(f"{_shown(entry)}: a link that leads out of the cast folder; copy the file here instead")
 
 
 def _decode(file: Path, content: bytes) -> Image.Image:
-    """An upright RGB picture on a light background.
+    """Decode an upright RGB picture on a light background.
 
     Raises:
         UserError: it is not a picture of the allowed formats, is broken, or has too many or too few pixels.
@@ -174,7 +173,7 @@ def _decode(file: Path, content: bytes) -> Image.Image:
 
 
 def _flattened(picture: Image.Image) -> Image.Image:
-    """Eight-bit RGB: deep greys scaled, transparency laid over the background."""
+    """Convert to eight-bit RGB: 16-bit greys scaled, transparency composed over the background."""
     if picture.mode.startswith(("I", "F")):
         # Pillow reads 16-bit greys as integers up to 65535 and would clip them at 255
         picture = picture.convert("I").point(lambda value: value * (1 / 257)).convert("L")
@@ -184,7 +183,7 @@ def _flattened(picture: Image.Image) -> Image.Image:
 
 
 def _paint(names: tuple[str, ...], panels: list[list[Image.Image]]) -> bytes:
-    """The sheet as JPEG: panels in rows, as square a grid as the count allows."""
+    """Paint the sheet as JPEG: panels in rows, in a grid as square as the count allows."""
     columns = math.ceil(math.sqrt(len(names)))
     rows = math.ceil(len(names) / columns)
     side = min(_LARGEST_PANEL_PIXELS, _SHEET_WIDTH_PIXELS // columns)
@@ -198,7 +197,7 @@ def _paint(names: tuple[str, ...], panels: list[list[Image.Image]]) -> bytes:
 
 
 def _panel(number: int, name: str, pictures: list[Image.Image], side: int) -> Image.Image:
-    """One character: number and name on a dark band, one to four pictures below it, a frame around."""
+    """Paint one character: number and name on a dark band, one to four pictures below it, and a frame."""
     panel = Image.new("RGB", (side, side), _BACKGROUND)
     draw = ImageDraw.Draw(panel)
     band = side // 7
@@ -216,12 +215,12 @@ def _panel(number: int, name: str, pictures: list[Image.Image], side: int) -> Im
 
 
 def _paint_title(draw: ImageDraw.ImageDraw, number: int, name: str, side: int, band: int) -> None:
-    """The number at full size, then the name as large as fits; a name in a script the font lacks is left out."""
+    """Paint the number at full size, then the name as large as fits; omit a name in a script the font lacks."""
     largest = band * 3 // 4
     number_font = _font(largest)
     draw.text((band // 4, band // 2), str(number), fill="white", font=number_font, anchor="lm")
     left = band // 2 + round(number_font.getlength(str(number)))
-    # the prompt lists all names beside their numbers, so little is lost
+    # the prompt lists all names with their numbers, so little is lost
     missing = bytes(number_font.getmask("\uffff"))
     if any(bytes(number_font.getmask(letter)) == missing for letter in name):
         return
@@ -231,11 +230,11 @@ def _paint_title(draw: ImageDraw.ImageDraw, number: int, name: str, side: int, b
 
 def _font(size: int) -> ImageFont.FreeTypeFont:
     font = ImageFont.load_default(size)
-    assert isinstance(font, ImageFont.FreeTypeFont)  # true for every Pillow built with FreeType, as all wheels are
+    assert isinstance(font, ImageFont.FreeTypeFont)  # true for Pillow with FreeType, as in all wheels
     return font
 
 
 def _shown(path: Path) -> str:
-    """A path fit to be printed, whatever its name is made of."""
+    """Printable form of a path, escaped if it has unprintable characters."""
     text = str(path)
     return text if text.isprintable() else ascii(text)

@@ -1,17 +1,17 @@
-"""The one client of language models: OpenAI's chat protocol over HTTP, as lmdeploy, vLLM and others speak it.
+"""Chat client: OpenAI's chat completions protocol over HTTP, as lmdeploy, vLLM and other servers implement it.
 
     async with ChatClient(endpoint) as client:
         text = await client.chat([user("What is this?", Picture(jpeg))])
 
-A request is repeated, with growing pauses or the pause the server asks for, against everything that passes: no
-connection, time run out, 429, 5xx, a connection cut off, a body that is not the protocol's JSON. It is not repeated
-when the server understood and refused. What is left then is one of three errors: the service is down (waiting may
-help), the service refuses us (the configuration must change), or it fails on this request alone.
+A request is retried with exponential backoff, at least the server's Retry-After, on every transient failure: no
+connection, timeout, 429, 5xx, a connection closed early, a body that is not the protocol's JSON. It is not retried when
+the server rejects it. The remaining failures are three errors: the service is down (waiting may help), the service
+rejects the client (the configuration must change), or only this request fails.
 
-The key is read from the environment, travels in one header, and is cut out of whatever the server says before that is
-shown. Redirects and proxies are not followed: pictures of a film go to the address that was configured, nowhere else.
+The key is read from the environment, sent in one header, and removed from server output before it is shown. Redirects
+and proxies are not followed: pictures of a film are sent to the configured address only.
 
-A message carries one text, before its pictures: lmdeploy's InternVL template reads the first text only and puts all
+A message has one text, before its pictures: lmdeploy's InternVL template reads the first text only and puts all
 pictures in front of it. `max_dynamic_patch` in a picture is lmdeploy's own key (InternLM/lmdeploy pull request 2245).
 """
 
@@ -37,16 +37,16 @@ from pipeline.core.errors import UserError
 from pipeline.core.server_address import checked_address
 
 Message = dict[str, Any]
-"""One turn of a conversation, as the protocol has it."""
+"""One message of a conversation, in the protocol's JSON form."""
 
 MOST_REPLY_BYTES = 1 << 20
 LONGEST_PAUSE_SECONDS = 60.0
-_REFUSALS = {401, 403, 404, 405, 407}
-_PASSING = {408, 425, 429}
+_REJECTIONS = {401, 403, 404, 405, 407}
+_TRANSIENT = {408, 425, 429}
 
 
 class EndpointDownError(UserError):
-    """The service does not answer, or is too busy to: the same request may succeed later."""
+    """The service does not answer, or is overloaded: the same request may succeed later."""
 
 
 class RequestError(UserError):
@@ -55,15 +55,15 @@ class RequestError(UserError):
 
 @dataclass(frozen=True)
 class Picture:
-    """A JPEG that goes with a message."""
+    """A JPEG attached to a message."""
 
     jpeg: bytes
     tiles: int | None = None
-    """Most tiles of 448 x 448 that InternVL cuts it into, 256 tokens each; None: the server decides."""
+    """Most tiles of 448 x 448 that InternVL cuts it into, 256 tokens each; None: the server's default."""
 
 
 def user(text: str, pictures: Sequence[Picture] = ()) -> Message:
-    """What we say: a text and the pictures it speaks of, in order."""
+    """Return a user message: a text and the pictures it refers to, in order."""
     parts: list[dict[str, Any]] = [{"type": "text", "text": text}]
     for picture in pictures:
         image: dict[str, Any] = {"url": f"data:image/jpeg;base64,{base64.b64encode(picture.jpeg).decode()}"}
@@ -74,19 +74,19 @@ def user(text: str, pictures: Sequence[Picture] = ()) -> Message:
 
 
 def assistant(text: str) -> Message:
-    """What the model said before."""
+    """Return an assistant message: an earlier reply of the model."""
     return {"role": "assistant", "content": text}
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the service is and how it is asked."""
+    """Address of the service, and the parameters of requests to it."""
 
     address: str
     """Base address including the version, such as `http://127.0.0.1:23333/v1`."""
     model: str
     api_key_env: str = ""
-    """Name of the environment variable that holds the key; the key itself is in no object that is stored."""
+    """Name of the environment variable that holds the key; the key itself is in no stored object."""
     concurrency: int = 16
     timeout_seconds: float = 120
     attempts: int = 4
@@ -94,7 +94,7 @@ class Endpoint:
     temperature: float = 0
     first_pause_seconds: float = 0.5
     remedy: str = ""
-    """What to do when the service is not there, such as the command that starts it."""
+    """Remedy shown when the service is not running, such as the command that starts it."""
 
 
 class _Reply(BaseModel):
@@ -109,8 +109,8 @@ class _Completion(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
 
 
-class _PassingError(Exception):
-    """Why one attempt failed, how long the server asked us to wait, and whether nobody else fares better."""
+class _TransientError(Exception):
+    """Transient failure of one attempt: reason, pause that the server asked for, and if it affects all requests."""
 
     def __init__(self, reason: str, pause_seconds: float = 0.0, *, whole_service: bool = False) -> None:
         super().__init__(reason)
@@ -120,7 +120,7 @@ class _PassingError(Exception):
 
 
 class ChatClient:
-    """A bounded number of conversations with one endpoint; use it as an asynchronous context manager."""
+    """Client of one endpoint with a bounded number of concurrent requests; an asynchronous context manager."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         """Prepare the client; nothing is sent.
@@ -152,30 +152,30 @@ class ChatClient:
         await self._http.aclose()
 
     async def chat(self, messages: Sequence[Message]) -> str:
-        """The model's reply to a conversation, as it came but for our key; empty if it said nothing.
+        """Return the model's reply to a conversation, verbatim but for the key; empty if there is no text.
 
         Raises:
-            EndpointDownError: nobody answers at the address, or it stays too busy.
+            EndpointDownError: no answer from the address, or it stays overloaded.
             UserError: the key, the model or the path is wrong.
-            RequestError: only this request fails, however often it is sent.
+            RequestError: only this request fails, in every attempt.
         """
         endpoint = self.endpoint
-        asked = {
+        payload = {
             "model": endpoint.model,
             "messages": list(messages),
             "max_tokens": endpoint.max_tokens,
             "temperature": endpoint.temperature,
         }
-        body = json.dumps(asked).encode()
+        body = json.dumps(payload).encode()
         async with self._slots:
             for attempt in range(1, endpoint.attempts + 1):
                 try:
                     return await self._attempt(body)
-                except _PassingError as error:
+                except _TransientError as error:
                     last = error
                 if attempt < endpoint.attempts:
                     await asyncio.sleep(_pause_seconds(last, attempt, endpoint.first_pause_seconds))
-            raise await self._verdict(last)
+            raise await self._final_error(last)
 
     async def _attempt(self, body: bytes) -> str:
         try:
@@ -185,39 +185,39 @@ class ChatClient:
             ):
                 content = await _bounded(response)
         except (TimeoutError, httpx.TimeoutException):
-            raise _PassingError(f"no answer within {self.endpoint.timeout_seconds:g} s") from None
+            raise _TransientError(f"no answer within {self.endpoint.timeout_seconds:g} s") from None
         except httpx.ConnectError as error:
-            raise _PassingError(f"no connection ({self._clean(str(error))})", whole_service=True) from None
+            raise _TransientError(f"no connection ({self._clean(str(error))})", whole_service=True) from None
         except httpx.TransportError as error:
-            raise _PassingError(f"the connection was cut off ({type(error).__name__})") from None
+            raise _TransientError(f"the connection was cut off ({type(error).__name__})") from None
         self._check_status(response, content)
         try:
             reply = _Completion.model_validate_json(content).choices[0].message.content or ""
         except ValidationError:
-            raise _PassingError(f"the answer is not a chat completion: {self._clean(content)!r}") from None
+            raise _TransientError(f"the answer is not a chat completion: {self._clean(content)!r}") from None
         return self._without_key(reply)
 
     def _check_status(self, response: httpx.Response, content: bytes) -> None:
         status = response.status_code
         if response.is_success:
             return
-        said = f"it answered {status}: {self._clean(content)!r}"
-        if status in _PASSING or status >= 500:
-            asked = _retry_after_seconds(response.headers.get("Retry-After", ""))
-            raise _PassingError(said, asked, whole_service=status == 429)
-        if status in _REFUSALS or response.is_redirect:
-            raise UserError(self._about_service(said, _hint(status, self.endpoint)))
-        raise RequestError(f"the model server at {self.endpoint.address} rejects the request: {said}")
+        answer = f"it answered {status}: {self._clean(content)!r}"
+        if status in _TRANSIENT or status >= 500:
+            pause_seconds = _retry_after_seconds(response.headers.get("Retry-After", ""))
+            raise _TransientError(answer, pause_seconds, whole_service=status == 429)
+        if status in _REJECTIONS or response.is_redirect:
+            raise UserError(self._about_service(answer, _hint(status, self.endpoint)))
+        raise RequestError(f"the model server at {self.endpoint.address} rejects the request: {answer}")
 
-    async def _verdict(self, last: _PassingError) -> Exception:
-        """After the last attempt: is the whole service down, or does only this request fail?"""
+    async def _final_error(self, last: _TransientError) -> Exception:
+        """Return the error after the last attempt: the service is down, or only this request fails."""
         tries = f"after {self.endpoint.attempts} attempts"
-        if last.whole_service or not await self._answers():
+        if last.whole_service or not await self._is_up():
             return EndpointDownError(self._about_service(f"{last.reason} {tries}", self.endpoint.remedy))
         return RequestError(f"the model server at {self.endpoint.address} fails on this request {tries}: {last.reason}")
 
-    async def _answers(self) -> bool:
-        """Whether the service still answers the simplest question of the protocol."""
+    async def _is_up(self) -> bool:
+        """Return true if the service still answers the protocol's simplest request."""
         try:
             async with asyncio.timeout(self.endpoint.timeout_seconds), self._http.stream("GET", "models") as response:
                 return response.status_code < 500
@@ -228,9 +228,9 @@ class ChatClient:
         text = f"the model server at {self.endpoint.address} cannot be used: {reason}"
         return f"{text}; {remedy}" if remedy else text
 
-    def _clean(self, said: bytes | str) -> str:
-        """What a server said, fit to be shown: one short line without our key."""
-        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+    def _clean(self, answer: bytes | str) -> str:
+        """Shorten a server's answer to one line of 200 characters without the key."""
+        text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
         return re.sub(r"\s+", " ", self._without_key(text)).strip()[:200]
 
     def _without_key(self, text: str) -> str:
@@ -248,14 +248,14 @@ async def _bounded(response: httpx.Response) -> bytes:
     return b"".join(parts)
 
 
-def _pause_seconds(error: _PassingError, attempt: int, first_seconds: float) -> float:
-    """As long as the server asked, else doubling from `first_seconds`, spread so that clients do not march in step."""
+def _pause_seconds(error: _TransientError, attempt: int, first_seconds: float) -> float:
+    """Return the pause before a retry: at least the server's, else doubling from `first_seconds`, with jitter."""
     growing = first_seconds * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
     return min(max(growing, error.pause_seconds), LONGEST_PAUSE_SECONDS)
 
 
 def _retry_after_seconds(header: str) -> float:
-    """The header's value, seconds from now or a date; 0 if it has none that makes sense."""
+    """Parse a Retry-After header, seconds or a date; 0 if it is missing or invalid."""
     if re.fullmatch(r"\d{1,6}", header.strip()):
         return float(header)
     try:

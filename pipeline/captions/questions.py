@@ -1,6 +1,6 @@
-"""The two questions of the method about a clip: their words, their pictures, and what makes two of them the same.
+"""Questions about a clip: text, pictures and fingerprint of the method's two requests to a vision-language model.
 
-    who    the numbered cast sheet and a grid of four frames   -> which of the cast are on screen
+    who    the numbered cast sheet and a grid of four frames   -> characters of the cast on screen
     what   up to eight frames in order and the measured motion level -> S MD EV MA SC ET ST
 
 Pictures are sized for InternVL, which cuts each into tiles of 448 x 448 at 256 tokens a tile: one tile per frame, six
@@ -51,11 +51,11 @@ class Question:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for questions that must get equal answers."""
+        """Cache key of the reply; equal for questions that must get equal replies."""
         return fingerprint(self.ingredients)
 
     def fault_in(self, reply: str) -> str | None:
-        """What is wrong with a reply, in a sentence to the model; None if it is good."""
+        """Return the fault of a reply as a sentence to the model, or None if the reply is usable."""
         try:
             self.read(reply)
         except TagError as error:
@@ -63,13 +63,13 @@ class Question:
         return None
 
 
-def asked_of(settings: CaptionSettings) -> dict[str, Any]:
-    """The settings that an answer depends on: the model and how it is made to answer."""
+def reply_settings(settings: CaptionSettings) -> dict[str, Any]:
+    """Return the settings that a reply depends on: the model and its sampling parameters."""
     return settings.model_dump(include={"model", "revision", "temperature", "max_tokens", "tiles"})
 
 
 def questions_about(clip: Clip, level: int, settings: CaptionSettings, cast: Cast) -> list[Question]:
-    """What there is to ask about a clip, in order; without a cast nobody asks who is there."""
+    """Return the questions about a clip, in order; without a cast there is no `who`."""
     prompt = load_prompt("what")
     text = prompt.render(frames=_shown_frames(clip.frames), level=level, example=format_what(EXAMPLE))
     ingredients = _ingredients(clip, settings, text, {"prompt": prompt.identity, "level": level})
@@ -83,20 +83,20 @@ def questions_about(clip: Clip, level: int, settings: CaptionSettings, cast: Cas
 
 
 def _ingredients(clip: Clip, settings: CaptionSettings, text: str, about: dict[str, Any]) -> dict[str, Any]:
-    seen = {"clip": clip.sha256, "pictures": _PICTURES, "text": hashlib.sha256(text.encode()).hexdigest()[:16]}
-    return {**asked_of(settings), **seen, **about}
+    inputs = {"clip": clip.sha256, "pictures": _PICTURES, "text": hashlib.sha256(text.encode()).hexdigest()[:16]}
+    return {**reply_settings(settings), **inputs, **about}
 
 
 @dataclass(frozen=True)
 class ClipPictures:
-    """A clip as the captioner sees it."""
+    """Pictures of a clip for both questions."""
 
     grid: Picture
     frames: tuple[Picture, ...]
 
 
 def view_clip(path: Path, *, tiles: bool) -> ClipPictures:
-    """The grid for the first question and the frames for the second.
+    """Read the grid for the first question and the frames for the second.
 
     Raises:
         RecordError: the clip file cannot be read.
@@ -113,14 +113,14 @@ def view_clip(path: Path, *, tiles: bool) -> ClipPictures:
 
 
 def pictures_for(question: Question, views: ClipPictures, cast: Cast, *, tiles: bool) -> Sequence[Picture]:
-    """The pictures that go with a question, in the order its text speaks of them."""
+    """Return the pictures of a question, in the order in which its text refers to them."""
     if question.request == "what":
         return views.frames
     return (Picture(cast.sheet_jpeg, _SHEET_TILES if tiles else None), views.grid)
 
 
 def conversation(question: Question, pictures: Sequence[Picture], replies: Sequence[str]) -> list[Message]:
-    """The question, and after it every unusable reply so far with its fault named."""
+    """Return the messages to send: the question, then every unusable reply so far with its fault."""
     messages = [user(question.text, pictures)]
     for reply in replies:
         fault = question.fault_in(reply)
@@ -130,17 +130,17 @@ def conversation(question: Question, pictures: Sequence[Picture], replies: Seque
 
 
 def _shown_frames(frames: int) -> int:
-    """How many frames of a clip of so many the second question shows, and says that it shows."""
+    """Number of frames in the second question, and in its text, for a clip of `frames` frames."""
     return min(FRAMES, frames)
 
 
 def spread(count: int, wanted: int) -> list[int]:
-    """`wanted` indices evenly spaced over `count` frames, each in the middle of its share; repeats if there are few."""
+    """Return `wanted` indices over `count` frames, each in the middle of an equal share; repeated if there are few."""
     return [(2 * position + 1) * count // (2 * wanted) for position in range(wanted)]
 
 
 def _scaled(picture_HWC: Picture_HWC) -> Picture_HWC:
-    """At the width the model is asked at; smaller clips stay as they are."""
+    """Scale a picture down to the width of the model's input; smaller pictures are unchanged."""
     height, width = picture_HWC.shape[:2]
     if width <= _FRAME_WIDTH_PIXELS:
         return picture_HWC

@@ -1,10 +1,9 @@
-"""What a captioner answered, kept for good: `films/<film_id>/replies/<clip_id>.json`, a file per clip.
+"""Reply cache: a captioner's replies on disk, one file per clip, `films/<film_id>/replies/<clip_id>.json`.
 
-A reply is paid for, so it is written the moment it arrives (atomically: a kill loses only what is in flight) and found
-again by what was asked, not by when or in which run: each question has a fingerprint of everything its answer depends
-on, and a clip keeps the exchanges of several fingerprints side by side. Changing the cast asks only who is on screen
-again; changing back asks nothing. Only the words are kept. Whether they are good is decided anew whenever they are
-read, so a better parser mends old replies for free.
+Replies may cost money, so each is written as soon as it arrives (atomically: a kill loses only requests in flight).
+The key is a fingerprint of everything the reply depends on, not the time or the run, and a clip keeps the exchanges of
+several fingerprints side by side. A changed cast repeats only the question `who`; changing it back asks nothing. Only
+the text is stored. It is validated at every read, so a better parser makes use of old replies at no cost.
 """
 
 from __future__ import annotations
@@ -23,31 +22,31 @@ class Exchange(Record):
     """One question and every reply to it: the first, then one for each repair."""
 
     request: str = Field(description="`who` or `what`")
-    ingredients: dict[str, Any] = Field(description="what the fingerprint is made of, for people")
+    ingredients: dict[str, Any] = Field(description="inputs of the fingerprint, in readable form")
     replies: tuple[str, ...]
 
 
 class Replies(Record):
-    """All that was ever answered about one clip, by the fingerprint of the question."""
+    """All exchanges about one clip, by the fingerprint of the question."""
 
     clip_id: str
     exchanges: dict[str, Exchange] = Field(default_factory=dict)
 
     def to(self, fingerprint: str) -> tuple[str, ...]:
-        """The replies to the question with this fingerprint, in the order they came; empty if it was never asked."""
+        """Return the replies to the question with this fingerprint, oldest first; empty if it was never asked."""
         exchange = self.exchanges.get(fingerprint)
         return exchange.replies if exchange else ()
 
     def adding(self, fingerprint: str, exchange: Exchange) -> Replies:
-        """The same with this exchange put in."""
+        """Return a copy with this exchange added or replaced."""
         return Replies(clip_id=self.clip_id, exchanges={**self.exchanges, fingerprint: exchange})
 
 
 def load_replies(folder: FilmFolder, clip_id: str) -> Replies:
-    """What is kept about a clip, or nothing.
+    """Read the replies about a clip; empty if there are none.
 
     Raises:
-        StoreError: the file is there but was not written by this program.
+        StoreError: the file exists but was not written by this program.
     """
     path = _path(folder, clip_id)
     try:
@@ -62,7 +61,7 @@ def load_replies(folder: FilmFolder, clip_id: str) -> Replies:
 
 
 def save_replies(folder: FilmFolder, replies: Replies) -> None:
-    """Keep them: on disk when this returns."""
+    """Write the replies; they are on disk when this returns."""
     write_json(_path(folder, replies.clip_id), replies.model_dump(mode="json"))
 
 

@@ -1,9 +1,9 @@
-"""The captioner that asks: both questions about every clip, put to a vision-language model behind an endpoint.
+"""Server captioner: both questions about every clip, sent to a vision-language model behind an endpoint.
 
-A reply that the tag grammar refuses is sent back with its fault named, `repairs` times; after that the clip is
-quarantined: its caption carries the fault, what the model said, and no tags. Every reply is kept under its clip's id
-(`replies.py`), and what is kept is never asked again: answers meet their clip by id and fingerprint, in whatever order
-they arrive. A request that the server could not answer at all is not kept, so it is asked again by the next build.
+A reply that the tag grammar rejects is sent back with its fault, up to `repairs` times; after that the clip is
+quarantined: its caption has the fault and the model's raw replies, but no tags. Every reply is cached by clip id
+(`reply_cache.py`) and a cached reply is never requested again. Replies are matched to clips by id and fingerprint, so
+they may arrive in any order. A request that the server could not answer is not cached, and the next build repeats it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
-from pipeline.captions.questions import Question, asked_of, conversation, pictures_for, questions_about, view_clip
+from pipeline.captions.questions import Question, conversation, pictures_for, questions_about, reply_settings, view_clip
 from pipeline.captions.reply_cache import Exchange, Replies, load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
@@ -25,7 +25,7 @@ from prompts.tags import parse_what, parse_who
 from prompts.template import load_prompt
 
 REPORT_SECONDS = 0.5
-"""A report of progress is also where a stop is noticed, so they go on while the server says nothing."""
+"""Interval of progress reports. Cancellation is checked in them, so they continue while the server is silent."""
 
 LevelsByClip = Mapping[str, int | None]
 """Motion level by clip id; None: not measured."""
@@ -39,21 +39,21 @@ class ServerCaptioner:
     cast: Cast
 
     def ingredients(self) -> dict[str, Any]:
-        """What the captions depend on; where the server is and how hard it is worked do not belong to it."""
+        """Ingredients of the captions; the server's address and concurrency do not change them."""
         return {
             "captioner": "server",
             "repairs": self.settings.repairs,
             "prompts": [load_prompt(name).identity for name in ("who", "what", "repair")],
             "cast": self.cast.sha256,
-            **asked_of(self.settings),
+            **reply_settings(self.settings),
         }
 
-    def left_over(
+    def pending(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, made: Mapping[str, Caption]
     ) -> tuple[list[str], bool]:
-        """Return the ids of the clips still to ask, at a price, and whether stored replies are missing from `made`.
+        """Return the ids of the clips still to ask, and whether stored replies are missing from `made`.
 
-        A build may have been killed before it collected the replies into the table; `made` has its rows by clip id.
+        `made` holds the rows of the table by clip id; a killed build may not have collected all replies into it.
         """
         waiting, uncollected = [], False
         for clip in clips:
@@ -61,17 +61,17 @@ class ServerCaptioner:
             if self._open_question(kept, questions):
                 waiting.append(clip.clip_id)
             elif row := made.get(clip.clip_id):
-                said = _said(kept, questions)
-                uncollected = uncollected or (row.raw_who, row.raw_what) != (said.get("who"), said.get("what"))
+                latest = _last_replies(kept, questions)
+                uncollected = uncollected or (row.raw_who, row.raw_what) != (latest.get("who"), latest.get("what"))
         return waiting, uncollected
 
     def captions(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
     ) -> list[Caption]:
-        """Ask what is missing, then make a caption of what is kept about each clip, in the order of `clips`.
+        """Ask the open questions, then return a caption from the cached replies of each clip, in the order of `clips`.
 
         Raises:
-            UserError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; replies received before are cached.
         """
         failures = self.ask(folder, clips, levels, progress)
         return [self._caption(folder, clip, levels, failures.get(clip.clip_id)) for clip in clips]
@@ -79,15 +79,15 @@ class ServerCaptioner:
     def ask(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
     ) -> dict[str, str]:
-        """Ask whatever is missing about these clips and keep the replies.
+        """Ask the open questions about these clips and cache the replies.
 
         Returns:
-            By clip id, why the clip file or the server failed; nothing for clips that were answered.
+            By clip id, the reason for which the clip file or the server failed; answered clips are not in it.
 
         Raises:
-            UserError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; replies received before are cached.
         """
-        ids = set(self.left_over(folder, clips, levels, {})[0])
+        ids = set(self.pending(folder, clips, levels, {})[0])
         waiting = [clip for clip in clips if clip.clip_id in ids]
         progress(len(clips) - len(waiting), len(clips))
         if not waiting:
@@ -95,7 +95,7 @@ class ServerCaptioner:
         try:
             return asyncio.run(self._ask_all(folder, waiting, levels, len(clips), progress))
         except ExceptionGroup as group:
-            # the first failure ended the others; each means the same to the caller
+            # the first failure cancelled the other tasks; each means the same to the caller
             raise group.exceptions[0] from None
 
     async def _ask_all(
@@ -118,15 +118,15 @@ class ServerCaptioner:
 
         async with ChatClient(_endpoint(self.settings)) as client, asyncio.TaskGroup() as group:
             count = min(self.settings.concurrency, len(waiting))
-            at_work = {group.create_task(work_through_queue(client)) for _ in range(count)}
-            while at_work:
-                _, at_work = await asyncio.wait(at_work, timeout=REPORT_SECONDS)
-                # Here and in no task: what it raises cancels them and leaves the group as it is, in no exception group.
+            running = {group.create_task(work_through_queue(client)) for _ in range(count)}
+            while running:
+                _, running = await asyncio.wait(running, timeout=REPORT_SECONDS)
+                # Here rather than in a task: its exception cancels the tasks and is not wrapped in an exception group.
                 progress(total - left, total)
         return failures
 
     async def _ask_about(self, client: ChatClient, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> None:
-        """Put the open questions about one clip, each until it is answered well or given up."""
+        """Ask the open questions about one clip, each until a reply is usable or its repairs are used up."""
         tiles = self.settings.tiles
         kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
         views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id), tiles=tiles)
@@ -143,7 +143,7 @@ class ServerCaptioner:
         return questions_about(clip, level, self.settings, self.cast) if level is not None else []
 
     def _open_question(self, kept: Replies, questions: Sequence[Question]) -> Question | None:
-        """The next thing to ask about a clip; a question that was given up ends the interview."""
+        """Return the next question about a clip; None after a question whose repairs are used up."""
         for question in questions:
             replies = kept.to(question.fingerprint)
             if replies and question.fault_in(replies[-1]) is None:
@@ -153,10 +153,10 @@ class ServerCaptioner:
 
     def _caption(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip, failure: str | None) -> Caption:
         kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
-        said = _said(kept, questions)
+        latest = _last_replies(kept, questions)
         fault = failure
         if levels[clip.clip_id] is None:
-            fault = "its motion was not measured, and the captioner must be told the motion level"
+            fault = "its motion was not measured, and the captioner needs the motion level"
         for question in questions:
             replies = kept.to(question.fingerprint)
             if replies:
@@ -167,21 +167,21 @@ class ServerCaptioner:
             clip_id=clip.clip_id,
             source=self.settings.model,
             fault=fault,
-            raw_who=said.get("who"),
-            raw_what=said.get("what"),
-            **({} if fault else self._tags(said)),
+            raw_who=latest.get("who"),
+            raw_what=latest.get("what"),
+            **({} if fault else self._tags(latest)),
         )
 
-    def _tags(self, said: Mapping[str, str]) -> dict[str, Any]:
-        """What good replies say, as fields of a caption."""
-        tags: dict[str, Any] = asdict(parse_what(said["what"]))
-        if "who" in said:
-            tags["characters"] = self.cast.named(parse_who(said["who"], len(self.cast.names)).indices)
+    def _tags(self, latest: Mapping[str, str]) -> dict[str, Any]:
+        """Parse usable replies into fields of a caption."""
+        tags: dict[str, Any] = asdict(parse_what(latest["what"]))
+        if "who" in latest:
+            tags["characters"] = self.cast.named(parse_who(latest["who"], len(self.cast.names)).indices)
         return tags
 
 
-def _said(kept: Replies, questions: Sequence[Question]) -> dict[str, str]:
-    """The last reply to each question that had one, by the kind of question."""
+def _last_replies(kept: Replies, questions: Sequence[Question]) -> dict[str, str]:
+    """Return the last reply to each answered question, by its request, `who` or `what`."""
     return {question.request: replies[-1] for question in questions if (replies := kept.to(question.fingerprint))}
 
 

@@ -1,17 +1,18 @@
-"""The captions stage: a structured answer about every clip worth asking about, by rules or by a model server.
+"""Captions stage: a structured caption of every clip that screening keeps, by rules or by a model server.
 
-The server is any that speaks OpenAI's chat protocol; the defaults suit InternVL2-26B behind lmdeploy:
+Any server with OpenAI's chat protocol works; the defaults suit InternVL2-26B behind lmdeploy:
 
     lmdeploy serve api_server OpenGVLab/InternVL2-26B --server-port 23333 --tp 2 --session-len 8192 \\
         --cache-max-entry-count 0.5 --vision-max-batch-size 8
 
-The language part is shared by the `--tp` cards (26B in 16 bits takes 52 GB); the vision part is not and lies on the
-first, so the cache gets half of what is left instead of lmdeploy's 0.8. Pictures of several requests are seen together
-up to `--vision-max-batch-size` (1 by default, which is slow); raise it and `concurrency` together, and lower both if
-the server stalls. `--api-keys KEY` closes the server; give the key to us in the variable that `api_key_env` names.
+The language part is split over the `--tp` GPUs (26B in 16 bits takes 52 GB); the vision part is not and lies on the
+first, so the cache gets half of the remaining memory instead of lmdeploy's 0.8. Pictures of several requests are
+encoded together up to `--vision-max-batch-size` (1 by default, which is slow); raise it and `concurrency` together, and
+lower both if the server stalls. `--api-keys KEY` protects the server; put the key into the environment variable that
+`api_key_env` names.
 
-`WriteCaptions` run as a stage asks whatever is missing and collects. For long films a scheduler first works off
-what is `pending` in batches, each a small task that can be retried alone; the stage then finds all replies kept and
+`WriteCaptions` run as a stage asks all open questions and collects the replies. For long films a scheduler first
+processes `pending` in batches, each a small task that can be retried alone; the stage then finds all replies cached and
 asks nothing.
 """
 
@@ -33,22 +34,22 @@ from pipeline.core.store import FilmFolder
 
 
 class Captioner(Protocol):
-    """Whoever captions clips: it is told their motion levels and answers for each, by id."""
+    """Interface of a captioner: clips and their motion levels in, one caption per clip id out."""
 
     def ingredients(self) -> dict[str, Any]:
-        """What its captions depend on besides the clips; JSON values."""
+        """Ingredients of its captions besides the clips; JSON values."""
         ...
 
     def captions(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: Mapping[str, int | None], progress: Progress
     ) -> list[Caption]:
-        """One caption per clip, in order; a clip without a usable answer has a caption with a fault."""
+        """Return one caption per clip, in order; a clip without a usable reply gets a caption with a fault."""
         ...
 
 
 @dataclass(frozen=True)
 class WriteCaptions(Stage):
-    """Caption the clips that `screened` keeps."""
+    """Stage `captions`: captions of the clips that `screened` keeps."""
 
     settings: CaptionSettings
     cast: Cast
@@ -57,12 +58,12 @@ class WriteCaptions(Stage):
     needs: ClassVar[tuple[str, ...]] = ("cut", "looks", "motion", "screened")
 
     def ingredients(self) -> dict[str, Any]:
-        """What the captioner depends on."""
+        """Ingredients of the captioner."""
         return self._captioner().ingredients()
 
     @property
     def resources(self) -> Resources:
-        """Next to nothing here: the service does the work, and is asked again when it was down."""
+        """A tenth of a CPU, since the service does the work; retried if the service was down."""
         if self.settings.captioner == "rules":
             return Resources()
         return Resources(cpus=0.1, tags=(CAPTIONS,), retry_on=(EndpointDownError,))
@@ -73,34 +74,34 @@ class WriteCaptions(Stage):
             return NOTHING_PENDING  # without reading a table
         clips, levels = _candidates(folder)
         made = {row.clip_id: row for row in folder.read("captions", Caption)} if current else {}
-        waiting, uncollected = ServerCaptioner(self.settings, self.cast).left_over(folder, clips, levels, made)
+        waiting, uncollected = ServerCaptioner(self.settings, self.cast).pending(folder, clips, levels, made)
         reason = f"{len(waiting)} clips still to be asked about" if waiting else None
         size = self.settings.batch
         return Pending(
             batches=tuple(tuple(waiting[start : start + size]) for start in range(0, len(waiting), size)),
             uncollected=uncollected,
-            reason=reason or ("answers came that are not in the table yet" if uncollected else None),
+            reason=reason or ("stored replies are not in the table yet" if uncollected else None),
         )
 
-    def work_off(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
-        """Ask what is missing about some clips, by id, and keep the replies in the film's folder.
+    def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
+        """Ask the open questions about some clips, by id, and cache the replies in the film's folder.
 
-        Batches of one film may run one after another or side by side, as long as no clip is in two of them; each keeps
+        Batches of one film may run in sequence or in parallel, as long as no clip is in two of them; each keeps up to
         `concurrency` requests in flight.
 
         Raises:
-            UserError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; replies received before are cached.
         """
         wanted = set(batch)
         clips, levels = _candidates(folder)
         self._captioner().captions(folder, [clip for clip in clips if clip.clip_id in wanted], levels, progress)
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
-        """Make the table captions; clips without a usable caption stay in it, with their fault, and are failures too.
+        """Make the table captions; clips without a usable caption are in it with their fault, and count as failures.
 
         Raises:
             RecordError: more than `failed_limit` of the clips have no usable caption.
-            UserError: the service as a whole cannot be used; what it answered before is kept.
+            UserError: the service as a whole cannot be used; replies received before are cached.
         """
         clips, levels = _candidates(folder)
         captions = self._captioner().captions(folder, clips, levels, progress)
@@ -116,6 +117,6 @@ class WriteCaptions(Stage):
 
 
 def _candidates(folder: FilmFolder) -> tuple[list[Clip], dict[str, int | None]]:
-    """The clips that screening keeps, in the film's order, and their motion levels."""
+    """Return the clips that screening keeps, in the film's order, and their motion levels."""
     levels = {row.clip_id: row.level for row in folder.read("screened", Verdict) if row.keep}
     return [clip for clip in folder.read("clips", Clip) if clip.clip_id in levels], levels

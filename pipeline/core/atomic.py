@@ -1,7 +1,7 @@
-"""Writing files so that nothing is ever half-written under its final name, and folders so that one writes at a time.
+"""Atomic file writes and folder locks: no half-written file under a final name, one writer per folder.
 
-Everything goes to a temporary name beside the final one, is synced, and renamed. A killed process leaves temporary
-names behind, which `sweep` removes, and no lock: the system gives it back when its holder is gone.
+Content goes to a temporary file beside the final one, is synced, and renamed into place. A killed process leaves
+temporary files behind, which `sweep` removes, but no lock: the kernel releases it when the process ends.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.[^.]+)?")
 
 
 class HeldError(UserError):
-    """Someone else is at work in a folder; the message says who."""
+    """The folder is locked by another process; the message names the process."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write to; on success it is synced and takes the name `path`.
+    """Yield a temporary path beside `path` to write to; on success it is synced and renamed to `path`.
 
     Raises:
-        DiskError: it cannot be written, for lack of room or otherwise; what `path` held before stays.
+        DiskError: it cannot be written, because the disk is full or for another reason; the old `path` stays.
     """
     temporary: Path | None = None
     try:
@@ -54,39 +54,39 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON with sorted keys, atomically. NaN is refused."""
+    """Write `value` as indented JSON with sorted keys, atomically. NaN raises ValueError."""
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     with replacing(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def sweep(folder: Path, *, deep: bool = True, older_seconds: float = 0) -> None:
-    """Remove what killed processes left under temporary names in a folder.
+    """Remove the temporary files that killed processes left in a folder.
 
     Args:
-        folder: call it holding the folder's lock.
-        deep: in the folders in it too.
-        older_seconds: only what has not been touched for so long, where others write who do not hold the lock.
+        folder: its lock must be held by the caller.
+        deep: search subfolders too.
+        older_seconds: remove only files unmodified for this long, where processes write without holding the lock.
     """
     youngest = time.time() - older_seconds
     for path in folder.rglob(".*") if deep else folder.glob(".*"):
         if _TEMPORARY.fullmatch(path.name) and path.is_file():
-            with suppress(FileNotFoundError):  # whoever wrote it has just given it its name
+            with suppress(FileNotFoundError):  # its writer has just renamed it into place
                 if path.stat().st_mtime <= youngest:
                     path.unlink()
 
 
 @contextmanager
-def held(folder: Path, doing: str) -> Iterator[None]:
-    """Hold a folder, alone among all processes that ask for it, until the block ends or the process does.
+def held(folder: Path, purpose: str) -> Iterator[None]:
+    """Lock a folder exclusively among processes until the block or the process ends.
 
     Args:
-        folder: made if it is not there.
-        doing: what for, told to who comes second.
+        folder: created if missing.
+        purpose: description of the work, shown to a process that finds the lock taken.
 
     Raises:
-        HeldError: another process, or another block of this one, holds it.
-        DiskError: the folder cannot be made, or not be written in.
+        HeldError: another process, or another block of this one, holds the lock.
+        DiskError: the folder cannot be created or written.
     """
     with ExitStack() as opened:
         with disk_errors(folder):
@@ -100,9 +100,9 @@ def held(folder: Path, doing: str) -> Iterator[None]:
                 f"{folder} is held by {file.read().strip() or 'another process'}; wait, or stop it"
             ) from None
         since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-        with suppress(OSError):  # on a full disk the second is not told who, and is kept out all the same
+        with suppress(OSError):  # on a full disk the lock still holds, only its description is missing
             file.truncate(0)
             os.write(
-                file.fileno(), f"`{doing}`, process {os.getpid()} on {socket.gethostname()}, since {since}\n".encode()
+                file.fileno(), f"`{purpose}`, process {os.getpid()} on {socket.gethostname()}, since {since}\n".encode()
             )
         yield

@@ -1,6 +1,6 @@
-"""Work in a child process: a crash in native code costs the record being worked on, not the run.
+"""Function call in a child process: a crash in native code costs the record being processed, not the run.
 
-The child reports progress and its result through a pipe. It ends with its parent, however the parent ends.
+The child sends progress and its result through a pipe. It exits when its parent ends, even by SIGKILL.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ REPORT_SECONDS = 0.1
 
 
 def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str, progress: Progress) -> R:
-    """`work(argument, progress)`, run in a fresh process.
+    """Run `work(argument, progress)` in a fresh process and return its result.
 
     Args:
-        work: a function at the top of a module; it, `argument` and the result are pickled.
-        argument: what to work on.
-        record_id: whom to blame.
-        progress: called here with what the child reports.
+        work: a module-level function; it, `argument` and the result are pickled.
+        argument: passed to `work`.
+        record_id: the record that errors are raised for.
+        progress: called in this process with the progress of the child.
 
     Raises:
         RecordError: the work raised one, or the child was killed by a signal (a crash in a native library).
@@ -42,7 +42,7 @@ def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str,
     child = context.Process(target=_serve, args=(work, argument, sender), daemon=True)
     try:
         child.start()
-        sender.close()  # so that the child's death is the end of the stream
+        sender.close()  # so that the stream ends when the child does
         result: R = _follow(receiver, record_id, progress)
         return result
     except _DiedError:
@@ -56,7 +56,7 @@ def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str,
 
 
 class _DiedError(Exception):
-    """The child is gone without a result."""
+    """The child ended without a result."""
 
 
 def _follow(receiver: Connection, record_id: str, progress: Progress) -> Any:
@@ -82,7 +82,7 @@ def _death(record_id: str, exitcode: int) -> Exception:
 
 
 def _serve(work: Callable[[A, Progress], R], argument: A, sender: Connection) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the parent answers them
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole process group; the parent handles them
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     last = 0.0
@@ -104,5 +104,5 @@ def _serve(work: Callable[[A, Progress], R], argument: A, sender: Connection) ->
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
-        parent.join()  # returns when the parent is gone, even by SIGKILL
+        parent.join()  # returns when the parent has ended, even by SIGKILL
         os._exit(1)

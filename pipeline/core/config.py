@@ -1,8 +1,8 @@
-"""The settings of a build: one section per stage, every number bounded, every key documented, unknown keys refused.
+"""Build settings: one section per stage, every number bounded, every key documented, unknown keys rejected.
 
-`animegamer config` prints the complete default as TOML with these descriptions as comments; a file given with
-`--config` needs only the keys it changes. A section is part of the fingerprint of its stage, so a changed key
-redoes that stage and what depends on it, nothing else.
+`animegamer config` prints the complete default as TOML with these descriptions as comments; a `--config` file needs
+only the keys it changes. A section is part of the fingerprint of its stage, so a changed key reruns that stage and
+the stages that depend on it, nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipeline.core.records import Rate, faults_of
 
 
 class Section(BaseModel):
-    """Base of the sections: frozen, and a misspelt key is an error."""
+    """Base of the sections: frozen, unknown keys raise an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
@@ -47,15 +47,15 @@ _VARIABLE_NAME = "[A-Z_][A-Z0-9_]*"
 
 
 def _no_key(name: str) -> str:
-    """Capitals only: the key itself, put here by mistake, would be stored."""
+    """Accept capitals only: a key entered here by mistake would be stored."""
     if name and not re.fullmatch(_VARIABLE_NAME, name):
-        raise ValueError("is no name of an environment variable in capitals; put the key into such a variable")
+        raise ValueError("is not the name of an environment variable in capitals; put the key into such a variable")
     return name
 
 
 def _without_secrets(address: str) -> str:
     from pipeline.core.server_address import (
-        checked_address,  # imports httpx, which only who names a server shall wait for
+        checked_address,  # slow import (httpx), needed only when an endpoint is set
     )
 
     checked_address(address)
@@ -63,7 +63,7 @@ def _without_secrets(address: str) -> str:
 
 
 _ENDPOINT_SCHEMA = {"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^@?#]+$"}
-"""The same for a server that checks parameters before it stores them."""
+"""JSON schema of the same rule, for a Prefect server that checks parameters before it stores them."""
 EndpointAddress = Annotated[str, AfterValidator(_without_secrets), WithJsonSchema(_ENDPOINT_SCHEMA)]
 VariableName = Annotated[
     str, AfterValidator(_no_key), WithJsonSchema({"type": "string", "pattern": f"^({_VARIABLE_NAME})?$"})
@@ -73,46 +73,46 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class FilmSettings(Section):
-    """Which part of each film is used."""
+    """Part of each film to use."""
 
-    end_seconds: float | None = Field(None, gt=0, description="use the film up to here; unset: all of it (`--end`)")
+    end_seconds: float | None = Field(None, gt=0, description="end of the part to use; unset: the whole film (`--end`)")
 
 
 class CropSettings(Section):
-    """Black borders: one decision per film, from keyframes spread over it."""
+    """Black borders: one crop per film, found on keyframes spread over it."""
 
     enabled: bool = Field(True, description="false keeps the whole picture")
-    keyframes: int = Field(60, ge=4, le=60, description="keyframes looked at, spread over the film")
+    keyframes: int = Field(60, ge=4, le=60, description="keyframes to inspect, spread over the film")
     black_luma: int = Field(24, ge=0, le=64, description="a border pixel is darker than this (0..255)")
     dark_frame_luma: float = Field(20, ge=0, le=128, description="frames whose mean luma is below this do not vote")
 
 
 class SceneSettings(Section):
-    """Where scenes end: PySceneDetect detectors, every parameter explicit, values chosen by measurement."""
+    """Scene detection: PySceneDetect detectors, every parameter explicit, values chosen by measurement."""
 
-    detect_width: int = Field(160, ge=64, le=640, description="width of the picture the detectors look at, pixels")
-    adaptive_threshold: float = Field(3.0, ge=0.5, le=20, description="AdaptiveDetector: score over its neighbours")
+    detect_width: int = Field(160, ge=64, le=640, description="width of the pictures given to the detectors, pixels")
+    adaptive_threshold: float = Field(3.0, ge=0.5, le=20, description="AdaptiveDetector: score relative to neighbours")
     adaptive_window: int = Field(2, ge=1, le=10, description="AdaptiveDetector: neighbours on each side, in drawings")
     min_content: float = Field(15.0, ge=0, le=100, description="AdaptiveDetector: least absolute content change")
-    changed_share: Share = Field(0.3, description="share of the picture that a cut changes; less is a character moving")
+    changed_share: Share = Field(0.3, description="share of the picture that a cut changes; less is a moving character")
     moving_threshold: float = Field(
-        1.5, ge=0.5, le=20, description="AdaptiveDetector: the threshold for a change of colours as well (fast camera)"
+        1.5, ge=0.5, le=20, description="AdaptiveDetector: threshold where the colours change too (fast camera)"
     )
-    colour_overlap: Share = Field(0.6, description="colours (as histograms) that agree less than this have changed")
+    colour_overlap: Share = Field(0.6, description="colour histograms that overlap less than this have changed")
     min_scene_seconds: float = Field(
-        0.25, ge=0, le=5, description="what is undone sooner is a flash; cuts closer together are one"
+        0.25, ge=0, le=5, description="a change undone sooner is a flash; cuts closer together count as one"
     )
     transition_seconds: float = Field(2.0, ge=0.5, le=5, description="longest dissolve or fade that is recognised")
-    dissolve_change: float = Field(12, ge=4, le=100, description="least mean change of gray levels by a dissolve")
-    dissolve_misfit: Share = Field(0.25, description="share of that change which mixing two pictures may not explain")
+    dissolve_change: float = Field(12, ge=4, le=100, description="least mean change of gray levels in a dissolve")
+    dissolve_misfit: Share = Field(0.25, description="most of that change left unexplained by a mix of two pictures")
 
 
 class ClipSettings(Section):
-    """The pieces that scenes are chopped into."""
+    """Clips: the fixed-length pieces that scenes are cut into."""
 
-    frames: int = Field(16, ge=2, le=128, description="frames in a clip (CogVideoX also likes 17)")
+    frames: int = Field(16, ge=2, le=128, description="frames in a clip (CogVideoX also accepts 17)")
     fps: Annotated[Rate, AfterValidator(_positive)] = Field(Fraction(8), description="frames per second of a clip")
-    seconds: float = Field(2.0, ge=0.25, le=30, description="the grid inside a scene: clip starts lie this far apart")
+    seconds: float = Field(2.0, ge=0.25, le=30, description="distance between clip starts inside a scene")
     width: Even = Field(720, description="pixels")
     height: Even = Field(480, description="pixels")
     fit: Literal["cover", "fit", "stretch"] = Field(
@@ -131,34 +131,34 @@ class ClipSettings(Section):
 
 
 class LooksSettings(Section):
-    """Facts about how a clip looks."""
+    """Looks: measurements of the pictures of a clip."""
 
     text: bool = Field(True, description="look for text with the RapidOCR detector (the slowest part of this stage)")
-    text_frames: int = Field(2, ge=1, le=4, description="frames per clip that are searched for text")
+    text_frames: int = Field(2, ge=1, le=4, description="frames per clip to search for text")
 
 
 class MotionSettings(Section):
     """Motion scope: optical flow between consecutive clip frames."""
 
     model: str = Field("dis", description="dis (OpenCV, CPU), or any ptlflow model by name: memflow, raft, ...")
-    checkpoint: str | None = Field(None, description="weights for a ptlflow model: a file, or a name ptlflow knows")
-    background_px: float = Field(0.2, ge=0, le=5, description="magnitudes below this are background and left out")
+    checkpoint: str | None = Field(None, description="weights for a ptlflow model: a file, or a name known to ptlflow")
+    background_px: float = Field(0.2, ge=0, le=5, description="magnitudes below this are background and excluded")
     scale: float | None = Field(
         None,
         ge=0.1,
         le=1,
-        description="clips are scaled by this before the flow, results are not; unset: 0.5 for dis, 1 for a network",
+        description="scale of clips for the flow, results stay in clip pixels; unset: 0.5 for dis, 1 for a network",
     )
     edges: Annotated[tuple[float, float, float, float] | None, AfterValidator(_ascending)] = Field(
         None,
         description="upper edges of levels 1 to 4 in px per step; unset: those of `animegamer calibrate`, "
         "else the midpoints of the published table",
     )
-    batch: int = Field(8, ge=1, le=256, description="clips computed at once by a ptlflow model")
+    batch: int = Field(8, ge=1, le=256, description="clips per batch of a ptlflow model")
 
 
 class CaptionSettings(Section):
-    """Who is on screen and what happens."""
+    """Captions: the characters on screen and what happens."""
 
     captioner: Literal["rules", "server"] = Field(
         "rules", description="rules: measured facts only, offline; server: an OpenAI-compatible endpoint"
@@ -166,40 +166,40 @@ class CaptionSettings(Section):
     endpoint: EndpointAddress = Field(
         "http://127.0.0.1:23333/v1", description="base address of the server (lmdeploy's default)"
     )
-    model: str = Field("OpenGVLab/InternVL2-26B", description="model name the server knows")
+    model: str = Field("OpenGVLab/InternVL2-26B", description="model name on the server")
     revision: str = Field("", description="weights revision, for the records; part of the fingerprint")
     api_key_env: VariableName = Field(
-        "ANIMEGAMER_API_KEY", description="name of the environment variable holding the key, in capitals"
+        "ANIMEGAMER_API_KEY", description="environment variable with the API key, in capitals"
     )
     concurrency: int = Field(16, ge=1, le=256, description="requests in flight")
     batch: int = Field(128, ge=1, le=1024, description="clips per task")
-    timeout_seconds: float = Field(120, gt=0, le=3600, description="patience with one request")
-    attempts: int = Field(4, ge=1, le=20, description="tries against timeouts, 429 and 5xx, with growing pauses")
-    repairs: int = Field(2, ge=0, le=10, description="times a malformed reply is asked again with its fault named")
+    timeout_seconds: float = Field(120, gt=0, le=3600, description="timeout of one request")
+    attempts: int = Field(4, ge=1, le=20, description="attempts on timeouts, 429 and 5xx, with increasing delays")
+    repairs: int = Field(2, ge=0, le=10, description="repeated requests after a malformed reply, each naming its fault")
     max_tokens: int = Field(256, ge=16, le=4096, description="longest reply")
-    temperature: float = Field(0.0, ge=0, le=2, description="0 answers the same each time")
+    temperature: float = Field(0.0, ge=0, le=2, description="0: the same answer each time")
     tiles: bool = Field(
-        True, description="say how finely InternVL cuts pictures (lmdeploy's max_dynamic_patch); false if refused"
+        True, description="send InternVL's tile count (lmdeploy's max_dynamic_patch); false if the server rejects it"
     )
     failed_limit: Share = Field(0.2, description="share of clips without a usable caption that fails the film")
 
 
 class SelectionSettings(Section):
-    """Which clips are kept. Changing these recomputes no fact."""
+    """Selection of the clips to keep. Changing these repeats no measurement."""
 
     min_light: float = Field(16, ge=0, le=255, description="mean luma below this: dark")
     max_dark_share: Share = Field(0.97, description="share of near-black pixels above this: dark")
     min_contrast: float = Field(6, ge=0, le=128, description="contrast below this: blank")
     max_text_share: Share = Field(0.01, description="share of the picture under text above this: text")
-    credits_lines: int = Field(4, ge=1, le=100, description="so many lines of text on a frame: credits")
+    credits_lines: int = Field(4, ge=1, le=100, description="this many lines of text on a frame: credits")
     duplicate_distance: int = Field(
-        24, ge=0, le=48, description="bits of 256 in which the hashes of two frames of one picture may differ"
+        24, ge=0, le=48, description="most bits of 256 in which the hashes of two frames of one picture differ"
     )
     duplicate_gap_seconds: float = Field(
         120,
         ge=0,
         le=36_000,
-        description="clips of one film that start nearer to each other are no near-duplicates, unless both are still",
+        description="clips of one film that start closer together are not near-duplicates, unless both are still",
     )
     max_still_share: Share | None = Field(
         None, description="still share above this: too still; unset keeps still clips"
@@ -212,22 +212,22 @@ class ShardSettings(Section):
     """WebDataset tars."""
 
     samples: int = Field(256, ge=1, le=100_000, description="samples in a shard, closed at the next scene end")
-    val_share: Share = Field(0.2, description="share of each film that goes to the split `val`")
-    block_seconds: float = Field(60, gt=0, le=3600, description="length of the blocks of time that go to one split")
+    val_share: Share = Field(0.2, description="share of each film in the split `val`")
+    block_seconds: float = Field(60, gt=0, le=3600, description="length of the time blocks assigned to one split")
 
 
 class CardSettings(Section):
-    """What only you know about the data; copied into the data card."""
+    """Facts that only you know about the data; copied into the data card."""
 
     title: str = Field("", description="name of the data set")
     licence: str = Field("", description="licence of the films, per film if they differ")
     provenance: str = Field("", description="where the films come from and by what right they are used")
-    contact: str = Field("", description="whom to ask")
+    contact: str = Field("", description="contact for questions")
     notes: str = Field("", description="anything else, as Markdown")
 
 
 class RunSettings(Section):
-    """How the work is spread; never part of a fingerprint, nor kept with the data set."""
+    """Distribution of the work; never part of a fingerprint, nor stored with the data set."""
 
     runner: Literal["threads", "workers", "ray"] = Field(
         "threads",
@@ -240,14 +240,14 @@ class RunSettings(Section):
     ray_address: str = Field(
         "auto",
         pattern=r"^(auto|(ray://)?[^@?/\s]+:[0-9]+)$",
-        description="auto: the cluster this machine is in; or ray://HOST:10001",
+        description="auto: the cluster of this machine; or ray://HOST:10001",
     )
-    ray_gpus: float = Field(1, ge=0, le=8, description="share of a GPU that optical flow by a network asks Ray for")
+    ray_gpus: float = Field(1, ge=0, le=8, description="GPU share requested from Ray for optical flow by a network")
     failed_limit: Share = Field(0.1, description="share of a film's clips that may fail in a stage before it fails")
 
 
 class Config(Section):
-    """A whole build."""
+    """Settings of a whole build."""
 
     film: FilmSettings = FilmSettings()
     crop: CropSettings = CropSettings()
@@ -266,7 +266,7 @@ def load_config(path: Path | None) -> Config:
     """The configuration in a TOML file, or the default.
 
     Raises:
-        UserError: the file is missing, is not TOML, or holds a key or value that no section knows.
+        UserError: the file is missing, is not TOML, or holds an unknown key or an invalid value.
     """
     if path is None:
         return Config()
@@ -280,10 +280,10 @@ def load_config(path: Path | None) -> Config:
 
 
 def checked(values: dict[str, Any], origin: str) -> Config:
-    """A configuration from plain values; `origin` says in errors where they come from.
+    """Validate plain values as a configuration; `origin` names their source in errors.
 
     Raises:
-        UserError: a key that no section knows, or a value out of bounds.
+        UserError: an unknown key, or a value out of bounds.
     """
     try:
         return Config.model_validate(values)

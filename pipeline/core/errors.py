@@ -1,7 +1,7 @@
-"""Errors that a user can mend: the one base that commands and pages catch, and what a disk refuses.
+"""User errors: the one base class that commands and pages catch, and disk errors with a remedy.
 
-It imports nothing of ours, so that every package may raise them. Any other exception is a bug and shows its traceback;
-bad input inside a film is a `RecordError`, which costs that film and no other.
+This module imports nothing from the project, so that every package can raise them. Any other exception is a bug and
+shows its traceback; bad input inside a film is a `RecordError`, which fails that film only.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _REFUSED = {
 
 
 class UserError(Exception):
-    """An error that a user can mend; the message says what happened, where, and the remedy."""
+    """An error that the user can fix; the message says what happened, where, and the remedy."""
 
 
 class DiskError(UserError):
-    """A file or folder that the disk refuses: no permission, a file in the way, a disk that only reads."""
+    """A file or folder cannot be used: no permission, a file in the way, a read-only disk."""
 
 
 class NoRoomError(DiskError):
-    """A file cannot be written whole: the disk, the quota or the largest size of a file is reached."""
+    """A file cannot be written completely: the disk, the quota or the file size limit is full."""
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Name `path` and the remedy where the disk refuses what the block does; any other OSError stays as it is.
+    """Convert disk errors of the block into errors that name `path` and the remedy; any other OSError is re-raised.
 
     Raises:
-        DiskError: there is no permission, or something is in the way.
-        NoRoomError: there is no room.
+        DiskError: permission is missing, or another file is in the way.
+        NoRoomError: the disk is full.
     """
     try:
         yield

@@ -1,11 +1,11 @@
-"""Content hashes, remembered by size, modification time and inode: what was hashed once is not read again.
+"""Content hashes (SHA-256), cached by size, modification time and inode: a file hashed once is not read again.
 
     hashes = Hashes(folder / ".cache" / "hashes.json")
     hashes.of(film)
     hashes.save()
 
-A file that is renamed or moved keeps its hash; one that is touched is read again and found to be the same. The cache
-is only that: lost or damaged, everything is read once more.
+A renamed or moved file keeps its hash; a touched file is read again and gives the same hash. If the cache is lost or
+damaged, all files are read again.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from pipeline.core.records import RecordError
 
 BLOCK_BYTES = 1 << 22
 FILM_HASHES = Path(".cache", "content-hashes.json")
-"""What is remembered of films, in the data set's folder."""
+"""Cache file of film hashes, relative to the data set's folder."""
 
 
 class Hashes:
-    """SHA-256 by what the file system says of a file.
+    """SHA-256 of files, cached by file status.
 
     Args:
-        cache: JSON file with what is remembered.
+        cache: JSON file of the cache.
     """
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         self._known = _load(cache)
-        self._news: dict[str, str] = {}
+        self._updates: dict[str, str] = {}
 
     def get(self, identity: str) -> str | None:
-        """The hash remembered for an identity, whatever gave it: `of` for a file, a store's own for an object."""
+        """The cached hash for an identity: from `of` for a file, from the object store for an object."""
         return self._known.get(identity)
 
     def remember(self, identity: str, sha256: str) -> None:
-        """Keep a hash; `save` writes it down."""
-        self._known[identity] = self._news[identity] = sha256
+        """Cache a hash; `save` writes it to disk."""
+        self._known[identity] = self._updates[identity] = sha256
 
     def of(self, path: Path, progress: Progress = silent) -> str:
-        """The hash of a file's content, read only if it is not remembered.
+        """The hash of a file's content; the file is read only if the hash is not cached.
 
         Args:
             path: the file.
-            progress: called with bytes read and bytes in all.
+            progress: called with (bytes read, bytes in total).
 
         Raises:
             OSError: the file cannot be read.
@@ -63,14 +63,14 @@ class Hashes:
         return known
 
     def save(self) -> None:
-        """Write down what is new, beside what others have written down since."""
-        if self._news:
-            write_json(self._cache, _load(self._cache) | self._news)
-            self._news = {}
+        """Merge the new hashes into the cache file, which other processes may have extended meanwhile."""
+        if self._updates:
+            write_json(self._cache, _load(self._cache) | self._updates)
+            self._updates = {}
 
 
 def film_hash(path: Path, hashes: Hashes, progress: Progress = silent) -> str:
-    """The hash of a film file, which the user named.
+    """The hash of a film file that the user named.
 
     Raises:
         RecordError: it cannot be read.

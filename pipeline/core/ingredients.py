@@ -1,9 +1,9 @@
 """Ingredients of a result: their fingerprint, and the comparison with those that the result on disk was made from.
 
-A result is skipped while its ingredients are those noted beside it and its files are what they were; it is forgotten
-before it is made again, so that a kill in the middle leaves nothing that passes for the old one. Each kind of result
-keeps its note in its own format (`<stage>.json`, `published.json`, the index of the shards, the header of a feature
-file); what the note says is compared here.
+A result is skipped while its ingredients equal those in the note beside it and its files are unchanged. The note is
+deleted before the result is made again, so that a kill in between leaves nothing that passes for the old result. Each
+kind of result keeps its note in its own format (`<stage>.json`, `published.json`, the index of the shards, the header
+of a feature file); the comparison is here.
 
     ResultNote(shard.made_from, {shard.name: shard.sha256}).why_stale(ingredients, hashes_of)   None: nothing to do
     ResultNotes(root / "published.json").renew("report", ingredients, write_pages)             skip, or forget and make
@@ -23,9 +23,9 @@ from pydantic import TypeAdapter, ValidationError
 from pipeline.core.atomic import write_json
 
 Ingredients = Mapping[str, Any]
-"""All that a result depends on, as JSON values by name; names of nested ones are joined with dots."""
+"""Dependencies of a result, as JSON values by name; names of nested ones are joined with dots."""
 LONGEST_CHANGE = 80
-"""Characters up to which a changed ingredient is shown with its values; hashes and lists are named only."""
+"""Characters up to which a changed ingredient is shown with its values; longer ones are named only."""
 _JSON = TypeAdapter(dict[str, Any])
 
 
@@ -42,19 +42,21 @@ def changed(before: Ingredients, now: Ingredients) -> list[str]:
 
 
 def changes(before: Ingredients, now: Ingredients) -> str:
-    """Return the ingredients that differ, with both values where a person can tell these apart."""
+    """Return the ingredients that differ, with both values where they are short enough to read."""
     earlier, later = _leaves(before), _leaves(now)
-    told = {name: f"{name} ({earlier.get(name, 'none')} to {later.get(name, 'none')})" for name in changed(before, now)}
-    hidden = {name for name, change in told.items() if name.startswith("upstream.") or len(change) > LONGEST_CHANGE}
-    return ", ".join(name if name in hidden else change for name, change in told.items())
+    shown = {
+        name: f"{name} ({earlier.get(name, 'none')} to {later.get(name, 'none')})" for name in changed(before, now)
+    }
+    hidden = {name for name, change in shown.items() if name.startswith("upstream.") or len(change) > LONGEST_CHANGE}
+    return ", ".join(name if name in hidden else change for name, change in shown.items())
 
 
 def damage(files: Mapping[str, object], marks: Callable[[Iterable[str]], Mapping[str, object]]) -> str | None:
-    """Name the first file that is not what it was, and count them; None if all are whole.
+    """Return the first missing or changed file, and their number; None if all files are unchanged.
 
     Args:
-        files: the mark of each file by its name, from when it was made: its size, its hash, or both.
-        marks: gives the marks of files now, without those that are missing.
+        files: the mark of each file by name, from the time it was made: its size, its hash, or both.
+        marks: callback that returns the current marks of files, without the missing ones.
     """
     now = marks(files)
     damaged = [name for name, mark in files.items() if now.get(name) != mark]
@@ -67,14 +69,14 @@ class ResultNote:
 
     fingerprint: str
     files: Mapping[str, object]
-    """As for `damage`."""
+    """Marks of the files by name, as in `damage`."""
     ingredients: Ingredients | None = None
-    """None where the note keeps their fingerprint alone."""
+    """Ingredients in full; None where the note keeps only their fingerprint."""
 
     def why_stale(self, ingredients: Ingredients, marks: Callable[[Iterable[str]], Mapping[str, object]]) -> str | None:
-        """Return the reason to make the result again; None if it is what making it now would give.
+        """Return the reason to make the result again; None if it is current.
 
-        Files are looked at last, for their hashes may take a while.
+        Files are checked last, because hashing them may take long.
         """
         if self.fingerprint != fingerprint(ingredients):
             return "changed" if self.ingredients is None else f"changed: {changes(self.ingredients, ingredients)}"
@@ -85,7 +87,7 @@ def read_note(path: Path) -> dict[str, Any] | None:
     """Return the content of a JSON note; None if there is no such file.
 
     Raises:
-        ValidationError: it is damaged.
+        ValidationError: the note is damaged.
     """
     return _JSON.validate_json(path.read_bytes()) if path.exists() else None
 
@@ -95,20 +97,20 @@ class ResultNotes:
     """Notes of several results in one JSON file: fingerprint and the sizes of the files.
 
     Attributes:
-        path: of the file; the results lie in its folder.
+        path: the JSON file; the results lie in its folder.
     """
 
     path: Path
 
     def why_stale(self, name: str, ingredients: Ingredients) -> str | None:
-        """Return the reason to make a result again; None if it is what making it now would give."""
+        """Return the reason to make a result again; None if it is current."""
         note = self._read().get(name)
         if note is None:
             return "not made yet"
         return ResultNote(note["made_from"], note["files"]).why_stale(ingredients, self._sizes)
 
     def renew(self, name: str, ingredients: Ingredients, make: Callable[[], Iterable[Path]]) -> bool:
-        """Make a result unless it is current; `make` returns its files. False if there was nothing to do."""
+        """Make a result unless it is current; `make` returns its files. Return False if it was current."""
         if self.why_stale(name, ingredients) is None:
             return False
         self.forget(name)
@@ -118,7 +120,7 @@ class ResultNotes:
         return True
 
     def forget(self, name: str) -> None:
-        """Count a result as not made until it is made again."""
+        """Remove the note of a result: it counts as not made until it is made again."""
         notes = self._read()
         if notes.pop(name, None):
             write_json(self.path, notes)
@@ -127,7 +129,7 @@ class ResultNotes:
         try:
             return read_note(self.path) or {}
         except ValidationError:
-            return {}  # damaged: then everything is checked and made anew
+            return {}  # damaged: every result is made again
 
     def _sizes(self, names: Iterable[str]) -> dict[str, int]:
         paths = {name: self.path.parent / name for name in names}

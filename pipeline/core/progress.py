@@ -1,7 +1,7 @@
-"""Progress: the callback that work reports to, and the watcher that shows a build's work as it advances.
+"""Progress: the callback that long work calls, and the watcher that displays the progress of a build.
 
-The watcher travels in a context variable, so that flows and tasks need no parameter that a scheduler would store. It
-is also how a build stops: after Ctrl-C the next report of any work raises KeyboardInterrupt there.
+The watcher is a context variable, so that flows and tasks need no parameter that a scheduler would store. It also
+stops a build: after Ctrl-C the next progress call of any work raises KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Progress = Callable[[float, float], None]
-"""Called with (done, total) in the unit that the work counts in. What it raises ends the work."""
+"""Callback with (done, total) in the unit of the work. An exception that it raises ends the work."""
 
 
 def silent(done: float, total: float) -> None:
-    """Report progress to nobody."""
+    """Ignore progress."""
 
 
 class Watcher(Protocol):
     """Display of the work under way."""
 
     def begin(self, subject: str, name: str) -> Progress:
-        """Show that work starts on a film or on the data set; the result is called as it advances."""
+        """Show that work starts on a film or on the data set; return the callback for its progress."""
         ...
 
     def end(self, subject: str, name: str, outcome: str) -> None:
-        """Show that it ended: `done`, `unchanged` or `failed`."""
+        """Show that the work ended: `done`, `unchanged` or `failed`."""
         ...
 
 
@@ -36,7 +36,7 @@ class Unwatched:
     """Watcher that shows nothing."""
 
     def begin(self, subject: str, name: str) -> Progress:  # noqa: ARG002
-        """Return a progress that goes nowhere."""
+        """Return a callback that ignores progress."""
         return silent
 
     def end(self, subject: str, name: str, outcome: str) -> None:
@@ -48,14 +48,14 @@ watcher: ContextVar[Watcher] = ContextVar("watcher", default=Unwatched())  # noq
 
 @dataclass
 class Watch:
-    """One piece of work under way; called with (done, total) like any progress."""
+    """Progress callback of work in progress, and its outcome."""
 
     report: Progress
     changed: bool = True
-    """False if the work left everything as it was; set by the work."""
+    """Outcome, set by the work: False if the work changed nothing."""
 
     def __call__(self, done: float, total: float) -> None:
-        """Report to the watcher; raises KeyboardInterrupt when the build is to stop."""
+        """Report to the watcher; raise KeyboardInterrupt after Ctrl-C."""
         self.report(done, total)
 
 

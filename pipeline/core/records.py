@@ -1,8 +1,8 @@
-"""The records that stages hand on, one class per noun, and how each lies in an Arrow table.
+"""Records passed between stages (film, crop, scene, clip, caption, verdict, ...) and their Arrow schemas.
 
-Every record is frozen, refuses unknown fields and names its units. Times are seconds of presentation time
+Every record is frozen, rejects unknown fields and names its units. Times are seconds of presentation time
 counted from the film's first frame; sizes are pixels; motion is pixels per step between two clip frames.
-`null` always means "nobody measured it", never "no".
+`null` always means "not measured", never "no".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEMA_VERSION: Final = 1
 
 def _as_fraction(value: Any) -> Any:
     try:
-        # through its text, a float is the fraction that was written: 23.976, not 210895126300459/8796093022208
+        # via str, a float becomes the fraction as written: 23.976, not 210895126300459/8796093022208
         return Fraction(str(value)) if isinstance(value, str | int | float) else value
     except ZeroDivisionError:
         raise ValueError("a rate cannot have 0 as denominator") from None
@@ -36,10 +36,10 @@ Rate = Annotated[
 
 
 class RecordError(Exception):
-    """One record (a film, a clip) that cannot be used: which, and why in words a user can act on.
+    """A record (film, clip) that cannot be used: its id, and a reason that the user can act on.
 
     The single error for bad input. It is caught in one place (`stage.attempt_each`, or the flow for a whole film),
-    counted and reported; every other exception is a bug and propagates.
+    counted and reported; any other exception is a bug and propagates.
     """
 
     def __init__(self, record_id: str, reason: str) -> None:
@@ -52,22 +52,22 @@ class RecordError(Exception):
 
 
 class Record(BaseModel):
-    """Base of everything that crosses a disk or a Prefect boundary."""
+    """Base of all records that are written to disk or passed through Prefect."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def faults_of(error: ValidationError) -> str:
-    """What a validation found, on one line: `clips.frames: Input should be greater than 1; ...`."""
+    """The faults of a validation on one line: `clips.frames: Input should be greater than 1; ...`."""
     return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".lstrip(": ") for fault in error.errors())
 
 
 class Film(Record):
-    """A source video as the probe found it (`film.json`)."""
+    """A source video, as probed (`film.json`)."""
 
     film_id: str = Field(description="slug of the first file name seen + 8 hex of the content hash")
     name: str = Field(description="file name as given, for people")
-    source: str = Field(description="where the file was last seen")
+    source: str = Field(description="path or address where the file was last found")
     sha256: str = Field(description="hash of the whole content")
     bytes: int
     container: str
@@ -77,15 +77,15 @@ class Film(Record):
     width: int = Field(description="coded pixels")
     height: int
     sample_aspect: Rate = Field(description="width of one stored pixel over its height")
-    rotation_degrees: Literal[0, 90, 180, 270] = Field(description="clockwise turn that makes the picture upright")
+    rotation_degrees: Literal[0, 90, 180, 270] = Field(description="clockwise rotation that makes the picture upright")
     display_width: int = Field(description="square pixels, after sample aspect and rotation")
     display_height: int
-    fps: Rate = Field(description="frames over presentation time, snapped to a standard rate where it is one")
+    fps: Rate = Field(description="frames over presentation time, rounded to a standard rate if close to one")
     variable_rate: bool
     interlaced: bool
     frames: int = Field(description="video packets in the file")
     duration_seconds: float = Field(description="last presentation time plus its frame's length, less the first")
-    missing_seconds: float = Field(description="what the header promises beyond that: a truncated file")
+    missing_seconds: float = Field(description="length in the header beyond that: the file is truncated")
     warnings: tuple[str, ...] = ()
 
 
@@ -97,12 +97,12 @@ class Crop(Record):
     top: int
     width: int
     height: int
-    frames_used: int = Field(description="keyframes bright enough to judge by")
+    frames_used: int = Field(description="keyframes bright enough to use")
     warnings: tuple[str, ...] = ()
 
 
 class Damage(Record):
-    """A stretch of film that could not be decoded; it counts as failed and no clip or scene reaches into it."""
+    """A span of film that could not be decoded; it counts as failed and no clip or scene overlaps it."""
 
     film_id: str
     start_seconds: float
@@ -141,30 +141,30 @@ class Clip(Record):
 
 
 class Looks(Record):
-    """What a clip looks like, as facts; `selection` turns them into verdicts."""
+    """Looks of a clip: measurements of its pictures, which `selection` turns into verdicts."""
 
     clip_id: str
     light: float = Field(description="mean luma of the clip, 0..255")
     contrast: float = Field(description="standard deviation of luma inside a frame, averaged over frames, 0..128")
     dark_share: float = Field(description="share of pixels with luma below 24")
-    still_share: float = Field(description="share of steps between frames that change nothing visible, 0..1")
-    text_share: float | None = Field(description="share of the picture under text boxes; null: not looked for")
+    still_share: float = Field(description="share of steps between frames without a visible change, 0..1")
+    text_share: float | None = Field(description="share of the picture under text boxes; null: not searched for")
     text_lines: int | None = Field(description="text boxes found on the inspected frames, the most on one frame")
     hashes: tuple[str, ...] = Field(description="perceptual hash of each frame, 64 hex digits; empty: too flat for one")
 
 
 class Motion(Record):
-    """How much a clip moves. The level is the scope binned by the data set's edges, so it is not stored here."""
+    """Motion of a clip. The level is the scope binned by the data set's edges, so it is not stored here."""
 
     clip_id: str
     flow_model: str
     scope_px: float = Field(description="mean optical-flow magnitude above 0.2 px, in clip pixels per step")
-    camera_px: float = Field(description="the global (camera) part of it: magnitude of the fitted global motion")
+    camera_px: float = Field(description="camera part of the scope: magnitude of the fitted global motion")
     unique_frames: int = Field(description="drawings: frames that differ from the one before, the first counted")
 
 
 class Caption(Record):
-    """The structured answer about a clip. A tag nobody measured is null and training masks it."""
+    """The structured answer about a clip. A tag that was not measured is null, and training masks it."""
 
     clip_id: str
     source: str = Field(description="`rules`, or the model that answered")
@@ -177,13 +177,13 @@ class Caption(Record):
     ST: Literal[-1, 1] | None = None
     characters: tuple[str, ...] | None = None
     reviewed: bool = False
-    fault: str | None = Field(default=None, description="why the reply is quarantined; null: it is good")
+    fault: str | None = Field(default=None, description="reason the reply is quarantined; null: it is valid")
     raw_who: str | None = Field(default=None, description="the captioner's reply to the first request, verbatim")
     raw_what: str | None = Field(default=None, description="and to the second")
 
 
 class Verdict(Record):
-    """Keep or drop, with every reason that speaks for dropping."""
+    """Keep or drop, with every reason to drop."""
 
     clip_id: str
     keep: bool
@@ -193,7 +193,7 @@ class Verdict(Record):
 
 
 class Failure(Record):
-    """A record that could not be processed; kept beside the table that lacks it."""
+    """A record that could not be processed; stored beside the table that lacks it."""
 
     record_id: str
     reason: str
@@ -208,7 +208,7 @@ def slug(name: str) -> str:
 
 
 def make_film_id(name: str, sha256: str) -> str:
-    """The id a film keeps for good, from the first name it was seen under and its content."""
+    """The permanent id of a film, from its first file name and its content."""
     return f"{slug(name)}-{sha256[:8]}"
 
 

@@ -1,7 +1,7 @@
-"""Which addresses of a model server are taken: checked when the settings are read and again by the client.
+"""Validation of model server addresses, when the settings are read and again in the client.
 
 Settings are shown, stored in `dataset.json` and passed to a scheduler's database. So an address that carries a secret
-must be refused before any of that, and no refusal repeats the address.
+must be rejected before any of that, and no error message repeats the address.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import httpx
 
 
 def checked_address(address: str) -> httpx.URL:
-    """The address as a URL that relative paths can be joined to.
+    """Return the address as a URL that relative paths can be joined to.
 
     Raises:
-        ValueError: it carries a password or query, or is no address of an HTTP server; the message goes on from a name
-            for the address and does not repeat any of it.
+        ValueError: it carries a password or query, or is not the address of an HTTP server; the message continues a
+            sentence whose subject is the address, and repeats no part of it.
     """
-    if set(address) & set("@?#"):  # wherever they stand: a password with a slash in it looks like a path
+    if set(address) & set("@?#"):  # anywhere in it: a password with a slash looks like a path
         raise ValueError("carries a password or query; put the key into the variable that `api_key_env` names")
     try:
         url = httpx.URL(address.rstrip("/") + "/")

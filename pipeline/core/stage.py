@@ -1,7 +1,7 @@
 """Stage protocol, and one run of a stage on a film: skip if nothing changed, else run, write, record the ingredients.
 
-A stage is a frozen dataclass whose fields are its settings, with one method `run` that turns the tables of the
-stages before it into its own. It is the same under a plain call, a Prefect task or a test.
+A stage is a frozen dataclass whose fields are its settings. Its method `run` makes its tables from those of the stages
+before it, in the same way under a plain call, a Prefect task or a test.
 
     perform(FindCrop(config.crop), folder, progress)
 """
@@ -24,16 +24,16 @@ from pipeline.core.store import FilmFolder, StageRecord, StoreError
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run of a stage produced."""
+    """Tables, failures and files of one run of a stage."""
 
     tables: Mapping[str, Sequence[Record]]
     failures: tuple[Failure, ...] = ()
     files: tuple[str, ...] = ()
-    """Other files it made, relative to the film's folder."""
+    """Paths of the other files made, relative to the film's folder."""
 
 
 GPU, CAPTIONS = "gpu", "captions"
-"""Tags: a scheduler may limit how many stages with one of them run at once."""
+"""Tags of stages: a scheduler may limit how many stages with one of them run at once."""
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,23 @@ class Resources:
     """Needs of a stage while it runs, for the runner that places it."""
 
     reads_film: bool = False
-    """The film itself is read: `folder.film.source` is then a file on this machine."""
+    """True if the stage reads the film itself: `folder.film.source` is then a file on this machine."""
     cpus: float = 1.0
     gpu: bool = False
     tags: tuple[str, ...] = ()
-    """Concurrency limits of these names, where a scheduler has them, hold for the stage."""
+    """Names of concurrency limits of a scheduler that apply to the stage."""
     retry_on: tuple[type[Exception], ...] = ()
-    """Failures that another try may mend, such as a service that is down."""
+    """Errors worth a retry, such as a service that is down."""
 
 
 @dataclass(frozen=True)
 class Pending:
-    """Work left to a stage although its result may be current."""
+    """Work left to a stage, although its result may be current."""
 
     batches: tuple[tuple[str, ...], ...] = ()
-    """Ids of records to work on before `run`, in batches that can be retried alone."""
+    """Ids of records to process before `run`, in batches that can be retried alone."""
     uncollected: bool = False
-    """Answers have come that the result lacks: the stage has to run again, and asks nothing for them."""
+    """True if stored replies are missing from the result: the stage has to run again, without new requests."""
     reason: str | None = None
     """Description of what is left; None if nothing is."""
 
@@ -75,56 +75,56 @@ class Stage(Protocol):
 
     name: ClassVar[str]
     version: ClassVar[int]
-    """Raised by hand whenever the same input would give another result."""
+    """Version number, raised by hand whenever the same input would give another result."""
     needs: ClassVar[tuple[str, ...]]
-    """Names of the stages whose tables it reads; their fingerprints are part of its own."""
+    """Names of the stages whose tables it reads; their results are part of its fingerprint."""
 
     @property
     def resources(self) -> Resources:
-        """Needs while it runs; by default one CPU."""
+        """Resources needed while it runs; by default one CPU."""
         return Resources()
 
     def ingredients(self) -> dict[str, Any]:
-        """Return what else the result depends on: settings, models and revisions, prompt versions; JSON values."""
+        """Return the other dependencies of the result: settings, models and revisions, prompt versions; JSON values."""
         ...
 
     def pending(self, folder: FilmFolder, *, current: bool) -> Pending:  # noqa: ARG002
-        """Return the work left besides `run`; `current` says that the result on disk is. By default nothing."""
+        """Return the work left besides `run`; `current`: the result on disk is current. By default nothing."""
         return NOTHING_PENDING
 
-    def work_off(self, folder: FilmFolder, batch: Sequence[str], progress: Progress) -> None:  # noqa: ARG002
-        """Do one batch of what is pending; each may be retried alone."""
+    def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress) -> None:  # noqa: ARG002
+        """Process one pending batch; each can be retried alone."""
         raise AssertionError(f"{self.name} has no batches")
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
-        """Do the work. Raises RecordError when the film itself cannot be used."""
+        """Make the tables. Raises RecordError when the film itself cannot be used."""
         ...
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Comparison of a stage's result on a film with what running the stage would give."""
+    """Staleness and pending work of a stage on a film."""
 
     stale: str | None
-    """Why the stage has to run: the ingredient that changed, or the file that is missing; None if it need not."""
+    """Reason to run the stage: the changed ingredient or the missing file; None if its result is current."""
     pending: Pending = NOTHING_PENDING
 
     @property
     def reason(self) -> str | None:
-        """Why the stage is not done; None if it is."""
+        """Reason the stage is not done; None if it is."""
         return self.stale or self.pending.reason
 
 
 def judge(stage: Stage, folder: FilmFolder) -> Judgement:
-    """Compare the stage's result on a film with what running it would give."""
+    """Compare the stage's result on a film with its ingredients now, and look for pending work."""
     stale = why_stale(stage, folder)
     if stale and any(folder.stage_record(name) is None for name in stage.needs):
-        return Judgement(stale)  # what is pending shows once the stages before it are done
+        return Judgement(stale)  # pending work is known once the stages before it are done
     return Judgement(stale, stage.pending(folder, current=stale is None))
 
 
 def ingredients_of(stage: Stage, folder: FilmFolder) -> dict[str, Any]:
-    """Everything that defines the stage's result on this film, what the stages before it made included."""
+    """Ingredients of the stage's result on this film, the results of the stages before it included."""
     upstream = {}
     for name in stage.needs:
         record = folder.stage_record(name)
@@ -138,14 +138,14 @@ def ingredients_of(stage: Stage, folder: FilmFolder) -> dict[str, Any]:
 
 
 def is_current(stage: Stage, folder: FilmFolder) -> bool:
-    """Whether the result on disk is what running the stage would give, with every file whole."""
+    """Return True if the result on disk has the same ingredients as a run now, and every file is unchanged."""
     return why_stale(stage, folder) is None
 
 
 def is_whole(folder: FilmFolder, stages: Sequence[str]) -> bool:
-    """Whether these stages, by name, are finished and each was made from what the others hold now.
+    """Return True if these stages, by name, are finished and each was made from the current results of the others.
 
-    A build that stops early can leave later stages behind with facts about clips that are no more.
+    A build that stops early can leave results of later stages about clips that no longer exist.
     """
     records = {name: folder.stage_record(name) for name in stages}
     made = {name: record.result for name, record in records.items() if record}
@@ -154,7 +154,7 @@ def is_whole(folder: FilmFolder, stages: Sequence[str]) -> bool:
 
 
 def why_stale(stage: Stage, folder: FilmFolder) -> str | None:
-    """Why the stage has to run, in words: which ingredient changed, which file is missing; None if it need not."""
+    """Return the reason to run the stage: the changed ingredient or the missing file; None if it is current."""
     record = folder.stage_record(stage.name)
     if record is None:
         return "not made yet"
@@ -163,7 +163,7 @@ def why_stale(stage: Stage, folder: FilmFolder) -> str | None:
 
 
 def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bool:
-    """Bring the stage's result on this film up to date; False if it already was.
+    """Bring the stage's result on this film up to date; return False if it already was.
 
     Raises:
         StoreError: a stage that this one needs has not finished.
@@ -176,7 +176,7 @@ def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bo
 
 
 def make(stage: Stage, folder: FilmFolder, progress: Progress) -> None:
-    """Run the stage on this film, and record what its result was made from.
+    """Run the stage on this film and record the ingredients of its result.
 
     Raises:
         StoreError: a stage that this one needs has not finished.
@@ -186,7 +186,7 @@ def make(stage: Stage, folder: FilmFolder, progress: Progress) -> None:
     unfinished = [name for name, made_from in ingredients["upstream"].items() if made_from is None]
     if unfinished:
         raise StoreError(f"{folder.path}: {stage.name} needs {', '.join(unfinished)}, which has not finished here")
-    folder.forget_stage(stage.name)  # should this run be cut short, its leftovers must not pass for the old result
+    folder.forget_stage(stage.name)  # if this run is killed, its partial files must not pass for the old result
     outcome = stage.run(folder, progress)
     for table, rows in outcome.tables.items():
         folder.write(table, rows)
@@ -213,7 +213,7 @@ def attempt_each(
     """Run `work` on every item, in threads (0: one per core), keeping order; RecordErrors become failures.
 
     Raises:
-        RecordError: more than `failed_limit` of the items failed, which means something larger is wrong.
+        RecordError: more than the share `failed_limit` of the items failed, a sign of a larger fault.
     """
 
     def attempt(batch: Sequence[T]) -> list[R | RecordError]:
@@ -234,15 +234,15 @@ def attempt_batches(
     failed_limit: float,
     progress: Progress,
 ) -> tuple[list[R], tuple[Failure, ...]]:
-    """As `attempt_each`, for work that is cheaper on `size` items at once: it returns one answer per item, in order.
+    """Variant of `attempt_each` for work that is cheaper on `size` items at once and returns one answer per item.
 
     Raises:
-        RecordError: more than `failed_limit` of the items failed.
+        RecordError: more than the share `failed_limit` of the items failed.
     """
     done: list[R] = []
     failures: list[Failure] = []
     batches = [items[start : start + size] for start in range(0, len(items), size)]
-    # closing: when `progress` raises to stop the build, what has not begun is cancelled instead of waited for
+    # closing: when `progress` raises to stop the build, batches not yet started are cancelled
     with closing(_in_threads(batches, work, threads)) as answers:
         for result in chain.from_iterable(answers):
             if isinstance(result, RecordError):

@@ -1,15 +1,15 @@
-"""The data set folder: which file is where, atomic writes, and the record that says what a result was made from.
+"""Data set folder: paths of its files, atomic writes, and the stage records with the ingredients of each result.
 
     DATASET/
       dataset.json                    films in the order they were added, level edges, flow model, captioner
-      films/<film_id>/film.json       what the probe found
+      films/<film_id>/film.json       the probed film
       films/<film_id>/<table>.parquet one per table in TABLES
       films/<film_id>/<stage>.json    fingerprint of the stage's result: ingredients, files, failures
       films/<film_id>/clips/*.mp4     the clip files
-      shards/ README.md report.html   what is published
+      shards/ README.md report.html   the published data
 
-Nothing is ever half-written under its final name (`atomic.py`). Names with a dot in front (`.lock`, `.cache/`) belong
-to this machine and are no part of the data set.
+No file is half-written under its final name (`atomic.py`). Names with a leading dot (`.lock`, `.cache/`) belong to this
+machine and are not part of the data set.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ TABLES: dict[str, type[Record]] = {
     "clips": Clip,
     "looks": Looks,
     "motion": Motion,
-    "screened": Verdict,  # before captions: is this clip worth asking about
+    "screened": Verdict,  # before captions: clips not worth a request are dropped
     "captions": Caption,
     "verdicts": Verdict,
 }
 
 
 class StoreError(UserError):
-    """The data set folder holds something this version cannot read; the message names the file and the remedy."""
+    """A file of the data set cannot be read by this version; the message names the file and the remedy."""
 
 
 class FileMark(Record):
-    """What a file was when it was made; anything else there now is damage."""
+    """Size and hash of a file when it was made; a file with others is damaged."""
 
     bytes: int
     sha256: str
 
 
 class StageRecord(Record):
-    """What a finished stage left beside its tables (`<stage>.json`)."""
+    """Record of a finished stage beside its tables (`<stage>.json`)."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     stage: str
@@ -84,16 +84,16 @@ class StageRecord(Record):
 
     @property
     def result(self) -> str:
-        """Names the content of its files: what depends on this stage is redone when this changes, not before."""
+        """Fingerprint of the content of its files: stages that depend on this one rerun only when it changes."""
         return fingerprint({name: mark.sha256 for name, mark in self.files.items()})
 
 
 class FilmFolder:
-    """One film's part of the data set.
+    """Folder of one film in the data set.
 
     Args:
         path: the folder.
-        source: the film's file on this machine, where `film.json` names an address.
+        source: the film's file on this machine, if `film.json` names an address.
     """
 
     def __init__(self, path: Path, source: Path | None = None) -> None:
@@ -102,12 +102,12 @@ class FilmFolder:
 
     @property
     def film_id(self) -> str:
-        """The film's id, which names the folder."""
+        """The film's id, the name of the folder."""
         return self.path.name
 
     @property
     def film(self) -> Film:
-        """The record of the probe."""
+        """The film as probed."""
         film = _read_model(self.path / "film.json", Film)
         return film.model_copy(update={"source": str(self._source)}) if self._source else film
 
@@ -116,11 +116,11 @@ class FilmFolder:
         write_json(self.path / "film.json", film.model_dump(mode="json"))
 
     def clip_path(self, clip_id: str) -> Path:
-        """Where the clip's video file lies."""
+        """Path of the clip's video file."""
         return self.path / "clips" / f"{_one_name(clip_id)}.mp4"
 
     def table_path(self, table: str) -> Path:
-        """Where a table lies."""
+        """Path of a table."""
         return self.path / f"{table}.parquet"
 
     def read(self, table: str, record: type[R]) -> list[R]:
@@ -131,7 +131,7 @@ class FilmFolder:
         """
         path = self.table_path(table)
         try:
-            with pq.ParquetFile(path) as file:  # pq.read_table would import pandas, a second for nothing
+            with pq.ParquetFile(path) as file:  # pq.read_table would import pandas, which takes a second
                 rows = file.read().to_pylist()
         except (OSError, pa.ArrowException) as error:
             raise StoreError(f"{path}: cannot be read ({error}); run `animegamer build` to make it again") from error
@@ -141,7 +141,7 @@ class FilmFolder:
             raise StoreError(f"{path}: of another version ({faults_of(error)}); delete it and build again") from error
 
     def write(self, table: str, rows: Sequence[Record]) -> Path:
-        """Write a table atomically; an empty one keeps its columns."""
+        """Write a table atomically; an empty table keeps its columns."""
         schema = arrow_schema(TABLES[table])
         content = pa.Table.from_pylist([row.model_dump(mode="json") for row in rows], schema=schema)
         with replacing(self.table_path(table)) as temporary:
@@ -150,35 +150,35 @@ class FilmFolder:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the last build gave this film up, or None."""
+        """Failure of this film in the last build, or None."""
         path = self.path / "failure.json"
         return _read_model(path, Failure) if path.exists() else None
 
     def save_failure(self, error: RecordError) -> None:
-        """Note why the film was given up, for the report and the next run."""
+        """Record the failure of the film, for the report and the next run."""
         write_json(self.path / "failure.json", {"record_id": error.record_id, "reason": error.reason})
 
     def clear_failure(self) -> None:
-        """Forget an earlier failure: the film is being tried again."""
+        """Delete the record of an earlier failure before a new attempt."""
         (self.path / "failure.json").unlink(missing_ok=True)
 
     def stage_record(self, stage: str) -> StageRecord | None:
-        """What the stage left here, or None if it never finished, or so that its record cannot be read."""
+        """The record of a stage, or None if the stage has not finished or its record cannot be read."""
         try:
             return _read_model(self.path / f"{stage}.json", StageRecord)
         except StoreError:
             return None
 
     def forget_stage(self, stage: str) -> None:
-        """Its result is to be replaced: until the stage has run again, it counts as not made."""
+        """Delete the record of a stage: its result counts as not made until it has run again."""
         (self.path / f"{stage}.json").unlink(missing_ok=True)
 
     def save_stage_record(self, record: StageRecord) -> None:
-        """Write `<stage>.json`: from now on the stage's result counts as made."""
+        """Write `<stage>.json`: from then on the stage's result counts as made."""
         write_json(self.path / f"{record.stage}.json", record.model_dump(mode="json"))
 
     def marks(self, names: Iterable[str]) -> dict[str, FileMark]:
-        """What these files of the folder are now; those that are not there are left out."""
+        """Size and hash of these files of the folder now; missing files are left out."""
         hashes = Hashes(self.path / ".cache" / "hashes.json")
         paths = {name: self.path / name for name in names}
         marks = {
@@ -186,17 +186,17 @@ class FilmFolder:
             for name, path in paths.items()
             if path.is_file()
         }
-        with suppress(OSError, DiskError):  # it is only a cache; to look at a data set needs no right to write there
+        with suppress(OSError, DiskError):  # only a cache: reading a data set needs no write permission
             hashes.save()
         return marks
 
     def sweep(self) -> None:
-        """Remove what killed builds left half-written."""
+        """Remove temporary files of killed builds."""
         sweep(self.path)
 
 
 class FilmEntry(Record):
-    """A film as the data set lists it."""
+    """Entry of a film in `dataset.json`."""
 
     film_id: str
     name: str
@@ -204,17 +204,17 @@ class FilmEntry(Record):
 
 
 class DatasetRecord(Record):
-    """`dataset.json`: what holds for the whole data set."""
+    """`dataset.json`: facts about the whole data set."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     films: tuple[FilmEntry, ...] = Field(default=(), description="in the order they were added")
     flow_model: str | None = Field(default=None, description="one per data set; edges belong to it")
     edges: tuple[float, float, float, float] | None = None
-    edges_from: str | None = Field(default=None, description="published, config, or how they were calibrated")
+    edges_from: str | None = Field(default=None, description="published, config, or `calibrated: METHOD`")
     level_values: tuple[float, ...] | None = Field(default=None, description="median scope of each level, px per step")
     captioner: str | None = Field(default=None, description="one per data set: `rules` or a model")
     cast: tuple[str, ...] = ()
-    cast_source: str | None = Field(default=None, description="where the cast folder of the last build lies")
+    cast_source: str | None = Field(default=None, description="path or address of the cast folder of the last build")
     config: dict[str, Any] = Field(default_factory=dict, description="the configuration of the last build")
 
 
@@ -235,14 +235,14 @@ class Dataset:
         write_json(self.root / "dataset.json", record.model_dump(mode="json"))
 
     def sweep(self) -> None:
-        """Remove what killed builds left half-written outside the films' folders."""
+        """Remove temporary files of killed builds outside the films' folders."""
         sweep(self.root, deep=False)
         sweep(self.root / "shards")
-        # there workers write too, while no build is under way; and below it films may be on their way
+        # workers write here too while no build runs, and films may be downloading in its subfolders
         sweep(self.root / ".cache", deep=False, older_seconds=3600)
 
     def folder(self, film_id: str) -> FilmFolder:
-        """The film's folder, whether or not it exists yet."""
+        """The film's folder; it need not exist yet."""
         return FilmFolder(self.root / "films" / _one_name(film_id))
 
     def folders(self) -> list[FilmFolder]:
@@ -266,17 +266,17 @@ def _read_model(path: Path, model: type[M]) -> M:
 
 
 def _one_name(record_id: str) -> str:
-    """The id, if it is a plain name: ids come from files, and must not lead out of the data set's folder."""
+    """The id, if it is a plain name: ids are read from files, and must not lead out of the data set's folder."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", record_id):
-        raise StoreError(f"{record_id!r} is no id that `animegamer build` gives; remove it from the data set's files")
+        raise StoreError(f"{record_id!r} is not an id of `animegamer build`; remove it from the data set's files")
     return record_id
 
 
 def open_dataset(root: Path) -> Dataset:
-    """The data set in a folder.
+    """Open the data set in a folder.
 
     Raises:
-        StoreError: there is none, or not one that this version reads.
+        StoreError: the folder has no `dataset.json`.
     """
     if not (root / "dataset.json").exists():
         raise StoreError(f"{root}: no data set here (it has no dataset.json); `animegamer build --out` makes one")

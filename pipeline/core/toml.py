@@ -1,4 +1,4 @@
-"""TOML writer: settings as a file to change, with the meaning of every table and key as a comment above it."""
+"""TOML writer: settings as an editable file, with the description of every table and key as a comment above it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pydantic import BaseModel
 
 
 def as_toml(settings: BaseModel) -> str:
-    """Return settings as commented TOML; a key without a value stands there commented out."""
+    """Return settings as commented TOML; a key without a value is commented out."""
     return "\n".join(_lines(settings, "")).strip() + "\n"
 
 
 def _lines(table: BaseModel, path: str) -> Iterator[str]:
-    """Plain keys first, then the tables within, as TOML wants it."""
+    """Lines of a table: plain keys first, then its subtables, as TOML requires."""
     if path:
         yield from ("", f"# {(type(table).__doc__ or '').partition(chr(10))[0]}", f"[{path}]")
     tables: dict[str, BaseModel] = {}

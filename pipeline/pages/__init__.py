@@ -1,1 +1,1 @@
-"""The pages of a published data set, for people: the data card and the report, both told from one `summary`."""
+"""Pages of a published data set: the data card and the report, both made from one `summary`."""

@@ -1,9 +1,9 @@
-"""Writes the data card, `README.md`: what the data set is, how it was made, how to load it, and by what right.
+"""Data card, `README.md`: contents of the data set, method, loading instructions, licence and provenance.
 
-Its head is YAML that Hugging Face reads, so that `load_dataset(folder)` finds the splits. What only the builder knows
-(licence, provenance) comes from the configuration and is said to be missing where it is empty. The same data set gives
-the same bytes. Names of films and characters are somebody's free text: in Markdown every sign is escaped, in YAML every
-value is a JSON string.
+Its YAML front matter is read by Hugging Face, so that `load_dataset(folder)` finds the splits. Facts that only the
+builder knows (licence, provenance) come from the configuration; empty ones are marked as not stated. The same data set
+gives the same bytes. Names of films and characters are untrusted text: in Markdown every special character is escaped,
+in YAML every value is a JSON string.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from pipeline.pages.summary import SeenFilm, Summary, count_reasons, level_rows,
 from pipeline.publish.samples import hub_features
 
 VERSION = 1
-"""Raised by hand whenever the same data set would give another card."""
+"""Version number, raised by hand whenever the same data set would give another card."""
 NOT_STATED = "not stated by the builder"
 LICENCES = (
     "apache-2.0", "mit", "cc0-1.0", "cc-by-2.0", "cc-by-2.5", "cc-by-3.0", "cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0",
     "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0",
     "cc-by-nc-sa-4.0", "cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "gpl-3.0", "odbl", "pddl", "unlicense", "wtfpl",
 )  # fmt: skip
-"""Licences that Hugging Face knows by these names."""
+"""Licence ids of Hugging Face."""
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-_MARKDOWN_SIGNS = re.compile(r"([\\`*_\[\]<>#|~!$&@]|:(?=//)|(?<=www)\.)")
+_MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~!$&@]|:(?=//)|(?<=www)\.)")
 
 
 class Markdown(str):
-    """Text that is Markdown already and goes into the card as it is."""
+    """Text that is already Markdown and is not escaped."""
 
 
 def write_card(dataset: Dataset, card: CardSettings) -> Path:
-    """Write `README.md` of the data set; the text in `card` is the builder's own.
+    """Write `README.md` of the data set; `card` holds the builder's own text.
 
     Raises:
         StoreError: a file of the data set cannot be read.
@@ -58,7 +58,7 @@ def write_card(dataset: Dataset, card: CardSettings) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - the card is Markdown: `finalize` escapes what it would read as marks
+        autoescape=False,  # noqa: S701 - the card is Markdown: `finalize` escapes its special characters
     )
     text = environment.get_template("card.md.j2").render(_values(summary, card))
     path = dataset.root / "README.md"
@@ -68,25 +68,27 @@ def write_card(dataset: Dataset, card: CardSettings) -> Path:
 
 
 def licence_id(licence: str) -> str | None:
-    """The name Hugging Face has for a licence (`CC BY 3.0` -> `cc-by-3.0`), or None."""
+    """The Hugging Face id of a licence (`CC BY 3.0` -> `cc-by-3.0`), or None."""
     name = re.sub(r"[\s_-]+", "-", licence.strip().lower())
     return name if name in LICENCES else None
 
 
 def plain_line(text: str) -> str:
-    """Free text as one line without control characters and without signs that reverse the writing direction."""
+    """Free text as one line, without control characters and marks that reverse the writing direction."""
     one_line = " ".join(text.split())
-    return "".join(sign for sign in one_line if unicodedata.category(sign) not in {"Cc", "Cs"} and not _turns(sign))
+    return "".join(
+        char for char in one_line if unicodedata.category(char) not in {"Cc", "Cs"} and not _is_bidi_control(char)
+    )
 
 
-def _turns(sign: str) -> bool:
-    return unicodedata.bidirectional(sign) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+def _is_bidi_control(char: str) -> bool:
+    return unicodedata.bidirectional(char) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
 def _escaped(value: Any) -> Any:
-    """What jinja2 does to every value of the template: text is escaped, Markdown and numbers are not."""
+    """Escape a value of the template, as jinja2's `finalize`: text is escaped, Markdown and numbers are not."""
     if isinstance(value, str) and not isinstance(value, Markdown):
-        return _MARKDOWN_SIGNS.sub(r"\\\1", plain_line(value)).replace("\\<", "&lt;").replace("\\>", "&gt;")
+        return _MARKDOWN_SPECIAL.sub(r"\\\1", plain_line(value)).replace("\\<", "&lt;").replace("\\>", "&gt;")
     return value
 
 
@@ -129,7 +131,7 @@ def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
 
 
 def _front_matter(summary: Summary, card: CardSettings) -> dict[str, Any]:
-    """What Hugging Face reads; splits without a shard are not listed, because it fails on them."""
+    """Front matter for Hugging Face; splits without a shard are not listed, because it fails on them."""
     known = licence_id(card.licence)
     counts = summary.index.counts.split if summary.index else {}
     files = [{"split": split, "path": f"shards/{split}/*.tar"} for split, samples in counts.items() if samples]
@@ -149,7 +151,7 @@ def _front_matter(summary: Summary, card: CardSettings) -> dict[str, Any]:
 
 
 def _yaml(value: Any) -> str:
-    """JSON is YAML; text inside is cleaned of what YAML 1.1 forbids or takes for a line break."""
+    """A value as JSON, which is valid YAML, without characters that YAML 1.1 forbids or reads as line breaks."""
     if isinstance(value, str):
         return json.dumps(plain_line(value), ensure_ascii=False)
     if isinstance(value, Mapping):
@@ -174,7 +176,7 @@ def _rate(fps: Fraction) -> str:
 
 
 def _cast_counts(summary: Summary) -> list[tuple[str, int]]:
-    """Samples in which each character of the cast is on screen, in the order of the cast sheet."""
+    """Number of samples with each character of the cast on screen, in the order of the cast sheet."""
     seen = Counter(name for clip in summary.kept if clip.caption for name in clip.caption.characters or ())
     return [(name, seen[name]) for name in summary.record.cast]
 

@@ -1,4 +1,4 @@
-"""The geometry of the report's charts: numbers in, rectangles and labels out. The page template draws them as SVG.
+"""Geometry of the report's charts: rectangles and labels of histograms, drawn as SVG by the page template.
 
 Charts are laid out 350 units wide, the width of a phone's screen, so that their labels stay readable there.
 """
@@ -20,7 +20,7 @@ SCOPE_TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 
 @dataclass(frozen=True)
 class Bar:
-    """A rectangle with the sentence that describes it."""
+    """A rectangle with its description."""
 
     x: float
     y: float
@@ -59,7 +59,7 @@ class ScopeChart:
 
 
 def scene_chart(lengths: Sequence[float]) -> SceneChart:
-    """The histogram of scene lengths in seconds, its empty tail left out."""
+    """The histogram of scene lengths in seconds, without empty bins at the end."""
     bins = list(pairwise(SCENE_EDGES))
     counts = [sum(low <= length < high for length in lengths) for low, high in bins]
     while counts and not counts[-1]:
@@ -76,7 +76,10 @@ def scene_chart(lengths: Sequence[float]) -> SceneChart:
 
 
 def scope_chart(kept: Sequence[float], others: Sequence[float], edges: Sequence[float]) -> ScopeChart:
-    """The histogram of motion scopes in pixels per step; what lies below 0.1 px counts in the first bin."""
+    """The histogram of motion scopes in pixels per step; scopes below 0.1 px count in the first bin.
+
+    The bin of a scope s is max(0, floor(1 + 12 * log10(s / 0.1 px))): 12 bins per decade.
+    """
     most_px = max([*kept, *others, *(1.3 * edge for edge in edges), 1.0])
     bins = math.ceil(math.log10(most_px / SCOPE_FLOOR) * SCOPE_STEPS_PER_DECADE) + 1
     counts_kept, counts_others = _tally(kept, bins), _tally(others, bins)
@@ -107,7 +110,7 @@ def strip_path(spans: Iterable[tuple[float, float]]) -> str:
 
 
 def time_ticks(seconds: float) -> list[Label]:
-    """At most seven round times along a film, `x` in per cent of its length."""
+    """At most seven round times along a film, `x` in percent of its length."""
     steps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600)
     step = next((step for step in steps if seconds / step <= 6), 7200)
     return [Label(100 * time / seconds, 0, clock(time)) for time in range(0, math.ceil(seconds), step)]
@@ -141,7 +144,7 @@ def _tally(scopes: Iterable[float], bins: int) -> list[int]:
 
 
 def _scope_place(scope_px: float) -> float:
-    """Position in bins; bin 0 holds everything below the floor."""
+    """Position in bins; bin 0 holds all scopes below SCOPE_FLOOR."""
     return 1 + math.log10(max(scope_px, SCOPE_FLOOR / 2) / SCOPE_FLOOR) * SCOPE_STEPS_PER_DECADE
 
 

@@ -1,4 +1,4 @@
-"""The contact sheet of the report: every clip as one row of plain values, and one small JPEG each.
+"""Contact sheet of the report: a row of plain values and a small JPEG for every clip.
 
 The page's script (`report.js`) reads both; `COLUMNS` there names the values of `_row` in this order.
 """
@@ -22,12 +22,12 @@ from prompts.tags import TAGS, instruction
 
 PICTURE_WIDTH = 168
 JPEG_QUALITY = 45
-"""168 pixels at quality 45 make about 2.4 KB: sharp enough to judge a picture, 20,000 of them still load."""
+"""Quality of thumbnails: about 2.4 KB at 168 pixels, sharp enough to judge a picture; 20,000 of them still load."""
 PICTURE_TYPE = "image/jpeg"
 
 
 def sheet_data(summary: Summary) -> dict[str, Any]:
-    """What the contact sheet shows, as JSON values."""
+    """Data of the contact sheet, as JSON values."""
     clips, reasons, characters = summary.clips, reason_numbers(summary), character_numbers(summary)
     rows = [_row(number, clip, reasons, characters) for number, film in enumerate(summary.films) for clip in film.clips]
     return {
@@ -41,18 +41,18 @@ def sheet_data(summary: Summary) -> dict[str, Any]:
 
 
 def reason_numbers(summary: Summary) -> dict[str, int]:
-    """The number by which the page knows each reason against a clip."""
+    """The number of each reason against a clip on the page."""
     return _numbered(reason for clip in summary.clips for reason in clip.reasons)
 
 
 def character_numbers(summary: Summary) -> dict[str, int]:
-    """The number by which the page knows each character: the cast in order, then other names in captions."""
+    """The number of each character on the page: the cast in order, then other names in captions."""
     captions = [clip.caption for clip in summary.clips if clip.caption]
     return _numbered([*summary.record.cast, *(name for caption in captions for name in caption.characters or ())])
 
 
 def thumbnails(dataset: Dataset, summary: Summary, threads: int, progress: Progress) -> list[str]:
-    """The first frame of every clip as base64 JPEG, in the order of `summary.clips`; empty where the file is gone."""
+    """The first frame of every clip as base64 JPEG, in the order of `summary.clips`; empty if unreadable."""
     paths = [dataset.folder(seen.clip.film_id).clip_path(seen.clip.clip_id) for seen in summary.clips]
     heights = [max(2, round(PICTURE_WIDTH * seen.clip.height / seen.clip.width)) for seen in summary.clips]
     with ThreadPoolExecutor(max_workers=max(1, threads)) as pool:
@@ -67,7 +67,7 @@ def _thumbnail(path: Path, height: int) -> str:
     try:
         picture_HWC = first_frame(path, PICTURE_WIDTH, height)
     except RecordError:
-        return ""  # the report is how people find out; the page shows a grey card
+        return ""  # the page shows a grey card for it
     quality = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
     _, content = cv2.imencode(".jpg", picture_HWC, quality)
     return base64.b64encode(content.tobytes()).decode("ascii")
@@ -106,7 +106,7 @@ def _line(caption: Caption | None) -> str | None:
 
 
 def _tags(caption: Caption | None) -> str | None:
-    """The tags that have a value, as `S girl · MD run · SC 1`."""
+    """The tags with a value, as `S girl · MD run · SC 1`."""
     if caption is None:
         return None
     values = ((tag, getattr(caption, tag)) for tag in TAGS)

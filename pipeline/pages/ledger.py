@@ -1,4 +1,4 @@
-"""Where every second of the films went, for the report: a strip along each film, and the table that adds up to them."""
+"""Time ledger of the report: seconds of the films by fate, as a strip along each film and a table that adds them up."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pipeline.pages.summary import SeenFilm, Summary
 from pipeline.publish.coverage import PAST_END, Fate, Span, totals
 
 MOST_FILMS_IN_TABLE = 4
-"""More films than these share one column."""
+"""Largest number of films with a column each; more films share one column."""
 
 Colours = dict[tuple[Fate, str], str]
-"""The CSS class of each fate and reason, in the order in which they are listed."""
+"""CSS class of each fate and reason, in the order of the list."""
 
 
 @dataclass(frozen=True)
 class Lane:
-    """All stretches of a film that share a fate, as one SVG path."""
+    """All spans of a film with the same fate, as one SVG path."""
 
     name: str
     colour: str
@@ -30,17 +30,17 @@ class Lane:
 
 
 def share(part: float, whole: float) -> str:
-    """`12.3 %`."""
+    """Percentage, as `12.3 %`; a dash if the whole is 0."""
     return f"{100 * part / whole:.1f} %" if whole else "–"
 
 
 def many(count: int, noun: str) -> str:
-    """`1 clip`, `1,200 clips`."""
+    """Count with its noun, as `1 clip` or `1,200 clips`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def fate_colours(summary: Summary) -> Colours:
-    """A colour class per fate: strong ones for the reasons of clips, pale ones for what never became a clip."""
+    """A colour class per fate: strong ones for the reasons of clips, pale ones for time that is not in a clip."""
     seconds = totals(span for film in summary.films for span in film.spans)
     of_clips = {reason for seen in summary.clips for reason in seen.reasons if seen.fate == "dropped"}
     colours: Colours = {}
@@ -58,7 +58,7 @@ def fate_colours(summary: Summary) -> Colours:
 
 
 def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
-    """A film as the report shows it: its facts, its strip, the scenes and times along it, and what went wrong."""
+    """Values of a film in the report: its facts, its strip, the scenes and times along it, its failures."""
     film = seen.film
     seconds = film.duration_seconds + film.missing_seconds
     of_film = totals(seen.spans)
@@ -102,7 +102,7 @@ def _spans(spans: Iterable[Span], key: tuple[Fate, str]) -> list[tuple[float, fl
 
 
 def ledger(summary: Summary, colours: Colours) -> dict[str, Any]:
-    """The table of seconds by fate, for each film if they are few, and their sum: the length of the films."""
+    """The table of seconds by fate, per film if they are few, and the sum: the length of the films."""
     by_film = [totals(film.spans) for film in summary.films]
     columns = by_film if 1 < len(by_film) <= MOST_FILMS_IN_TABLE else []
     whole = sum(sum(column.values()) for column in by_film)

@@ -1,4 +1,4 @@
-"""How a data set was made, in sentences: what the data card and the report say about method and software."""
+"""Method of a data set in sentences, for the data card and the report: settings of each stage, and software."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prompts.template import load_prompt
 
 
 def made_with(summary: Summary) -> list[tuple[str, str]]:
-    """How the data set was made, as (stage, sentence), from the configuration of its last build."""
+    """The method as (stage, sentence), from the configuration of the last build."""
     config = summary.config
     clips, looks, chosen, shards = config.clips, config.looks, config.selection, config.shards
     text = f"; text boxes by the detector of RapidOCR {_version('rapidocr')}" if looks.text else "; text not looked for"
@@ -43,7 +43,7 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
 
 
 def software(summary: Summary) -> str:
-    """Names and versions of the programs that measured and wrote, as far as they are installed here."""
+    """Names and versions of the packages used, as far as they are installed here."""
     packages = ["animegamer-pipeline", "av", "opencv-python", "numpy", "scenedetect", "rapidocr", "webdataset"]
     if not _by_opencv(summary.record):
         packages += ["ptlflow", "torch"]

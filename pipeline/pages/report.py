@@ -1,8 +1,8 @@
-"""Writes `report.html`: one file for people who look, with thumbnails inside and the clips by relative link.
+"""HTML report, `report.html`: one file to look at a data set, with embedded thumbnails and relative links to clips.
 
-What the page says is gathered here and drawn by `report.html.j2`, which escapes every value; the contact sheet below
-is drawn by `report.js` from the rows of `contact_sheet`. The page asks nothing of the network, and its content security
-policy lets no script run but its own, whatever a film is called. The same data set gives the same bytes.
+The values of the page are collected here and rendered by `report.html.j2`, which escapes every value; `report.js` draws
+the contact sheet from the rows of `contact_sheet`. The page makes no network request, and its content security policy
+allows no script but its own, whatever a film is called. The same data set gives the same bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pipeline.pages.method import made_with, software
 from pipeline.pages.summary import Summary, count_reasons, level_rows, summarise
 
 VERSION = 1
-"""Raised by hand whenever the same data set would give another page."""
+"""Version number, raised by hand whenever the same data set would give another page."""
 TAG_NAMES = {"S": "Subject", "MD": "Motion", "EV": "Environment", "MA": "Adverb"}
 JUDGEMENTS = {
     "SC": ("Characters interact", {1: "yes", 0: "no"}),
@@ -71,7 +71,7 @@ def write_report(dataset: Dataset, progress: Progress = silent) -> Path:
 
 
 def _assets() -> dict[str, str]:
-    """Style and script with their hashes, by which the page's policy knows them."""
+    """Style and script, with their hashes for the page's content security policy."""
     assets: dict[str, str] = {}
     for kind in ("css", "js"):
         text = (files("pipeline.pages") / f"report.{kind}").read_text(encoding="utf-8")
@@ -167,7 +167,7 @@ def _tag_tables(summary: Summary) -> list[dict[str, Any]]:
 def _tag_table(
     tag: str, name: str, counts: Counter[str | None], *, ordered: bool, links: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The most frequent values of a tag, then the others together, then how often nobody measured it."""
+    """Counts of a tag: the most frequent values, then the others together, then the clips where it is not measured."""
     whole = sum(counts.values()) or 1
     missing = counts.pop(None, 0)
     named = [(value, count) for value, count in counts.items() if value is not None]

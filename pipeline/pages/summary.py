@@ -1,6 +1,6 @@
-"""What a finished data set holds, read once from its tables: the facts that the data card and the report both tell.
+"""Summary of a data set, read once from its tables, with the facts that data card and report share.
 
-A data set may be looked at before it is complete (`--until`), so a table that was not made yet reads as empty.
+A data set may be shown before it is complete (`--until`), so a table that is not made yet reads as empty.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pipeline.core.config import Config
 from pipeline.core.records import Caption, Clip, Crop, Damage, Failure, Film, Motion, Record, Scene, Verdict
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
-from pipeline.publish.coverage import NOT_JUDGED, Span, account
+from pipeline.publish.coverage import NOT_JUDGED, Span, film_spans
 from pipeline.publish.samples import Split, film_end_seconds, split_of
 from pipeline.publish.shards import Index, read_index
 from pipeline.stages.selection import FAILED
@@ -27,9 +27,9 @@ ClipFate = Literal["kept", "dropped", "failed", "pending"]
 
 @dataclass(frozen=True)
 class SeenClip:
-    """A clip with everything the later stages said about it; None where a stage said nothing.
+    """A clip with its records of the later stages; None where a stage has none.
 
-    `split` is where its scene belongs, whether or not the clip is kept; None before shards were written.
+    `split` is the split of its scene, even if the clip is not kept; None before shards were written.
     """
 
     clip: Clip
@@ -40,7 +40,7 @@ class SeenClip:
 
     @property
     def fate(self) -> ClipFate:
-        """What became of the clip; `pending`: the build has not judged it yet."""
+        """Fate of the clip; `pending`: the build has not judged it yet."""
         if self.verdict is None:
             return "pending"
         if self.verdict.keep:
@@ -49,7 +49,7 @@ class SeenClip:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is not in the shards; empty for a kept clip."""
+        """Reasons it is not in the shards; empty for a kept clip."""
         if self.verdict is None:
             return (NOT_JUDGED,)
         return tuple(reason.removeprefix(FAILED) for reason in self.verdict.reasons)
@@ -62,7 +62,7 @@ class SeenClip:
 
 @dataclass(frozen=True)
 class SeenFilm:
-    """A film with everything that is known of it. A film that the build gave up has neither clips nor scenes."""
+    """A film with its scenes, damage, clips, spans and failures. A failed film has neither clips nor scenes."""
 
     film: Film
     crop: Crop | None
@@ -70,14 +70,14 @@ class SeenFilm:
     damage: tuple[Damage, ...]
     clips: tuple[SeenClip, ...]
     spans: tuple[Span, ...]
-    """What became of every second; they tile the film and what is missing of it."""
+    """Spans by fate; they tile the film and its missing end."""
     failures: tuple[Failure, ...]
     last_failure: Failure | None
-    """Why the last build failed on it, though it has samples: they and all else here are what an earlier build made."""
+    """Failure of the film in the last build although it has samples: all other fields are from an earlier build."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the probe, the crop and the last build found odd, in words."""
+        """Warnings of the probe, the crop and the last build."""
         warnings = [*self.film.warnings, *(self.crop.warnings if self.crop else ())]
         if self.last_failure:
             reason = self.last_failure.reason
@@ -87,7 +87,7 @@ class SeenFilm:
 
 @dataclass(frozen=True)
 class Summary:
-    """The whole data set."""
+    """Summary of the whole data set."""
 
     record: DatasetRecord
     config: Config
@@ -96,7 +96,7 @@ class Summary:
 
     @property
     def title(self) -> str:
-        """The builder's title, or the names of the films."""
+        """Title set by the builder, or the names of the films."""
         names = [seen.film.name for seen in self.films]
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
         return self.config.card.title or ", ".join(names[:2]) + more or "An empty data set"
@@ -113,7 +113,7 @@ class Summary:
 
     @property
     def made_by_rules(self) -> bool:
-        """Whether the captions come from measured facts and no language model ever saw a frame."""
+        """True if the captions come from measured facts, without a language model."""
         return self.record.captioner == "rules"
 
 
@@ -123,15 +123,15 @@ class LevelRow:
 
     level: int
     span: str
-    """The scopes it holds, in words, px per step."""
+    """Range of its scopes, in words, px per step."""
     value: str
-    """Its value in px per step; empty while unknown."""
+    """Median scope in px per step; empty while unknown."""
     kept: int
     made: int
 
 
 def summarise(dataset: Dataset) -> Summary:
-    """Read everything that the card and the report tell.
+    """Read the facts for card and report.
 
     Raises:
         StoreError: a file of the data set cannot be read.
@@ -148,7 +148,7 @@ def summarise(dataset: Dataset) -> Summary:
 
 
 def count_reasons(clips: Iterable[SeenClip], fate: ClipFate) -> Counter[str]:
-    """How many clips of a fate each reason speaks against; a clip with two reasons counts for both."""
+    """Number of clips of a fate by reason; a clip with two reasons counts for both."""
     return Counter(reason for clip in clips if clip.fate == fate for reason in clip.reasons)
 
 
@@ -168,13 +168,13 @@ def level_rows(summary: Summary) -> list[LevelRow]:
 
 def _seen_film(folder: FilmFolder, index: Index | None) -> SeenFilm:
     film, failure = folder.film, folder.failure
-    # selection takes the verdicts away from a film that is not whole; one that has them is in the shards
+    # selection removes the verdicts of an incomplete film; a film with verdicts is in the shards
     if failure is not None and not folder.table_path("verdicts").exists():
         span = Span(0.0, film.duration_seconds + film.missing_seconds, "failed", failure.reason)
         return SeenFilm(film, None, (), (), (), (span,), (failure,), None)
     scenes, damage, clips = (_rows(folder, "scenes", Scene), _rows(folder, "damage", Damage), _clips(folder, index))
     verdicts = [seen.verdict for seen in clips if seen.verdict]
-    spans = account(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
+    spans = film_spans(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
     crop = next(iter(_rows(folder, "crop", Crop)), None)
     return SeenFilm(film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure)
 
@@ -199,7 +199,7 @@ def _clips(folder: FilmFolder, index: Index | None) -> tuple[SeenClip, ...]:
 
 
 def _end_seconds(folder: FilmFolder) -> float | None:
-    """How far this film was used; the last build's `--end` need not be the one it was cut with."""
+    """End of the used part of this film; the last build's `--end` may differ from the one it was cut with."""
     record = folder.stage_record("cut")
     end: float | None = record.ingredients.get("film", {}).get("end_seconds") if record else None
     return end

@@ -1,12 +1,12 @@
-"""Build plan: the stages of a film in order, and what a request means for the data set that is there.
+"""Build plan: films, stages and unfinished work of a build request, compared with the existing data set.
 
     plan = make_plan(BuildRequest(films=(Path("film.mkv"),), out=Path("data")))
     for film_id, stages in plan.unfinished.items():
         for stage in stages:
             perform(stage, plan.dataset.folder(film_id))
 
-The plan names the films by their content, probes new ones, refuses what could only fail later (a second captioner in
-one data set, a broken cast folder), and finds which films have a stage to run.
+Planning identifies the films by content, probes new ones, rejects requests that would fail later (a second captioner in
+one data set, a broken cast folder), and finds the films with a stage to run.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from pipeline.remote.film_cache import drop_film
 
 @dataclass(frozen=True)
 class Plan:
-    """A request with everything looked up that can be known before the work starts."""
+    """Build request, with all that is known before the work starts."""
 
     request: BuildRequest
     workspace: Workspace
     stages: tuple[Stage, ...]
     films: tuple[str, ...]
-    """Ids of the films that the request names, in the order given."""
+    """Ids of the requested films, in the order given."""
     unfinished: Mapping[str, tuple[Stage, ...]]
-    """Of those that have something to do, or failed the last time: the stages left, from the first that is not done."""
+    """Stages left, from the first that is not done, of each film that has some or failed in the last build."""
     publishing: tuple[PublishStage, ...]
-    """The stages of publishing that follow those of the films; none in a build that ends before."""
+    """Stages of publishing after those of the films; none in a build that ends earlier."""
     refused: tuple[Failure, ...]
     """Files that cannot be used, each with its reason."""
     notices: tuple[str, ...]
-    """What the user should know though nothing is wrong, such as one film given twice."""
+    """Information for the user that is not an error, such as one film given twice."""
 
     @property
     def dataset(self) -> Dataset:
@@ -67,8 +67,7 @@ def make_plan(request: BuildRequest) -> Plan:
     """Identify the films, list new ones in `dataset.json`, and choose the stages; the workspace must be locked.
 
     Raises:
-        UserError: the request cannot be joined with the data set that is already in `out`, or the cast folder cannot be
-            used.
+        UserError: the request does not fit the data set that is already in `out`, or the cast folder cannot be used.
         RemoteError: an address cannot be used.
     """
     workspace = Workspace(request.out)
@@ -83,7 +82,7 @@ def make_plan(request: BuildRequest) -> Plan:
     edges, edges_from = choose_edges(request.config, record)
     stages = planned_stages(request, edges, cast)
     for stage in stages:
-        stage.ingredients()  # a missing checkpoint or package is better known now than hours later
+        stage.ingredients()  # report a missing checkpoint or package now, not hours later
     films = tuple(film.film_id for film in found.films)
     listed = found.listed(record.films)
     refuse_to_join([dataset.folder(entry.film_id) for entry in listed if entry.film_id not in films], stages)
@@ -97,7 +96,7 @@ def make_plan(request: BuildRequest) -> Plan:
     }
     if record != (planned := record.model_copy(update=changes)):
         dataset.save(planned)
-    for part in ("films/", "dataset.json"):  # not shards that a killed build left without their index
+    for part in ("films/", "dataset.json"):  # not the shards: a killed build may have left them without their index
         workspace.send(part)
     return Plan(
         request=request,
@@ -112,7 +111,7 @@ def make_plan(request: BuildRequest) -> Plan:
 
 
 def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dict[str, tuple[Stage, ...]]:
-    """The stages left of each film that has some; this machine's copies of the other films are removed."""
+    """The stages left of each film that has some; the local copies of the other films are removed."""
     unfinished = {}
     for folder in folders:
         left = tuple(dropwhile(lambda stage: judge(stage, folder).reason is None, stages))  # noqa: B023 - used at once

@@ -1,8 +1,7 @@
-"""What a data set has only one of, and the refusal to mix two.
+"""Consistency of a data set: one clip format, optical-flow model, set of level edges and captioner for all films.
 
-A build may name some of a data set's films and leave the others as they are; or it may be cut off before it came to
-all it names. The films must agree in the size and rate of clips, the optical-flow model, the level edges and the
-captioner; else levels and captions of different kinds would stand side by side, and no reader could tell.
+A build may name some films of a data set and leave the others unchanged, or be interrupted before it reaches all of its
+films. Films with different settings are rejected, because a reader could not tell their levels and captions apart.
 """
 
 from __future__ import annotations
@@ -46,28 +45,28 @@ SHARED: dict[str, tuple[str, Callable[[Ingredients], str]]] = {
 
 
 def refuse_to_join(others: Iterable[FilmFolder], stages: Sequence[Stage]) -> None:
-    """Compare a build's stages with what the films that it leaves alone were made from.
+    """Compare a build's stages with the ingredients of the films that it leaves unchanged.
 
     Raises:
-        UserError: they differ in something that a data set has only one of.
+        UserError: they differ in a setting that all films of a data set share.
     """
     wanted = {stage.name: SHARED[stage.name][1](stage.ingredients()) for stage in stages if stage.name in SHARED}
     for folder in others:
         for name, here in wanted.items():
-            what, describe = SHARED[name]
+            setting, describe = SHARED[name]
             record = folder.stage_record(name)
             if record and (there := describe(record.ingredients)) != here:
                 raise UserError(
-                    f"the {what} of {folder.film.name}, which this build leaves as it is: {there}; of this build: "
+                    f"the {setting} of {folder.film.name}, which this build leaves as it is: {there}; of this build: "
                     f"{here}. One data set never mixes two: name all its films in one build, or choose another --out"
                 )
 
 
 def refuse_to_publish(folders: Iterable[FilmFolder], edges: Edges) -> None:
-    """Compare films that are to be published with each other, and their levels with the edges in `dataset.json`.
+    """Compare the films to publish with each other, and their levels with the edges in `dataset.json`.
 
     Raises:
-        UserError: they differ in something that a data set has only one of.
+        UserError: they differ in a setting that all films of a data set share.
     """
     kinds: dict[str, dict[str, str]] = {name: {} for name in SHARED}
     kinds["screened"][_edges({"edges": edges})] = "dataset.json"
@@ -77,8 +76,8 @@ def refuse_to_publish(folders: Iterable[FilmFolder], edges: Edges) -> None:
                 kinds[name].setdefault(describe(record.ingredients), folder.film.name)
     for name, found in kinds.items():
         if len(found) > 1:
-            told = "; ".join(f"{kind} ({where})" for kind, where in found.items())
+            each = "; ".join(f"{kind} ({where})" for kind, where in found.items())
             raise UserError(
-                f"{SHARED[name][0]} of several kinds: {told}. One data set never mixes two: build all its films again "
+                f"{SHARED[name][0]} of several kinds: {each}. One data set never mixes two: build all its films again "
                 "together, with the settings you want; what is published stays as it was"
             )

@@ -1,4 +1,4 @@
-"""Stages of a film, in order, made from a request: what is run, with which settings, cast and level edges."""
+"""Stages of a film, in order, with their settings, cast and level edges from a build request."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ STAGE_NAMES = tuple(stage.name for stage in STAGES)
 
 
 def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None) -> tuple[Stage, ...]:
-    """The stages of this build that a probed film goes through, in order.
+    """The stages of this build for a probed film, in order.
 
     Args:
-        request: its settings, and the last stage to run.
-        edges: level edges in force.
-        cast: None: read from the folder that the request names, if the captioner is asked about characters.
+        request: settings, and the last stage to run.
+        edges: level edges to use.
+        cast: characters to caption; None: read from the request's cast folder if the captioner needs them.
 
     Raises:
         CastError, RemoteError: the cast folder cannot be used.
@@ -52,7 +52,7 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
 
 
 def cast_of(request: BuildRequest) -> Cast:
-    """The cast that the request names, or an empty one.
+    """Load the cast of the request, or an empty one.
 
     Raises:
         CastError: the folder cannot be used.
@@ -62,7 +62,7 @@ def cast_of(request: BuildRequest) -> Cast:
 
 
 def choose_edges(config: Config, record: DatasetRecord) -> tuple[Edges, str]:
-    """The level edges in force and where they come from: the config, else a calibration, else the published table."""
+    """The level edges to use, and their source: the config, else a calibration, else the published table."""
     if config.motion.edges is not None:
         return config.motion.edges, "config"
     if record.edges is not None and record.edges_from and record.edges_from.startswith("calibrated"):

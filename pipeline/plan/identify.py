@@ -1,7 +1,7 @@
-"""Which films a build is about: known by their content, whatever they are called and wherever they lie.
+"""Film identification by content hash, independent of file name and path.
 
-A film that was renamed, moved or touched is the film it was. A file with new content is a new film; the one that was
-seen there before gives up its place in the data set, and its folder stays, with all that was paid for.
+A renamed, moved or touched film is the same film. A file with new content is a new film; the film found at its path
+before is delisted, but its folder and cached captions are kept.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pipeline.remote.objects import RemoteError, is_address
 from pipeline.stages.probe import probe_in_child
 
 KEPT_BYTES = 64 << 30
-"""What a plan keeps of the films it fetches to know them; those beyond it are fetched again when their turn comes."""
+"""Limit of the local copies kept while planning; films beyond it are fetched again when they are processed."""
 
 
 @dataclass
 class IdentifiedFilms:
-    """What the named files turned out to be."""
+    """Films, rejected files and notices of a build's inputs."""
 
     films: list[Film] = field(default_factory=list)
     refused: list[Failure] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)
-    """Ids of films that were seen where another content lies now."""
+    """Ids of films whose path holds other content now."""
 
     def listed(self, before: Sequence[FilmEntry]) -> tuple[FilmEntry, ...]:
-        """The data set's films with these: new ones at the end, replaced ones gone."""
+        """The data set's entries with these films: new ones appended, replaced ones removed."""
         known = {entry.film_id for entry in before}
         added = [FilmEntry(film_id=f.film_id, name=f.name, sha256=f.sha256) for f in self.films]
         kept = [entry for entry in before if entry.film_id not in self.replaced]
@@ -43,10 +43,10 @@ class IdentifiedFilms:
 
 
 def identify(paths: Sequence[str], dataset: Dataset) -> IdentifiedFilms:
-    """The films by their content; a content seen twice is used once, under its first name."""
+    """Identify films by content; content given twice is used once, under its first name."""
     found, seen = IdentifiedFilms(), dict[str, Film]()
     hashes = Hashes(dataset.root / FILM_HASHES)
-    lying = {film.source: film.film_id for folder in dataset.folders() if (film := known_film(folder))}
+    id_by_source = {film.source: film.film_id for folder in dataset.folders() if (film := known_film(folder))}
     room = KEPT_BYTES
     for path in paths:
         before = len(seen)
@@ -67,23 +67,23 @@ def identify(paths: Sequence[str], dataset: Dataset) -> IdentifiedFilms:
         if room < 0 or len(seen) == before:
             drop_copy(path, dataset.root)
     found.films = list(seen.values())
-    _find_replaced(found, lying)
+    _find_replaced(found, id_by_source)
     return found
 
 
-def _find_replaced(found: IdentifiedFilms, lying: dict[str, str]) -> None:
+def _find_replaced(found: IdentifiedFilms, id_by_source: dict[str, str]) -> None:
     here = {film.film_id for film in found.films}
     for film in found.films:
-        before = lying.get(film.source, film.film_id)
+        before = id_by_source.get(film.source, film.film_id)
         if before not in here:
             found.replaced.add(before)
             found.notices.append(
-                f"{film.name}: new content, which takes the place of {before}; the folder of that stays, to go back to"
+                f"{film.name}: new content, which takes the place of {before}; the folder of {before} is kept"
             )
 
 
 def _content(path: str, dataset: Dataset, hashes: Hashes, progress: Progress) -> str:
-    """The hash of a film's content; one at an address is fetched for it once, then known by the store's own mark."""
+    """The hash of a film's content; an object is fetched once, then its hash is cached by its version mark."""
     if not is_address(path):
         return film_hash(Path(path), hashes, progress)
     identity = film_identity(path)
@@ -96,7 +96,7 @@ def _content(path: str, dataset: Dataset, hashes: Hashes, progress: Progress) ->
 
 
 def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film:
-    """What is known of the film, found out if it is new; where it lies now is noted."""
+    """The film's record, probed if it is new, with its current path or address saved."""
     name, source = PurePath(path).name, absolute(path)
     if not is_text(source):
         raise RecordError(name, "its name is not valid UTF-8, which no table can hold; rename the file")
@@ -109,16 +109,16 @@ def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film
 
 
 def _id_before(sha256: str, dataset: Dataset) -> str | None:
-    """The id under which this content is listed, or once was: another may have taken its place for a while."""
+    """The id under which this content is or was listed; a delisted film keeps its folder."""
     entry = next((entry for entry in dataset.record.films if entry.sha256 == sha256), None)
     if entry:
         return entry.film_id
-    left = map(FilmFolder, sorted((dataset.root / "films").glob(f"*-{sha256[:8]}")))  # whoever named them
+    left = map(FilmFolder, sorted((dataset.root / "films").glob(f"*-{sha256[:8]}")))  # under any name
     return next((folder.film_id for folder in left if (film := known_film(folder)) and film.sha256 == sha256), None)
 
 
 def known_film(folder: FilmFolder) -> Film | None:
-    """What an earlier probe found, if its record is there and can be read."""
+    """The film as probed earlier, or None if its record is missing or cannot be read."""
     try:
         return folder.film
     except StoreError:

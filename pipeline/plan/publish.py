@@ -1,7 +1,7 @@
-"""Stages of publishing: verdicts over all finished films, shards, data card, report. Plain Python, no Prefect.
+"""Publishing stages: verdicts over all finished films, shards, data card, report. Plain Python, no Prefect.
 
-A film counts once all its stages are finished; films that failed or wait for a later stage stay out of the shards and
-are shown as such in the report. Nothing is published again unless something it is made from has changed.
+A film is published once all its stages are finished; failed and unfinished films are left out of the shards and listed
+in the report. A result is published again only when its ingredients have changed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pipeline.stages.motion_levels import level_values
 
 
 class PublishStage(Protocol):
-    """One step of publishing, over all films. It skips itself where what it would make is there."""
+    """One step of publishing, over all films. It skips results that are current."""
 
     name: ClassVar[str]
 
     def run(self, dataset: Dataset, progress: Progress) -> bool:
-        """Bring its results up to date; False if they already were."""
+        """Bring its results up to date; return False if they already were."""
         ...
 
 
@@ -41,23 +41,23 @@ def publish_stages(config: Config) -> tuple[PublishStage, ...]:
 
 @dataclass(frozen=True)
 class Select:
-    """Final verdicts of every finished film, and what follows from them for the whole data set."""
+    """Final verdicts of every finished film, and the data set's flow model, captioner and level values."""
 
     name: ClassVar[str] = "selection"
 
     config: Config
 
     def run(self, dataset: Dataset, progress: Progress) -> bool:  # noqa: ARG002 - it takes no time
-        """Write the verdicts that differ from those on disk, and `dataset.json` if it does.
+        """Write the verdicts that differ from those on disk, and `dataset.json` if it differs.
 
         Raises:
-            UserError: some films were left as other settings made them.
+            UserError: some films were made with other settings.
         """
         folders, record = finished(dataset), dataset.record
         refuse_to_publish(folders, _edges(record))
         for folder in dataset.folders():
             if folder.film_id not in {done.film_id for done in folders}:
-                # those of an earlier run would put old clips in shards
+                # verdicts of an earlier run would put old clips into the shards
                 folder.table_path("verdicts").unlink(missing_ok=True)
         verdicts = selection.judge([selection.film_facts(folder) for folder in folders], self.config.selection)
         changed = False
@@ -114,15 +114,15 @@ class WritePages:
 
 
 def finished(dataset: Dataset) -> list[FilmFolder]:
-    """The films with every stage done and made from what the others hold now, in the order they were added.
+    """The films with every stage done on the current results of the others, in the order they were added.
 
-    A film whose last attempt failed before it changed anything is still whole, and stays published.
+    A film whose last attempt failed before it changed a result is still complete, and stays published.
     """
     return [folder for folder in dataset.folders() if is_whole(folder, STAGE_NAMES)]
 
 
 def is_published(dataset: Dataset, config: Config) -> bool:
-    """Whether shards and pages are what publishing now would write."""
+    """Return True if shards and pages on disk are current."""
     notes = _notes(dataset)
     return all(notes.why_stale(name, made_from) is None for name, made_from in _ingredients(dataset, config).items())
 
@@ -132,7 +132,7 @@ def _notes(dataset: Dataset) -> ResultNotes:
 
 
 def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
-    """All that shards and report would be made from now."""
+    """Current ingredients of shards and report."""
     contents = {
         "films": {folder.film_id: _made_of(folder) for folder in dataset.folders()},
         "record": dataset.record.model_dump(mode="json", exclude={"config", "cast_source"}),
@@ -144,9 +144,9 @@ def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
 
 
 def _made_of(folder: FilmFolder) -> list[Any]:
-    """What the published data depends on in a film: what every stage made, the verdicts, a failure.
+    """Ingredients of the published data from one film: result of every stage, verdicts, failure.
 
-    Not only what the stages are made from: a question that is asked again may be answered in other words.
+    The results themselves, not only their ingredients: the same request to a captioner may get another reply.
     """
     records = {stage: record for stage in STAGE_NAMES if (record := folder.stage_record(stage))}
     stages = {stage: [record.fingerprint, record.result] for stage, record in records.items()}
@@ -155,7 +155,7 @@ def _made_of(folder: FilmFolder) -> list[Any]:
 
 
 def verdicts_of(folder: FilmFolder) -> list[Verdict] | None:
-    """A film's verdicts, if publishing has left a table of them that can be read."""
+    """A film's verdicts, or None without a readable table of them."""
     try:
         return folder.read("verdicts", Verdict)
     except StoreError:

@@ -1,4 +1,4 @@
-"""Request of a build: the parameters of its flow, light enough for the command line."""
+"""Build request: the parameters of the build flow, fast to import for the command line."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def _as_text(place: object) -> object:
 
 
 def without_secrets(place: str) -> str:
-    """Refuse addresses that carry a secret: requests are shown, and stored in a scheduler's database."""
+    """Reject addresses that carry a secret: requests are shown, and stored in a scheduler's database."""
     if "://" not in place or place.startswith(("/", ".")):
         return place
-    from pipeline.remote.objects import (  # only who names an address waits for it
+    from pipeline.remote.objects import (  # slow import, needed only for an address
         RemoteError,
         checked_remote,
         is_address,
     )
 
-    if not is_address(place):  # perhaps one of fsspec's chains, with a key in its middle
-        raise ValueError("is no address such as s3://bucket/folder; a file of such a name is given as ./NAME")
+    if not is_address(place):  # it may be one of fsspec's chained URLs, with a key in it
+        raise ValueError("is not an address such as s3://bucket/folder; write a file of such a name as ./NAME")
     try:
         return checked_remote(place)
     except RemoteError as error:
@@ -54,18 +54,18 @@ PathOrAddress = Annotated[
 ]
 """A path, or an address such as `s3://bucket/film.mkv`.
 
-By the schema a Prefect server checks parameters before it stores them. It wants paths absolute, as a worker's folder is
-not the user's, and refuses the same secrets as `checked_remote`.
+A Prefect server validates parameters by the schema before it stores them. The schema requires absolute paths, because a
+worker's working folder is not the user's, and rejects the same secrets as `checked_remote`.
 """
 
 
 class BuildRequest(BaseModel):
-    """What `animegamer build` was asked to do."""
+    """Parameters of `animegamer build`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     films: tuple[PathOrAddress, ...] = Field(description="video files: paths or addresses, in any format FFmpeg reads")
-    out: PathOrAddress = Field(description="data set folder or address: made, or brought up to date")
+    out: PathOrAddress = Field(description="data set folder or address: created, or brought up to date")
     cast: PathOrAddress | None = Field(None, description="folder with one folder of reference pictures per character")
     config: Config = Field(Config(), description="as `animegamer config` prints it")
     until: Until = Field(Until.publish, description="last stage to run")

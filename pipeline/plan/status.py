@@ -1,10 +1,10 @@
-"""Status of a data set: per film and stage done, stale, failed, missing or unknown, and why. Changes nothing.
+"""Status of a data set: per film and stage done, stale, failed, missing or unknown, with the reason; read-only.
 
     for row in film_rows(dataset, request):
         row.cells["cut"].state, row.cells["cut"].why
 
-A stage is judged just as a build would: by what its result was made from, and by its files. So `status` with another
-configuration tells beforehand what a build with it would redo.
+A stage is judged as in a build: by the ingredients of its result, and by its files. So `status` with another
+configuration shows in advance the stages that a build with it would rerun.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from pipeline.publish.shards import read_index
 
 
 class StageState(StrEnum):
-    """Of one stage of one film."""
+    """State of one stage of one film."""
 
     done = "done"
     stale = "stale"
     failed = "failed"
     missing = "missing"
     unknown = "unknown"
-    """What it is made from is not all on this machine: the cast folder, or the weights of an optical-flow network."""
+    """Ingredients are missing on this machine: the cast folder, or the weights of an optical-flow network."""
 
 
 SETTLED = (StageState.done, StageState.unknown)
-"""Nothing is known that a build would have to do."""
+"""States without known work for a build."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One stage of one film: its state, and why it is not done."""
+    """State of one stage of one film, and the reason it is not done."""
 
     state: StageState
     why: str = ""
@@ -55,7 +55,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class FilmRow:
-    """One film: its stages by name, and what there is of it."""
+    """Status of one film: its stages by name, its clips and its size on disk."""
 
     film_id: str
     cells: dict[str, Cell]
@@ -65,25 +65,25 @@ class FilmRow:
 
     @property
     def open_parts(self) -> int:
-        """How many stages a build would have to run."""
+        """Number of stages that a build would have to run."""
         return sum(cell.state not in SETTLED for cell in self.cells.values())
 
     @property
     def unknown_parts(self) -> int:
-        """How many stages can only be judged on another machine."""
+        """Number of stages that can be judged only on another machine."""
         return sum(cell.state is StageState.unknown for cell in self.cells.values())
 
 
 def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] = ()) -> list[FilmRow]:
-    """Every film of the data set, in the order they were added.
+    """Status of every film of the data set, in the order they were added.
 
     Args:
         dataset: the data set.
-        request: what to judge it by.
-        certain: stages that must not be unknown: what they are made from was named by the user just now.
+        request: settings and cast to judge it by.
+        certain: stages that must not be unknown, because the user named their ingredients in this command.
 
     Raises:
-        UserError: what a stage in `certain` is made from is not here.
+        UserError: ingredients of a stage in `certain` are missing.
     """
     edges, _ = choose_edges(request.config, dataset.record)
     unknown: dict[str, str] = {}
@@ -108,7 +108,7 @@ def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] 
 
 
 def _lost_row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
-    """A film whose folder was removed, or its first record damaged: a build with the film makes it again."""
+    """Status of a film without a readable `film.json`: a build with the film makes it again."""
     cell = Cell(StageState.missing, "film.json is missing or damaged")
     return FilmRow(folder.film_id, {stage.name: cell for stage in stages}, None, None, size_of(folder.path))
 
@@ -118,7 +118,7 @@ def _row(folder: FilmFolder, stages: Sequence[Stage], unknown: Mapping[str, str]
     for stage in stages:
         cells[stage.name] = _cell(folder, stage, cells, unknown)
     if (failure := folder.failure) and all(cell.state in SETTLED for cell in cells.values()):
-        cells[stages[-1].name] = Cell(StageState.failed, failure.reason)  # it died after its last stage
+        cells[stages[-1].name] = Cell(StageState.failed, failure.reason)  # it failed after its last stage
     verdicts = verdicts_of(folder)
     return FilmRow(
         film_id=folder.film_id,
@@ -149,7 +149,7 @@ def _cell(folder: FilmFolder, stage: Stage, before: Mapping[str, Cell], unknown:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files below a folder; what belongs to this machine only is left out."""
+    """Bytes of all files below a folder, without hidden ones, which belong to this machine only."""
     files = (
         path for path in folder.rglob("*") if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
@@ -157,7 +157,7 @@ def size_of(folder: Path) -> int:
 
 
 def published_line(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) -> str:
-    """What is published, and whether it is what publishing now would write."""
+    """Status line of the published data: done, stale or missing, with its size."""
     try:
         index = read_index(dataset.root)
     except StoreError:

@@ -1,10 +1,10 @@
-"""Workspace: where a data set is worked on. Its own folder, or, for one at an address, a local copy fetched and sent.
+"""Workspace of a data set: its own folder, or, for one at an address, a local copy that is fetched and sent.
 
     workspace = Workspace("s3://bucket/data")
     with workspace.film("ponyo-01234567") as folder:
         ... work on the folder ...
 
-The copy lies in the user's cache folder, or below ANIMEGAMER_WORK; kept between builds, it saves fetching again.
+The copy is in the user's cache folder, or below ANIMEGAMER_WORK, and is kept between builds to save transfers.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Workspace:
 
     @property
     def is_copy(self) -> bool:
-        """True if the data set lies at an address, and here only a copy of it."""
+        """True if the data set is at an address and this is a local copy of it."""
         return self._mirror is not None
 
     @contextmanager
     def locked(self, purpose: str) -> Iterator[None]:
-        """Hold the data set against a second build on this machine while the block lasts.
+        """Lock the data set against a second build on this machine until the block ends.
 
         Args:
             purpose: shown to a process that finds the lock taken.
 
         Raises:
-            HeldError: another process is at work on it; the message says which.
+            HeldError: another process holds the lock; the message names it.
         """
         with held(self.dataset.root, purpose):
             yield
@@ -66,17 +66,17 @@ class Workspace:
             self._mirror.pull(under, progress)
 
     def send(self, under: str = "", progress: Progress = silent) -> None:
-        """Put what changed into the store, whole objects, those that name others last; does nothing for a folder.
+        """Upload changed files to the store, those that refer to others last; does nothing for a folder.
 
         Raises:
-            RemoteError: the store cannot be reached; sending again goes on from there.
+            RemoteError: the store cannot be reached; the next send continues from there.
         """
         if self._mirror:
             self._mirror.push(under, progress)
 
     @contextmanager
     def film(self, film_id: str) -> Iterator[FilmFolder]:
-        """A film's folder, fetched before the block and sent after it, even if the block fails: with its error.
+        """Yield a film's folder, fetched before the block and sent after it, even if the block fails.
 
         Raises:
             RemoteError: the store cannot be reached.
@@ -85,19 +85,19 @@ class Workspace:
         try:
             yield self.dataset.folder(film_id)
         except BaseException:
-            with suppress(RemoteError):  # what was not sent goes with the next send
+            with suppress(RemoteError):  # unsent files go with the next send
                 self.send(film_part(film_id))
             raise
         self.send(film_part(film_id))
 
 
 def film_part(film_id: str) -> str:
-    """The part of a data set that belongs to one film, for `fetch` and `send`."""
+    """The part of a data set with the files of one film, for `fetch` and `send`."""
     return f"films/{film_id}/"
 
 
 def cast_folder(cast: str) -> Path:
-    """Folder of the cast's pictures on this machine; those at an address are fetched.
+    """Local folder of the cast's pictures; those at an address are fetched.
 
     Raises:
         RemoteError: the address cannot be used.
@@ -106,12 +106,12 @@ def cast_folder(cast: str) -> Path:
 
 
 def absolute(path: str) -> str:
-    """The same path from wherever it is read; an address is that already."""
+    """The absolute form of a path; an address is returned unchanged."""
     return path if is_address(path) else str(Path(path).absolute())
 
 
 def _copy_of(address: str) -> Path:
-    """Folder of the local copy of an address: a readable name, and a hash against collisions."""
+    """Folder of the local copy of an address, named by a readable part and a hash against collisions."""
     home = os.environ.get("ANIMEGAMER_WORK")
     slug = re.sub(r"[^a-z0-9]+", "-", address.lower()).strip("-")[:60]
     folder = Path(home) if home else user_cache_path("animegamer")

@@ -1,7 +1,7 @@
-"""Where every second of a film went: into a kept clip, dropped for a named reason, or failed.
+"""Coverage of a film: spans of time that are kept in a clip, dropped for a named reason, or failed.
 
-The spans tile the film from its first frame to the end that its header promises, without gaps and overlaps, so their
-lengths add up to it.
+The spans tile the film from its first frame to the end given in its header, without gaps and overlaps, so their lengths
+add up to its length.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ NOT_READ = "not read"
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of film with one fate."""
+    """Span of a film with one fate."""
 
     start_seconds: float
     end_seconds: float
     fate: Fate
     reason: str
-    """Empty for what is kept."""
+    """Reason for the fate; empty if kept."""
 
 
-def account(
+def film_spans(
     film: Film,
     scenes: Sequence[Scene],
     damage: Sequence[Damage],
@@ -45,15 +45,15 @@ def account(
     verdicts: Sequence[Verdict],
     end_seconds: float | None,
 ) -> list[Span]:
-    """The spans of a film in order; they tile 0 to its duration plus what is missing.
+    """The spans of a film in order, tiling 0 to its duration plus its missing seconds.
 
     Args:
-        film: its length.
+        film: gives the length.
         scenes: in order; together with `damage` they tile the part that was used.
-        damage: what could not be decoded.
+        damage: spans that could not be decoded.
         clips: all clips of the film, dropped ones too.
         verdicts: on the clips; a clip without one is not judged yet.
-        end_seconds: where the use of the film ended, None if all of it was used.
+        end_seconds: end of the part that was used, None for the whole film.
     """
     fates = {verdict.clip_id: _fate(verdict) for verdict in verdicts}
     used = film.duration_seconds if end_seconds is None else min(end_seconds, film.duration_seconds)
@@ -86,19 +86,19 @@ def _fate(verdict: Verdict) -> tuple[Fate, str]:
 
 
 def _margin_seconds(scenes: Sequence[Scene], members: Mapping[int, Sequence[Clip]]) -> float:
-    """The margin is the same at every scene end, so the shortest wait for a scene's first clip tells it."""
-    waits = [
+    """The margin at scene ends: equal at all of them, so the shortest time from a scene's start to its first clip."""
+    leads = [
         min(clip.start_seconds for clip in members[scene.scene]) - scene.start_seconds
         for scene in scenes
         if members.get(scene.scene)
     ]
-    return max(0.0, min(waits, default=0.0))
+    return max(0.0, min(leads, default=0.0))
 
 
 def _scene_spans(
     scene: Scene, clips: Sequence[Clip], fates: Mapping[str, tuple[Fate, str]], margin: float
 ) -> list[Span]:
-    """A scene's margin and transition, its clips, the rest that is too short for one more, and its margin again."""
+    """Spans of a scene: margin and transition, clips, the rest that is too short for another clip, margin."""
     if not clips:
         return [Span(scene.start_seconds, scene.end_seconds, "dropped", TOO_SHORT)]
     spans = [Span(scene.start_seconds, clips[0].start_seconds, "dropped", SCENE_EDGE)]
@@ -114,9 +114,9 @@ def _scene_spans(
 
 
 def _tiled(spans: Iterable[Span], end: float, slack: float) -> list[Span]:
-    """The spans in order, cut at `end`, each beginning where the one before ends; a gap longer than `slack` is named.
+    """The spans in order, cut at `end`, each starting at the end of the one before; gaps above `slack` become spans.
 
-    Scenes end where a frame ends and the film where its last one does, so times may differ by rounding and no more.
+    Scenes and the film end with a frame, so smaller gaps are rounding.
     """
     tiles: list[Span] = []
     covered = 0.0

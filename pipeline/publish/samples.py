@@ -1,7 +1,7 @@
-"""What a sample is: the JSON of a clip in a shard, which clips become samples, and which split they go to.
+"""Samples of the published data: the JSON of a clip in a shard, the choice of kept clips, and their split.
 
-The records here are the seam between the pipeline and whatever reads its shards, so they are stricter than the tables:
-nothing is converted, nothing unknown is let in, and NaN is refused.
+These records are the interface between the pipeline and the readers of its shards, so they are stricter than the
+tables: no conversion, no unknown fields, no NaN.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _TAGS = {*TAGS, "characters"}
 
 
 class Published(Record):
-    """Base of what readers outside this program rely on: no unknown field, no conversion, no NaN."""
+    """Base of the records read by other programs: no unknown field, no conversion, no NaN."""
 
     model_config = ConfigDict(strict=True, serialize_by_alias=True, validate_by_name=True)
 
 
 class SampleMotion(Published):
-    """How much the clip moves, in pixels per step between two of its frames."""
+    """Motion of the clip, in pixels per step between two of its frames."""
 
     scope_px: float
     level: Level
@@ -60,7 +60,7 @@ class SampleMotion(Published):
 
 
 class SampleCaption(Published):
-    """The caption's tags. Null: nobody measured it; training masks it."""
+    """Tags of the caption. Null: not measured, masked in training."""
 
     source: str | None = Field(description="`rules`, or the model that answered; null: the clip has no caption")
     S: str | None
@@ -75,7 +75,7 @@ class SampleCaption(Published):
 
 
 class Sample(Published):
-    """`<clip_id>.json`: what is known of one clip in a shard."""
+    """`<clip_id>.json`: facts about one clip in a shard."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     clip_id: str
@@ -93,7 +93,7 @@ class Sample(Published):
 
 @dataclass(frozen=True)
 class KeptClip:
-    """A clip that selection keeps, ready to be written."""
+    """A clip kept by selection, ready to be written."""
 
     sample: Sample
     clip: Clip
@@ -101,7 +101,7 @@ class KeptClip:
 
     @property
     def text(self) -> str:
-        """The instruction line; empty if no tag that it is made of is known."""
+        """The instruction line; empty if none of its tags is known."""
         caption = self.sample.caption
         return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA)
 
@@ -114,7 +114,7 @@ class KeptClip:
         """The content of the clip file.
 
         Raises:
-            RecordError: the file is missing or is not what was cut.
+            RecordError: the file is missing or has changed since it was cut.
         """
         try:
             content = self.path.read_bytes()
@@ -128,12 +128,13 @@ class KeptClip:
 
 
 def split_of(film_id: str, scene_start_seconds: float, film_seconds: float, settings: ShardSettings) -> Split:
-    """The split of a scene, whole, by where it starts.
+    """The split of a whole scene, by its start.
 
-    Time is cut into blocks of `block_seconds`; one in every 1/val_share of them is `val`, and a hash of the film id
-    says which. So the share holds to within one block in every film, `val` lies spread over it, and no threshold moves
-    a clip to the other split. The first block is never `val`: a film of one scene is one to train on. A film too short
-    to have a block of each split is divided into just enough shorter ones, so that it has one if a scene starts there.
+    Time is divided into blocks of `block_seconds`. With share s = val_share and phase p = hash(film_id) * (1 - s),
+    hash in [0, 1), block b is `val` if floor((b + 1) * s + p) > floor(b * s + p): one in every 1/s blocks. So the share
+    holds to within one block in every film, `val` is spread over the film, and no threshold of selection moves a clip
+    to the other split. Block 0 is never `val`, because s + p < 1: a film of one scene is for training. A film too short
+    for a block of each split is divided into just enough shorter ones, so that it has both if a scene starts there.
     """
     share = settings.val_share
     if share in (0, 1):
@@ -146,13 +147,13 @@ def split_of(film_id: str, scene_start_seconds: float, film_seconds: float, sett
 
 
 def film_end_seconds(scenes: Iterable[Scene], damage: Iterable[Damage]) -> float:
-    """Where the part of a film that was read ends: the length that `split_of` divides; 0.0 if nothing was."""
+    """End of the part of a film that was read, the length divided by `split_of`; 0.0 if nothing was read."""
     ends = chain((scene.end_seconds for scene in scenes), (part.end_seconds for part in damage))
     return max(ends, default=0.0)
 
 
 def kept_clips(folder: FilmFolder, record: DatasetRecord, settings: ShardSettings) -> list[KeptClip]:
-    """The clips of a film that go into shards, in time order; none if the film has no verdicts (it failed earlier).
+    """The clips of a film for the shards, in time order; empty if the film has no verdicts (it failed earlier).
 
     Raises:
         RecordError: a kept clip lacks its motion, or has another optical-flow model or captioner than the data set.
@@ -179,9 +180,9 @@ def kept_clips(folder: FilmFolder, record: DatasetRecord, settings: ShardSetting
 
 
 def hub_features() -> list[dict[str, Any]]:
-    """The columns of a shard as the front matter of a data card on the Hugging Face hub describes them.
+    """The columns of a shard, in the form of the front matter of a Hugging Face data card.
 
-    Without them `datasets` guesses types from five samples, and takes a tag that is null in those for always null.
+    Without them `datasets` infers types from five samples, and takes a tag that is null in those for always null.
     """
     columns = [pa.field(name, pa.string()) for name in ("__key__", "__url__", "txt")]
     columns += [pa.field("mp4", pa.binary()), pa.field("json", pa.struct(list(arrow_schema(Sample))))]
@@ -198,13 +199,13 @@ def _hub_feature(column: pa.Field) -> dict[str, Any]:
 
 
 def _hub_dtype(kind: pa.DataType) -> str:
-    return "float64" if pa.types.is_float64(kind) else str(kind)  # Arrow calls it double
+    return "float64" if pa.types.is_float64(kind) else str(kind)  # Arrow names it double
 
 
 def make_sample(
     record: DatasetRecord, clip: Clip, verdict: Verdict, motion: Motion | None, caption: Caption | None, split: Split
 ) -> Sample:
-    """What is known of a kept clip; the tags of a quarantined caption are null.
+    """Build the sample of a kept clip; the tags of a quarantined caption are null.
 
     Raises:
         RecordError: a fact is missing, not finite, or measured by another model than the data set's.

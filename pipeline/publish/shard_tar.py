@@ -1,7 +1,7 @@
-"""Tar reader for shards that are not to be trusted: samples in the order they lie there, and a word on what is wrong.
+"""Tar reader for untrusted shards: samples in file order, and a list of problems.
 
 Members are read into memory one sample at a time and never written under their own names. Training reads with
-webdataset, once the headers have been looked through here.
+webdataset, after the headers have been checked here.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Packed:
-    """One sample as it lies in a shard: the bytes of its members by extension."""
+    """One sample of a shard: the bytes of its members by extension."""
 
     key: str
     members: dict[str, bytes]
 
 
 def unpack(path: Path, problems: list[str]) -> Iterator[Packed]:
-    """The samples of a tar; a key that comes back after another one is a sample of its own.
+    """Yield the samples of a tar; a key that returns after another key is a new sample.
 
     Args:
-        problems: what is wrong with the tar is added here, as it is met.
+        problems: list to which the problems of the tar are appended as they are found.
     """
     for key, group in groupby(_read(path, problems), key=itemgetter(0)):
         members: dict[str, bytes] = {}
@@ -68,17 +68,17 @@ def _read(path: Path, problems: list[str]) -> Iterator[tuple[str, str, bytes]]:
         problems += _ending(path, end)
 
 
-def holds_hollow_member(path: Path) -> bool:
-    """Look through the headers for a member that claims more bytes than the tar could hold.
+def has_oversized_member(path: Path) -> bool:
+    """Return True if the header of a member claims more bytes than the tar can hold.
 
-    Ask before a library reads the tar, for it would read as many bytes as are claimed.
+    Call it before a library reads the tar, because that would read as many bytes as are claimed.
     """
-    with suppress(tarfile.TarError), tarfile.open(path, "r:") as tar:  # not a proper tar: its reader says where
-        return any(_is_hollow(member, path.stat().st_size) for member in tar)
+    with suppress(tarfile.TarError), tarfile.open(path, "r:") as tar:  # not a valid tar: its reader reports where
+        return any(_is_oversized(member, path.stat().st_size) for member in tar)
     return False
 
 
-def _is_hollow(member: tarfile.TarInfo, file_bytes: int) -> bool:
+def _is_oversized(member: tarfile.TarInfo, file_bytes: int) -> bool:
     return member.issparse() or member.size > file_bytes
 
 
@@ -87,7 +87,7 @@ def _problem(member: tarfile.TarInfo, file_bytes: int) -> str | None:
         return "has a name that leads out of the folder it is unpacked to: do not unpack this file"
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         return f"is {_KINDS.get(member.type, 'of an unknown kind')}, not a file"
-    if _is_hollow(member, file_bytes):
+    if _is_oversized(member, file_bytes):
         return "claims more bytes than the file holds"
     if not _NAME.fullmatch(member.name):
         return f"is not named <a-z0-9_->.{'|'.join(MEMBERS)}"
@@ -95,10 +95,10 @@ def _problem(member: tarfile.TarInfo, file_bytes: int) -> str | None:
 
 
 def _ending(path: Path, end: int) -> list[str]:
-    """A tar ends with two blocks of zeros; `tarfile` takes an unreadable header for the end without a word."""
+    """Problems at the end: two blocks of zeros are due; `tarfile` silently takes an unreadable header for the end."""
     with path.open("rb") as file:
         file.seek(end)
         rest = file.read(2 * tarfile.RECORDSIZE)
     if len(rest) < 2 * tarfile.BLOCKSIZE:
         return ["is truncated: the end of the tar is missing"]
-    return ["holds bytes after its last readable member that are no tar"] if rest.strip(b"\0") else []
+    return ["holds bytes after its last readable member that are not a tar"] if rest.strip(b"\0") else []

@@ -1,9 +1,9 @@
-"""Publishes the kept clips as WebDataset shards: `shards/<split>/<film_id>-000000.tar` and `shards/index.json`.
+"""WebDataset shards of the kept clips: `shards/<split>/<film_id>-000000.tar` and `shards/index.json`.
 
-A shard holds clips of one film in time order and ends where a scene ends. The same tables and clip files give the same
-bytes, on any day and machine. All shards are first written under temporary names; only when every one is whole do they
-take their final names, then the index is replaced, then what an earlier run left is removed. A shard whose content
-would not change is left alone.
+A shard holds clips of one film in time order and ends with a scene. The same tables and clip files give the same bytes,
+on any day and machine. All shards are first written to temporary files; when all are complete, they are renamed into
+place, then the index is replaced, then leftovers of earlier runs are removed. A shard with unchanged content is not
+written again.
 
 A sample is three members with the clip's id as key: `.mp4`, `.txt` (the instruction line) and `.json` (a `Sample`).
 """
@@ -30,11 +30,11 @@ from pipeline.stages.motion_levels import Edges
 
 _SHARD_NAME = r"[a-z0-9-]+-[0-9]{6}\.tar"
 VERSION = 1
-"""Raised by hand when the same samples would give other bytes; part of what a shard is made from."""
+"""Version number, raised by hand when the same samples would give other bytes; an ingredient of every shard."""
 
 
 class Shard(Published):
-    """One tar as the index lists it."""
+    """Entry of one tar in the index."""
 
     name: str = Field(pattern=rf"^(train|val)/{_SHARD_NAME}$", description="path relative to `shards/`")
     split: Split
@@ -42,7 +42,7 @@ class Shard(Published):
     samples: int = Field(ge=1)
     bytes: int
     sha256: str
-    made_from: str = Field(description="fingerprint of its samples; equal and the file whole: not written again")
+    made_from: str = Field(description="fingerprint of its samples; kept while it and the file are unchanged")
     first_clip: str
     last_clip: str
 
@@ -56,7 +56,7 @@ class Counts(Published):
 
 
 class Index(Published):
-    """`shards/index.json`: all a reader needs besides the shards."""
+    """`shards/index.json`: everything a reader needs besides the shards."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     flow_model: str | None
@@ -69,7 +69,7 @@ class Index(Published):
 
 
 def count(samples: Sequence[Sample]) -> Counts:
-    """How many samples there are of each split, film and motion level; splits and levels without any count 0."""
+    """Number of samples by split, film and motion level; splits and levels without samples have 0."""
     split = Counter[str](sample.split for sample in samples)
     level = Counter(sample.motion.level for sample in samples)
     return Counts(
@@ -89,10 +89,10 @@ def write_shards(dataset: Dataset, settings: ShardSettings, progress: Progress =
     """Publish the kept clips of all films, in the order the films were added.
 
     Args:
-        progress: called with (samples done, samples in all).
+        progress: called with (samples done, samples in total).
 
     Raises:
-        RecordError: a clip cannot be published; the shards of the run before stay as they are.
+        RecordError: a clip cannot be published; the shards of the previous run are unchanged.
     """
     root, record = dataset.root / "shards", dataset.record
     plan = {
@@ -120,10 +120,10 @@ def write_shards(dataset: Dataset, settings: ShardSettings, progress: Progress =
 
 
 def read_index(dataset_root: Path) -> Index:
-    """`shards/index.json` of the data set in `dataset_root`.
+    """Read `shards/index.json` of the data set in `dataset_root`.
 
     Raises:
-        StoreError: it is missing or does not hold an index.
+        StoreError: it is missing or is not an index.
     """
     path = dataset_root / "shards" / "index.json"
     try:
@@ -138,7 +138,7 @@ def _previous(dataset_root: Path) -> Sequence[Shard]:
     try:
         return read_index(dataset_root).shards
     except StoreError:
-        return ()  # nothing that can be trusted: every shard is written
+        return ()  # without a valid index every shard is written
 
 
 def _divide(clips: Iterable[KeptClip], target: int) -> dict[Split, list[list[KeptClip]]]:
@@ -157,7 +157,7 @@ def _ingredients(clips: Sequence[KeptClip]) -> Ingredients:
 
 
 def _unchanged(root: Path, shard: Shard | None, ingredients: Ingredients) -> Shard | None:
-    """The shard as the last run listed it, if it would come out the same and its file is whole."""
+    """The shard's entry of the last run, if its ingredients are the same and its file is unchanged."""
 
     def hashes(names: Iterable[str]) -> dict[str, str]:
         return {name: file_sha256(root / name) for name in names if (root / name).is_file()}
@@ -168,7 +168,7 @@ def _unchanged(root: Path, shard: Shard | None, ingredients: Ingredients) -> Sha
 
 
 def _write_shard(path: Path, name: str, clips: Sequence[KeptClip]) -> Shard:
-    from webdataset.writer import TarWriter  # brings torch along where it is installed: seconds, and only needed here
+    from webdataset.writer import TarWriter  # slow import (torch, where installed), needed only here
 
     with path.open("wb") as file, TarWriter(file, user="", group="", mode=0o644, mtime=0, encoder=False) as tar:
         for clip in clips:
@@ -201,7 +201,7 @@ def _index(record: DatasetRecord, settings: ShardSettings, samples: Sequence[Sam
 
 
 def _remove_leftovers(root: Path, names: Collection[str]) -> None:
-    """Remove shards of earlier runs, and what a killed run left under temporary names."""
+    """Remove shards of earlier runs, and temporary files of killed runs."""
     for split in SPLITS:
         for path in (root / split).glob("*.tar"):
             if path.name.startswith(".") or (

@@ -1,7 +1,7 @@
-"""Checks published shards against everything they claim: the index, the tables they were made from, and themselves.
+"""Verification of published shards against the index, the tables they were made from, and their own claims.
 
-Each check is a generator of faults. What can be said of one sample is found in worker threads, because it includes
-decoding the clip; what concerns several samples is found at the end.
+Each check is a generator of faults. Checks of one sample run in worker threads, because they decode the clip; checks
+across samples run at the end.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from pipeline.stages.motion_levels import level_of
 from pipeline.video.film_reader import FilmReader
 
 REBUILD = "delete shards/index.json and run `animegamer build` again"
-"""Without an index every shard is written anew."""
+"""Remedy of most faults: without an index every shard is written again."""
 _TIME_TOLERANCE_SECONDS = 1e-3
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something wrong with a data set: in which file, what, and what to do about it."""
+    """Fault of a data set: file, description, remedy."""
 
     where: str
     what: str
@@ -48,7 +48,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Checked:
-    """A sample after it was looked at on its own; `sample` is None where its JSON cannot be used."""
+    """A sample after the checks on it alone; `sample` is None if its JSON is invalid."""
 
     key: str
     shard: str
@@ -58,20 +58,20 @@ class Checked:
 
 @dataclass
 class Expected:
-    """What should be published according to the tables."""
+    """Kept clips according to the tables."""
 
     kept: dict[str, KeptClip] = field(default_factory=dict)
     unusable_films: set[str] = field(default_factory=set)
-    """Their samples are checked on their own, not against the tables."""
+    """Ids of films with unreadable tables: their samples are checked alone, not against the tables."""
     faults: list[Fault] = field(default_factory=list)
 
 
 def verify(dataset: Dataset, threads: int = 0, progress: Progress = silent) -> list[Fault]:
-    """All that is wrong with the shards of a data set; an empty list if they are as the data contract says.
+    """Find all faults of the shards of a data set; an empty list if they fulfil the data contract.
 
     Args:
-        threads: that decode clips; 0: one per core.
-        progress: called with (samples checked, samples in all).
+        threads: threads to decode clips; 0: one per core.
+        progress: called with (samples checked, samples in total).
     """
     try:
         record, index = dataset.record, read_index(dataset.root)
@@ -111,7 +111,7 @@ def _expected(dataset: Dataset, record: DatasetRecord, settings: ShardSettings) 
 
 
 def _index_faults(index: Index, record: DatasetRecord) -> Iterator[Fault]:
-    """The index against dataset.json and itself."""
+    """Faults of the index, by itself and against dataset.json."""
     where = "shards/index.json"
     for name in ("flow_model", "edges", "level_values", "captioner"):
         if getattr(index, name) != getattr(record, name):
@@ -125,7 +125,7 @@ def _index_faults(index: Index, record: DatasetRecord) -> Iterator[Fault]:
 
 
 def _file_faults(root: Path, index: Index) -> Iterator[Fault]:
-    """What lies in the folder but is not listed."""
+    """Files in the folder that are not listed."""
     listed = {"index.json", *(shard.name for shard in index.shards)}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
@@ -146,7 +146,7 @@ def _bytes_problems(path: Path, shard: Shard) -> Iterator[str]:
 
 
 def _check(packed: Packed, shard: Shard, index: Index, expected: Expected) -> Checked:
-    """All that can be said of one sample."""
+    """Check one sample alone and against its tables."""
     where = f"shards/{shard.name}: {packed.key}"
     missing = [extension for extension in MEMBERS if extension not in packed.members]
     if missing:
@@ -168,7 +168,7 @@ def _check(packed: Packed, shard: Shard, index: Index, expected: Expected) -> Ch
 
 
 def _claim_problems(key: str, sample: Sample, shard: Shard, index: Index) -> Iterator[str]:
-    """The sample against its key, its shard and what holds for the whole data set."""
+    """Problems of the sample against its key, its shard and the facts of the whole data set."""
     motion, caption = sample.motion, sample.caption
     claims = [
         ("clip_id", sample.clip_id, key),
@@ -185,7 +185,7 @@ def _claim_problems(key: str, sample: Sample, shard: Shard, index: Index) -> Ite
 
 
 def _table_problems(packed: Packed, sample: Sample, kept: KeptClip) -> Iterator[str]:
-    """The sample against the film's tables."""
+    """Problems of the sample against the film's tables."""
     differing = list(_differing(sample.model_dump(), kept.sample.model_dump()))
     if differing:
         yield f"its json and the film's tables differ in {', '.join(differing)}"
@@ -207,7 +207,7 @@ def _differing(here: Mapping[str, object], there: Mapping[str, object], prefix: 
 
 
 def _video_problems(mp4: bytes, sample: Sample, clip: Clip | None) -> Iterator[str]:
-    """The mp4, decoded: number, times and size of its frames."""
+    """Problems of the decoded mp4: number, times and size of its frames."""
     with NamedTemporaryFile(suffix=".mp4") as file:
         file.write(mp4)
         file.flush()
@@ -218,7 +218,7 @@ def _video_problems(mp4: bytes, sample: Sample, clip: Clip | None) -> Iterator[s
             yield f"its mp4 cannot be decoded: {error.reason}"
             return
     if len(frames) != sample.frames or reader.damage:
-        yield f"its mp4 has {len(frames)} sound frames, it should have {sample.frames}"
+        yield f"its mp4 has {len(frames)} intact frames, it should have {sample.frames}"
     elif any(
         abs(seconds - number / sample.fps) > _TIME_TOLERANCE_SECONDS for number, (seconds, _) in enumerate(frames)
     ):
@@ -229,7 +229,7 @@ def _video_problems(mp4: bytes, sample: Sample, clip: Clip | None) -> Iterator[s
 
 
 def _order_faults(index: Index, checked: Sequence[Checked]) -> Iterator[Fault]:
-    """Keys: each once, in time order, as many as the index counts."""
+    """Faults of keys: each must occur once, in time order, as many as the index counts."""
     keys_of = defaultdict[str, list[str]](list)
     shard_of: dict[str, str] = {}
     for one in checked:
@@ -251,7 +251,7 @@ def _order_faults(index: Index, checked: Sequence[Checked]) -> Iterator[Fault]:
 
 
 def _split_faults(checked: Sequence[Checked]) -> Iterator[Fault]:
-    """A scene lies in one shard; above all it must not lie in both splits, where neighbours would leak."""
+    """Faults of splits: a scene belongs in one shard; in both splits, neighbouring clips would leak."""
     shards_of = defaultdict[tuple[str, int], dict[str, str]](dict)
     for one in checked:
         if one.sample:
@@ -263,7 +263,7 @@ def _split_faults(checked: Sequence[Checked]) -> Iterator[Fault]:
 
 
 def _missing_faults(expected: Expected, checked: Iterable[Checked]) -> Iterator[Fault]:
-    """Clips that selection keeps and no shard holds, by film."""
+    """Kept clips that are in no shard, by film."""
     found = {one.key for one in checked}
     missing = defaultdict[str, list[str]](list)
     for clip_id, kept in expected.kept.items():

@@ -1,9 +1,9 @@
-"""Films and cast folders at addresses, brought to a cache on this machine; a rerun fetches only what has changed.
+"""Local cache of films and cast folders at addresses; a rerun fetches only the objects that changed.
 
     film = fetch_film("s3://bucket/films/ponyo.mkv", cache)
     cast = fetch_folder("s3://bucket/cast", cache)
 
-What is in the cache belongs to the store: whatever else is done to it here is undone by the next fetch.
+The store is the source of the cache: local changes to cached files are undone by the next fetch.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Film, RecordError
 from pipeline.core.store import FilmFolder, StoreError
-from pipeline.remote.mirror import Mirror, Note, noted
+from pipeline.remote.mirror import Mirror, Note, note_of
 from pipeline.remote.objects import Remote, RemoteError, Transfers, is_address, is_file_name, is_hidden
 
 FETCHED_FILMS = Path(".cache", "films")
-"""Where films from addresses lie while they are worked on, in the data set's folder."""
+"""Cache of films from addresses while they are processed, relative to the data set's folder."""
 _NOTE = ".fetched.json"
 
 
 @contextmanager
-def film_here(folder: FilmFolder, progress: Progress) -> Iterator[FilmFolder]:
-    """The folder with its film's source as a file on this machine; a film at an address is fetched before the block.
+def local_film(folder: FilmFolder, progress: Progress) -> Iterator[FilmFolder]:
+    """Yield the folder with its film's source as a file on this machine; a film at an address is fetched first.
 
     Raises:
-        RecordError: it cannot be fetched, or is another film than was planned, before the block or after it.
+        RecordError: it cannot be fetched, or its content is not as planned, before the block or after it.
     """
     film, root = folder.film, folder.path.parents[1]
     hashes = Hashes(root / FILM_HASHES)
@@ -59,26 +59,26 @@ def _refuse_another(source: Path, film: Film, hashes: Hashes, progress: Progress
 
 
 def drop_film(folder: FilmFolder) -> None:
-    """Remove this machine's copy of a film from an address: the work on it is over."""
-    with suppress(StoreError):  # someone has removed the folder, which tells where the film comes from
+    """Remove this machine's copy of a film from an address once it is processed."""
+    with suppress(StoreError):  # the folder, which holds the film's address, has been removed
         drop_copy(folder.film.source, folder.path.parents[1])
 
 
 def drop_copy(source: str, root: Path) -> None:
-    """Remove the copy of what lies at an address, if there is one; a path has none."""
+    """Remove the local copy of an address, if there is one; a path has none."""
     if is_address(source):
         shutil.rmtree(_home(source, root / FETCHED_FILMS), ignore_errors=True)
 
 
 def copied_bytes(source: str, root: Path) -> int:
-    """What the copy of a film from an address takes here; 0 for a path."""
+    """Size of the local copy of a film from an address; 0 for a path."""
     if not is_address(source):
         return 0
     return sum(file.stat().st_size for file in _home(source, root / FETCHED_FILMS).glob("*"))
 
 
 def film_file(source: str, root: Path, progress: Progress) -> Path:
-    """The file of a film: a path is that already, what lies at an address is fetched into the data set's cache.
+    """The local file of a film; one at an address is fetched into the data set's cache.
 
     Raises:
         RemoteError: there is no such object, or it cannot be fetched.
@@ -87,7 +87,7 @@ def film_file(source: str, root: Path, progress: Progress) -> Path:
 
 
 def fetch_film(address: str, cache: Path, progress: Progress = silent) -> Path:
-    """A film as a local file of the same name; fetched only if the object is not the one that was fetched last.
+    """Fetch a film to a local file of the same name, unless the object is the one fetched last.
 
     Raises:
         RemoteError: there is no such object, or it cannot be fetched.
@@ -96,21 +96,21 @@ def fetch_film(address: str, cache: Path, progress: Progress = silent) -> Path:
     found = remote.look()
     home = _home(remote.address, cache)
     path, note = home / _file_name(remote.address), home / _NOTE
-    if path.is_file() and _read_note(note) == noted(found, path):
+    if path.is_file() and _read_note(note) == note_of(found, path):
         return path
     sweep(home)
     Transfers(found.bytes, progress).run(lambda _, meter: remote.get("", path, found, meter), {"": found.bytes})
-    write_json(note, noted(found, path).model_dump(mode="json"))
+    write_json(note, note_of(found, path).model_dump(mode="json"))
     return path
 
 
 def film_identity(address: str) -> str | None:
-    """The film's address, size and the store's mark of its content: equal as long as it is the same film.
+    """The film's address, size and version mark in the store, equal as long as its content is the same.
 
-    None from a store that gives no mark: whether it is the same, only its content tells.
+    None if the store gives no version mark: then only the content can be compared.
 
     Raises:
-        RemoteError: there is no such object, or it cannot be asked about.
+        RemoteError: there is no such object, or the store cannot be reached.
     """
     remote = Remote(address)
     found = remote.look()
@@ -118,7 +118,7 @@ def film_identity(address: str) -> str | None:
 
 
 def fetch_folder(address: str, cache: Path) -> Path:
-    """A folder of small files, such as a cast's pictures, as it is at the address now; only what changed is fetched.
+    """Bring the local copy of a folder of small files, such as a cast's pictures, up to date and return it.
 
     Raises:
         RemoteError: there is nothing at the address, or it cannot be fetched.
@@ -136,14 +136,14 @@ def _home(address: str, cache: Path) -> Path:
 
 
 def _short_hash(address: str) -> str:
-    """A folder's name for what comes from an address."""
+    """Name of the cache folder of an address."""
     return hashlib.sha256(address.encode()).hexdigest()[:16]
 
 
 def _read_note(path: Path) -> Note | None:
     try:
         return Note.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError):  # none yet, or damaged: then the film is fetched again
+    except (FileNotFoundError, ValidationError):  # missing or damaged: the film is fetched again
         return None
 
 

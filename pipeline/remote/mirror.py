@@ -1,21 +1,22 @@
-"""A data set at an address, worked on in a local folder: pulled before the work, pushed after it.
+"""Mirror of a data set at an address: a local folder, pulled from the store before the work and pushed after it.
 
     mirror = Mirror("s3://bucket/data", cache / "data")
     mirror.pull("films/ponyo-01234567/")
     ...
     mirror.push("films/ponyo-01234567/")
 
-Only what differs travels. After each transfer is noted, in `.cache/mirror.json`, how every file looked here and there;
-whoever looks different later has changed. A kill costs no more than the same transfers again.
+Only differences are transferred. After each transfer, size and modification time of every local file and the identity
+of its object are stored in `.cache/mirror.json`; a file or object that differs from its note has changed. After a kill
+only the unfinished transfers are repeated.
 
-**Who pushed last is right.** A part of the data set (a film's folder, `shards/`, a file at the top) in which the store
-has changed since the last note is taken from the store as a whole: changes made here that never were pushed are given
-up, so that no stage's record is put together with another run's tables. In a part that the store left alone, what was
-changed or removed here stays so, and goes up with the next push; that also holds after a push that was cut short.
-Files here that the store has never heard of always stay.
+**Last push wins.** A part of the data set (a film's folder, `shards/`, a file at the top) that has changed in the store
+since the last note is taken from the store as a whole: local changes that were not pushed are lost, so that no stage's
+record is combined with another run's tables. In a part that is unchanged in the store, local changes and removals are
+kept and go up with the next push; this also holds after an interrupted push. Local files unknown to the store are
+always kept.
 
-So the folder is deleted whole or not at all: a file missing from it counts as removed, and the push removes it there.
-One at a time pulls, works and pushes; who that is, a lock of the caller decides.
+So delete the folder as a whole or not at all: a missing file counts as removed, and the next push removes its object.
+Only one process at a time may pull, work and push; the caller holds a lock for that.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ from pipeline.remote.objects import Remote, RemoteError, RemoteObject, Transfers
 _STAGE_RECORD = r"films/[^/]+/(?!(film|failure)\.json)[^/]+\.json"
 _ORDER = (
     r".+",  # clips, replies, tables, film.json, failure.json
-    _STAGE_RECORD,  # says that its tables and clips are there and whole
+    _STAGE_RECORD,  # declares its tables and clips complete
     r"shards/.+\.tar",
     r"shards/index\.json",  # names the shards
-    r"[^/]+",  # README.md, report.html, published.json: speak of the shards
+    r"[^/]+",  # README.md, report.html, published.json: refer to the shards
     r"dataset\.json",  # names the films
 )
-"""What is put when: whatever speaks of other files comes after them. The last line that fits a name counts."""
+"""Order of uploads: a file that refers to others comes after them. The last pattern that matches a name counts."""
 
 
 class Note(Record):
-    """One file here and the object it is the same as: how both looked when they last were."""
+    """State of a local file and its object when they were last the same."""
 
     identity: str | None
-    """None while the object is being put: should that be cut short, nobody knows which of the two is there."""
+    """Identity of the object; None during its upload: if interrupted, the object may be the old or the new one."""
     bytes: int
     mtime_ns: int
 
 
 class Notes(Record):
-    """`.cache/mirror.json`: how the files of a mirror looked when they last were the same here and there."""
+    """`.cache/mirror.json`: the notes of all files of a mirror."""
 
     address: str
     files: dict[str, Note] = Field(default_factory=dict)
@@ -65,7 +66,7 @@ class Mirror:
     """The local copy of a data set at an address."""
 
     def __init__(self, address: str, local: Path) -> None:
-        """Nothing is asked or transferred yet.
+        """Create the mirror without a request to the store.
 
         Raises:
             RemoteError: the address is refused, the package for its protocol is missing, or the folder is another
@@ -80,11 +81,11 @@ class Mirror:
 
         Args:
             under: only this folder or file of the data set, such as `films/<film_id>/`.
-            progress: called with bytes fetched and bytes in all.
+            progress: called with (bytes fetched, bytes in total).
 
         Raises:
-            RemoteError: the store cannot be reached or holds a name that leads out of the folder; then nothing here
-                has changed, or some files have, and pulling again goes on from there.
+            RemoteError: the store cannot be reached or holds a name that leads out of the folder; none or some of the
+                files have changed then, and the next pull continues from there.
         """
         there, here, notes = self.remote.find(under), self._files(under), self._noted(under)
         same = {name for name, note in notes.items() if _is_same(here.get(name), note)}
@@ -97,22 +98,22 @@ class Mirror:
         for name in gone:
             self._drop(name)
         if wanted or gone:
-            self._note({name: noted(found, self.local / name) for name, found in wanted.items()}, forget=gone)
+            self._note({name: note_of(found, self.local / name) for name, found in wanted.items()}, forget=gone)
 
     def push(self, under: str = "", progress: Progress = silent) -> None:
-        """Put what changed here into the store and remove there what is gone here. Asks nothing if nothing changed.
+        """Upload changed files and remove the objects of removed files. Without changes, no request is made.
 
-        Others may read all the while: whole files only, and each only after what it speaks of (`_ORDER`). The records
-        of stages whose results change are withdrawn first, and files that nothing speaks of any more go last. Only a
-        shard that keeps its name and changes its content is out of step with the old index for a moment; readers
-        compare size and SHA-256 with the index and refuse such a shard (`training/data/shards.py`).
+        The store may be read meanwhile: it shows whole files only, each after the files that it refers to (`_ORDER`).
+        The records of stages whose results change are removed first, and files that are no longer referred to last.
+        Only a shard that keeps its name and changes its content differs from the old index for a moment; readers
+        compare size and SHA-256 with the index and reject such a shard (`training/data/shards.py`).
 
         Args:
             under: only this folder or file of the data set.
-            progress: called with bytes put and bytes in all.
+            progress: called with (bytes uploaded, bytes in total).
 
         Raises:
-            RemoteError: the store cannot be reached; pushing again goes on from there.
+            RemoteError: the store cannot be reached; the next push continues from there.
         """
         here, notes = self._files(under), self._noted(under)
         changed = {name: note for name, note in here.items() if not _is_same(note, notes.get(name))}
@@ -130,7 +131,7 @@ class Mirror:
         self._note({n: changed[n].model_copy(update={"identity": there[n].identity}) for n in whole}, forget=gone)
 
     def revert(self) -> None:
-        """Give up what was changed or removed here: the next pull fetches those files again."""
+        """Discard local changes and removals: the next pull fetches those files again."""
         here, notes = self._files(""), self._noted("")
         self._note({}, forget={name for name, note in notes.items() if not _is_same(here.get(name), note)})
 
@@ -150,55 +151,55 @@ class Mirror:
 
     def _drop(self, name: str) -> None:
         (self.local / name).unlink(missing_ok=True)
-        with suppress(OSError):  # the first folder that is not empty, or gone as well
+        with suppress(OSError):  # the first folder that is not empty, or already removed
             for folder in Path(name).parents[:-1]:
                 (self.local / folder).rmdir()
 
     def _files(self, under: str) -> dict[str, Note]:
-        """What lies here now, as it would be noted while it is being put."""
+        """Notes of the local files as they are now, without the identity of an object."""
         base = self.local / under
         paths = [base] if base.is_file() else base.rglob("*")
         names = {path.relative_to(self.local).as_posix(): path for path in paths}
-        return {name: noted(None, path) for name, path in names.items() if not is_hidden(name) and path.is_file()}
+        return {name: note_of(None, path) for name, path in names.items() if not is_hidden(name) and path.is_file()}
 
     def _noted(self, under: str) -> dict[str, Note]:
         inside = under.rstrip("/") + "/" if under else ""
         notes = self._read().files
         return {name: note for name, note in notes.items() if f"{name}/".startswith(inside)}
 
-    def _note(self, news: Mapping[str, Note], forget: Collection[str] = ()) -> None:
+    def _note(self, updates: Mapping[str, Note], forget: Collection[str] = ()) -> None:
         forgotten = set(forget)
-        with self._alone():
-            files = {name: note for name, note in self._read().files.items() if name not in forgotten} | dict(news)
+        with self._locked():
+            files = {name: note for name, note in self._read().files.items() if name not in forgotten} | dict(updates)
             write_json(self._path, Notes(address=self.remote.address, files=files).model_dump(mode="json"))
 
     def _read(self) -> Notes:
         try:
             notes = Notes.model_validate_json(self._path.read_bytes())
-        except (FileNotFoundError, ValidationError):  # none yet, or damaged: then everything is compared anew
+        except (FileNotFoundError, ValidationError):  # missing or damaged: everything is compared again
             return Notes(address=self.remote.address)
         if notes.address != self.remote.address:
             raise RemoteError(f"{self.local} is the copy of {notes.address}; take another folder, or delete this one")
         return notes
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """The notes are shared by threads and processes at work on different films of one mirror."""
+    def _locked(self) -> Iterator[None]:
+        """Lock the notes, which threads and processes share while they process different films of one mirror."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
 
-def noted(found: RemoteObject | None, path: Path) -> Note:
-    """That a file here and an object there are the same now; `found` is None while they are being made so."""
+def note_of(found: RemoteObject | None, path: Path) -> Note:
+    """Note that a local file and an object are the same now; `found` is None during the upload."""
     status = path.stat()
     identity = found.identity if found else None
     return Note(identity=identity, bytes=status.st_size, mtime_ns=status.st_mtime_ns)
 
 
 def _moved(there: Mapping[str, RemoteObject], notes: Mapping[str, Note]) -> set[str]:
-    """Parts in which the store is not as noted. Where a push was cut short, what is there counts as put by us."""
+    """Parts in which the store differs from the notes. Objects of an interrupted push count as uploaded by it."""
     noted_there = {name: note.identity for name, note in notes.items()}
     listed = {name: found.identity for name, found in there.items()}
     under_way = {name for name, identity in noted_there.items() if identity is None}
@@ -207,14 +208,14 @@ def _moved(there: Mapping[str, RemoteObject], notes: Mapping[str, Note]) -> set[
 
 
 def _is_same(file: Note | None, note: Note | None) -> bool:
-    """Whether the file still looks as noted, and it is known what is in the store."""
+    """Return True if the file is unchanged since its note and the identity of its object is known."""
     if file is None or note is None or note.identity is None:
         return False
     return (file.bytes, file.mtime_ns) == (note.bytes, note.mtime_ns)
 
 
 def _part(name: str) -> str:
-    """What is taken from the store as a whole: a film's folder, the shards, or a file at the top."""
+    """Part of the data set, taken from the store as a whole: a film's folder, the shards, or a file at the top."""
     first, *rest = name.split("/")
     return f"{first}/{rest[0]}" if first == "films" and rest else first
 

@@ -1,10 +1,10 @@
-"""Objects at addresses: whatever fsspec reaches (`s3://bucket/set`, `gs://...`, `https://...`), fetched and put whole.
+"""Remote objects, fetched and uploaded whole through fsspec (`s3://bucket/set`, `gs://...`, `https://...`).
 
     Remote("s3://bucket/data").find("shards")
 
-Who may read and write there is for the environment to say, in the way each store's own package reads it (for S3:
-AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, ...; for all of them FSSPEC_*). We keep none of it, and an address
-that carries a secret is refused before anything stores or shows it. A build of local films never imports fsspec.
+Credentials come from the environment, read by each store's own package (for S3: AWS_ACCESS_KEY_ID, AWS_PROFILE,
+AWS_ENDPOINT_URL, ...; for all stores FSSPEC_*). They are never stored, and an address that carries a secret is rejected
+before it is stored or shown. A build of local films never imports fsspec.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from pipeline.core.progress import Progress
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_AT_ONCE = 16
+_SMALL_TRANSFERS_AT_ONCE = 16
 _LARGE_BYTES = 32 << 20
-"""From here on one file at a time: s3fs takes a large one apart itself, and holds all parts under way in memory."""
+"""Size from which files are transferred one at a time: s3fs splits a large one and holds its parts in memory."""
 _S3_OPTIONS: dict[str, Any] = {
-    "config_kwargs": {"retries": {"mode": "standard"}},  # 3 attempts with short pauses, or AWS_MAX_ATTEMPTS
+    "config_kwargs": {"retries": {"mode": "standard"}},  # 3 attempts with short delays, or AWS_MAX_ATTEMPTS
     "max_concurrency": 4,  # of 50 MiB each
 }
 _S3FS_ATTEMPTS = 2
-"""Times those 3: a server that takes requests and never answers is given up after 90 seconds, not after 4 minutes."""
-_RAISED_BY_STORES = {
+"""Attempts of s3fs, each of 3 by botocore: a server that never answers fails after 90 seconds, not 4 minutes."""
+_STORE_EXCEPTIONS = {
     "botocore.exceptions": ("BotoCoreError", "ClientError"),
     "aiohttp": ("ClientError",),
     "gcsfs.retry": ("HttpError",),
@@ -42,7 +42,7 @@ _RAISED_BY_STORES = {
     "azure.core.exceptions": ("AzureError",),
 }
 _MARKS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "Last-Modified", "created")
-"""By what the stores tell one content from the next, the surest first."""
+"""Keys of the stores' version marks of an object's content, the most reliable first."""
 
 
 class RemoteError(UserError):
@@ -50,72 +50,72 @@ class RemoteError(UserError):
 
 
 class NotThereError(RemoteError):
-    """The store answers, and has nothing at the address."""
+    """The store has no object at the address."""
 
 
 def is_address(text: str) -> bool:
-    """Whether this is an address such as `s3://bucket/data`, and no path on this machine."""
+    """Return True if the text is an address such as `s3://bucket/data`, not a path on this machine."""
     return _ADDRESS.fullmatch(text) is not None
 
 
 def checked_remote(address: str) -> str:
-    """The address without slashes at its end, if it is one that may be shown and stored.
+    """Return the address without trailing slashes if it is safe to show and store.
 
     Raises:
-        RemoteError: it carries a password or a query, or names no place; the message repeats only its scheme.
+        RemoteError: it carries a password or a query, or names no bucket or host; the message repeats only its scheme.
     """
     if not (match := _ADDRESS.fullmatch(address)):
-        raise RemoteError("this is no address; one looks like s3://bucket/data")
+        raise RemoteError("this is not an address such as s3://bucket/data")
     scheme, place = match.groups()
     user = place.rpartition("@")[0]  # up to the last @: a password may hold slashes
     if "?" in place or ":" in user or (user and scheme.lower().startswith("http")):
-        remedy = "put the credentials into the environment, or rename what is called so"
+        remedy = "put the credentials into the environment, or rename the object"
         raise RemoteError(f"an address at {scheme}:// carries a password or query, which would be stored; {remedy}")
     if not place.strip("/") or _CONTROL.search(place):
-        raise RemoteError(f"an address at {scheme}:// names no place; one looks like s3://bucket/data")
+        raise RemoteError(f"an address at {scheme}:// names no bucket or host; an address looks like s3://bucket/data")
     return address.rstrip("/")
 
 
 @dataclass(frozen=True)
 class RemoteObject:
-    """An object as its store lists it."""
+    """Listing of an object in its store."""
 
     mark: str
-    """What the store says of the content, another whenever that is; "" if it says nothing."""
+    """Version mark of the content in the store, such as an ETag; "" if the store gives none."""
     bytes: int
 
     @property
     def identity(self) -> str:
-        """Size and mark together."""
+        """Size and version mark."""
         return f"{self.bytes} {self.mark}"
 
 
 class Remote:
-    """What lies at an address: one object, or a folder of them."""
+    """An object, or a folder of objects, at an address."""
 
     def __init__(self, address: str) -> None:
-        """Look up who speaks the address's protocol; nothing is asked of the store yet.
+        """Load the package for the address's protocol, without a request to the store.
 
         Raises:
-            RemoteError: the address is refused, or the package for its protocol is missing.
+            RemoteError: the address is rejected, or the package for its protocol is missing.
         """
         self.address = checked_remote(address)
-        with _told(self.address):
+        with _as_remote_errors(self.address):
             self._files, root = _opened(self.address)
         self._root = root.rstrip("/")
 
     def find(self, under: str = "") -> dict[str, RemoteObject]:
-        """The objects of the folder, by name relative to it, as they are at this moment; none if there is no folder.
+        """List the objects of the folder, by name relative to it, uncached; empty if there is no folder.
 
-        Names with a dot in front of any part are left out, and so are the empty objects that stand for folders.
+        Names with a leading dot in any part are left out, and so are the empty objects that represent folders.
 
         Args:
             under: only the object of this name, or those in the folder of this name.
 
         Raises:
-            RemoteError: the store cannot be asked, or an object's name would lead out of a folder on this machine.
+            RemoteError: the store cannot be reached, or an object's name would lead out of a folder on this machine.
         """
-        with _told(self._address_of(under)):
+        with _as_remote_errors(self._address_of(under)):
             self._files.invalidate_cache()
             listed = self._files.find(self._place_of(under), detail=True)
             infos = {place: info or self._files.info(place) for place, info in listed.items()}
@@ -127,12 +127,12 @@ class Remote:
         return {names[place]: _found(infos[place]) for place in names if not is_hidden(names[place])}
 
     def look(self) -> RemoteObject:
-        """The one object at the address.
+        """Look up the object at the address.
 
         Raises:
-            RemoteError: it is not there, is a folder, or cannot be asked about.
+            RemoteError: it does not exist, is a folder, or the store cannot be reached.
         """
-        with _told(self.address):
+        with _as_remote_errors(self.address):
             self._files.invalidate_cache()
             info = self._files.info(self._root)
         if info["type"] == "directory":
@@ -140,32 +140,32 @@ class Remote:
         return _found(info)
 
     def get(self, name: str, path: Path, found: RemoteObject | None = None, meter: Any = None) -> None:
-        """Fetch an object to `path`, which it takes only when it is whole.
+        """Fetch an object and rename it to `path` once it is complete.
 
         Args:
-            name: of the object, "" for the one at the address itself.
-            path: replaced.
-            found: what is expected; without it any object of the name is taken.
-            meter: a callback of fsspec that counts the bytes.
+            name: name of the object, "" for the one at the address itself.
+            path: file to write or replace.
+            found: expected object; None accepts any object of the name.
+            meter: fsspec callback that counts the bytes.
 
         Raises:
-            RemoteError: it cannot be fetched, or is no longer the one that was found.
+            RemoteError: it cannot be fetched, or its size is not the expected one.
         """
         from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped]
 
-        with _told(self._address_of(name)), replacing(path) as temporary:
+        with _as_remote_errors(self._address_of(name)), replacing(path) as temporary:
             self._files.get_file(self._place_of(name), str(temporary), callback=meter or DEFAULT_CALLBACK)
             if found and found.bytes and temporary.stat().st_size != found.bytes:
                 raise RemoteError(f"{self._address_of(name)} changed while it was fetched; run the same command again")
 
     def put(self, path: Path, name: str, meter: Any) -> None:
-        """Put a file as an object. A store shows the old object or the whole new one, never a part of it.
+        """Upload a file as an object. An object store shows the old object or the complete new one, never a part of it.
 
-        That is how object stores work; behind sftp:// or smb:// there are plain file systems, which do show parts.
+        Plain file systems behind sftp:// or smb:// do show parts.
         """
         from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
-        with _told(self._address_of(name)):
+        with _as_remote_errors(self._address_of(name)):
             if not isinstance(self._files, LocalFileSystem):
                 self._files.put_file(str(path), self._place_of(name), callback=meter)
                 return
@@ -173,8 +173,8 @@ class Remote:
                 copyfile(path, temporary)
 
     def remove(self, name: str) -> None:
-        """Remove an object, if it is still there."""
-        with _told(self._address_of(name)), suppress(FileNotFoundError):
+        """Remove an object, if it still exists."""
+        with _as_remote_errors(self._address_of(name)), suppress(FileNotFoundError):
             self._files.rm_file(self._place_of(name))
 
     def _place_of(self, name: str) -> str:
@@ -185,45 +185,45 @@ class Remote:
 
     def _check(self, name: str) -> None:
         if not all(map(is_file_name, name.split("/"))):
-            raise RemoteError(f"{self.address} holds an object named {name!r}, which no file may be; delete it there")
+            raise RemoteError(f"{self.address} holds an object named {name!r}, not a valid file name; delete it there")
 
 
 def is_file_name(part: str) -> bool:
-    """Whether a part of an object's name can name a file or folder, and leads nowhere else."""
+    """Return True if a part of an object's name is a valid file or folder name, and not `.` or `..`."""
     return part not in ("", ".", "..") and "/" not in part and not _CONTROL.search(part)
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file's relative name is one that stays where it is: locks, caches, temporary files."""
+    """Return True if a file's relative name is hidden, so never transferred: locks, caches, temporary files."""
     return any(part.startswith(".") for part in name.split("/"))
 
 
 class Transfers:
-    """Fetches or puts files, small ones several at once, and reports the bytes of all of them together."""
+    """Transfers of files, small ones several at once, with the progress of all bytes together."""
 
     def __init__(self, total_bytes: int, progress: Progress) -> None:
         self._done, self._total, self._progress = 0, total_bytes, progress
 
     def run(self, work: Callable[[str, Any], None], sizes: Mapping[str, int]) -> None:
-        """Call `work` with the name of each file and a meter to count its bytes on; back when all are through.
+        """Call `work` with the name of each file and a meter for its bytes; return when all are done.
 
-        The first error stops what has not begun, and so does a `progress` that raises.
+        The first error cancels the transfers not yet started, and so does a `progress` that raises.
         """
         small = {name: size for name, size in sizes.items() if size < _LARGE_BYTES}
         for batch in (small, *({name: sizes[name]} for name in sizes if name not in small)):
-            self._together(work, batch)
+            self._run_batch(work, batch)
             self._done += sum(batch.values())
 
-    def _together(self, work: Callable[[str, Any], None], sizes: Mapping[str, int]) -> None:
+    def _run_batch(self, work: Callable[[str, Any], None], sizes: Mapping[str, int]) -> None:
         from fsspec.callbacks import Callback
 
         meters = {name: Callback() for name in sizes}
 
         def transfer(name: str) -> None:
             work(name, meters[name])
-            meters[name].absolute_update(sizes[name])  # not every store's package counts
+            meters[name].absolute_update(sizes[name])  # not every store's package counts bytes
 
-        pool = ThreadPoolExecutor(_AT_ONCE)
+        pool = ThreadPoolExecutor(_SMALL_TRANSFERS_AT_ONCE)
         try:
             running: set[Future[None]] = {pool.submit(transfer, name) for name in sizes}
             while running:
@@ -236,7 +236,7 @@ class Transfers:
 
 
 def _opened(address: str) -> tuple[Any, str]:
-    """The file system of the address, and the place in it."""
+    """The fsspec file system of the address, and the path in it."""
     from fsspec.config import conf  # type: ignore[import-untyped]
     from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
@@ -252,30 +252,30 @@ def _opened(address: str) -> tuple[Any, str]:
 def _http_options() -> dict[str, Any]:
     from aiohttp import ClientTimeout
 
-    # a film may take long as a whole, silence may not; aiohttp's own limit is 5 minutes in all
+    # no limit on a whole film, only on silence; aiohttp's default limit is 5 minutes in total
     return {"client_kwargs": {"timeout": ClientTimeout(total=None, sock_connect=10, sock_read=60)}}
 
 
 def _found(info: Mapping[str, Any]) -> RemoteObject:
-    size = int(info.get("size") or 0)  # some web servers do not tell
+    size = int(info.get("size") or 0)  # some web servers send no size
     mark = next((str(info[key]).strip('"') for key in _MARKS if info.get(key)), "")
     return RemoteObject(mark, size)
 
 
 @contextmanager
-def _told(address: str) -> Iterator[None]:
-    """Whatever a store's package raises, told as one kind of error.
+def _as_remote_errors(address: str) -> Iterator[None]:
+    """Convert the exceptions of a store's package to RemoteError.
 
-    Without its cause: schedulers store tracebacks, and a package's message may repeat an endpoint with its password.
+    The cause is dropped: schedulers store tracebacks, and a package's message may repeat an endpoint with its password.
     """
     try:
         yield
     except _store_errors() as error:
-        raise _as_remote(address, error) from None
+        raise _remote_error(address, error) from None
 
 
-def _as_remote(address: str, error: Exception) -> RemoteError:
-    # whatever a web server answers to a question about a file, fsspec says that there is none
+def _remote_error(address: str, error: Exception) -> RemoteError:
+    # fsspec reports every HTTP error about a file as FileNotFoundError
     if address.startswith("http") and isinstance(error.__cause__, _store_errors()):
         error = error.__cause__
     kind = NotThereError if isinstance(error, FileNotFoundError) else RemoteError
@@ -283,8 +283,8 @@ def _as_remote(address: str, error: Exception) -> RemoteError:
 
 
 def _store_errors() -> tuple[type[Exception], ...]:
-    """What a store's package raises where the store does not do what it should; known once the package is loaded."""
-    loaded = [(sys.modules[module], names) for module, names in _RAISED_BY_STORES.items() if module in sys.modules]
+    """Exceptions of the stores' packages, as far as those packages are loaded."""
+    loaded = [(sys.modules[module], names) for module, names in _STORE_EXCEPTIONS.items() if module in sys.modules]
     return (OSError, ImportError, ValueError, *(getattr(module, name) for module, names in loaded for name in names))
 
 

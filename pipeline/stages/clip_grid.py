@@ -1,8 +1,12 @@
-"""Which frames make a clip: the grid that chops a scene, by presentation time alone.
+"""Clip grid: the frames of each clip of a scene, chosen by presentation time alone.
 
-A scene's clips start at its first clean frame and follow each other every `seconds`. Clip frame j shows what is on
-screen j/fps after the clip's start. The rule needs nothing but presentation times, so it is exact for every frame
-rate, a variable one included; and it needs no look ahead, so a film can be chopped while it streams by.
+With t_0 the time of the scene's first clean frame, clip c (from 0) starts at t_0 + c * seconds, and its frame j shows
+the picture on screen at
+
+    t(c, j) = t_0 + c * seconds + j / fps           j = 0..frames - 1
+
+Only presentation times count, so the grid is exact for every frame rate, including variable ones. It needs no
+look-ahead, so a film can be split while it is decoded.
 """
 
 from __future__ import annotations
@@ -14,21 +18,21 @@ from typing import Generic, Protocol, TypeVar
 from pipeline.core.config import ClipSettings
 
 TOLERANCE_SECONDS = 0.0043
-"""A frame that begins so little after the wanted moment is taken as on screen. Containers round times to a millisecond,
-and 24000/1001 drifts from the grid by 2 ms in 2 s: without it the first step of every clip would be a frame short.
-(No round number, so that no drift ever meets it exactly.)"""
+"""A frame that starts at most this long after the wanted time counts as on screen. Containers round timestamps to a
+millisecond, and 24000/1001 drifts from the grid by 2 ms in 2 s: without the tolerance the first step of every clip
+would be a frame short. (Not a round number, so that no drift equals it exactly.)"""
 
 
 class Timed(Protocol):
-    """A frame as far as the grid is concerned."""
+    """Interface of a frame to the grid."""
 
     @property
     def ordinal(self) -> int:
-        """Its number in the film."""
+        """Number of the frame in the film."""
 
     @property
     def seconds(self) -> float:
-        """When it comes on screen."""
+        """Presentation time of the frame."""
 
 
 F = TypeVar("F", bound=Timed)
@@ -37,7 +41,7 @@ P = TypeVar("P")
 
 @dataclass(frozen=True)
 class Piece(Generic[P]):
-    """A clip that is complete: its span, and its pictures in order."""
+    """A complete clip: its span, and its pictures in order."""
 
     start_seconds: float
     end_seconds: float
@@ -46,14 +50,14 @@ class Piece(Generic[P]):
 
 
 class ClipGrid(Generic[F, P]):
-    """Chops one scene, whose clean frames are added one by one.
+    """Splitter of one scene into clips; the scene's clean frames are added one by one.
 
-    A clip exists if the frames of all its moments are clean and the clean part lasts as long as the clip.
-    The grid holds only the pictures of the clip under way.
+    A clip exists if the frames at all its times are clean and the clean part of the scene lasts as long as the clip.
+    The grid buffers only the pictures of the current clip.
 
     Args:
         settings: frames, rate and spacing.
-        keep: turns a frame that was chosen into the picture that is wanted of it; called once per frame.
+        keep: callback that converts a chosen frame into the picture to keep; called once per frame.
     """
 
     def __init__(self, settings: ClipSettings, keep: Callable[[F], P]) -> None:
@@ -69,7 +73,7 @@ class ClipGrid(Generic[F, P]):
         self._chosen: list[tuple[int, P]] = []
 
     def add(self, frame: F) -> list[Piece[P]]:
-        """Take the next clean frame; gives the clips that are complete with it."""
+        """Take the next clean frame and return the clips that it completes."""
         pieces = self._advance(frame.seconds)
         if self._scene_start is None:
             self._scene_start = frame.seconds
@@ -77,11 +81,11 @@ class ClipGrid(Generic[F, P]):
         return pieces
 
     def finish(self, end_seconds: float) -> list[Piece[P]]:
-        """The clips that are complete when the last clean frame leaves the screen."""
+        """Return the clips completed when the last clean frame leaves the screen."""
         return self._advance(end_seconds)
 
     def _advance(self, until_seconds: float) -> list[Piece[P]]:
-        """The frame on screen stays there `until_seconds`."""
+        """Return the clips completed if the frame on screen stays there `until_seconds`."""
         pieces: list[Piece[P]] = []
         if self._on_screen is None or self._scene_start is None:
             return pieces
@@ -106,5 +110,5 @@ class ClipGrid(Generic[F, P]):
 
 
 def span_seconds(settings: ClipSettings) -> float:
-    """The stretch of film that a clip stands for; 17 frames at 8 fps share their last moment with the next clip."""
+    """Return the length of film that a clip covers; of 17 frames at 8 fps, the last is also the next clip's first."""
     return min(settings.seconds, float(settings.frames / settings.fps))

@@ -1,8 +1,8 @@
-"""Black borders: one decision for the whole film, from at most 60 of its keyframes.
+"""Black borders: one crop for the whole film, found from at most 60 of its keyframes.
 
-A row or column is border when it is black on every keyframe that is bright enough to vote (one odd keyframe is
-forgiven), and when the blackness ends in a sharp line: dark edges of a night scene or a vignette fade out, bars do
-not. Where parts of a film disagree the smaller borders win, so that no picture is lost, and a warning names them.
+A row or column is border if it is black on every keyframe bright enough to vote (one outlier is allowed) and the black
+area ends in a sharp line: dark edges of a night scene or a vignette fade out, bars do not. Where parts of a film
+disagree the smaller borders are used, so that no picture is lost, and a warning names those parts.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from pipeline.core.store import FilmFolder
 from pipeline.video.film_reader import keyframes
 
 LEVEL_PERCENTILE = 90
-"""A row is as bright as its brightest tenth: a station's logo in the bar or a scratch does not make it picture."""
+"""Percentile of luma used as the level of a row, so that a station's logo in a bar or a scratch is ignored."""
 SAMPLES = 256
-"""Rows are averaged down to so many pixels before that, which takes the noise out."""
+"""Pixels to which a row is averaged first, which removes noise."""
 FORGIVING = 20
-"""From so many votes on, one keyframe may show something where all others are black."""
+"""Least number of votes with which one keyframe may be bright where all others are black."""
 CLEARLY = 0.02
-"""Share of the side by which borders must differ to be called different."""
+"""Least difference of two borders, as a share of the side, to count as different."""
 PART = 0.15
-"""Share of the votes that makes a part of the film worth a warning."""
+"""Share of the votes above which a part of the film is worth a warning."""
 
 
 class Borders(NamedTuple):
@@ -47,17 +47,17 @@ class Borders(NamedTuple):
 
 @dataclass(frozen=True)
 class Votes:
-    """How bright the rows and columns of the voting keyframes are, 0..255."""
+    """Levels of the rows and columns of the voting keyframes, 0..255."""
 
     rows_FH: NDArray[np.float32]
     columns_FW: NDArray[np.float32]
     positions: NDArray[np.float64]
-    """Where in the film each keyframe lies, 0..1, approximately."""
+    """Approximate position of each keyframe in the film, 0..1."""
 
 
 @dataclass(frozen=True)
 class CropJob:
-    """Everything the child process needs to know."""
+    """Input of the child process."""
 
     film: Film
     settings: CropSettings
@@ -65,7 +65,7 @@ class CropJob:
 
 @dataclass(frozen=True)
 class FindCrop(Stage):
-    """The stage that decides which part of the picture is film."""
+    """Stage `crop`: the part of the picture without black borders."""
 
     name: ClassVar[str] = "crop"
     version: ClassVar[int] = 1
@@ -95,7 +95,7 @@ class FindCrop(Stage):
 
 
 def find_crop(job: CropJob, progress: Progress) -> Crop:
-    """Decide the film's crop, here in this process.
+    """Find the film's crop, in this process.
 
     Raises:
         RecordError: the film cannot be opened.
@@ -119,7 +119,7 @@ def find_crop(job: CropJob, progress: Progress) -> Crop:
 
 
 def _votes(job: CropJob, progress: Progress) -> tuple[Votes, int]:
-    """The keyframes that are bright enough, and how many were looked at."""
+    """Return the levels of the keyframes that are bright enough, and the number of keyframes read."""
     film, settings = job.film, job.settings
     width, height = upright_size(film)
     rows, columns, places = [], [], []
@@ -148,20 +148,20 @@ def upright_size(film: Film) -> tuple[int, int]:
 
 
 def whole_picture(film: Film, *warnings: str) -> Crop:
-    """The crop that loses nothing."""
+    """Return the crop that keeps the whole picture."""
     width, height = upright_size(film)
     return Crop(film_id=film.film_id, left=0, top=0, width=width, height=height, frames_used=0, warnings=warnings)
 
 
 def line_levels(luma_HW: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """How bright each row is: the 90th percentile of its luma, noise averaged out."""
+    """Level of each row: the 90th percentile of its luma, noise averaged out."""
     height, width = luma_HW.shape
     narrow = cv2.resize(luma_HW, (min(width, SAMPLES), height), interpolation=cv2.INTER_AREA)
     return np.asarray(np.percentile(narrow, LEVEL_PERCENTILE, axis=1), np.float32)
 
 
 def find_borders(votes: Votes, black_luma: float) -> Borders:
-    """The borders that all votes share."""
+    """Return the borders common to all votes."""
     forgiven = 1 if len(votes.rows_FH) >= FORGIVING else 0
     top, bottom = _ends(np.sort(votes.rows_FH, axis=0)[-1 - forgiven], black_luma)
     left, right = _ends(np.sort(votes.columns_FW, axis=0)[-1 - forgiven], black_luma)
@@ -169,7 +169,7 @@ def find_borders(votes: Votes, black_luma: float) -> Borders:
 
 
 def _ends(levels: NDArray[np.float32], black_luma: float) -> tuple[int, int]:
-    """How many lines at the start and at the end are black up to a sharp line."""
+    """Count the black lines at the start and at the end, 0 where they do not end in a sharp line."""
     lit = np.flatnonzero(levels >= black_luma)
     if not len(lit):
         return 0, 0
@@ -181,7 +181,7 @@ def _ends(levels: NDArray[np.float32], black_luma: float) -> tuple[int, int]:
 
 
 def _is_sharp(levels: NDArray[np.float32], border: int, black_luma: float) -> bool:
-    """Whether the lines right behind the border's edge stand out from those before it by more than black may vary."""
+    """Return true if the picture lines next to the border are brighter than its own by more than `black_luma`."""
     if not border:
         return False
     reach = max(4, len(levels) // 100)
@@ -190,7 +190,7 @@ def _is_sharp(levels: NDArray[np.float32], border: int, black_luma: float) -> bo
 
 
 def disagreements(votes: Votes, borders: Borders, black_luma: float, film_seconds: float) -> list[str]:
-    """What a person should know: keyframes with picture outside the crop, a part with larger borders, a small rest."""
+    """Return warnings: keyframes with picture outside the crop, a part with larger borders, a small area left."""
     own = np.array([_own_borders(*lines, black_luma) for lines in zip(votes.rows_FH, votes.columns_FW, strict=True)])
     sizes = np.array([votes.columns_FW.shape[1], votes.rows_FH.shape[1]] * 2)
     least = np.maximum(4, CLEARLY * sizes)
@@ -223,7 +223,7 @@ def _own_borders(
 
 
 def _largest_part(own_F4: NDArray[np.int64], larger_F: NDArray[np.bool_], least_4: NDArray[Any]) -> NDArray[np.bool_]:
-    """The largest group of keyframes with one and the same larger borders, alike on opposite sides as bars are."""
+    """Return the largest group of keyframes with equal larger borders, symmetric as bars are."""
     even = (np.abs(own_F4[:, :2] - own_F4[:, 2:]) <= least_4[:2]).all(axis=1)
     groups = [
         larger_F & even & (np.abs(own_F4 - own) <= 2).all(axis=1) for own in np.unique(own_F4[larger_F & even], axis=0)
@@ -237,5 +237,5 @@ def _places(positions: NDArray[np.float64], film_seconds: float) -> str:
 
 
 def _even(border: int) -> int:
-    """Cut an even number of lines, never into the picture: colour is stored at half size."""
+    """Round a border down to an even number of lines, since colour is stored at half size."""
     return border // 2 * 2

@@ -1,9 +1,9 @@
-"""The one decode of a film: its scenes, its damage, and its clips as small video files.
+"""The single decode of a film: scenes, damage, and clips as small video files.
 
-Every frame is shown to the scene finder as a small picture. Only once no cut can fall upon it any more is a frame
-handed to its scene's clip grid, and only the frames that the grid chooses are scaled to clip size. A clip is encoded in
-a second thread as soon as it is complete, so memory does not grow with the length of a scene. All of it happens in a
-child process.
+Every frame goes to the scene finder as a small picture. A frame is passed to its scene's clip grid only once no cut can
+fall on it any more, and only the frames chosen by the grid are scaled to clip size. A clip is encoded in a second
+thread as soon as it is complete, so memory use does not depend on the length of a scene. Everything runs in a child
+process.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from pipeline.video.film_reader import FilmReader, Frame
 from pipeline.video.scaling import Geometry, Scaler
 
 RAW_BYTES = 256 * 2**20
-"""Memory for decoded pictures that wait for their scene; older ones are scaled before it is known whether they are
-needed. Enough for every frame of 1080p, so that only larger films pay for it."""
+"""Memory limit for decoded pictures whose scene is not final; older pictures are scaled early, needed or not. Enough
+for every waiting frame of 1080p, so early scaling costs time only in larger films."""
 CLIPS_IN_FLIGHT = 4
 
 
 @dataclass(frozen=True)
 class CutJob:
-    """Everything the child process needs to know."""
+    """Input of the child process."""
 
     film: Film
     crop: Crop
@@ -53,7 +53,7 @@ class CutJob:
 
 @dataclass(frozen=True)
 class CutResult:
-    """What one reading of the film gave; scenes and damage tile it without gaps."""
+    """Result of one pass over the film; scenes and damage tile it without gaps."""
 
     scenes: list[Scene]
     damage: list[Damage]
@@ -62,7 +62,7 @@ class CutResult:
 
 @dataclass(frozen=True)
 class Cut(Stage):
-    """The stage: tables `scenes`, `damage` and `clips`, and the clip files."""
+    """Stage `cut`: tables `scenes`, `damage` and `clips`, and the clip files."""
 
     name: ClassVar[str] = "cut"
     version: ClassVar[int] = 1
@@ -72,7 +72,7 @@ class Cut(Stage):
     scenes: SceneSettings
     clips: ClipSettings
     threads: int = 0
-    """Of the decoder, 0 is one per core; the result does not depend on it."""
+    """Threads of the decoder, 0: one per core. The result does not depend on it."""
 
     @property
     def resources(self) -> Resources:
@@ -80,11 +80,11 @@ class Cut(Stage):
         return Resources(reads_film=True, cpus=self.threads or 1)
 
     def ingredients(self) -> dict[str, Any]:
-        """The settings of three sections."""
+        """Settings of the sections `film`, `scenes` and `clips`."""
         return {key: getattr(self, key).model_dump(mode="json") for key in ("film", "scenes", "clips")}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
-        """Read the film and write its clips; clips of an earlier run that are no more are removed.
+        """Read the film and write its clips; delete clip files of an earlier run that are not made again.
 
         Raises:
             RecordError: the film cannot be decoded at all, or crashes the decoder.
@@ -101,10 +101,10 @@ class Cut(Stage):
 
 
 def cut_film(job: CutJob, progress: Progress) -> CutResult:
-    """Read the film once, here in this process.
+    """Read the film once, in this process.
 
     Raises:
-        RecordError: not one frame of it can be decoded.
+        RecordError: no frame of it can be decoded.
     """
     end_seconds = job.film.duration_seconds
     if job.end_seconds is not None:
@@ -125,7 +125,7 @@ def cut_film(job: CutJob, progress: Progress) -> CutResult:
 
 
 class _Waiting:
-    """A decoded frame whose scene is not certain yet."""
+    """A decoded frame whose scene is not final yet."""
 
     def __init__(self, frame: Frame) -> None:
         self.ordinal, self.seconds = frame.ordinal, frame.seconds
@@ -133,7 +133,7 @@ class _Waiting:
         self._scaled: VideoFrame | None = None
 
     def scaled(self, scaler: Scaler) -> VideoFrame:
-        """The picture at clip size; the decoded one is let go."""
+        """Return the picture at clip size, and release the decoded one."""
         if self._scaled is None:
             assert self._raw is not None
             self._scaled, self._raw = scaler(self._raw), None
@@ -141,7 +141,7 @@ class _Waiting:
 
 
 class _Chopper:
-    """Follows the film frame by frame: finds its scenes and hands complete clips to the writer."""
+    """Splitter of the film, frame by frame: finds scenes and passes complete clips to the writer."""
 
     def __init__(self, job: CutJob, writer: _ClipWriter) -> None:
         self._job, self._writer = job, writer
@@ -159,7 +159,7 @@ class _Chopper:
         self._finder = SceneFinder(job.scenes, float(job.film.fps))
 
     def add(self, frame: Frame, damage: list[tuple[float, float, str]]) -> None:
-        """Take the next frame; `damage` is all that was found so far."""
+        """Take the next frame; `damage` holds all damage found so far."""
         if len(damage) > self._damages:
             self._break_off(damage[self._damages][0])
             self._damages = len(damage)
@@ -175,7 +175,7 @@ class _Chopper:
             self._waiting[-self._raw_frames - 1].scaled(self._to_clip)
 
     def finish(self, end_seconds: float, damage: list[tuple[float, float, str]]) -> None:
-        """The film is over."""
+        """End the film: close the last scene."""
         self._break_off(damage[self._damages][0] if len(damage) > self._damages else end_seconds)
 
     def _open(self, ordinal: int, seconds: float, opened_by: str, clean_from: int) -> None:
@@ -196,7 +196,7 @@ class _Chopper:
         self._waiting.clear()
 
     def _close(self, last_clean: int, end_frame: int, end_seconds: float) -> None:
-        """End the scene under way before `end_frame`."""
+        """End the current scene before `end_frame`."""
         self._release(last_clean)
         clean_end = self._waiting[0].seconds if self._waiting else end_seconds
         self._write(self._grid.finish(clean_end))
@@ -215,7 +215,7 @@ class _Chopper:
             )
 
     def _release(self, last_clean: int) -> None:
-        """Give the grid the frames up to a margin before `last_clean`, which no cut can reach any more."""
+        """Pass the frames up to a margin before `last_clean` to the grid: no cut can fall on them any more."""
         while self._waiting and self._waiting[0].ordinal <= last_clean - self._margin:
             frame = self._waiting.popleft()
             if frame.ordinal >= self._clean_from:
@@ -227,7 +227,7 @@ class _Chopper:
 
 
 class _ClipWriter:
-    """Encodes clips in a thread of its own, a few in flight at most."""
+    """Encoder of clips in a separate thread, with at most `CLIPS_IN_FLIGHT` clips queued."""
 
     def __init__(self, job: CutJob) -> None:
         self._job = job
@@ -243,14 +243,14 @@ class _ClipWriter:
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, piece: Piece[VideoFrame], scene: int) -> None:
-        """Queue a clip; waits while the encoder is behind."""
+        """Queue a clip; block while the queue is full."""
         while len(self._in_flight) >= CLIPS_IN_FLIGHT:
             self._clips.append(self._in_flight.popleft().result())
         self._in_flight.append(self._pool.submit(self._write, piece, scene, self._index))
         self._index += 1
 
     def finish(self) -> list[Clip]:
-        """All clips, in the order of the film."""
+        """Wait for the encoder and return all clips, in the order of the film."""
         self._clips += [future.result() for future in self._in_flight]
         self._in_flight.clear()
         return self._clips
@@ -280,7 +280,7 @@ class _ClipWriter:
 
 
 def _stored_bytes(film: Film) -> int:
-    """About how much memory one decoded frame takes."""
+    """Approximate memory of one decoded frame, bytes."""
     return max(1, film.width * film.height * 3 // 2 * (2 if film.bit_depth > 8 else 1))
 
 

@@ -1,14 +1,21 @@
-"""Finds clips that repeat each other: a trailer's, a recap's, an opening's, in whatever encode and from whatever phase.
+"""Near-duplicate search: clips that repeat earlier ones (trailer, recap, opening), in any encode and at any phase.
 
-A frame is told by a perceptual hash of 256 bits: the signs of its lowest frequencies against their median. Two encodes
-of one picture differ in a few bits, the same with a line of text over it in some twenty, two shots of the same place in
-36 and more (measured on Big Buck Bunny and its trailer); what 64 bits cannot keep apart. A clip repeats an earlier one
-if at least half of its frames have a near frame among the earlier clip's, at any position, because clips of a re-cut
-film start anywhere.
+A frame is identified by a perceptual hash of 256 bits. L is the 16x16 block of lowest frequencies of the 2-D DCT of
+the frame's luma, resized to 64x64:
 
-Comparing all frames of 20,000 clips is hopeless, so the 256 bits are read as 16 words, and only frames that agree
-exactly in one word are compared. That misses no pair of up to 15 bits, and a pair of 24 bits one time in forty per
-frame; a clip needs only one of its frames to be noticed, and is then compared in full.
+    h_k(f)    = 1 if L_k > median(L), else 0       k = 1..256
+    d(f, g)   = sum_k |h_k(f) - h_k(g)|            Hamming distance of frames f and g, in bits
+    near(f, B)  <=>  min over g in B of d(f, g) <= distance
+    A repeats B  <=>  |{f in A : near(f, B)}| >= |A| / 2
+
+A is the later clip, B the earlier one; flat frames, which have no hash, are in neither. The position of a frame in its
+clip does not matter, because clips of a re-cut film start anywhere. Two encodes of one picture differ in a few bits,
+the same picture with a line of text over it in about 20, two shots of the same place in 36 or more (measured on Big
+Buck Bunny and its trailer). A hash of 64 bits cannot separate these.
+
+Comparing all frames of 20,000 clips is too slow, so the 256 bits are read as 16 words of 16 bits, and only frames that
+agree exactly in one word are compared. No pair of up to 15 differing bits is missed; a pair of 24 bits is missed one
+time in forty. One matching frame makes two clips candidates, which are then compared in full.
 """
 
 from __future__ import annotations
@@ -29,24 +36,25 @@ FLAT_CONTRAST = 8.0
 
 _DCT_SIDE = 64
 _LEAST_HASHED_SHARE = 0.25
+"""A clip with fewer hashed frames is not compared."""
 _BATCH = 2048
 
 
 @dataclass(frozen=True)
 class HashedClip:
-    """What the search must know of a clip."""
+    """Input of the search: one clip with the hashes of its frames."""
 
     film: str
     scene: int
     start_seconds: float
     held: bool
-    """Nothing visible moves in it."""
+    """No visible motion in any step."""
     hashes: tuple[str, ...]
-    """One per frame; empty for a frame too flat to be told from others."""
+    """One per frame; empty for a frame too flat to be identified."""
 
 
 def frame_hash(gray_HW: NDArray[np.uint8]) -> str:
-    """The perceptual hash of a picture as 64 hex digits, or an empty text if it is too flat to have one."""
+    """Return the perceptual hash of a picture as 64 hex digits, or an empty string if the picture is too flat."""
     if gray_HW.std() < FLAT_CONTRAST:
         return ""
     small = cv2.resize(gray_HW, (_DCT_SIDE, _DCT_SIDE), interpolation=cv2.INTER_AREA)
@@ -55,18 +63,18 @@ def frame_hash(gray_HW: NDArray[np.uint8]) -> str:
 
 
 def find_repeats(clips: Sequence[HashedClip], distance: int, gap_seconds: float) -> dict[int, list[int]]:
-    """Which earlier clips each clip repeats.
+    """Find the earlier clips that each clip repeats.
 
     Within a film, clips of one scene and clips less than `gap_seconds` apart are not compared: a conversation returns
     to the same drawings while only the lips move. Held clips are compared in any case.
 
     Args:
-        clips: in the order that decides which of two is the earlier.
-        distance: hash bits that may differ between two frames of one picture.
-        gap_seconds: how far apart two clips of one film must start.
+        clips: in order; of two clips, the first in this sequence is the earlier one.
+        distance: largest Hamming distance, in bits, of two frames of one picture.
+        gap_seconds: least distance between the starts of two clips of one film.
 
     Returns:
-        Position of the later clip -> positions of the clips before it that it repeats, rising.
+        Position of the later clip -> positions of the earlier clips that it repeats, ascending.
     """
     table = _Table.of(clips)
     found: dict[int, list[int]] = {}
@@ -110,7 +118,7 @@ class _Table:
         )
 
     def may_repeat(self, a: NDArray[np.int64], b: NDArray[np.int64], gap_seconds: float) -> NDArray[np.bool_]:
-        """Whether two clips are to be compared at all."""
+        """Mask of the pairs of clips to compare."""
         apart = np.abs(self.start_N[a] - self.start_N[b]) >= gap_seconds
         elsewhere = (self.scene_N[a] != self.scene_N[b]) & apart
         other_film = self.film_N[a] != self.film_N[b]
@@ -119,7 +127,7 @@ class _Table:
 
 
 def _candidates(table: _Table, distance: int, gap_seconds: float) -> NDArray[np.int64]:
-    """Pairs (later, earlier) of clips with at least one near frame in common, in order."""
+    """Pairs (later, earlier) of clips that share at least one near frame, sorted."""
     clip_M, frame_M = np.nonzero(table.hashed_NF & table.comparable_N[:, None])
     hashes_M4 = table.hashes_NF4[clip_M, frame_M]
     alone = np.unique(np.column_stack([clip_M.astype(np.uint64), hashes_M4]), axis=0)  # held frames count once
@@ -136,7 +144,7 @@ def _candidates(table: _Table, distance: int, gap_seconds: float) -> NDArray[np.
 
 
 def _equal_pairs(values_M: NDArray[np.uint16]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """All pairs of positions that hold equal values, a step of the sorted order at a time."""
+    """Yield all pairs of positions with equal values, one distance in the sorted order at a time."""
     order = np.argsort(values_M, kind="stable")
     ranked = values_M[order]
     left, step = np.arange(len(ranked) - 1), 1
@@ -148,7 +156,7 @@ def _equal_pairs(values_M: NDArray[np.uint16]) -> Iterator[tuple[NDArray[np.intp
 
 
 def _repeats(table: _Table, pairs_P2: NDArray[np.int64], distance: int) -> NDArray[np.bool_]:
-    """Which later clips have at least half of their frames near one of the earlier clip's."""
+    """Mask of the pairs whose later clip has at least half of its frames near a frame of the earlier clip."""
     later, earlier = pairs_P2.T
     bits_PFF = np.bitwise_count(table.hashes_NF4[later][:, :, None] ^ table.hashes_NF4[earlier][:, None]).sum(3)
     near_PFF = (bits_PFF <= distance) & table.hashed_NF[earlier][:, None]

@@ -1,7 +1,7 @@
-"""The stage `looks`: how light, how varied, how still a clip is, how much text is on it, and what would repeat it.
+"""Looks of a clip: the stage `looks`, which measures light, contrast, stillness and text share, and hashes every frame.
 
-Facts only; `selection` decides what they mean. Everything but text is measured on a quarter of the size and costs a
-fraction of reading the clip.
+Facts only; `selection` turns them into verdicts. Everything but text is measured on small pictures (180x120), which
+costs a fraction of reading the clip.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from pipeline.video.clip_files import read_clip, read_clip_gray
 DARK_LUMA = 24
 STILL_LUMA = 3.5
 STILL_WINDOW = 3
-"""A step between frames shows something once the mean luma of a window of 3x3 pixels of the small picture changes by
-this. Measured on clips of 720x480 at crf 17 and 23: held drawings change by at most 2.0, with film grain of sigma 5 by
-3.0, from coding alone; a soft background that pans by half a pixel by 3.9 or more, a mouth of 7x4 px that opens by two
-by 4.8. The windows overlap, for what moves may lie on the border of cells that do not, and change neither."""
+"""A step is still if the mean luma of every window of 3x3 pixels of the small picture changes by less than this.
+Measured on clips of 720x480 at crf 17 and 23: from coding alone, held drawings change by at most 2.0, with film grain
+of sigma 5 by 3.0; a soft background that pans by half a pixel changes by 3.9 or more, a mouth of 7x4 px that opens by
+two pixels by 4.8. The windows overlap, since motion on the border of two separate cells might change neither enough."""
 
 _SMALL = (180, 120)
 
 
 @dataclass(frozen=True)
 class MeasureLooks(Stage):
-    """The stage: table `looks`."""
+    """Stage `looks`: table `looks`."""
 
     name: ClassVar[str] = "looks"
     version: ClassVar[int] = 2
@@ -47,11 +47,11 @@ class MeasureLooks(Stage):
 
     @property
     def resources(self) -> Resources:
-        """A CPU for each thread."""
+        """One CPU per thread."""
         return Resources(cpus=self.threads or 1)
 
     def ingredients(self) -> dict[str, Any]:
-        """The settings, and the text detector if it is used."""
+        """Settings, and the text detector if it is used."""
         detector = detector_version() if self.settings.text else None
         return {"looks": self.settings.model_dump(mode="json"), "text detector": detector}
 
@@ -77,12 +77,12 @@ class MeasureLooks(Stage):
 
 
 def measure_looks(clip_id: str, frames: NDArray[np.uint8], text: TextFacts | None) -> Looks:
-    """The facts of one clip.
+    """Measure one clip.
 
     Args:
-        clip_id: whose facts they are.
+        clip_id: id of the clip, copied into the record.
         frames: at least one, uint8; BGR (T, H, W, 3) or luma at full range (T, H, W).
-        text: what `find_text` found, None if nobody looked.
+        text: result of `find_text`, None if text detection is off.
     """
     small_THW = np.stack([_small_gray(frame) for frame in frames])
     return Looks(
@@ -98,13 +98,13 @@ def measure_looks(clip_id: str, frames: NDArray[np.uint8], text: TextFacts | Non
 
 
 def still_share(small_THW: NDArray[np.uint8]) -> float:
-    """Share of steps between consecutive small pictures in which no window visibly changes; 1 for one picture."""
+    """Share of steps between consecutive small pictures in which no window changes visibly; 1 for one picture."""
     steps_THW = np.diff(small_THW.astype(np.float32), axis=0)
     return float(np.mean([_most_change(step_HW) < STILL_LUMA for step_HW in steps_THW])) if len(steps_THW) else 1.0
 
 
 def _most_change(step_HW: NDArray[np.float32]) -> float:
-    # windows that reach over the border would count some pixels twice, and their noise with them
+    # windows across the border would count some pixels, and their noise, twice
     margin = STILL_WINDOW // 2
     means_HW = cv2.blur(step_HW, (STILL_WINDOW, STILL_WINDOW))[margin:-margin, margin:-margin]
     return float(np.abs(means_HW).max())

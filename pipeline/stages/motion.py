@@ -1,7 +1,18 @@
-"""The stage that measures how much each clip moves: motion scope, the camera's part of it, and drawings.
+"""Motion scope: the stage `motion`, which measures each clip's motion, the camera's part of it, and its drawings.
 
-Motion scope is one mean over a whole clip: the magnitudes of the optical flow at all pixels of all steps, less those
-below `background_px`. So a clip on threes, or a figure before a still background, scores the speed of what moves.
+Let u_t(p) be the optical flow from frame t to t + 1, in pixels of the clip, at one of the P pixels p of the flow's own
+grid. With the threshold background_px:
+
+    M_t = {p : |u_t(p)| >= background_px}           moving pixels of step t
+    T   = {t : |M_t| > STRAY_SHARE * P, and frames t and t + 1 are not the same picture coded twice}
+
+    scope  = sum_{t in T} sum_{p in M_t} |u_t(p)|  /  sum_{t in T} |M_t|
+    camera = sum_{t in T} |M_t| * mean_{p in M_t} |C_t(p) - p|  /  sum_{t in T} |M_t|
+
+C_t is the similarity transform that most of the picture follows in step t (`camera_motion`), or the identity if there
+is none; its mean takes every eighth pixel in each direction. Both values are in pixels per frame step, and 0 if T is
+empty. Because held frames and background are left out, a clip on threes, or a figure before a still background, scores
+the speed of what moves.
 """
 
 from __future__ import annotations
@@ -24,20 +35,22 @@ from pipeline.stages.optical_flow import DenseInverseSearch, Frames, OpticalFlow
 from pipeline.video.clip_files import read_clip, read_clip_gray
 
 DRAWING_SCALE = 0.5
-"""Drawings are compared at this scale: averaging 2x2 pixels removes most coding noise and grain."""
+"""Scale at which drawings are compared: averaging 2x2 pixels removes most coding noise and grain."""
 DRAWN_LUMA, DRAWN_SHARE = 16, 1e-4
-"""A new drawing: so large a change of luma on so much of the picture. A mouth of 20x10 px changes 4e-4; held drawings
-coded at crf 17 or 23 change nowhere so much, with grain of sigma 5 on 1.2e-5; grain of sigma 6 reaches the limit."""
+"""A new drawing changes by more than this luma on more than this share of the picture. A mouth of 20x10 px changes
+4e-4. Held drawings coded at crf 17 or 23 change by so much nowhere, with grain of sigma 5 on 1.2e-5; grain of sigma 6
+reaches the limit."""
 FAINT_LUMA, FAINT_SHARE = 4, 1e-3
-"""A step below this too is the same picture coded twice: that changes 6e-5, a pan by half a pixel 0.04 or more."""
+"""A step that is not above this either is the same picture coded twice, which changes 6e-5 of the picture; a pan by
+half a pixel changes 0.04 or more."""
 
 STRAY_SHARE = 1e-4
-"""Vectors on less of the picture are strays: in a fade a dozen wild pixels would else be the scope of the clip."""
+"""Moving pixels on no more than this share are noise: else a dozen wrong vectors in a fade would set the scope."""
 
 
 @dataclass(frozen=True)
 class MeasureMotion(Stage):
-    """Motion of every clip. Levels are derived from it by the data set's edges and not stored."""
+    """Stage `motion`: the motion of every clip. Levels follow from the data set's edges and are not stored here."""
 
     name: ClassVar[str] = "motion"
     version: ClassVar[int] = 1
@@ -49,12 +62,12 @@ class MeasureMotion(Stage):
 
     @property
     def resources(self) -> Resources:
-        """Threads of the CPU's optical flow, or a GPU for a network."""
+        """CPU threads for `dis`, or a GPU for a network."""
         network = self.settings.model != "dis"
         return Resources(cpus=self.threads or 1, gpu=network, tags=(GPU,) if network else ())
 
     def ingredients(self) -> dict[str, Any]:
-        """The optical flow and the background threshold; not the edges, nor how many clips are computed at once."""
+        """Optical-flow model and background threshold; neither the edges nor the batch size change the result."""
         return {"motion": {"background_px": self.settings.background_px, **identify(self.settings)}}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
@@ -81,7 +94,7 @@ class MeasureMotion(Stage):
 
 
 def identify(settings: MotionSettings) -> dict[str, Any]:
-    """The ingredients of a measurement: model, weights, version and scale; two equal ones give equal vectors.
+    """Return the ingredients of a measurement: model, weights, version and scale. Equal ingredients, equal vectors.
 
     Raises:
         UserError: the model is unknown, has no weights, or needs an extra that is not installed.
@@ -94,7 +107,7 @@ def identify(settings: MotionSettings) -> dict[str, Any]:
 
 
 def flow_model_of(settings: MotionSettings) -> str:
-    """The name under which records and the data set know the measurement, such as `dis@0.5` or `memflow:1a2b3c4d@1`.
+    """Return the name of the measurement in records and the data set, such as `dis@0.5` or `memflow:1a2b3c4d@1`.
 
     Raises:
         UserError: as `identify`.
@@ -105,7 +118,7 @@ def flow_model_of(settings: MotionSettings) -> str:
 
 
 def open_optical_flow(settings: MotionSettings) -> OpticalFlow:
-    """The back end that the settings name, with its weights loaded.
+    """Open the back end named in the settings, with its weights loaded.
 
     Raises:
         UserError: as `identify`, or the checkpoint does not hold weights of this model.
@@ -125,7 +138,7 @@ def _scale(settings: MotionSettings) -> float:
 
 @dataclass(frozen=True)
 class ClipMotion:
-    """What `measure_frames` finds in one clip; the fields are those of `records.Motion`."""
+    """Result of `measure_frames` for one clip, with the fields of `records.Motion`."""
 
     scope_px: float
     camera_px: float
@@ -133,7 +146,7 @@ class ClipMotion:
 
 
 def measure_frames(clips: Sequence[Frames], optical_flow: OpticalFlow, background_px: float) -> list[ClipMotion]:
-    """Measure clips of one shape, `frames_THWC` (BGR) or `frames_THW` (luma) as the optical flow wants them."""
+    """Measure clips of one shape: `frames_THWC` (BGR) or `frames_THW` (luma), as the optical flow requires."""
     drawings = [_drawings(frames) for frames in clips]
     tallies = [_Tally(background_px) for _ in clips]
     for step, vectors_BHW2 in enumerate(optical_flow.steps(clips)):
@@ -147,7 +160,7 @@ def measure_frames(clips: Sequence[Frames], optical_flow: OpticalFlow, backgroun
 
 
 def count_drawings(drawings_THW: Frames) -> int:
-    """Frames that differ from the last counted one; the first counts. Slow change adds up until it shows."""
+    """Count the frames that differ from the last counted one, and the first frame. Slow change accumulates."""
     count, last_HW = 1, drawings_THW[0]
     for drawing_HW in drawings_THW[1:]:
         if _changed_share(last_HW, drawing_HW, DRAWN_LUMA) > DRAWN_SHARE:
@@ -171,7 +184,7 @@ def _changed_share(before_HW: Frames, after_HW: Frames, luma: int) -> float:
 
 @dataclass
 class _Tally:
-    """Sums over the pixels of a clip that move."""
+    """Sums over the moving pixels of a clip; `mean` divides by their number."""
 
     background_px: float
     pixels: int = 0
@@ -179,7 +192,7 @@ class _Tally:
     camera: float = 0.0
 
     def add(self, vectors_HW2: Vectors, drawing_HW: Frames) -> None:
-        # not cv2.magnitude: its last bit depends on where the memory lies, and equal input must give equal tables
+        # not cv2.magnitude: its last bit depends on memory alignment, and equal input must give equal tables
         magnitudes_HW = np.sqrt(vectors_HW2[..., 0] ** 2 + vectors_HW2[..., 1] ** 2)
         moving_HW = magnitudes_HW >= self.background_px
         moving_N = magnitudes_HW[moving_HW]
@@ -196,20 +209,24 @@ class _Tally:
 
 
 CELL = 24
-"""The camera is fitted to one vector per cell of so many pixels of the drawing, at the cell's strongest edge."""
+"""Side of a cell, pixels of the drawing. The camera is fitted to one vector per cell, at the cell's strongest edge."""
 EDGE_SLOPE = 24
-"""Cells whose strongest luma slope (Sobel) is below this show no motion and have no vote."""
+"""Least luma slope (Sobel) at a cell's strongest edge. Flatter cells show no motion and do not vote."""
 CAMERA_SHARE = 0.5
-"""The camera moves when so many of the voting cells agree on one motion..."""
+"""Least share of the voting cells that agree on one motion if the camera moves."""
 CAMERA_COVER = 0.25
-"""...and they are so many of all cells: a figure before an empty background is no camera."""
+"""Least share of all cells that agree: a figure moving before an empty background is not camera motion."""
 FIT_PX, FIT_SHARE = 0.25, 0.05
-"""Agreement: within so many pixels plus this share of the median magnitude. Pans below about 0.8 px may go unnoticed,
-for `dis` finds soft edges still that move by less."""
+"""Tolerance of agreement: pixels, plus a share of the median magnitude. Pans below about 0.8 px may be missed, since
+`dis` measures no motion at soft edges that move by less."""
 
 
 def camera_motion(vectors_HW2: Vectors, drawing_HW: Frames, background_px: float) -> npt.NDArray[np.float64] | None:
-    """The shift, turn and zoom that most of the picture follows, as a 2x3 matrix in clip pixels, or None if still."""
+    """Fit the shift, rotation and zoom that most of the picture follows; None if the camera is still.
+
+    The 2x3 matrix C maps a pixel p = (x, y) of the clip to C (x, y, 1)^T in the next frame. It is fitted by RANSAC to
+    one vector u(p) per voting cell, within |C(p) - p - u(p)| <= FIT_PX + FIT_SHARE * median |u|.
+    """
     columns, rows = _voting_points(drawing_HW)
     if len(columns) == 0:
         return None
@@ -231,7 +248,7 @@ def camera_motion(vectors_HW2: Vectors, drawing_HW: Frames, background_px: float
 
 
 def _voting_points(drawing_HW: Frames) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Column and row, in the drawing, of the strongest edge of each cell that has one."""
+    """Columns and rows, in the drawing, of the strongest edge of each voting cell."""
     down, across = drawing_HW.shape[0] // CELL, drawing_HW.shape[1] // CELL
     slope_x, slope_y = cv2.spatialGradient(drawing_HW)
     slopes_HW = np.abs(slope_x) + np.abs(slope_y)
@@ -247,7 +264,7 @@ def _voting_points(drawing_HW: Frames) -> tuple[npt.NDArray[np.intp], npt.NDArra
 def _mean_displacement(
     transform: npt.NDArray[np.float64], moving_HW: npt.NDArray[np.bool_], drawing_shape: tuple[int, ...]
 ) -> float:
-    """How far the transform moves the moving pixels on average (every eighth in each direction), clip pixels."""
+    """Mean displacement of the moving pixels (every eighth in each direction) by the transform, in clip pixels."""
     rows, columns = np.nonzero(moving_HW[::8, ::8])
     if len(rows) == 0:
         return 0.0
@@ -258,7 +275,7 @@ def _mean_displacement(
 
 @dataclass(frozen=True)
 class _Measurer:
-    """Measures clips of one film by their files."""
+    """Measurement of clips of one film, read from their files."""
 
     folder: FilmFolder
     optical_flow: OpticalFlow = field(repr=False)

@@ -1,7 +1,17 @@
-"""The five motion levels: which level a motion scope falls into, and how the edges between them are fitted.
+"""Motion levels: the level 1..5 of a motion scope, and the fit of the edges between levels.
 
-A scope equal to an edge belongs to the level below it. Edges mean something only for the optical-flow model that
-measured the scopes, so one data set has one such model.
+With the edges e_1 < e_2 < e_3 < e_4, in pixels per frame step, a scope s has the level
+
+    level(s) = 1 + |{k : e_k < s}|                  a scope equal to an edge belongs to the level below it
+
+Edges by quantiles: let v_1 < ... < v_n be the different scopes of a data set and N(k) the number of clips with a scope
+of at most v_k, N(0) = 0. Each level in turn gets the share nearest to an equal part of the clips that are left, while
+every later level keeps at least one value. With c_0 = 0, for l = 1..4:
+
+    c_l = argmin over c of |N(c) - N(c_(l-1)) - (N(n) - N(c_(l-1))) / (6 - l)|      c_(l-1) < c <= n - (5 - l)
+    e_l = (v_(c_l) + v_(c_l + 1)) / 2
+
+Edges are valid only for the optical-flow model that measured the scopes, so one data set has one such model.
 """
 
 from __future__ import annotations
@@ -20,13 +30,13 @@ from pipeline.core.records import Motion, Verdict
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 
 Edges = tuple[float, float, float, float]
-"""Upper edges of levels 1 to 4 in pixels per step, strictly rising."""
+"""Upper edges of levels 1 to 4 in pixels per step, strictly ascending."""
 
 PUBLISHED_VALUES = (0.5, 2.5, 10.0, 15.0, 40.0)
-"""The scope that stands for each level in AnimeGamer's published table, pixels per step."""
+"""Scope of each level in AnimeGamer's published table, pixels per step."""
 
 PUBLISHED_EDGES: Edges = (1.5, 6.25, 12.5, 27.5)
-"""The midpoints between those values; the edges themselves were never published."""
+"""Midpoints between those values; the edges themselves were never published."""
 
 LEVELS = len(PUBLISHED_VALUES)
 
@@ -42,7 +52,7 @@ class Calibration:
 
 
 def level_of(scope_px: float, edges: Sequence[float]) -> int:
-    """The motion level, 1 to 5, of a scope in pixels per step.
+    """Return the motion level, 1 to 5, of a scope in pixels per step.
 
     Raises:
         ValueError: the scope is negative or not a finite number.
@@ -53,36 +63,36 @@ def level_of(scope_px: float, edges: Sequence[float]) -> int:
 
 
 def fit_edges(scopes: Iterable[float], how: Literal["quantiles", "published"]) -> Edges:
-    """Edges for these scopes: `quantiles` makes the levels as equally full as ties allow, `published` ignores them.
+    """Fit edges to scopes: `quantiles` makes the levels as equal in size as ties allow, `published` ignores the scopes.
 
-    Equal scopes always share a level, so where many clips are still, level 1 holds them all and the other four
-    share the rest equally.
+    Equal scopes always get the same level. Where many clips are still, level 1 holds them all and the other four
+    levels share the rest equally. The equation is at the top of this file.
 
     Raises:
-        UserError: fewer than five scopes differ.
+        UserError: fewer than five different scopes.
         ValueError: a scope is negative or not finite.
     """
     if how == "published":
         return PUBLISHED_EDGES
-    # A millionth of a pixel is no difference, and edges between such values stay readable.
+    # Differences below a millionth of a pixel are noise; rounding also keeps the edges readable.
     values, counts = np.unique(np.round(_checked(scopes), 6), return_counts=True)
     if len(values) < LEVELS:
         raise UserError(
             f"only {len(values)} different motion scopes: five levels need five; add films, or use the published edges"
         )
-    upto = np.cumsum(counts)
-    cuts: list[int] = []  # how many of the different values lie at or below each edge
+    clips_upto = np.cumsum(counts)
+    cuts: list[int] = []  # c_l: number of different values at or below each edge
     for level in range(1, LEVELS):
         first, last = (cuts[-1] if cuts else 0) + 1, len(values) - (LEVELS - level)
-        below = upto[cuts[-1] - 1] if cuts else 0
-        wanted = below + (upto[-1] - below) / (LEVELS - level + 1)
-        cuts.append(first + int(np.argmin(np.abs(upto[first - 1 : last] - wanted))))
+        below = clips_upto[cuts[-1] - 1] if cuts else 0
+        wanted = below + (clips_upto[-1] - below) / (LEVELS - level + 1)
+        cuts.append(first + int(np.argmin(np.abs(clips_upto[first - 1 : last] - wanted))))
     one, two, three, four = (round(float(values[cut - 1] + values[cut]) / 2, 7) for cut in cuts)
     return one, two, three, four
 
 
 def level_values(scopes: Iterable[float], edges: Sequence[float]) -> tuple[float, ...]:
-    """The median scope of each of the five levels, pixels per step; the published value where a level is empty.
+    """Return the median scope of each of the five levels, pixels per step; for an empty level the published value.
 
     Raises:
         ValueError: a scope is negative or not finite.
@@ -96,10 +106,10 @@ def level_values(scopes: Iterable[float], edges: Sequence[float]) -> tuple[float
 def calibrate(dataset: Dataset, how: Literal["quantiles", "published"]) -> Calibration:
     """Fit edges to the scopes already measured; no optical flow is computed.
 
-    Counts the clips that the verdicts keep, or all clips of a film that has no verdicts yet.
+    Only clips kept by the verdicts count, or all clips of a film without verdicts.
 
     Raises:
-        StoreError: no motion is measured, or films were measured with different optical-flow models.
+        StoreError: no motion is measured yet, or films were measured with different optical-flow models.
         UserError: too few different scopes for five levels.
     """
     rows = [row for folder in dataset.folders() if folder.stage_record("motion") for row in _counted(folder)]

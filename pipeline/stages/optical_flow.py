@@ -1,10 +1,18 @@
-"""Optical flow between consecutive frames: what every back end offers, and the one for a CPU.
+"""Optical flow between consecutive frames: the interface of all back ends, and the back end for CPUs.
 
-`dis` is OpenCV's Dense Inverse Search at its coarsest preset, on smoothed luma, with two corrections. By itself the
+`dis` is OpenCV's Dense Inverse Search at its coarsest preset, on smoothed luma, with two corrections. Uncorrected, the
 search spreads a figure's motion over the still drawing around it (a figure walking 5 px a step scored 2.5 px), sees
-motion in grain, and is 10 to 25 % off below 2 px. One Lucas-Kanade step mends the sub-pixel part, and pixels whose
-surroundings are explained nearly as well by standing still are set to zero, which is background. That costs 3.5 ms for
-a pair of 360x240 pictures. The preset `medium` alone costs 11 ms, scores that figure 3.7 px, and a grainy still 1 px.
+motion in grain, and is 10 to 25 % off below 2 px.
+
+1. One Lucas-Kanade step refines the sub-pixel part. With the gradient g of the luma, the difference d that the vector
+   found leaves, and means over a window around each pixel, the correction is
+
+       v = (mean(g g^T) + FLATNESS * I)^(-1) mean(g d)      |v_x|, |v_y| <= LONGEST_CORRECTION
+
+2. A pixel whose surroundings are explained nearly as well by no motion is background, and its vector is set to zero.
+
+That costs 3.5 ms for a pair of 360x240 pictures. The preset `medium` alone costs 11 ms, scores that figure 3.7 px, and
+a grainy still 1 px.
 """
 
 from __future__ import annotations
@@ -23,62 +31,62 @@ Vectors = npt.NDArray[np.float32]
 """Motion vectors (x, y) in the last axis, in pixels of the clip's own size."""
 
 Luma = npt.NDArray[np.float32]
-"""A picture's luma with fractions, 0..255."""
+"""Luma of a picture as floats, 0..255."""
 
 
 class OpticalFlow(Protocol):
-    """A way to measure optical flow. The vectors may lie on a coarser grid than the frames."""
+    """Interface of an optical-flow back end. The vectors may lie on a coarser grid than the frames."""
 
     colour: bool
-    """Whether it wants BGR frames (THWC) or luma (THW)."""
+    """Input format: BGR frames (THWC) if true, else luma (THW)."""
     clips_at_once: int
-    """How many clips one call of `steps` is best given."""
+    """Best number of clips for one call of `steps`."""
     in_threads: bool
-    """Whether several threads may call `steps` at the same time."""
+    """True if `steps` is thread-safe."""
 
     def steps(self, clips: Sequence[Frames]) -> Iterator[Vectors]:
-        """For each step from frame t to t + 1 the vectors of all clips, `vectors_BHW2`; the clips have one shape."""
+        """Yield `vectors_BHW2` of all clips for each step from frame t to t + 1; the clips have one shape."""
         ...
 
 
 def scaled(picture: npt.NDArray[np.uint8], scale: float) -> npt.NDArray[np.uint8]:
-    """The picture (HW or HWC) at `scale` times its size, each pixel the mean of what it covers."""
+    """Return the picture (HW or HWC) at `scale` times its size, each pixel the mean of the area it covers."""
     if scale == 1:
         return picture
     return np.asarray(cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 SMOOTHING = 1.5
-"""Sigma of the blur before everything, pixels: removes grain, and the aliasing that biases sub-pixel steps."""
+"""Sigma of the initial blur, pixels: removes grain, and the aliasing that biases sub-pixel steps."""
 DARK_LUMA, SAME_LIGHT = 8, 0.01
-"""Light is compared where there is any, and a difference of a hundredth is none. From black nothing can move."""
+"""Brightness is compared at pixels above this luma; a gain within this of 1 is ignored. Black frames do not move."""
 WINDOW = 13
-"""Side of the Lucas-Kanade window, in blocks of 2x2 pixels: its answer is smooth, so a coarser grid holds it."""
+"""Side of the Lucas-Kanade window, in blocks of 2x2 pixels: the correction is smooth, so a coarser grid is enough."""
 FLATNESS = 0.5
-"""Added to the structure tensor, squared luma per pixel: where there is no texture, there is no correction."""
+"""Regularisation added to the structure tensor, squared luma per pixel: no texture, no correction."""
 LONGEST_CORRECTION = 1.0
-"""Pixels; beyond it the linear model of a Lucas-Kanade step does not hold."""
+"""Limit of the correction in each direction, pixels: beyond it the linear model of Lucas-Kanade does not hold."""
 STILL_WINDOW = 5
-"""Side of the surroundings in which standing still is weighed against moving, pixels."""
+"""Side of the window in which "still" and "moving" are compared, pixels."""
 STILL_RATIO, STILL_LUMA = 2.0, 1.0
-"""A pixel moves when standing still leaves so many times the difference that moving leaves, and so much luma more."""
+"""A pixel moves if its difference without motion exceeds ratio times the difference with motion, plus luma."""
 
 
 class DenseInverseSearch:
-    """OpenCV's DIS at preset ultrafast, corrected; luma only, one clip at a time, many clips side by side."""
+    """OpenCV's DIS at preset ultrafast, corrected; luma only, one clip per call, clips in parallel threads."""
 
     colour = False
     clips_at_once = 1
     in_threads = True
 
     def __init__(self, scale: float) -> None:
-        # Clips run side by side, so OpenCV's own threads would only get in each other's way. The setting holds for
-        # the process and is left so: taking it back would race with other films. The vectors are the same either way.
+        # Clips run in parallel, so OpenCV's own threads would only compete for cores. The setting is global to the
+        # process and is not restored, since that would race with other films. It does not change the vectors.
         cv2.setNumThreads(1)
         self.scale = scale
 
     def steps(self, clips: Sequence[Frames]) -> Iterator[Vectors]:
-        """See `OpticalFlow.steps`."""
+        """Compute vectors as `OpticalFlow.steps` does."""
         search = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST)
         pairs_of_clips = zip(*(self._pairs(frames_THW) for frames_THW in clips), strict=True)
         for pairs in pairs_of_clips:
@@ -93,7 +101,7 @@ class DenseInverseSearch:
 
 
 class _Picture:
-    """A frame at working size: smoothed luma, with its fractions for the corrections and in whole luma to search."""
+    """A frame at working size: smoothed luma, as floats for the corrections and as integers for the search."""
 
     def __init__(self, smooth_HW: Luma) -> None:
         self.smooth_HW = smooth_HW
@@ -104,8 +112,8 @@ class _Picture:
         luma_HW = scaled(frame_HW, scale).astype(np.float32)
         return cls(np.asarray(cv2.GaussianBlur(luma_HW, (0, 0), SMOOTHING), np.float32))
 
-    def in_the_light_of(self, other: _Picture) -> _Picture:
-        """This picture as bright as the other: a fade or a flash is no motion."""
+    def at_brightness_of(self, other: _Picture) -> _Picture:
+        """Return this picture at the brightness of the other: a fade or a flash is not motion."""
         own, others = self.smooth_HW[::4, ::4], other.smooth_HW[::4, ::4]
         lit = others > DARK_LUMA
         gain = float(np.median(own[lit] / others[lit])) if lit.any() else 1.0
@@ -113,13 +121,13 @@ class _Picture:
 
 
 def _corrected(search: cv2.DISOpticalFlow, before: _Picture, after: _Picture) -> Vectors:
-    """`vectors_HW2` in pixels of the working size."""
+    """Return the corrected vectors of one step, `vectors_HW2`, in pixels of the working size."""
     if np.array_equal(before.rounded_HW, after.rounded_HW) or before.rounded_HW.max() <= DARK_LUMA:
         return np.zeros((*before.rounded_HW.shape, 2), np.float32)
-    after = after.in_the_light_of(before)
+    after = after.at_brightness_of(before)
     found_HW2 = search.calc(before.rounded_HW, after.rounded_HW, None)  # type: ignore[call-overload] # no first guess
     across_HW, down_HW = cv2.split(found_HW2)  # in planes, since numpy is slow over a last axis of two
-    reached_HW = _fetch(after.smooth_HW, across_HW, down_HW)
+    reached_HW = _warped(after.smooth_HW, across_HW, down_HW)
     unexplained_HW = before.smooth_HW - reached_HW
     more_across_HW, more_down_HW = _lucas_kanade(np.float32(0.5) * (before.smooth_HW + reached_HW), unexplained_HW)
     standing, moving = _surroundings(before.smooth_HW - after.smooth_HW), _surroundings(unexplained_HW)
@@ -128,17 +136,17 @@ def _corrected(search: cv2.DISOpticalFlow, before: _Picture, after: _Picture) ->
     return np.asarray(cv2.merge(planes), np.float32)
 
 
-def _fetch(picture_HW: Luma, across_HW: Luma, down_HW: Luma) -> Luma:
-    """What lies at the end of each vector."""
+def _warped(picture_HW: Luma, across_HW: Luma, down_HW: Luma) -> Luma:
+    """Return the picture values at the end of each vector (backward warping)."""
     height, width = picture_HW.shape
     columns_HW = across_HW + np.arange(width, dtype=np.float32)
     rows_HW = down_HW + np.arange(height, dtype=np.float32)[:, None]
-    fetched_HW = cv2.remap(picture_HW, columns_HW, rows_HW, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    return np.asarray(fetched_HW, np.float32)
+    warped_HW = cv2.remap(picture_HW, columns_HW, rows_HW, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    return np.asarray(warped_HW, np.float32)
 
 
 def _lucas_kanade(smooth_HW: Luma, change_HW: Luma) -> tuple[Luma, Luma]:
-    """The small motion, across and down, that explains `change_HW` best around each pixel."""
+    """Return the small motion (x, y) that best explains `change_HW` around each pixel; the equation is at the top."""
     slope_x = cv2.Scharr(smooth_HW, cv2.CV_32F, 1, 0, scale=1 / 32)
     slope_y = cv2.Scharr(smooth_HW, cv2.CV_32F, 0, 1, scale=1 / 32)
     products = (slope_x * slope_x, slope_x * slope_y, slope_y * slope_y, slope_x * change_HW, slope_y * change_HW)

@@ -1,8 +1,8 @@
-"""Optical flow by any two-frame network of ptlflow, MemFlow with its memory included. Needs the extra `flow`.
+"""Optical-flow networks: any two-frame network of ptlflow, including MemFlow with its memory. Needs the extra `flow`.
 
-A batch holds the same step of several clips. A network with a memory (MemFlow) sees the steps of a clip in order and
-is told at each where the clip starts and ends: on a start it clears its memory, and only before the end does it write
-to it. Clips in one batch stay independent, since the memory is kept per element of the batch.
+A batch holds the same step of several clips. A network with a memory (MemFlow) gets the steps of a clip in order, each
+with a mark for the clip's start and end: it clears its memory at the start, and writes to it at every step but the
+last. Clips in one batch stay independent, since the memory is kept per element of the batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ INSTALL = "`make install-flow` (or `uv pip install 'animegamer-pipeline[flow]'`)
 
 
 def identify_network(name: str, checkpoint: str | None) -> dict[str, Any]:
-    """Which network with which weights, without importing it: the ingredients of its measurements.
+    """Return the ingredients of a measurement, network and weights, without importing the network.
 
     Raises:
         UserError: ptlflow is missing, or no weights are named.
@@ -59,13 +59,13 @@ def identify_network(name: str, checkpoint: str | None) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _sha256(path: Path, size: int, modified_ns: int) -> str:  # noqa: ARG001 size and time tell a changed file apart
+def _sha256(path: Path, size: int, modified_ns: int) -> str:  # noqa: ARG001 size and time are the cache key
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class OpticalFlowNetwork:
-    """A ptlflow network on the GPU if there is one, else on the CPU, in 32-bit floats."""
+    """Back end of a ptlflow network, on the GPU if there is one, else on the CPU, in 32-bit floats."""
 
     colour = True
     in_threads = False
@@ -86,14 +86,14 @@ class OpticalFlowNetwork:
         self.network = _load(name, str(checkpoint)).to(self.device).eval()
 
     def steps(self, clips: Sequence[Frames]) -> Iterator[Vectors]:
-        """See `OpticalFlow.steps`."""
+        """Compute vectors as `OpticalFlow.steps` does."""
         import torch
 
         length = len(clips[0])
         before_BCHW = self._pictures([frames_THWC[0] for frames_THWC in clips])
         for end in range(1, length):
             after_BCHW = self._pictures([frames_THWC[end] for frames_THWC in clips])
-            # ptlflow's MemFlow reads these two marks; other networks pass over them
+            # ptlflow's MemFlow reads these two marks; other networks ignore them
             place = {"is_seq_start": end == 1, "is_seq_end": end == length - 1}
             with torch.inference_mode():
                 answer = self.network({"images": torch.stack((before_BCHW, after_BCHW), dim=1), "meta": place})
@@ -102,7 +102,7 @@ class OpticalFlowNetwork:
             before_BCHW = after_BCHW
 
     def _pictures(self, frames: Sequence[Frames]) -> torch.Tensor:
-        """One frame of each clip as the networks of ptlflow want it: BGR, 0..1."""
+        """Return one frame of each clip as the input of a ptlflow network: BGR, 0..1."""
         import torch
 
         pictures_BCHW = np.stack([scaled(frame_HWC, self.scale).transpose(2, 0, 1) for frame_HWC in frames])
@@ -115,8 +115,8 @@ def _load(name: str, checkpoint: str) -> torch.nn.Module:
     if name not in known:
         raise UserError(f"no two-frame optical-flow model {name!r}; there are dis, {', '.join(sorted(known))}")
     if Path(checkpoint).is_file():
-        if not zipfile.is_zipfile(checkpoint):  # what torch.save writes
-            raise UserError(f"{checkpoint}: is no torch checkpoint")
+        if not zipfile.is_zipfile(checkpoint):  # the format of torch.save
+            raise UserError(f"{checkpoint}: not a torch checkpoint")
     else:
         published = getattr(ptlflow.get_model_reference(name), "pretrained_checkpoints", {})
         if checkpoint not in published:
@@ -134,7 +134,7 @@ def _load(name: str, checkpoint: str) -> torch.nn.Module:
 
 
 def _import_ptlflow() -> ModuleType:
-    """Import ptlflow without what its 90 networks print and warn about."""
+    """Import ptlflow, and suppress the output and warnings of its 90 networks."""
     noise = io.StringIO()
     with contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,11 +1,11 @@
-"""What a film is before any of it is used: codec, geometry, rate, length; or the reason why it cannot be used.
+"""Film probe: codec, geometry, frame rate and length of a film, or the reason why it cannot be used.
 
-One pass over the packets gives the presentation times of all frames without decoding them; only the first few are
-decoded, because rotation and interlacing are known for certain from decoded frames alone.
+One pass over the packets gives the presentation times of all frames without decoding them. Only the first few frames
+are decoded, because only decoded frames show rotation and interlacing reliably.
 
     film = probe_in_child(Path("film.mkv"), make_film_id("film.mkv", sha256), sha256)
 
-A broken file may crash FFmpeg: in a child process that costs this one film, and `probe` itself takes no such care.
+A broken file may crash FFmpeg. In a child process that costs only this film; `probe` runs in the caller's process.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ FRAMES_DECODED = 24
 NO_TIME = -(2**63)
 REMUX = "for example into Matroska with mkvmerge"
 REORDERED = 16
-"""Frames may be stored out of order by so many (H.264's limit), so where a film is cut off the last ones have gaps."""
+"""Most frames by which storage order may differ (H.264's limit): the last ones of a truncated film have gaps."""
 SHARPEST_ASPECT = 10
-"""A stored pixel more oblong than this is a mistake in the header."""
+"""Largest plausible aspect of a stored pixel, in either direction; beyond it the header is wrong."""
 
 
 def probe(path: Path, film_id: str, sha256: str) -> Film:
-    """Find out what a film is.
+    """Measure a film in this process.
 
     Raises:
         RecordError: the file cannot be used; the reason says why.
@@ -87,7 +87,7 @@ def probe(path: Path, film_id: str, sha256: str) -> Film:
 
 @dataclass(frozen=True)
 class _ProbeJob:
-    """Everything the child process needs to know."""
+    """Input of the child process."""
 
     path: Path
     film_id: str
@@ -95,7 +95,7 @@ class _ProbeJob:
 
 
 def probe_in_child(path: Path, film_id: str, sha256: str) -> Film:
-    """As `probe`, in a child process.
+    """Run `probe` in a child process.
 
     Raises:
         RecordError: the file cannot be used, or it crashes the decoder.
@@ -109,21 +109,21 @@ def _probe_job(job: _ProbeJob, _: Progress) -> Film:
 
 @dataclass(frozen=True)
 class _Track:
-    """What a pass over the packets left of the film's stream."""
+    """Facts from one pass over the packets of the film's stream."""
 
     ticks: NDArray[np.int64]
-    """Presentation times of the frames that are shown, rising, in units of `base`."""
+    """Presentation times of the frames that are shown, ascending, in units of `base`."""
     base: Fraction
     duration_seconds: float
     picture: av.VideoFrame
     interlaced: bool
     file_end_seconds: float
-    """Where the last packet of any stream ends."""
+    """End of the last packet of any stream."""
     stopped: list[str]
 
 
 def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Track:
-    """Read every packet once, keeping only numbers: a film has some 200,000 packets."""
+    """Read every packet once and keep only numbers: a film has about 200,000 packets."""
     shown, opening = _Shown(), _Opening()
     stopped: list[str] = []
     end_seconds = 0.0
@@ -150,13 +150,13 @@ def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Tra
     if opening.steps_back > 1:
         raise RecordError(film_id, "the times of its frames contradict their order (H.264 in AVI?); remux it, " + REMUX)
     base = stream.time_base or Fraction(1, av.time_base)
-    last_length = shown.last_length() or _usual_length(ticks, base, stream.average_rate)
+    last_length = shown.last_length() or _typical_length(ticks, base, stream.average_rate)
     duration_seconds = float((int(ticks[-1] - ticks[0]) + last_length) * base)
     return _Track(ticks, base, duration_seconds, opening.picture, opening.interlaced, end_seconds, stopped)
 
 
 class _Shown:
-    """Times of the packets that are shown: not the pre-roll that an edit list leaves out."""
+    """Times of the packets that are shown, without the pre-roll that an edit list discards."""
 
     def __init__(self) -> None:
         self._pts, self._dts, self._lengths = array("q"), array("q"), array("q")
@@ -166,14 +166,14 @@ class _Shown:
         return len(self._pts)
 
     def add(self, packet: Packet[Stream]) -> None:
-        if packet.is_discard or not packet.size:  # the packet without content at the end flushes the decoder
+        if packet.is_discard or not packet.size:  # the empty packet at the end flushes the decoder
             return
         self._pts.append(NO_TIME if packet.pts is None else packet.pts)
         self._dts.append(NO_TIME if packet.dts is None else packet.dts)
         self._lengths.append(packet.duration or 0)
 
     def ticks(self) -> NDArray[np.int64]:
-        """Presentation times, rising; decoding times where the container (old AVI) has no others."""
+        """Presentation times, ascending; decoding times if the container (old AVI) has no others."""
         times = self._dts if NO_TIME in self._pts else self._pts
         return np.sort(np.frombuffer(times, np.int64))
 
@@ -182,14 +182,14 @@ class _Shown:
 
 
 class _Opening:
-    """What the first decoded frames tell."""
+    """Facts from the first decoded frames."""
 
     def __init__(self) -> None:
         self.picture: av.VideoFrame | None = None
         self.count = 0
         self.interlaced = False
         self.steps_back = 0
-        """How often time runs backwards from one frame to the next; once may be a broadcast's clock."""
+        """Number of frames with a timestamp before the last one; one may be a clock reset in a broadcast."""
         self._last_time = NO_TIME
 
     def add(self, frames: list[av.VideoFrame]) -> None:
@@ -203,7 +203,7 @@ class _Opening:
 
 
 def _decode(stream: VideoStream, packet: Packet[Stream]) -> list[av.VideoFrame]:
-    """The frames a packet completes; none when it is damaged, for a film may begin badly and go on well."""
+    """Return the frames that a packet completes; none if it is damaged, since later packets may be intact."""
     try:
         return decode(stream, packet if packet.size else None)
     except av.error.FFmpegError:
@@ -216,18 +216,18 @@ def _end_seconds(packet: Packet[Stream]) -> float:
     return float((packet.pts + (packet.duration or 0)) * packet.time_base)
 
 
-def _usual_length(ticks: NDArray[np.int64], base: Fraction, average_rate: Fraction | None) -> int:
-    """Length of a frame, in ticks, where its packet does not tell."""
+def _typical_length(ticks: NDArray[np.int64], base: Fraction, average_rate: Fraction | None) -> int:
+    """Length of a frame in ticks, for packets without a duration."""
     return max(1, round(np.median(np.diff(ticks))) if len(ticks) > 1 else round(1 / (average_rate or 24) / base))
 
 
 @dataclass(frozen=True)
 class _Timing:
-    """How regularly the frames of a film follow each other."""
+    """Frame rate of a film, and its deviations from it."""
 
     fps: Fraction
     odd_intervals: int = 0
-    usual_seconds: float = 0.0
+    typical_seconds: float = 0.0
     longest_seconds: float = 0.0
     longest_at_seconds: float = 0.0
 
@@ -239,37 +239,37 @@ def _timing(track: _Track, stream: VideoStream, *, truncated: bool) -> _Timing:
     steps = np.diff(ticks)
     if not steps.any():  # a single frame, or all at one time
         return _Timing(fps=stream.average_rate or 1 / Fraction(track.duration_seconds).limit_denominator(1001))
-    usual, longest = float(np.median(steps)), int(np.argmax(steps))
-    # Matroska rounds times to 1 ms, and they stay rounded when it is remuxed: a step may be off by one of those
-    regular = np.abs(steps - usual) <= 1.5 * max(1.0, 0.001 / base)
-    counted = steps[regular] if regular.mean() >= 0.99 else steps  # a few gaps do not make another rate
+    typical, longest = float(np.median(steps)), int(np.argmax(steps))
+    # Matroska rounds times to 1 ms, and remuxing keeps the rounding: a step may be off by one millisecond
+    regular = np.abs(steps - typical) <= 1.5 * max(1.0, 0.001 / base)
+    counted = steps[regular] if regular.mean() >= 0.99 else steps  # a few gaps do not change the rate
     seconds = int(counted.sum()) * base
     return _Timing(
         fps=_snapped(len(counted) / seconds, float(max(base, Fraction(1, 1000)) / seconds), stream.average_rate),
         odd_intervals=int((~regular).sum()),
-        usual_seconds=usual * float(base),
+        typical_seconds=typical * float(base),
         longest_seconds=float(int(steps[longest]) * base),
         longest_at_seconds=float(int(ticks[longest] - ticks[0]) * base),
     )
 
 
-def _snapped(rate: Fraction, error: float, promised: Fraction | None) -> Fraction:
-    """The standard rate that was measured, within the relative error; the one the header promises if it is near."""
+def _snapped(rate: Fraction, error: float, claimed: Fraction | None) -> Fraction:
+    """Return the standard rate within the relative error of the measured one, preferring the header's rate."""
     tolerance = max(error, 2e-4)  # 24 and 23.976 lie 1e-3 apart
     near = [standard for standard in STANDARD_RATES if abs(standard - rate) <= tolerance * standard]
-    if promised in near:
-        return promised
+    if claimed in near:
+        return claimed
     return min(near, key=lambda standard: abs(standard - rate), default=rate.limit_denominator(1001))
 
 
 def _missing_seconds(container: InputContainer, stream: VideoStream, track: _Track) -> float:
-    """What the header promises beyond the packets, 0.0 unless it is more than 0.5 s and 1 %."""
+    """Seconds that the header claims beyond the packets, 0.0 unless more than 0.5 s and 1 %."""
     if stream.duration:
-        promised, found = float(stream.duration * track.base), track.duration_seconds
-    else:  # the length of the whole file, which may be that of its sound
-        promised, found = (container.duration or 0) / av.time_base, max(track.file_end_seconds, track.duration_seconds)
-    missing = promised - found
-    return round(missing, 3) if missing > max(0.5, 0.01 * promised) else 0.0
+        claimed, found = float(stream.duration * track.base), track.duration_seconds
+    else:  # the length of the whole file, possibly that of its sound
+        claimed, found = (container.duration or 0) / av.time_base, max(track.file_end_seconds, track.duration_seconds)
+    missing = claimed - found
+    return round(missing, 3) if missing > max(0.5, 0.01 * claimed) else 0.0
 
 
 def _rotation(counter_clockwise: int) -> Literal[0, 90, 180, 270]:
@@ -299,7 +299,7 @@ def _warnings(film: Film, timing: _Timing) -> list[str]:
         ),
         "interlaced: moving edges will show combs; deinterlace it first": film.interlaced,
         f"variable rate: {timing.odd_intervals} of {film.frames - 1} frame intervals differ from the usual "
-        f"{1000 * timing.usual_seconds:.1f} ms; the longest, at {timedelta(seconds=int(timing.longest_at_seconds))}, "
+        f"{1000 * timing.typical_seconds:.1f} ms; the longest, at {timedelta(seconds=int(timing.longest_at_seconds))}, "
         f"lasts {timing.longest_seconds:.2f} s": film.variable_rate,
         f"truncated: {film.missing_seconds:.1f} s that its header promises are missing": film.missing_seconds > 0,
         "a single frame: no clip can be cut from it": film.frames == 1,

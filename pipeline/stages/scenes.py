@@ -1,19 +1,19 @@
-"""Where scenes end: cuts, dissolves and fades, found while the film streams by as small pictures.
+"""Scene detection: cuts, dissolves and fades, found in one pass over small pictures of the film.
 
 Hard cuts come from PySceneDetect's AdaptiveDetector, which compares the change at a frame with the change at its
-neighbours. Four things need care around it:
+neighbours. Four cases need special treatment:
 
-* Drawings are held for two, three or many frames. The change within a hold is nothing, so next to it any new drawing
-  looks like a cut. The detector is therefore given drawings, not frames: a picture that repeats the last is skipped.
-* A flash is two cuts to the detector, and hides a cut nearby. What is undone within `min_scene_seconds` is painted
-  over with the picture before it; for that the detectors run a little behind the film.
-* Next to a hold even a character's new pose stands out. A cut changes the background too, so a least share of the
-  pixels must change (at every agreed cut of Big Buck Bunny 78 % or more do).
-* During a fast pan the neighbours change so much that a cut hardly stands out. There a lower threshold is enough if
-  the colours change as well, which a pan leaves alone.
+* Holds. Drawings are held for two, three or many frames. The change within a hold is zero, so any new drawing next to
+  it looks like a cut. The detector therefore gets drawings, not frames: a picture that repeats the last is skipped.
+* Flashes. A flash is two cuts to the detector, and hides a cut nearby. A change that is undone within
+  `min_scene_seconds` is replaced by the picture before it; for this the detectors run slightly behind the film.
+* Poses. Next to a hold even a character's new pose stands out. A cut changes the background too, so a least share of
+  the pixels must change (at every agreed cut of Big Buck Bunny 78 % or more do).
+* Pans. During a fast pan the neighbours change so much that a cut hardly stands out. A lower threshold is enough there
+  if the colours change as well, which a pan does not do.
 
-Dissolves and fades come from `dissolves.py`. Everything found waits until nothing found later can touch it; then
-neighbours are judged together and reported as one `Boundary`.
+Dissolves and fades come from `dissolves.py`. A change stays pending until no later one can overlap it; then
+neighbouring changes are judged together and reported as one `Boundary`.
 """
 
 from __future__ import annotations
@@ -35,26 +35,27 @@ TransitionKind = Literal["cut", "dissolve", "fade"]
 KINDS: tuple[TransitionKind, ...] = ("cut", "dissolve", "fade")
 
 SAME_DRAWING = 0.5
-"""Mean gray levels by which an encoder changes a held drawing at most."""
+"""Largest mean change of a held drawing by the encoder, gray levels."""
 LONGEST_HOLD = 6
-"""Frames. A drawing held longer is given again, so that the detector's neighbours, and with them our delay, end."""
+"""Frames. A drawing held longer is passed again, which bounds the detector's delay."""
 CHANGED_PIXEL = 10
-"""A pixel has changed if any of its colours differs by more levels than this."""
+"""A pixel has changed if any of its channels differs by more levels than this."""
 FLASH_LEVELS = 8
-"""Mean gray levels by which a picture must differ from the one before to be a flash at all."""
+"""Least mean difference of a flash from the picture before it, gray levels."""
 SAME_SHARE, SAME_LEVELS = 0.3, 15
-"""A picture is back after a flash if it differs by less than this share of the flash and by fewer gray levels than
-that. At cuts the mean change was 23 levels and more, by movement in a quarter of a second 15 in one case of ten."""
+"""A picture has returned after a flash if it differs by less than this share of the flash and by fewer than this many
+gray levels. At cuts the mean change was 23 levels or more; by movement in a quarter of a second, 15 in one case of
+ten."""
 HISTOGRAM = ([0, 1, 2], None, [12, 4, 8], [0, 180, 0, 256, 0, 256])
-"""Channels, mask, bins and ranges of a hue-saturation-value histogram: hue tells most, saturation least."""
+"""Channels, mask, bins and ranges of a hue-saturation-value histogram: most bins for hue, fewest for saturation."""
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """The end of one scene and the start of the next; frames are ordinals as given to `SceneFinder.add`."""
+    """End of one scene and start of the next; frames are ordinals as passed to `SceneFinder.add`."""
 
     frame: int
-    """First frame of the new scene; of a dissolve or fade, the first that holds more of the new than of the old."""
+    """First frame of the new scene; in a dissolve or fade, the first with more of the new scene than of the old."""
     seconds: float
     """Presentation time of that frame."""
     kind: TransitionKind
@@ -65,7 +66,7 @@ class Boundary:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Picture:
     ordinal: int
     seconds: float
     small_bgr_HWC: np.ndarray
@@ -75,7 +76,7 @@ class _Seen:
 
 @dataclass(frozen=True)
 class _Change:
-    """Something found, before it is judged; frames count from the first one added."""
+    """A detected change, not judged yet; frames are counted from the first one added."""
 
     before: int
     frame: int
@@ -86,28 +87,28 @@ class _Change:
         return self.before < other.after and other.before < self.after
 
     def joined(self, other: _Change) -> _Change:
-        """One change from two that overlap: the longer one tells the frame, the more gradual one the kind."""
+        """Merge two overlapping changes: the frame of the longer one, the kind of the more gradual one."""
         longer = max(self, other, key=lambda change: change.after - change.before)
         kind = max(self.kind, other.kind, key=KINDS.index)
         return _Change(min(self.before, other.before), longer.frame, max(self.after, other.after), kind)
 
 
 class SceneFinder:
-    """Finds the cuts of one film from its frames in presentation order, in bounded memory.
+    """Detector of scene boundaries in one film, from frames in presentation order, in bounded memory.
 
     Args:
         settings: the section `scenes` of the configuration.
-        fps: nominal rate; it turns the settings' seconds into frames. What is reported are the caller's ordinals
-            and seconds, so a variable rate does no harm.
+        fps: nominal rate, used to convert the settings' seconds into frames. Reported boundaries carry the caller's
+            ordinals and seconds, so a variable rate is safe.
 
     Attributes:
-        lag: the most frames by which a cut is reported late: all frames up to `newest - lag` have their final scene,
-            and no cut reported later has its `last_clean_before` among them.
+        lag: largest delay of a report, in frames: all frames up to `newest - lag` have their final scene, and no
+            boundary reported later has its `last_clean_before` among them.
     """
 
     def __init__(self, settings: SceneSettings, fps: float) -> None:
         self._settings = settings
-        self._fps = float(fps)  # FrameTimecode refuses whole numbers
+        self._fps = float(fps)  # FrameTimecode rejects integers
         self._short = max(1, round(settings.min_scene_seconds * fps))
         self._longest = max(8, round(settings.transition_seconds * fps))
         self._sure = _detector(settings, settings.adaptive_threshold)
@@ -115,55 +116,55 @@ class SceneFinder:
         self._dissolves = DissolveFinder(self._longest, settings.dissolve_change, settings.dissolve_misfit)
         detector_delay = LONGEST_HOLD * settings.adaptive_window
         self.lag = self._longest + max(detector_delay, self._dissolves.delay) + 2 * self._short + 1
-        self._ahead: deque[_Seen] = deque()
-        self._seen: deque[_Seen] = deque(maxlen=self.lag + 2)
-        self._steady: deque[_Seen] = deque(maxlen=self.lag + 2)
+        self._ahead: deque[_Picture] = deque()
+        self._seen: deque[_Picture] = deque(maxlen=self.lag + 2)
+        self._steady: deque[_Picture] = deque(maxlen=self.lag + 2)
         self._count = 0
         self._drawing_HW: np.ndarray | None = None
         self._drawing_age = 0
-        self._waiting: list[_Change] = []
+        self._pending: list[_Change] = []
         self._judged_to = 0
 
     def add(self, ordinal: int, seconds: float, small_bgr_HWC: np.ndarray) -> list[Boundary]:
-        """The cuts that this frame made certain, in order.
+        """Take the next frame and return the boundaries that it makes final, in order.
 
         Args:
             ordinal: number of the frame in presentation order.
             seconds: its presentation time.
-            small_bgr_HWC: the frame scaled down to `detect_width`, uint8 BGR; it is kept for a while, not copied.
+            small_bgr_HWC: the frame scaled down to `detect_width`, uint8 BGR; it is buffered, not copied.
         """
         gray_HW = cv2.cvtColor(small_bgr_HWC, cv2.COLOR_BGR2GRAY)
-        self._ahead.append(_Seen(ordinal, seconds, small_bgr_HWC, gray_HW, tiny_gray(gray_HW)))
+        self._ahead.append(_Picture(ordinal, seconds, small_bgr_HWC, gray_HW, tiny_gray(gray_HW)))
         if len(self._ahead) > self._short:
             self._take()
-        return list(self._settle(self._count - 1 - self.lag + self._short))
+        return list(self._judge_until(self._count - 1 - self.lag + self._short))
 
     def finish(self) -> list[Boundary]:
-        """The cuts still waiting when the film is over."""
+        """End the film and return the boundaries still pending."""
         while self._ahead:
             self._take()
         if self._steady:
             for _ in range(self._settings.adaptive_window):
                 self._detect(self._steady[-1].small_bgr_HWC)
-        return list(self._settle(self._count))
+        return list(self._judge_until(self._count))
 
     def _take(self) -> None:
-        """Give the detectors the next frame, or the one before it in place of a flash."""
+        """Pass the next frame to the detectors, or the one before it in place of a flash."""
         seen = self._ahead.popleft()
         steady = self._steady[-1] if self._steady and self._is_flash(seen) else seen
         self._seen.append(seen)
         self._steady.append(steady)
         self._count += 1
         if self._is_new_drawing(steady.gray_HW):
-            # The first drawing is repeated as its own neighbours, or no cut could be seen right after it.
+            # The first drawing is repeated as its own neighbours, so that a cut right after it can be detected.
             for _ in range(1 if self._count > 1 else 1 + self._settings.adaptive_window):
                 self._detect(steady.small_bgr_HWC)
-        for found in self._dissolves.add(steady.tiny_P):
-            kind: TransitionKind = "fade" if found.fade else "dissolve"
-            self._note(_Change(found.last_clean_before, found.middle, found.first_clean_after, kind))
+        for gradual in self._dissolves.add(steady.tiny_P):
+            kind: TransitionKind = "fade" if gradual.fade else "dissolve"
+            self._enqueue(_Change(gradual.last_clean_before, gradual.middle, gradual.first_clean_after, kind))
 
-    def _is_flash(self, seen: _Seen) -> bool:
-        """Whether the picture before this one is back in a moment."""
+    def _is_flash(self, seen: _Picture) -> bool:
+        """Return true if the picture before this one returns within the frames ahead."""
         before_P = self._steady[-1].tiny_P
         change = mean_change(before_P, seen.tiny_P)
         return change > FLASH_LEVELS and any(_is_back(before_P, later.tiny_P, change) for later in self._ahead)
@@ -183,44 +184,44 @@ class SceneFinder:
         likely = {int(at.frame_num) for at in self._likely.process_frame(now, small_bgr_HWC)}
         for frame in sorted(sure | likely):
             if frame > 0 and self._is_cut(frame, frame in sure):
-                self._note(_Change(frame - 1, frame, frame, "cut"))
+                self._enqueue(_Change(frame - 1, frame, frame, "cut"))
 
     def _is_cut(self, frame: int, sure: bool) -> bool:
-        """Whether enough of the picture is new at this frame, and if its score is not high, its colours as well."""
+        """Return true if enough of the picture is new at this frame and, unless the score is high, its colours too."""
         old_HWC, new_HWC = self._shown(frame - 1).small_bgr_HWC, self._shown(frame).small_bgr_HWC
         changed_HW = cv2.absdiff(old_HWC, new_HWC).max(axis=2) > CHANGED_PIXEL
         if changed_HW.mean() < self._settings.changed_share:
             return False
         return sure or float(np.minimum(_colours(old_HWC), _colours(new_HWC)).sum()) < self._settings.colour_overlap
 
-    def _note(self, change: _Change) -> None:
-        """Let a change wait for judgement, as part of those it overlaps; the tail of a judged one is old news."""
+    def _enqueue(self, change: _Change) -> None:
+        """Queue a change, merged with those it overlaps; ignore one that begins within a change already judged."""
         if change.before < self._judged_to:
             return
-        for other in [other for other in self._waiting if other.overlaps(change)]:
-            self._waiting.remove(other)
+        for other in [other for other in self._pending if other.overlaps(change)]:
+            self._pending.remove(other)
             change = change.joined(other)
-        self._waiting.append(change)
+        self._pending.append(change)
 
-    def _settle(self, until: int) -> Iterator[Boundary]:
-        """Judge what begins before `until`."""
-        self._waiting.sort(key=lambda change: change.before)
-        while self._waiting and self._waiting[0].before <= until:
-            group = [self._waiting.pop(0)]
+    def _judge_until(self, until: int) -> Iterator[Boundary]:
+        """Judge the changes that begin up to `until`, and yield their boundaries."""
+        self._pending.sort(key=lambda change: change.before)
+        while self._pending and self._pending[0].before <= until:
+            group = [self._pending.pop(0)]
             reach = group[0].before + self._longest
-            while self._waiting and self._is_close(group[-1], self._waiting[0]) and self._waiting[0].before <= reach:
-                group.append(self._waiting.pop(0))
+            while self._pending and self._is_close(group[-1], self._pending[0]) and self._pending[0].before <= reach:
+                group.append(self._pending.pop(0))
             self._judged_to = group[-1].after
             cut = self._judge(group)
             if cut:
                 yield cut
 
     def _is_close(self, one: _Change, following: _Change) -> bool:
-        """Whether what lies between two changes is too short for a scene."""
+        """Return true if the frames between two changes are too few for a scene."""
         return following.before - one.after + 1 < self._short
 
     def _judge(self, group: Sequence[_Change]) -> Boundary | None:
-        """Changes in quick succession as one cut, or none if they lead back to where they began."""
+        """Return changes in quick succession as one boundary, or None if they lead back to the first picture."""
         first, last = group[0], group[-1]
         old_P, new_P = self._shown(first.before).tiny_P, self._shown(last.after).tiny_P
         shown = [self._shown(change.after).tiny_P for change in group]
@@ -235,22 +236,22 @@ class SceneFinder:
         at, before, after = self._at(arrival.frame), self._at(first.before), self._at(last.after)
         return Boundary(at.ordinal, at.seconds, arrival.kind, before.ordinal, after.ordinal)
 
-    def _at(self, frame: int) -> _Seen:
-        """A frame as it is in the film."""
+    def _at(self, frame: int) -> _Picture:
+        """Return a frame as it is in the film."""
         return self._seen[frame - self._count]
 
-    def _shown(self, frame: int) -> _Seen:
-        """A frame as the detectors were shown it: without flashes."""
+    def _shown(self, frame: int) -> _Picture:
+        """Return a frame as passed to the detectors: without flashes."""
         return self._steady[frame - self._count]
 
 
 def _is_back(old_P: np.ndarray, new_P: np.ndarray, change: float) -> bool:
-    """Whether a picture is the same as an old one, after a change by so many levels."""
+    """Return true if a picture equals an old one again, after a change by `change` gray levels."""
     return mean_change(old_P, new_P) < min(SAME_LEVELS, SAME_SHARE * change)
 
 
 class _ScoreOf(AdaptiveDetector):  # type: ignore[misc]
-    """A detector that judges by the frame scores of another one, fed first: the scores are most of the work."""
+    """A detector that uses the frame scores of another one, fed first: scoring is most of the work."""
 
     leader: AdaptiveDetector
 
@@ -276,7 +277,7 @@ def _detector(settings: SceneSettings, threshold: float, scores_of: AdaptiveDete
 
 
 def _colours(bgr_HWC: np.ndarray) -> np.ndarray:
-    """Share of the picture in each bin of its colour histogram."""
+    """Colour histogram of the picture, as the share of pixels in each bin."""
     channels, mask, bins, ranges = HISTOGRAM
     counts = cv2.calcHist([cv2.cvtColor(bgr_HWC, cv2.COLOR_BGR2HSV)], channels, mask, bins, ranges)
     shares: np.ndarray = counts / counts.sum()

@@ -1,8 +1,8 @@
-"""Turns facts into verdicts: which clips are kept, and every reason why one is not.
+"""Verdicts from facts: keep or drop for every clip, with every reason to drop it.
 
-Pure rules over the tables of the stages before. A changed threshold therefore measures nothing again. `Screen` judges
-one film before its clips are captioned, so that nobody is asked about a clip that is dropped anyway; `judge` gives the
-final verdicts over all films of a data set, in the order they were added.
+Pure rules over the tables of earlier stages, so a changed threshold measures nothing again. `Screen` judges one film
+before captioning, so that no caption is made for a clip that is dropped anyway; `judge` gives the final verdicts over
+all films of a data set, in the order they were added.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pipeline.stages.duplicates import HashedClip, find_repeats
 from pipeline.stages.motion_levels import Edges, level_of
 
 FAILED = "failed: "
-"""Begins the reason of a clip that a stage could not measure: it counts as failed, not as dropped."""
+"""Prefix of the reason of a clip that a stage could not measure: it counts as failed, not as dropped."""
 
 NOT_MEASURED = f"{FAILED}not measured"
 
 
 @dataclass(frozen=True)
 class FilmFacts:
-    """Everything that is known of a film's clips; each mapping is by clip id."""
+    """Facts about a film's clips, each mapping by clip id."""
 
     film_id: str
     clips: tuple[Clip, ...]
@@ -35,14 +35,14 @@ class FilmFacts:
     levels: Mapping[str, int]
     """Motion level 1..5 of the clips whose motion is measured."""
     captions: Mapping[str, Caption] | None
-    """None: not asked for yet."""
+    """None: not captioned yet."""
     failures: Mapping[str, str]
-    """Why looks or motion could not be measured."""
+    """Reason, for each clip whose looks or motion could not be measured."""
 
 
 @dataclass(frozen=True)
 class Screen(Stage):
-    """The stage: table `screened`, the verdicts that can be given without captions and other films."""
+    """Stage `screened`: the verdicts that need neither captions nor other films."""
 
     name: ClassVar[str] = "screened"
     version: ClassVar[int] = 1
@@ -52,7 +52,7 @@ class Screen(Stage):
     edges: Edges
 
     def ingredients(self) -> dict[str, Any]:
-        """The thresholds that matter here, and the level edges."""
+        """Thresholds used here, and the level edges."""
         settings = self.settings.model_dump(mode="json", exclude={"uncaptioned"})
         return {"selection": settings, "edges": list(self.edges)}
 
@@ -65,7 +65,7 @@ class Screen(Stage):
 
 
 def film_facts(folder: FilmFolder) -> FilmFacts:
-    """The facts of a film whose stages are all done; motion levels are those that `Screen` gave.
+    """Read the facts of a film whose stages are all done; motion levels come from the table `screened`.
 
     Raises:
         StoreError: a table is missing or unreadable.
@@ -75,10 +75,10 @@ def film_facts(folder: FilmFolder) -> FilmFacts:
 
 
 def judge(films: Sequence[FilmFacts], settings: SelectionSettings) -> dict[str, list[Verdict]]:
-    """A verdict for every clip of every film, by film id, in the order of its clips.
+    """Return a verdict for every clip of every film, by film id, in the order of its clips.
 
-    Of two clips that repeat each other the one of the film that comes first is kept, within a film the earlier one; a
-    clip repeats only what is itself kept.
+    Of two clips that repeat each other, the one in the earlier film is kept, and within a film the earlier one. Only
+    a kept clip counts as an original.
     """
     clips = [(film, clip) for film in films for clip in film.clips]
     hashed = [_hashed(film, clip) for film, clip in clips]
@@ -126,12 +126,12 @@ def _verdict(film: FilmFacts, clip: Clip, original: str | None, settings: Select
     else:
         reasons = list(_reasons(looks, level, original, settings))
         if not reasons and settings.uncaptioned == "drop" and _lacks_caption(film, clip.clip_id):
-            reasons.append("no caption")  # of a clip that is dropped anyway no caption was asked for
+            reasons.append("no caption")  # clips dropped for other reasons were never captioned
     return Verdict(clip_id=clip.clip_id, keep=not reasons, reasons=tuple(reasons), level=level, duplicate_of=original)
 
 
 def _reasons(looks: Looks, level: int, original: str | None, settings: SelectionSettings) -> Iterator[str]:
-    """Every reason against a clip that its facts give, the most telling first."""
+    """Yield every reason to drop a clip, the most specific first."""
     if looks.contrast < settings.min_contrast:
         yield "blank"
     if looks.light < settings.min_light or looks.dark_share > settings.max_dark_share:

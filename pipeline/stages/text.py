@@ -1,8 +1,8 @@
-"""Finds lettering in a picture: credits, title cards, subtitles burnt into the film. It finds lines, it reads none.
+"""Text detection: share and number of text lines in a picture (credits, title cards, burnt-in subtitles), without OCR.
 
-The network is the text detector of PP-OCRv4 (DBNet), which ships inside the package rapidocr, so nothing is fetched.
-Pictures are shown to it 320 pixels high: subtitles and rolling credits are still found, it costs 40 ms on one core, and
-faces and leaves are taken for letters ten times less often than at 480 (measured on Big Buck Bunny).
+The network is the text detector of PP-OCRv4 (DBNet), which ships inside the package rapidocr, so nothing is downloaded.
+Its input is 320 pixels high: subtitles and rolling credits are still found, it costs 40 ms on one core, and faces and
+leaves are mistaken for letters ten times less often than at 480 (measured on Big Buck Bunny).
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ _STRIDE = 32
 _PIXEL_SCORE = 0.3
 _LINE_SCORE = 0.6
 _TALL, _TALL_SCORE = 0.2, 0.8
-"""What is taller than a fifth of the picture is a title or, more often, no text at all: it must score higher."""
+"""A box taller than a fifth of the picture is a title or, more often, not text at all: it needs a higher score."""
 _MODEL = "ch_PP-OCRv4_det_mobile.onnx"
 
 
 @dataclass(frozen=True)
 class TextFacts:
-    """The text on one picture, or the most on any of several."""
+    """Text on one picture, or the maximum over several."""
 
     share: float
-    """Share of the picture under the boxes of its lines, 0..1."""
+    """Share of the picture covered by the boxes of its lines, 0..1."""
     lines: int
 
 
 def detector_version() -> str:
-    """What finds the text; part of the fingerprint of what is found."""
+    """Return name and version of the detector, an ingredient of the stage's fingerprint."""
     return f"rapidocr {version('rapidocr')} {_MODEL}"
 
 
 def find_text(frames_THWC: NDArray[np.uint8], count: int) -> TextFacts:
-    """The most text on any of `count` frames spread over a clip.
+    """Return the most text on any of `count` frames spread evenly over a clip.
 
     Args:
-        frames_THWC: BGR frames; colour matters to the detector, gray pictures mislead it more often.
-        count: how many are looked at.
+        frames_THWC: BGR frames; the detector makes more mistakes on gray pictures.
+        count: number of frames examined.
     """
     length = len(frames_THWC)
     chosen = {(2 * index + 1) * length // (2 * count) for index in range(count)}
@@ -76,12 +76,12 @@ def _is_line(box_42: NDArray[np.float32], score: float, picture_height: int) -> 
 
 @cache
 def _detector() -> tuple[Any, Any]:
-    """The network and the search for boxes in its answer, loaded once; both may be called from several threads."""
+    """Return the network and the box finder for its output, loaded once; both are thread-safe."""
     import onnxruntime
     from rapidocr.ch_ppocr_det.utils import DBPostProcess
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # the clips are what runs side by side
+    options.intra_op_num_threads = 1  # clips run in parallel instead
     model = files("rapidocr") / "models" / _MODEL
     session = onnxruntime.InferenceSession(model.read_bytes(), options, providers=["CPUExecutionProvider"])
     boxes = DBPostProcess(thresh=_PIXEL_SCORE, box_thresh=_LINE_SCORE, unclip_ratio=1.6, use_dilation=True)

@@ -1,7 +1,7 @@
-"""Clips as video files: small closed-GOP H.264 in MP4 that every reader reads alike, through PyAV.
+"""Clip files: writing, reading and joining small closed-GOP H.264 in MP4, through PyAV.
 
-This module and `media`, which reads films, are the only two that decode or encode, besides the probe's look at a film's
-opening.
+This module and `film_reader` are the only two that decode or encode, besides the probe, which decodes the start of a
+film. Every reader gives the same frames of a clip.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from pipeline.core.records import RecordError
 from pipeline.video.containers import Picture, decode, demux, open_film, video_stream
 
 FULL_RANGE = np.clip((np.arange(256) - 16) * (255 / 219), 0, 255).round().astype(np.uint8)
-"""Luma of limited range, 16..235, spread over 0..255."""
+"""Lookup table from limited-range luma, 16..235, to full range, 0..255."""
 
 
 def write_clip(path: Path, pictures: Iterable[VideoFrame | Picture], fps: Fraction, crf: int) -> None:
     """Write a clip: closed-GOP H.264 in MP4 at a constant rate, the same bytes every time.
 
     Args:
-        path: where to write it; must end in `.mp4`.
+        path: path of the clip; must end in `.mp4`.
         pictures: yuv420p frames from a `Scaler`, or BGR arrays (HWC uint8), all of one even size.
         fps: frames per second.
-        crf: x264's quality, lower is better.
+        crf: quality of x264, lower is better.
     """
-    # No B-frames: presentation and decoding order agree, so no reader needs an edit list to count frames right.
-    # ultrafast with quarter-pixel search: two thirds of superfast's time, as small and good at the same crf, and read
-    # in a third of its time ever after. Without the search a slow pan is coded as noise, and measured 10 % too fast.
+    # No B-frames: presentation and decoding order agree, so no reader needs an edit list to count frames correctly.
+    # ultrafast with quarter-pixel search: encodes in two thirds of superfast's time and decodes in a third of its time,
+    # with the same size and quality at the same crf. Without the search a slow pan is coded as noise, and its measured
+    # motion is 10 % too fast.
     options = {"preset": "ultrafast", "subq": "2", "crf": str(crf), "bf": "0", "sc_threshold": "0"}
     options["flags"] = "+cgop+bitexact"
     container_options = {"movflags": "+faststart", "fflags": "+bitexact"}
@@ -45,7 +46,7 @@ def write_clip(path: Path, pictures: Iterable[VideoFrame | Picture], fps: Fracti
         stream.pix_fmt = "yuv420p"
         stream.thread_count = 1
         context = stream.codec_context
-        # The numbers are FFmpeg's: limited range, BT.601 matrix; gamut and transfer stay the film's, BT.709 as a rule.
+        # FFmpeg's numbers: limited range, BT.601 matrix; gamut and transfer stay those of the film, usually BT.709.
         context.color_range, context.colorspace, context.color_primaries, context.color_trc = 1, 6, 1, 1
         for number, picture in enumerate(pictures):
             frame = picture if isinstance(picture, VideoFrame) else _from_bgr(picture)
@@ -57,16 +58,16 @@ def write_clip(path: Path, pictures: Iterable[VideoFrame | Picture], fps: Fracti
 
 
 def join_clips(paths: Iterable[Path], out: Path) -> None:
-    """Join clips into one MP4, frame by frame as they are: nothing is encoded again, the bytes are the same every time.
+    """Join clips into one MP4 by copying packets: nothing is re-encoded, and the bytes are the same every time.
 
-    However many there are, one clip is open at a time.
+    Only one clip is open at a time.
 
     Args:
-        paths: clips that `write_clip` made, all with the same size, rate and quality; at least one.
-        out: where to write the film; must end in `.mp4`.
+        paths: clips from `write_clip`, all with the same size, rate and quality; at least one.
+        out: path of the film; must end in `.mp4`.
 
     Raises:
-        RecordError: a clip cannot be read, or is made otherwise than the first; the record is the clip's id.
+        RecordError: a clip cannot be read, or has other encoder settings than the first; the record is the clip's id.
     """
     options = {"movflags": "+faststart", "fflags": "+bitexact"}
     joined, ticks = None, 0
@@ -80,7 +81,7 @@ def join_clips(paths: Iterable[Path], out: Path) -> None:
 
 
 def _append(path: Path, film: OutputContainer, joined: VideoStream | None, start: int) -> tuple[VideoStream, int]:
-    """Copy a clip's packets behind `start`, in ticks of its time base; gives the film's stream and its end."""
+    """Append a clip's packets at `start`, in ticks of its time base; return the film's stream and its new end."""
     with open_film(path, path.stem) as container:
         clip = video_stream(container, path.stem)
         joined = joined or film.add_stream_from_template(clip)
@@ -108,22 +109,22 @@ def read_clip(path: Path) -> Picture:
     frames = _clip_frames(path)
     frames_THWC = np.empty((len(frames), frames[0].height, frames[0].width, 3), np.uint8)
     for frame, picture_HWC in zip(frames, frames_THWC, strict=True):
-        # OpenCV's conversion is the clips' own (BT.601, limited range) and takes a tenth of swscale's time.
+        # OpenCV's conversion is that of the clips (BT.601, limited range) and takes a tenth of swscale's time.
         cv2.cvtColor(frame.to_ndarray(format="yuv420p"), cv2.COLOR_YUV2BGR_I420, dst=picture_HWC)
     return frames_THWC
 
 
 def read_clip_gray(path: Path) -> Picture:
-    """The luma of all frames of a clip at full range 0..255: `frames_THW` uint8; much quicker than colour.
+    """The luma of all frames of a clip at full range 0..255: `frames_THW` uint8; much faster than colour.
 
     Raises:
-        RecordError: as `read_clip`.
+        RecordError: the file cannot be read; the record is the clip's id.
     """
     return np.stack([np.asarray(cv2.LUT(_luma(frame), FULL_RANGE), np.uint8) for frame in _clip_frames(path)])
 
 
 def first_frame(path: Path, width: int, height: int) -> Picture:
-    """The first frame of a clip scaled to a small picture: BGR uint8 of (height, width, 3). Decodes nothing else.
+    """The first frame of a clip scaled to a small picture: BGR uint8 of (height, width, 3). No other frame is decoded.
 
     Raises:
         RecordError: the file cannot be read; the record is the clip's id.

@@ -1,9 +1,8 @@
-"""Opening a film file: what may be opened at all, which of its streams is the film, and its packets and frames.
+"""Video containers: safe opening of untrusted files, choice of the video stream, demuxing and decoding.
 
-The probe and the readers of `media` and `clip_files` open files here, so that they agree. A file is input from
-strangers: only containers that hold their pictures themselves are let through. A playlist or a concat script named
-`.mp4` would make FFmpeg open whatever other file or address it names; it is refused before FFmpeg reads past its first
-bytes.
+The probe, `film_reader` and `clip_files` all open files here, so that they agree. A film file is untrusted input: only
+containers that hold their pictures themselves are allowed. A playlist or a concat script named `.mp4` would make FFmpeg
+open any other file or address that it names; it is rejected before FFmpeg reads past its first bytes.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from numpy.typing import NDArray
 from pipeline.core.records import RecordError
 
 Picture = NDArray[np.uint8]
-"""Height, width, and the colours blue, green, red."""
+"""Array of height, width, and the colours blue, green, red; uint8."""
 
 CONTAINERS = (
     "matroska,webm,mov,mp4,m4a,3gp,3g2,mj2,avi,mpegts,mpeg,asf,flv,ogg,nut,rm,mxf,wtv,dv,ivf,"
-    "mp3,wav,flac,aac"  # sound only, let in so that they are refused for what they lack
+    "mp3,wav,flac,aac"  # sound only, allowed so that the error says that the video is missing
 )
-"""FFmpeg's names of the containers that a film may come in."""
+"""FFmpeg's names of the containers allowed for films."""
 
-NO_FILM = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
+STILL_PICTURES = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
 STILL_BRANDS = {"avif", "heic", "heix", "heim", "heis", "mif1"}
 LARGEST_SIDE = 16384
 IMAGE = "an image, not a film"
@@ -42,20 +41,20 @@ NO_INDEX = "its index is missing or cut off: the download or recording stopped b
 
 
 def open_film(path: Path, record_id: str) -> InputContainer:
-    """Open a film for reading; nothing but the file itself is ever opened. Close it, or use it in a `with`.
+    """Open a film for reading; only the file itself is opened. Close it, or use it in a `with`.
 
     Raises:
-        RecordError: there is no such file, it cannot be read, or it is no film.
+        RecordError: there is no such file, it cannot be read, or it is not a film.
     """
     _check_file(path, record_id)
     options = {"protocol_whitelist": "file", "format_whitelist": CONTAINERS}
     try:
-        # "file:" keeps names like "Re:Zero.mkv" or "concat:b" from being taken for a protocol
+        # "file:" keeps names like "Re:Zero.mkv" or "concat:b" from being parsed as a protocol
         container = av.open(f"file:{path.absolute()}", "r", metadata_errors="replace", container_options=options)
     except av.error.ArgumentError as error:
-        raise RecordError(record_id, _why_no_film(path)) from error
+        raise RecordError(record_id, _not_a_film_reason(path)) from error
     except av.error.FFmpegError as error:
-        raise RecordError(record_id, _why_unreadable(path, error)) from error
+        raise RecordError(record_id, _unreadable_reason(path, error)) from error
     if container.metadata.get("major_brand", "").strip() in STILL_BRANDS:
         container.close()
         raise RecordError(record_id, IMAGE)
@@ -63,10 +62,10 @@ def open_film(path: Path, record_id: str) -> InputContainer:
 
 
 def video_stream(container: InputContainer, record_id: str) -> VideoStream:
-    """The stream that is the film: moving pictures (no cover art), the default one first, then the largest.
+    """The video stream of the film: moving pictures (not cover art), the default stream first, then the largest.
 
     Raises:
-        RecordError: there is none, or FFmpeg has no decoder for it, or its pictures are absurdly large.
+        RecordError: there is none, FFmpeg has no decoder for it, or its pictures exceed LARGEST_SIDE.
     """
     if not len(container.streams):
         raise RecordError(record_id, NO_INDEX)
@@ -85,23 +84,23 @@ def video_stream(container: InputContainer, record_id: str) -> VideoStream:
 
 
 def film_streams(container: InputContainer) -> list[VideoStream]:
-    """The streams with moving pictures: cover art and thumbnails are none."""
-    return [stream for stream in container.streams.video if not stream.disposition & NO_FILM]
+    """The streams with moving pictures, without cover art and thumbnails."""
+    return [stream for stream in container.streams.video if not stream.disposition & STILL_PICTURES]
 
 
 def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
-    """The packets of these streams to the file's end, then an empty one for each that flushes its decoder."""
+    """Yield the packets of these streams to the end of the file, then an empty one per stream to flush its decoder."""
     try:
         yield from container.demux(streams)
     except IndexError:
-        # PyAV 18 stumbles behind the last packet over a stream that began half-way, as broadcasts have them
+        # PyAV 18 raises it after the last packet if a stream began midway, as in broadcasts
         return
 
 
 def decode(decoder: VideoStream | VideoCodecContext, packet: Packet[Any] | None) -> list[VideoFrame]:
-    """The frames that a packet completes; None, or an empty packet: those that the decoder still holds.
+    """The frames completed by a packet; for None or an empty packet, the frames still in the decoder.
 
-    The only call of a decoder there is: a film is decoded once, and that can be watched here.
+    The only call of a decoder in the project, so that tests can count here that a film is decoded once.
 
     Raises:
         av.error.FFmpegError: the packet is damaged.
@@ -127,13 +126,13 @@ def _check_file(path: Path, record_id: str) -> None:
         raise RecordError(record_id, "the file is empty (zero bytes)")
 
 
-def _why_unreadable(path: Path, error: av.error.FFmpegError) -> str:
+def _unreadable_reason(path: Path, error: av.error.FFmpegError) -> str:
     with path.open("rb") as file:
         is_mp4 = file.read(8)[4:] == b"ftyp"
     return NO_INDEX if is_mp4 else f"not a video file, or damaged at its start ({error.strerror})"
 
 
-def _why_no_film(path: Path) -> str:
+def _not_a_film_reason(path: Path) -> str:
     if cv2.haveImageReader(str(path.absolute())):
         return IMAGE
     return "not a film container: a playlist, a script naming other files, or a bare stream without times"

@@ -1,8 +1,8 @@
-"""Films as video, through PyAV (FFmpeg inside the wheel).
+"""Film reader: frames in presentation order with damage reported, and keyframes, through PyAV (FFmpeg in the wheel).
 
-A film is read once, from its first packet to its last, in presentation order (`FilmReader`); what cannot be decoded is
-noted as damage and reading goes on. This module and `clip_files` are the only two that decode or encode, besides the
-probe's look at a film's opening.
+`FilmReader` reads a film once, from its first packet to its last; a span that cannot be decoded is recorded as damage
+and reading continues. This module and `clip_files` are the only two that decode or encode, besides the probe, which
+decodes the start of a film.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pipeline.core.records import RecordError
 from pipeline.video.containers import Picture, decode, demux, open_film, video_stream
 
 LOST_MARGIN = 0.6
-"""Frame lengths by which a packet must stand apart from its neighbours to count as a frame of its own: the second
-field of an interlaced frame and VP9's invisible frames are packets too."""
+"""Least distance, in frame lengths, between a packet and its neighbours for it to count as a frame: the second
+field of an interlaced frame and the invisible frames of VP9 are packets too."""
 NOT_DECODABLE = "damaged data that cannot be decoded"
 BREAKS_OFF = "the film breaks off: its last packets cannot be decoded"
 
@@ -39,29 +39,29 @@ class Frame:
     """One decoded frame of a film."""
 
     ordinal: int
-    """Its number in presentation order, undecodable frames counted."""
+    """Number of the frame in presentation order; undecodable frames count."""
     seconds: float
-    """Presentation time counted from the film's first."""
+    """Presentation time, counted from the film's first frame."""
     duration_seconds: float
-    """Length that the file claims for it; it stays on screen until the next frame in any case."""
+    """Length in the file's metadata; the frame stays on screen until the next one in any case."""
     picture: VideoFrame
 
 
 class FilmReader:
-    """Reads a film from start to end, in presentation order.
+    """Reader of a film from start to end, in presentation order.
 
         with FilmReader(path) as reader:
             for frame in reader.frames():
                 ...
         reader.damage   # stretches (start_seconds, end_seconds, reason) that could not be decoded
 
-    From the first frame that is missing or that the decoder marks as corrupt, nothing is trusted until the next sound
-    keyframe, because frames in between are built upon it. A pause between two presentation times is not damage: the
-    frame before it is held.
+    From the first frame that is missing or marked corrupt by the decoder to the next intact keyframe, frames are
+    discarded, because they are predicted from it. A gap between two presentation times is not damage: the frame before
+    it stays on screen.
 
     Args:
         path: the film.
-        threads: of the decoder; 0 is one per core. The frames do not depend on it.
+        threads: threads of the decoder; 0 is one per core. The frames do not depend on it.
 
     Raises:
         RecordError: the file cannot be opened or holds no video.
@@ -79,7 +79,7 @@ class FilmReader:
         self._tick = self._stream.time_base or Fraction(1, 1000)
         self._frame_seconds = 1 / float(self._stream.guessed_rate or self._stream.average_rate or 25)
         self._awaited: list[int] = []
-        """Times of the packets that have not been seen as frames yet: a heap, in ticks."""
+        """Times of the packets that have not come out as frames yet: a heap, in ticks."""
         self._suspect: set[int] = set()
         self._passed = 0
         self._origin: int | None = None
@@ -88,7 +88,7 @@ class FilmReader:
         self._error_without_time = False
         self.damage: list[tuple[float, float, str]] = []
         self.end_seconds = 0.0
-        """End of the last sound frame so far, or of the damage behind it."""
+        """End of the last intact frame so far, or of the damage after it."""
 
     def __enter__(self) -> Self:
         return self
@@ -99,20 +99,20 @@ class FilmReader:
         self._container.close()
 
     def frames(self, end_seconds: float | None = None) -> Iterator[Frame]:
-        """The sound frames that begin before `end_seconds`; damage is noted as it is passed."""
+        """Yield the intact frames that begin before `end_seconds`; damage is recorded as it is passed."""
         for picture in self._pictures():
-            sound = not picture.is_corrupt and picture.pts not in self._suspect
-            if self._damaged_since is not None and not (sound and picture.key_frame):
+            intact = not picture.is_corrupt and picture.pts not in self._suspect
+            if self._damaged_since is not None and not (intact and picture.key_frame):
                 continue
             seconds = self._seconds(picture)
             if end_seconds is not None and seconds >= end_seconds:
                 self._settle(end_seconds, NOT_DECODABLE)
                 return
             lost = self._pass_packets(picture, seconds)
-            if (lost or self._error_without_time or not sound) and self._damaged_since is None:
+            if (lost or self._error_without_time or not intact) and self._damaged_since is None:
                 self._damaged_since = min(self.end_seconds, seconds)
             self._error_without_time = False
-            if sound and picture.key_frame:
+            if intact and picture.key_frame:
                 self._settle(seconds, NOT_DECODABLE)
             if self._damaged_since is None:
                 yield self._frame(picture, seconds)
@@ -135,10 +135,10 @@ class FilmReader:
             except StopIteration:
                 return
             except FFmpegError:
-                packet = None  # the file breaks off inside a packet: take what the decoder still holds
+                packet = None  # the file is cut off inside a packet: take the frames still in the decoder
             if packet is not None and packet.pts is not None and not packet.is_discard:
                 heapq.heappush(self._awaited, packet.pts)
-                if packet.is_corrupt:  # the container noticed that something is missing here
+                if packet.is_corrupt:  # marked corrupt by the container
                     self._suspect.add(packet.pts)
             yield from self._decode(packet)
             if packet is None:
@@ -148,8 +148,8 @@ class FilmReader:
         try:
             return decode(self._stream, packet)
         except FFmpegError:
-            # Which packet failed depends on the number of threads. Its time is missed when a later frame appears;
-            # only where packets have no times must the error itself do.
+            # The packet that raises depends on the number of threads. The lost frame is found by its missing time when
+            # a later frame appears; the error counts only where packets have no times.
             self._error_without_time |= not self._awaited
             return []
 
@@ -160,13 +160,13 @@ class FilmReader:
         if self._origin is None:
             self._origin = min([picture.pts, *self._awaited])
         seconds = float((picture.pts - self._origin) * self._tick)
-        if self._last and seconds <= self._last.seconds:  # the file's clock jumps back: go on from here
+        if self._last and seconds <= self._last.seconds:  # the file's timestamps jump back: continue from here
             self._origin -= round((expected - seconds) / float(self._tick))
             seconds = expected
         return seconds
 
     def _pass_packets(self, picture: VideoFrame, seconds: float) -> bool:
-        """Count the packets shown before this picture; whether one should have become a frame and did not."""
+        """Pop the packets shown before this picture; return True if one of them is a lost frame."""
         lost = False
         margin = LOST_MARGIN * self._frame_seconds
         after = self._last.seconds + margin if self._last else 0.0
@@ -200,7 +200,7 @@ class FilmReader:
 def keyframes(path: Path, count: int, rotation_degrees: int) -> Iterator[Picture]:
     """Upright BGR pictures (HWC, coded size) of at most `count` keyframes spread evenly over the film.
 
-    The only place that seeks. Decodes nothing but the pictures it gives; those that cannot be decoded are left out.
+    The only function that seeks. It decodes only the pictures it yields; those that cannot be decoded are skipped.
 
     Raises:
         RecordError: the file cannot be opened or holds no video.

@@ -1,7 +1,7 @@
-"""From decoded pictures to the sizes that are worked with: cropped, upright, square pixels, right colours.
+"""Scaling of decoded pictures: crop, rotation, square pixels, and colour conversion, in one libavfilter graph.
 
-`Geometry` says what part of a stored picture is shown; a `Scaler` brings it to one size in a single pass of
-libavfilter, so that nothing is ever converted at full size.
+`Geometry` describes the visible part of a stored picture; a `Scaler` brings it to one size in a single pass of
+libavfilter, so that no picture is converted at full size.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ Filters = list[tuple[str, str]]
 BT709, UNSPECIFIED, BT601 = 1, 2, (5, 6)
 """FFmpeg's numbers of colour matrices."""
 HD_HEIGHT = 720
-"""Untagged pictures at least this high are BT.709, smaller ones BT.601, as players take them."""
+"""Height from which untagged pictures are taken as BT.709, as players do; smaller ones are BT.601."""
 BT709_TO_BT601 = ("colorspace", "ispace=bt709:space=smpte170m:fast=1" + "".join(
     f":{key}=bt709" for key in ("iprimaries", "primaries", "itrc", "trc")
 ))  # fmt: skip
-"""Ten times as quick as leaving it to the scaler."""
+"""Filter for the conversion of colour matrices, ten times as fast as the scaler's."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """What part of a film's stored picture is shown, and how: lengths in coded pixels of the upright picture."""
+    """Visible part of a film's stored picture, rotation and pixel aspect; in coded pixels of the upright picture."""
 
     left: int
     top: int
     width: int
     height: int
     picture_width: int
-    """Of the whole upright picture, borders included."""
+    """Width of the whole upright picture, borders included; `picture_height` likewise."""
     picture_height: int
     rotation_degrees: int = 0
-    """Clockwise turn that makes the stored picture upright."""
+    """Clockwise rotation that makes the stored picture upright."""
     sample_aspect: Fraction = Fraction(1)
-    """Width over height of a pixel as it is stored, before any turn."""
+    """Width over height of a stored pixel, before rotation."""
 
     @classmethod
     def of(cls, film: Film, crop: Crop) -> Geometry:
-        """The geometry that probe and crop found."""
+        """Build the geometry from the probed film and its crop."""
         turned = film.rotation_degrees in (90, 270)
         size = (film.height, film.width) if turned else (film.width, film.height)
         return cls(crop.left, crop.top, crop.width, crop.height, *size, film.rotation_degrees, film.sample_aspect)
@@ -57,13 +57,13 @@ class Geometry:
         return 1 / self.sample_aspect if self.rotation_degrees in (90, 270) else self.sample_aspect
 
     def size_for_width(self, width: int) -> tuple[int, int]:
-        """Width and even height of the cropped picture in square pixels, at the width asked for."""
+        """Width and even height of the cropped picture in square pixels, for a given width."""
         return width, max(2, 2 * round(width * self.height / (self.width * self.pixel_aspect) / 2))
 
     def filters(self, width: int, height: int, fit: Fit, stored: tuple[int, int], scaling: str) -> Filters:
-        """The chain of libavfilter filters that brings a stored picture of size `stored` to `width` x `height`.
+        """The chain of libavfilter filters that scales a stored picture of size `stored` to `width` x `height`.
 
-        Turning comes last, when the picture is small.
+        Rotation comes last, when the picture is small.
         """
         left, top, part_width, part_height = self._part(width, height, fit)
         inner_width, inner_height = self._inner(width, height) if fit == "fit" else (width, height)
@@ -82,7 +82,7 @@ class Geometry:
         return [*chain, ("setsar", "1")]
 
     def _part(self, width: int, height: int, fit: Fit) -> tuple[float, float, float, float]:
-        """Left, top, width and height of what is shown, in upright coded pixels."""
+        """Left, top, width and height of the visible part, in upright coded pixels."""
         if fit != "cover":
             return self.left, self.top, self.width, self.height
         aspect = width / (height * float(self.pixel_aspect))  # of the target, in coded pixels
@@ -105,7 +105,7 @@ class Geometry:
     def _as_stored(
         self, left: float, top: float, width: float, height: float, stored: tuple[int, int]
     ) -> tuple[int, int, int, int]:
-        """The same rectangle in the stored picture, whose size may have changed in mid-film."""
+        """The same rectangle in the stored picture, whose size may change within the film."""
         right, bottom = self.picture_width - left - width, self.picture_height - top - height
         x, y, wide, high = {
             0: (left, top, width, height),
@@ -126,14 +126,14 @@ class Geometry:
 
 
 class Scaler:
-    """Brings decoded pictures to one size and format: cropped, upright, with square pixels and right colours.
+    """Scaler of decoded pictures to one size and format: cropped, upright, with square pixels and converted colours.
 
     Args:
-        geometry: what to show of the stored picture.
-        size: width and height wanted.
-        fit: what to do when the aspects differ.
-        form: `clip` gives yuv420p, BT.601, limited range, which every reader takes for granted at clip size;
-            `detect` gives quick BGR.
+        geometry: visible part of the stored picture.
+        size: width and height of the result.
+        fit: treatment of differing aspects.
+        form: `clip` gives yuv420p, BT.601, limited range, which every reader assumes at clip size;
+            `detect` gives BGR by a fast area filter.
     """
 
     def __init__(self, geometry: Geometry, size: tuple[int, int], fit: Fit, form: Literal["clip", "detect"]) -> None:
@@ -142,7 +142,7 @@ class Scaler:
         self._graph: av.filter.Graph | None = None
 
     def __call__(self, picture: VideoFrame) -> VideoFrame:
-        """The scaled copy of a decoded picture."""
+        """Return the scaled copy of a decoded picture."""
         key = (picture.width, picture.height, picture.format.name, picture.colorspace, picture.color_range)
         if self._graph is None or key != self._key:
             self._key, self._graph = key, self._build(picture)

@@ -17,7 +17,7 @@ from pipeline.core.stage import perform
 from pipeline.core.store import Dataset
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.request import BuildRequest, Until
-from pipeline.publish.coverage import account, totals
+from pipeline.publish.coverage import film_spans, totals
 from pipeline.publish.verify import verify
 from tests.support.built_dataset import SMALL, copy_of_built, small_film
 from tests.support.caption_server import Answer, CaptionServer
@@ -202,7 +202,7 @@ def test_every_second_of_a_film_is_accounted_for(tmp_path: Path, end_seconds: fl
     config = checked({**FAST.model_dump(), "film": {"end_seconds": end_seconds}}, "test")
     build_dataset(BuildRequest(films=(film,), out=tmp_path / "data", config=config))
     (folder,) = Dataset(tmp_path / "data").folders()
-    spans = account(
+    spans = film_spans(
         folder.film,
         folder.read("scenes", Scene),
         folder.read("damage", Damage),

@@ -18,13 +18,13 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.deploy import acquire_with_retry, from_anywhere
+from flows.deploy import acquire_with_retry, with_absolute_paths
 from pipeline.core.atomic import HeldError, held
 from pipeline.core.store import Dataset
 from pipeline.plan.request import BuildRequest
 from pipeline.publish.verify import verify
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.support.prefect_server import PATIENCE_SECONDS, PrefectServer, until
+from tests.support.prefect_server import LOCK_WAIT_SECONDS, PrefectServer, until
 from tests.support.real_builds import contents, differences, numbered_films, write_config
 
 BUILD, ONBOARD = "build-dataset/animegamer", "onboard-film/animegamer"
@@ -40,7 +40,7 @@ def answer_slowly(request: Request, seconds: float = 0.3) -> Answer:
 
 
 def answer_after(event: threading.Event, request: Request) -> Answer:
-    assert event.wait(PATIENCE_SECONDS)
+    assert event.wait(LOCK_WAIT_SECONDS)
     return good_answer(request)
 
 
@@ -278,17 +278,17 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 def test_paths_of_a_request_for_workers_hold_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    request = from_anywhere(BuildRequest(films=("film.mkv", "s3://bucket/film.mkv"), out="data", cast="cast"))
+    request = with_absolute_paths(BuildRequest(films=("film.mkv", "s3://bucket/film.mkv"), out="data", cast="cast"))
     assert request.films == (str(tmp_path / "film.mkv"), "s3://bucket/film.mkv")
     assert (request.out, request.cast) == (str(tmp_path / "data"), str(tmp_path / "cast"))
 
 
-def test_only_a_run_of_a_deployment_waits_for_who_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_run_is_deployment_run_waits_for_who_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take = partial(held, tmp_path, "second")
-    monkeypatch.setattr("flows.deploy._of_a_deployment", lambda: False)
+    monkeypatch.setattr("flows.deploy._is_deployment_run", lambda: False)
     with held(tmp_path, "first"), pytest.raises(HeldError, match="first"), acquire_with_retry(take):
         pass
-    monkeypatch.setattr("flows.deploy._of_a_deployment", lambda: True)
+    monkeypatch.setattr("flows.deploy._is_deployment_run", lambda: True)
     first = ExitStack()
     first.enter_context(held(tmp_path, "first"))
     threading.Timer(0.5, first.close).start()

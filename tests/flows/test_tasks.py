@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tmp_path: Path) -> None:
     from prefect import flow
 
-    from flows.tasks import FilmJob, as_stage_wants, run_batch
+    from flows.tasks import FilmJob, run_batch, with_stage_options
 
     folder = make_screened_film(tmp_path, 6)
     with CaptionServer(good_answer) as server:
@@ -39,7 +39,7 @@ def test_a_caption_service_that_comes_back_is_asked_again_only_about_the_rest(tm
                 server.models_status, server.answer = 200, good_answer
 
         server.answer = down_after_four
-        patient = as_stage_wants(run_batch, stage).with_options(retry_delay_seconds=0, on_running=[comes_back])
+        patient = with_stage_options(run_batch, stage).with_options(retry_delay_seconds=0, on_running=[comes_back])
 
         @flow(persist_result=False)
         def asking() -> None:
@@ -96,6 +96,6 @@ def test_new_replies_are_collected_though_the_table_was_made(tmp_path: Path) -> 
         captioning()
         assert [row.fault is not None for row in folder.read("captions", Caption)].count(True) == 1
         server.answer = good_answer
-        stage.work_off(folder, stage.pending(folder, current=True).ids)  # and a kill before the answer is collected
+        stage.run_batch(folder, stage.pending(folder, current=True).ids)  # and a kill before the answer is collected
         captioning()
         assert all(row.fault is None for row in folder.read("captions", Caption))

@@ -176,7 +176,7 @@ def test_a_missing_base_is_named_with_the_remedy(tmp_path: Path) -> None:
 
 
 def test_no_checkpoint_and_a_broken_configuration_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no checkpoint"):
+    with pytest.raises(UserError, match="is not a checkpoint"):
         Checkpoint.open(tmp_path)
     values = json.loads((tiny_checkpoint() / CONFIG).read_text())
     values["shot_decoder"]["frames"] = 16

@@ -22,7 +22,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from models.conditions import ConditionEncoder, squared
+from models.conditions import ConditionEncoder, resize_to_square
 from models.config import Base, ShotEncoderConfig
 from pipeline.core.errors import UserError
 
@@ -98,14 +98,14 @@ def test_the_square_is_the_published_resize(height: int, width: int):
     if max(height, width) > 16:
         soft = np.apply_along_axis(blurred, 1, np.apply_along_axis(blurred, 0, plane, height / 16), width / 16)
     expected = np.apply_along_axis(stretched, 1, np.apply_along_axis(stretched, 0, soft, 16), 16)
-    found = squared(torch.tensor(plane).float()[None, None], 16)[0, 0]
+    found = resize_to_square(torch.tensor(plane).float()[None, None], 16)[0, 0]
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
 
 
 def test_patches_are_the_states_before_the_last_layer_without_the_class_token():
     clip, frames = encoder().image_encoder, pictures()
     mean, std = torch.tensor([0.4815, 0.4578, 0.4082]), torch.tensor([0.2686, 0.2613, 0.2758])
-    unit = squared(frames.permute(0, 3, 1, 2) / 255, 32)
+    unit = resize_to_square(frames.permute(0, 3, 1, 2) / 255, 32)
     states = (unit - mean.view(3, 1, 1)) / std.view(3, 1, 1)
     with torch.no_grad():
         states = clip.pre_layrnorm(clip.embeddings(states))

@@ -235,7 +235,7 @@ def test_an_instruction_that_cannot_be_played_is_refused(engine: Engine, instruc
 def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"steps must divide 1000"):
         Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=30))
-    with pytest.raises(UserError, match=r"no checkpoint"):
+    with pytest.raises(UserError, match=r"not a checkpoint"):
         Engine.load(tmp_path / "nowhere")
 
 

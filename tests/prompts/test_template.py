@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.core.errors import UserError
 from prompts.tags import EXAMPLE, format_what
 from prompts.template import load_prompt, parse_prompt
 
@@ -25,7 +24,7 @@ def test_a_value_cannot_bring_in_a_placeholder() -> None:
     ("values", "complaint"), [({}, "no value for name"), ({"name": "a", "age": 3}, "no placeholder age")]
 )
 def test_missing_and_unknown_values_are_errors(values: dict[str, str], complaint: str) -> None:
-    with pytest.raises(UserError, match=complaint):
+    with pytest.raises(ValueError, match=complaint):
         parse_prompt(HEAD + "Hello ${name}", "greet").render(**values)
 
 
@@ -41,12 +40,12 @@ def test_missing_and_unknown_values_are_errors(values: dict[str, str], complaint
     ],
 )
 def test_malformed_files_are_refused(source: str) -> None:
-    with pytest.raises(UserError, match="prompt greet"):
+    with pytest.raises(ValueError, match="prompt greet"):
         parse_prompt(source, "greet")
 
 
 def test_a_file_must_bear_its_own_name() -> None:
-    with pytest.raises(UserError, match="calls it greet"):
+    with pytest.raises(ValueError, match="calls it greet"):
         parse_prompt(HEAD + "Hello", "what")
 
 
@@ -70,5 +69,5 @@ def test_the_prompts_of_the_package_render() -> None:
 
 
 def test_an_unknown_prompt_is_named() -> None:
-    with pytest.raises(UserError, match=r"no nonsense\.md"):
+    with pytest.raises(ValueError, match=r"no nonsense\.md"):
         load_prompt("nonsense")

@@ -33,7 +33,7 @@ from tests.support.real_builds import users_of, wait_until_gone
 _CLIENT = httpx.Client(timeout=60)  # a server whose workers are just starting may take its time
 
 BIN = Path(sys.executable).parent
-PATIENCE_SECONDS = 300
+LOCK_WAIT_SECONDS = 300
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class PrefectServer:
         done = subprocess.run(
             [BIN / command[0], *command[1:]], cwd=self.folder, env={**self.environment, **(changes or {})},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            timeout=PATIENCE_SECONDS, check=False,
+            timeout=LOCK_WAIT_SECONDS, check=False,
         )  # fmt: skip
         if done.returncode:
             raise CommandFailedError(done.stdout)
@@ -165,7 +165,7 @@ class CommandFailedError(Exception):
     """A command ended with another exit code than 0; the message is what it said."""
 
 
-def until(what: str, true: Callable[[], T | None], seconds: float = PATIENCE_SECONDS) -> T:
+def until(what: str, true: Callable[[], T | None], seconds: float = LOCK_WAIT_SECONDS) -> T:
     """The first answer that is not false or nothing, asked for twice a second."""
     deadline = time.monotonic() + seconds
     while not (answer := true()):

@@ -55,9 +55,9 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
     [
         ("[game]\nalhpa = 1\n", "game.alhpa"),
         ("[game.loop]\nsteps = -1\n", "game.loop.steps"),
-        ("[game.windows]\nmost_turns = 9\n", "model.game_model.window_turns = 5: take as many at most"),
+        ("[game.windows]\nmost_turns = 9\n", "model.game_model.window_turns = 5: reduce most_turns to that"),
         ("[game.loop\n", "cannot be read"),
-        ("[shot.joint]\nbatch_size = 5\n", "no multiple of micro_batch"),
+        ("[shot.joint]\nbatch_size = 5\n", "not a multiple of micro_batch"),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_file(tmp_path: Path, text: str, said: str) -> None:

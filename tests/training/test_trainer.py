@@ -165,9 +165,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_whole_state(t
 
 
 def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="batch_size 4 is no multiple of micro_batch 3"):
+    with pytest.raises(ValueError, match="batch_size 4 is not a multiple of micro_batch 3"):
         loop(micro_batch=3)
-    with pytest.raises(UserError, match="not one example to train on"):
+    with pytest.raises(UserError, match="there are no examples to train on"):
         trained(tmp_path, loop(), Sum(examples=Noises(0)))
 
 

@@ -1,1 +1,1 @@
-"""The paper's baselines: GC, GFC and GSC, on stock diffusers pipelines, with the game's `play(instructions)`."""
+"""Baselines of the paper: GC, GFC and GSC, on stock diffusers pipelines, with the game's `play(instructions)`."""

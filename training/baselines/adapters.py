@@ -1,6 +1,6 @@
-"""What the two trained baselines have in common: adapters on a frozen transformer, held-out loss by noise level.
+"""Adapter training of the baselines GC and GFC: adapters on a frozen transformer, held-out loss by noise level.
 
-Both are phases of the one training loop (`training/trainer.py`); `gc_phase` and `gfc_phase` make them.
+Both are phases of the training loop (`training/trainer.py`), built by `gc_phase` and `gfc_phase`.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from training.data.order import Position
 from training.data.turns import RecordedTurn
 
 NOISE_LEVELS = (99, 299, 499, 699, 899)
-"""Timesteps of 1000 at which held-out clips are looked at."""
+"""Timesteps of 1000 at which the loss on held-out clips is measured."""
 
 
 class NoisedExamples(Protocol):
-    """Clips as examples."""
+    """Noised examples of clips."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, place: Position) -> Any:
-        """An example of training; everything random about it is drawn from its place."""
+        """Return a training example; its random numbers are functions of seed and position."""
         ...
 
     def at_noise_level(self, item: int, timestep: int) -> Any:
-        """An example of validation, always with the same noise."""
+        """Return a validation example, always with the same noise."""
         ...
 
 
 @dataclass(eq=False)
 class AdapterPhase(ABC):
-    """Training of a baseline's adapters."""
+    """Training phase of a baseline's adapters."""
 
     network: nn.Module
-    """With the transformer as its member `transformer`."""
+    """Network with the transformer as its member `transformer`."""
     examples: NoisedExamples
     held_out: NoisedExamples | None
-    """Of the split `val`."""
+    """Clips of the split `val`, if there are any."""
     clips: int
-    """How many of them are looked at, the first ones."""
+    """Maximum number of held-out clips in validation, the first of the split."""
     start: BaselineFolder
-    """Where the run started."""
+    """Baseline from which training starts."""
     name: ClassVar[str]
     units: ClassVar[Sequence[str]]
 
     @abstractmethod
     def collate(self, examples: Sequence[Any]) -> Any:
-        """Put examples together."""
+        """Collate examples."""
 
     def validate(self, network: nn.Module, device: torch.device, _looks: Path | None) -> dict[str, float]:
-        """Loss at each noise level on held-out clips; nothing where there are none."""
+        """Return the loss at each noise level on held-out clips; empty if there are none."""
         if not self.held_out:
             return {}
         rows = []
@@ -71,18 +71,18 @@ class AdapterPhase(ABC):
         return {"loss": sum(means) / len(means), **by_level}
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
-        """Write a baseline that plays with the adapters in `state`."""
+        """Write a playable baseline with the adapters in `state`."""
         transformer = self.network.get_submodule("transformer")
         save_trained(folder, self.start, transformer, within(state, "transformer."))
 
 
-def spoken(cache: FeatureCache) -> tuple[RecordedTurn, ...]:
-    """The turns that have an instruction to be drawn from."""
+def instructed_turns(cache: FeatureCache) -> tuple[RecordedTurn, ...]:
+    """Return the turns that have an instruction."""
     return tuple(turn for turn in cache.catalog.turns if turn.instruction)
 
 
 def trained_transformer(baseline: BaselineFolder, frozen: torch.dtype, gradient_checkpointing: bool) -> Any:
-    """The transformer of a baseline, ready for training; its frozen part in the given precision."""
+    """Load the transformer of a baseline for training, its frozen weights in the dtype `frozen`."""
     transformer = baseline.transformer(dtype=frozen)
     if gradient_checkpointing:
         transformer.enable_gradient_checkpointing()

@@ -1,12 +1,13 @@
-"""The baselines at play: the game's `play(instructions)`, with a router where the game has its game model.
+"""Baseline agents GC, GFC and GSC: the game's `play(instructions)`, with a router in place of the game model.
 
     for turn in GC.load("baseline").play(["Qiqi runs over the waves", "Qiqi falls asleep"]):
         print(turn.values, turn.frames_THWC.shape)
 
-The router turns an instruction into the description that is drawn and into the state of the turn. `GC` and `GFC` draw
-turn by turn. `GSC` draws the pictures of a whole story at once, so it needs all instructions in one call of `play`.
+The router maps an instruction to a scene description, which is the prompt, and to the state of the turn. `GC` and `GFC`
+generate turn by turn. `GSC` generates the pictures of a whole story at once, so it needs all instructions in one call
+of `play`.
 
-Shapes: T frames, H and W pixels, C the colours red, green, blue; L shot tokens of width D, which no baseline has.
+Shapes: T frames, H and W pixels, C colour channels (RGB); L shot tokens of width D, which the baselines leave empty.
 """
 
 from __future__ import annotations
@@ -29,43 +30,43 @@ from pipeline.core.errors import UserError
 from training.baselines.config import BaselineConfig, BaselineKind, PictureSettings, StorySettings
 from training.baselines.consistent import PictureGroup, drawn_together, windows
 from training.baselines.folder import BaselineFolder
-from training.baselines.router import PlainRouter, Router, SceneDescription, ToldTurn
+from training.baselines.router import PlainRouter, Router, SceneDescription, StoryTurn
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnShot:
-    """Frames drawn for a scene."""
+    """Frames generated for a scene, and the time taken by each part."""
 
     frames_THWC: NDArray[np.uint8]
     seconds: dict[str, float]
 
 
 class Baseline(ABC):
-    """A game under way, played by a baseline.
+    """Agent that plays a game with a baseline.
 
     Args:
-        config: its shape.
-        pipelines: by part, on their device.
-        router: what instructions become.
-        seed: the same seed, instructions and scenes give the same game.
+        config: configuration of the baseline.
+        pipelines: pipelines by part, on their device.
+        router: map from instructions to scenes.
+        seed: seed of the game; the same seed, instructions and scenes give the same game.
     """
 
     kind: ClassVar[BaselineKind]
     whole_story: ClassVar[bool] = False
-    """True if all instructions are drawn together, so that a game cannot go on after a stop."""
+    """True if all turns are generated together, so that a game cannot be resumed."""
 
     def __init__(self, config: BaselineConfig, pipelines: dict[str, Any], router: Router, seed: int = 0) -> None:
         self.config, self.pipelines, self.router, self.seed = config, pipelines, router, seed
         self.values = Values()
-        self.story: tuple[ToldTurn, ...] = ()
-        """The turns so far, as the router sees them."""
+        self.story: tuple[StoryTurn, ...] = ()
+        """Turns so far, as input of the router."""
 
     @classmethod
     def open(cls, folder: Path | str) -> BaselineFolder:
         """Read the configuration of a baseline, without its networks.
 
         Raises:
-            UserError: no baseline there, or one of another kind.
+            UserError: the folder holds no baseline, or one of another kind.
         """
         baseline = BaselineFolder.open(folder)
         if baseline.config.kind != cls.kind:
@@ -82,17 +83,17 @@ class Baseline(ABC):
         device: str | None = None,
         offload: bool = False,
     ) -> Self:
-        """A new game with the pipelines of a baseline.
+        """Start a new game with the pipelines of a baseline.
 
         Args:
-            folder: from `new_baseline` or a training.
-            router: what instructions become; unset: they are drawn as they are.
-            seed: of the game.
-            device: `cpu`, `cuda`, ...; unset: the first GPU, if there is one.
-            offload: for a small GPU: one network on it at a time.
+            folder: folder of a new or a trained baseline.
+            router: map from instructions to scenes; by default the instruction itself is the description.
+            seed: seed of the game.
+            device: `cpu`, `cuda`, ...; by default the first GPU, if there is one.
+            offload: keep only one network at a time on the GPU, for a small GPU.
 
         Raises:
-            UserError: no such baseline there, it is of another kind, a pipeline cannot be loaded, or there is no such
+            UserError: the folder holds no baseline of this kind, a pipeline cannot be loaded, or there is no such
                 device.
         """
         baseline = cls.open(folder)
@@ -108,51 +109,51 @@ class Baseline(ABC):
         return cls(baseline.config, pipelines, router or PlainRouter(), seed)
 
     def play(self, instructions: str | Sequence[str]) -> Iterator[Turn]:
-        """Play one instruction, or several in a row.
+        """Play one instruction, or several in sequence.
 
-        Lazy: a shot is drawn when it is asked for. A turn that fails leaves the game as it was before it.
+        Lazy: a shot is generated when the iterator reaches it. A failed turn leaves the game unchanged.
 
         Raises:
-            UserError: an instruction is empty, or the router's language model is of no use.
+            UserError: an instruction is empty, or the router's language model fails.
         """
         texts = [instructions] if isinstance(instructions, str) else list(instructions)
         for together in self._portions(texts):
-            told, seconds = self._routed(together)
-            numbers = range(len(self.story) + 1, len(self.story) + 1 + len(told))
-            shots = self._draw([turn.scene for turn in told], [turn_seed(self.seed, number) for number in numbers])
-            for turn, routing, shot in zip(told, seconds, shots, strict=True):
+            turns, seconds = self._routed(together)
+            numbers = range(len(self.story) + 1, len(self.story) + 1 + len(turns))
+            shots = self._draw([turn.scene for turn in turns], [turn_seed(self.seed, number) for number in numbers])
+            for turn, routing, shot in zip(turns, seconds, shots, strict=True):
                 self._follow(turn)
                 yield self._turn(turn, DrawnShot(shot.frames_THWC, {"router": routing, **shot.seconds}))
 
     def skip(self, instructions: Sequence[str]) -> None:
-        """Take instructions as played: they are routed, so that the story goes on after them, but not drawn."""
+        """Add instructions to the story without generating shots; they are routed, so later turns can continue."""
         for turn in self._routed(instructions)[0]:
             self._follow(turn)
 
-    def _follow(self, turn: ToldTurn) -> None:
-        """Move on by a turn."""
+    def _follow(self, turn: StoryTurn) -> None:
+        """Append a turn to the story and update the values."""
         self.story = (*self.story, turn)
         self.values = self.values.after(turn.scene.state)
 
     def _portions(self, instructions: list[str]) -> Iterator[list[str]]:
-        """The instructions that are routed and drawn at once."""
+        """Yield the groups of instructions that are routed and generated together."""
         for instruction in instructions:
             yield [instruction]
 
-    def _routed(self, instructions: Sequence[str]) -> tuple[list[ToldTurn], list[float]]:
-        told: list[ToldTurn] = []
+    def _routed(self, instructions: Sequence[str]) -> tuple[list[StoryTurn], list[float]]:
+        turns: list[StoryTurn] = []
         seconds: list[float] = []
         for instruction in instructions:
             started = time.perf_counter()
-            told.append(ToldTurn(instruction, self.router.route((*self.story, *told), instruction)))
+            turns.append(StoryTurn(instruction, self.router.route((*self.story, *turns), instruction)))
             seconds.append(time.perf_counter() - started)
-        return told, seconds
+        return turns, seconds
 
-    def _turn(self, told: ToldTurn, shot: DrawnShot) -> Turn:
-        state = told.scene.state
+    def _turn(self, turn: StoryTurn, shot: DrawnShot) -> Turn:
+        state = turn.scene.state
         return Turn(
             number=len(self.story),
-            instruction=told.instruction,
+            instruction=turn.instruction,
             state=state,
             scope_px=self.config.level_values[state.level - 1],
             values=self.values,
@@ -163,10 +164,10 @@ class Baseline(ABC):
 
     @abstractmethod
     def _draw(self, scenes: Sequence[SceneDescription], seeds: Sequence[int]) -> Iterator[DrawnShot]:
-        """The shots of scenes that follow each other."""
+        """Yield the shots of consecutive scenes."""
 
     def _shot(self, scene: SceneDescription, seed: int, picture: Image | None = None) -> NDArray[np.uint8]:
-        """Frames from a description, and from a first frame where the pipeline takes one."""
+        """Generate frames from a description, and from a first frame if the pipeline is image-to-video."""
         video, pipeline = self.config.video, self.pipelines["video"]
         frames_BTHWC = pipeline(
             prompt=scene.description,
@@ -185,7 +186,7 @@ class Baseline(ABC):
 
 
 class GC(Baseline):
-    """CogVideoX 2B with adapters, from the text alone."""
+    """Baseline GC: CogVideoX 2B with adapters, text-to-video."""
 
     kind = "gc"
 
@@ -197,7 +198,7 @@ class GC(Baseline):
 
 
 class GFC(Baseline):
-    """FLUX with adapters draws the first frame, CogVideoX 5B lets it move."""
+    """Baseline GFC: FLUX with adapters for the first frame, then CogVideoX 5B image-to-video."""
 
     kind = "gfc"
 
@@ -221,7 +222,7 @@ class GFC(Baseline):
 
 
 class GSC(Baseline):
-    """SDXL draws the first frames of a whole story, consistent with each other, CogVideoX 5B lets them move."""
+    """Baseline GSC: SDXL for consistent first frames of a whole story, then CogVideoX 5B image-to-video."""
 
     kind = "gsc"
     whole_story = True
@@ -236,7 +237,7 @@ class GSC(Baseline):
         assert story is not None
         started = time.perf_counter()
         pictures = draw_story(self.pipelines["picture"], [scene.description for scene in scenes], seeds, picture, story)
-        share = (time.perf_counter() - started) / len(scenes)  # of no turn alone
+        share = (time.perf_counter() - started) / len(scenes)  # the pictures of all turns are generated together
         for scene, seed, image in zip(scenes, seeds, pictures, strict=True):
             started = time.perf_counter()
             frames_THWC = self._shot(scene, seed, image)
@@ -246,21 +247,21 @@ class GSC(Baseline):
 def draw_story(
     pipeline: Any, descriptions: Sequence[str], seeds: Sequence[int], picture: PictureSettings, story: StorySettings
 ) -> list[Image]:
-    """The pictures of a story, in order, consistent with each other.
+    """Generate the pictures of a story, in order, with consistent self-attention.
 
     Args:
         pipeline: an SDXL pipeline.
-        descriptions: of the pictures.
-        seeds: of each picture's noise; the first one is also that of the sampled tokens.
-        picture: how they are drawn.
-        story: how they see each other.
+        descriptions: prompts of the pictures.
+        seeds: noise seeds of the pictures; the first is also the seed of the sampled tokens.
+        picture: sampler settings and size.
+        story: settings of consistent self-attention.
     """
     drawn: dict[int, Image] = {}
-    shares = windows(len(descriptions), story.together, story.anchors)
-    for pictures in shares:
+    groups = windows(len(descriptions), story.together, story.anchors)
+    for pictures in groups:
         window = PictureGroup(
             pictures,
-            anchors=story.anchors if len(shares) > 1 else 0,
+            anchors=story.anchors if len(groups) > 1 else 0,
             sampled=story.sampled,
             begin=round(story.begin * picture.steps),
             seed=seeds[0],
@@ -283,5 +284,5 @@ AGENTS: dict[BaselineKind, type[Baseline]] = {"gc": GC, "gfc": GFC, "gsc": GSC}
 
 
 def load_baseline(folder: Path | str, **options: Any) -> Baseline:
-    """A new game with whatever baseline lies in a folder; the options are those of `Baseline.load`."""
+    """Start a new game with the baseline in a folder, of any kind; the options are those of `Baseline.load`."""
     return AGENTS[BaselineFolder.open(folder).config.kind].load(folder, **options)

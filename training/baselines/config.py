@@ -1,4 +1,4 @@
-"""The shape of a baseline: which pipelines it is made of, and how they draw. Stored as `baseline.json`.
+"""Configuration of a baseline: its pipelines and their sampler settings, stored as `baseline.json`.
 
 | kind | pictures | shots | trained |
 |---|---|---|---|
@@ -6,7 +6,7 @@
 | `gfc` | FLUX, the first frame of each shot | CogVideoX 5B image-to-video | adapters of FLUX |
 | `gsc` | SDXL with consistent self-attention, a whole story at once | CogVideoX 5B image-to-video | nothing |
 
-`full` takes the published pipelines from the model hub, `tiny` the same architectures, small and random.
+`full` uses the published pipelines from the model hub, `tiny` small random ones of the same architectures.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from models.config import LEVELS, PUBLISHED_VALUES, Base, ConfigSection, Size
 
 BaselineKind = Literal["gc", "gfc", "gsc"]
 PipelinePart = Literal["video", "picture"]
-"""The pipelines of a baseline: what draws the shots, and what draws the pictures that they begin with."""
+"""Pipeline of a baseline: `video` generates the shots, `picture` their first frames."""
 
 
 class VideoSettings(ConfigSection):
-    """The shots."""
+    """Settings of the shots."""
 
-    base: Base = Field(description="a CogVideoX pipeline; image-to-video where there are pictures")
+    base: Base = Field(description="a CogVideoX pipeline; image-to-video if there are pictures")
     frames: int = Field(17, ge=9, description="frames of a shot, 8n + 1")
     height: int = Field(480, ge=16, description="pixels, a multiple of 16")
     width: int = Field(720, ge=16, description="pixels, a multiple of 16")
     steps: int = Field(50, ge=1, description="denoising steps")
-    guidance: float = Field(6.0, ge=1, description="how strongly the text is followed; 1 is none")
+    guidance: float = Field(6.0, ge=1, description="guidance scale; 1 is none")
     lora_rank: int = Field(0, ge=0, description="rank of the adapters, which are applied at full weight; 0: none")
 
     @model_validator(mode="after")
@@ -42,14 +42,14 @@ class VideoSettings(ConfigSection):
 
 
 class PictureSettings(ConfigSection):
-    """The pictures that shots begin with; they are scaled to the shots, so take the same proportions."""
+    """Settings of the first frames; they are scaled to the shots, so use the same aspect ratio."""
 
     base: Base = Field(description="a FLUX pipeline for `gfc`, an SDXL one for `gsc`")
     height: int = Field(480, ge=16, description="pixels, a multiple of 16")
     width: int = Field(720, ge=16, description="pixels, a multiple of 16")
     steps: int = Field(50, ge=1, description="denoising steps")
-    guidance: float = Field(3.5, ge=1, description="how strongly the text is followed; for FLUX a number it is told")
-    text_tokens: int = Field(128, ge=1, le=512, description="of FLUX's T5, padded or cut to this many")
+    guidance: float = Field(3.5, ge=1, description="guidance scale; for FLUX an input of the network")
+    text_tokens: int = Field(128, ge=1, le=512, description="length of FLUX's T5 prompts, padded or truncated")
     lora_rank: int = Field(0, ge=0, description="rank of the adapters, which are applied at full weight; 0: none")
 
     @model_validator(mode="after")
@@ -59,22 +59,22 @@ class PictureSettings(ConfigSection):
 
 
 class StorySettings(ConfigSection):
-    """Consistent self-attention; the defaults are the published ones but for the windows, which are ours."""
+    """Settings of consistent self-attention; defaults as published, except for the windows, which are ours."""
 
-    sampled: float = Field(0.5, ge=0, le=1, description="share of another picture's tokens that a picture sees")
-    begin: float = Field(0.1, ge=0, le=1, description="share of the steps before the pictures see each other")
-    together: int = Field(10, ge=1, description="pictures drawn at once; a longer story goes in windows")
-    anchors: int = Field(2, ge=0, description="first pictures of a longer story, which every window sees")
+    sampled: float = Field(0.5, ge=0, le=1, description="share of another picture's tokens that a picture attends to")
+    begin: float = Field(0.1, ge=0, le=1, description="share of the steps before pictures attend to each other")
+    together: int = Field(10, ge=1, description="pictures generated at once; a longer story is split into windows")
+    anchors: int = Field(2, ge=0, description="first pictures of a longer story, repeated in every window")
 
     @model_validator(mode="after")
-    def _moves_on(self) -> Self:
+    def _check_anchors(self) -> Self:
         if self.anchors >= self.together:
             raise ValueError(f"anchors must be fewer than together, {self.together}, not {self.anchors}")
         return self
 
 
 class BaselineConfig(ConfigSection):
-    """Everything needed to play a baseline, besides its adapters."""
+    """Configuration for playing a baseline, without its adapters."""
 
     kind: BaselineKind
     size: Size
@@ -85,11 +85,11 @@ class BaselineConfig(ConfigSection):
         PUBLISHED_VALUES["decoder script"],
         min_length=LEVELS,
         max_length=LEVELS,
-        description="motion scope in pixels that stands for level 1 to 5",
+        description="motion scope in pixels of levels 1 to 5",
     )
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Self:
+    def _check_parts(self) -> Self:
         if (self.picture is None) != (self.kind == "gc"):
             raise ValueError(f"{self.kind} {'needs' if self.picture is None else 'has no'} `picture`")
         if (self.story is not None) != (self.kind == "gsc"):
@@ -98,13 +98,13 @@ class BaselineConfig(ConfigSection):
 
     @property
     def trained_part(self) -> PipelinePart | None:
-        """The pipeline that has adapters."""
+        """Pipeline with adapters, if any."""
         if self.video.lora_rank:
             return "video"
         return "picture" if self.picture and self.picture.lora_rank else None
 
     def base(self, part: PipelinePart) -> Base:
-        """Where a pipeline is. ValueError where the baseline has none of it."""
+        """Return the location of a pipeline. ValueError if the baseline does not have it."""
         settings = self.video if part == "video" else self.picture
         if settings is None:
             raise ValueError(f"{self.kind} draws no pictures")
@@ -112,7 +112,7 @@ class BaselineConfig(ConfigSection):
 
 
 def full(kind: BaselineKind) -> BaselineConfig:
-    """The published baselines. The rank of `gfc` is the paper's; `gc` has that of the shot decoder."""
+    """Return a published baseline. The rank of `gfc` is the paper's; `gc` has that of the shot decoder."""
     moving = VideoSettings(base=Base(id="zai-org/CogVideoX-5b-I2V"))
     if kind == "gc":
         video = VideoSettings(base=Base(id="zai-org/CogVideoX-2b"), lora_rank=64)
@@ -120,14 +120,14 @@ def full(kind: BaselineKind) -> BaselineConfig:
     if kind == "gfc":
         flux = PictureSettings(base=Base(id="black-forest-labs/FLUX.1-dev"), lora_rank=32)
         return BaselineConfig(kind=kind, size="full", video=moving, picture=flux)
-    # SDXL draws well at a million pixels and badly at a third of that
+    # SDXL is good at a million pixels and poor at a third of that
     base = Base(id="stabilityai/stable-diffusion-xl-base-1.0")
     sdxl = PictureSettings(base=base, height=832, width=1248, guidance=5.0)
     return BaselineConfig(kind=kind, size="full", video=moving, picture=sdxl, story=StorySettings())
 
 
 def tiny(kind: BaselineKind) -> BaselineConfig:
-    """The same parts, small: 64x96 pixels; the random pipelines lie in the baseline's folder."""
+    """Return a tiny baseline of the same parts: 64x96 pixels, random pipelines in the baseline's folder."""
     rank = {"gc": (8, 0), "gfc": (0, 8), "gsc": (0, 0)}[kind]
     size = {"height": 64, "width": 96}
     video = VideoSettings(base=Base(id=inside_id("video")), steps=4, lora_rank=rank[0], **size)
@@ -140,7 +140,7 @@ def tiny(kind: BaselineKind) -> BaselineConfig:
 
 
 def inside_id(part: PipelinePart) -> str:
-    """The id of a pipeline that lies in the baseline's own folder, whatever that is called or moved to."""
+    """Return the id of a pipeline inside the baseline's folder, relative to it."""
     return f"bases/{part}"
 
 

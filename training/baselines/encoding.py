@@ -1,8 +1,8 @@
-"""What the adapters of `gc` and `gfc` are trained on, encoded once and kept in training's feature cache.
+"""Cached features for training the adapters of `gc` and `gfc`, encoded once into the feature cache.
 
-| feature | of a clip | baseline |
+| feature | content for one clip | baseline |
 |---|---|---|
-| `latents` | moments of the latents [2, T, C, H, W]; the shot decoder's, where the autoencoder is the same | gc |
+| `latents` | moments of the latents [2, T, C, H, W]; equal to the shot decoder's if the autoencoder is the same | gc |
 | `prompts` | T5 states of the instruction [N, D] | gc |
 | `flux_pictures` | moments of the first frame's latents [2, C, H, W] | gfc |
 | `flux_prompts` | T5 states of the instruction [N, D] | gfc |
@@ -28,16 +28,17 @@ from training.baselines.pipelines import inside, sizes_of
 from training.data.feature_cache import Feature, FeatureCache, made_by_base
 from training.data.turns import Catalog, PackedTurn, RecordedTurn
 
-_TOGETHER = {"latents": 2}
-"""Clips encoded at once; a single one takes torch's slow path for 3-D convolutions on a CPU."""
-_MANY = 16
+_BATCH_SIZES = {"latents": 2}
+"""Clips encoded at once; a single clip takes torch's slow path for 3-D convolutions on a CPU."""
+_BATCH_SIZE = 16
+"""Clips encoded at once for the other features."""
 
 
 def open_features(baseline: BaselineFolder, folder: Path, catalog: Catalog) -> FeatureCache:
-    """The cache of what a baseline is trained on; nothing is made yet.
+    """Open the feature cache of a baseline's training data; nothing is encoded yet.
 
     Raises:
-        UserError: the baseline has nothing to train, or a pipeline is not at hand.
+        UserError: the baseline has no adapters, or a pipeline is not available.
     """
     made = {"gc": _of_gc, "gfc": _of_gfc}.get(baseline.config.kind)
     if made is None:
@@ -54,15 +55,15 @@ def fill_features(
     process: int = 0,
     processes: int = 1,
 ) -> None:
-    """Make all that is missing or stale; the encoders are loaded only then.
+    """Encode missing and stale features; the encoders are loaded only if there are any.
 
     Args:
-        baseline: whose encoders.
+        baseline: baseline with the encoders.
         cache: from `open_features`.
-        device: where they compute.
-        progress: called after every batch.
-        process: number of this process; of several, each takes every n-th shard.
-        processes: how many share the work.
+        device: device of the encoders.
+        progress: callback after every batch.
+        process: rank of this process; each takes every n-th shard.
+        processes: number of processes.
     """
     shards = cache.catalog.shards[process::processes]
     wanted = [name for name in cache.features if any(shard.name in cache.faults(name) for shard in shards)]
@@ -80,11 +81,17 @@ def fill_features(
         fill: Callable[..., int] = cache.fill_from_turns
         if name in ("latents", "flux_pictures"):
             fill = cache.fill_from_videos
-        fill(name, encode[name], batch_size=_TOGETHER.get(name, _MANY), shards=shards, progress=partial(progress, name))
+        fill(
+            name,
+            encode[name],
+            batch_size=_BATCH_SIZES.get(name, _BATCH_SIZE),
+            shards=shards,
+            progress=partial(progress, name),
+        )
 
 
 def text_states(encoders: Any, texts: Sequence[str], tokens: int) -> Tensor:
-    """T5 states [B, N, D] of texts, padded or cut to N tokens as CogVideoX's pipeline does it."""
+    """Return T5 states [B, N, D] of texts, padded or truncated to N tokens like CogVideoX's pipeline."""
     with torch.no_grad():
         states_BND: Tensor = encoders.encode_prompt(
             list(texts), do_classifier_free_guidance=False, max_sequence_length=tokens
@@ -109,7 +116,7 @@ def _flux_pictures(baseline: BaselineFolder, encoders: Any, turns: Sequence[Pack
 
 
 def _flux_texts(baseline: BaselineFolder, encoders: Any, turns: Sequence[RecordedTurn]) -> tuple[Tensor, Tensor]:
-    """T5 states [B, N, D] and CLIP states [B, D] as FLUX's pipeline makes them."""
+    """Return T5 states [B, N, D] and CLIP states [B, D] from FLUX's pipeline."""
     picture = baseline.config.picture
     assert picture is not None
     states_BND, pooled_BD, _ = encoders.encode_prompt(_texts(turns), max_sequence_length=picture.text_tokens)

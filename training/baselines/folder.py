@@ -1,9 +1,9 @@
-"""A baseline on disk: the one folder layout that training writes and that play reads.
+"""Baseline folder: the layout on disk, written by training and read by play.
 
 BASELINE/
-  baseline.json                         its shape
-  pytorch_lora_weights.safetensors      the adapters, where it has some; plain diffusers loads them
-  bases/video/  bases/picture/          pipelines that are not on the model hub, in the hub's own format
+  baseline.json                         its configuration
+  pytorch_lora_weights.safetensors      adapters, if it has any; stock diffusers loads them
+  bases/video/  bases/picture/          pipelines that are not on the model hub, in the hub's format
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ Device = torch.device | str
 
 @dataclass(frozen=True)
 class BaselineFolder:
-    """A baseline whose configuration has been read; its pipelines are loaded when asked for.
+    """Baseline folder with its configuration; pipelines are loaded on demand.
 
     Attributes:
-        folder: where it is.
-        config: its `baseline.json`.
+        folder: path of the folder.
+        config: content of `baseline.json`.
     """
 
     folder: Path
@@ -66,38 +66,38 @@ class BaselineFolder:
         """Read the configuration.
 
         Raises:
-            UserError: no baseline there, or a configuration that is not valid.
+            UserError: the folder holds no baseline, or an invalid configuration.
         """
         path = Path(folder) / CONFIG
         try:
             return cls(Path(folder), BaselineConfig.model_validate_json(path.read_bytes()))
         except OSError as error:
-            raise UserError(f"{folder} is no baseline: {CONFIG} cannot be read ({error.strerror})") from error
+            raise UserError(f"{folder} is not a baseline: {CONFIG} cannot be read ({error.strerror})") from error
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
             raise UserError(f"{path} is not valid: {faults}") from error
 
     def identity(self) -> str:
-        """A hash of all that a game depends on: configuration, adapters, and the pipelines that lie here."""
+        """Return a hash of configuration, adapters and the pipelines in the folder: all that a game depends on."""
         weights = sorted(self.folder.rglob("*.safetensors"))
         return identity_of([self.folder / CONFIG, *weights])
 
     def video(self, device: Device = "cpu") -> CogVideoXPipeline | CogVideoXImageToVideoPipeline:
-        """What draws the shots, with its adapters, in main memory and in the precision for a device."""
+        """Load the video pipeline with its adapters, in main memory, in the precision for a device."""
         pipeline = self._pipeline("video", device)
         keep_positions(pipeline.transformer, self.config.video.frames)
         if self.config.kind == "gc":
-            pipeline.scheduler = make_scheduler()  # the shot decoder's, so that only the conditions differ
+            pipeline.scheduler = make_scheduler()  # the shot decoder's scheduler, so that only the conditions differ
         return pipeline
 
     def picture(self, device: Device = "cpu") -> FluxPipeline | StableDiffusionXLPipeline:
-        """What draws the first frames; otherwise as `video`. ValueError for `gc`, which draws none."""
+        """Load the picture pipeline; otherwise as `video`. ValueError for `gc`, which has none."""
         return self._pipeline("picture", device)
 
     def transformer(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> Any:
-        """The transformer that has adapters, with them, to be trained on: they are in float32 and want a gradient.
+        """Load the transformer with its adapters for training: adapters in float32, requiring a gradient.
 
-        `dtype` is that of the frozen rest; unset: as for play on that device.
+        `dtype` is that of the frozen weights; by default the one for play on that device.
         """
         part = self.config.trained_part
         if part is None:
@@ -109,17 +109,17 @@ class BaselineFolder:
         return transformer
 
     def part(self, part: PipelinePart, name: str, device: Device = "cpu", dtype: torch.dtype | None = None) -> Any:
-        """One network of a pipeline, without adapters, in the precision for a device or another."""
+        """Load one network of a pipeline, without adapters, in `dtype` or in the precision for a device."""
         chosen = dtype or precision_of(self._kind(part), device)
         return load_part(self._kind(part), name, self.base(part), chosen)
 
     def encoders(self, part: PipelinePart, device: Device = "cpu") -> Any:
-        """A pipeline without its transformer, on a device: what turns texts and frames into what the latter sees."""
+        """Load a pipeline without its transformer on a device: the encoders of texts and frames."""
         kind = self._kind(part)
         return load_pipeline(kind, self.base(part), precision_of(kind, device), "transformer").to(device)
 
     def base(self, part: PipelinePart) -> Base:
-        """Where a pipeline is; one that lies in the baseline's folder with its whole path."""
+        """Return the location of a pipeline; for one inside the baseline's folder, its absolute path."""
         base = self.config.base(part)
         inside = self.folder.absolute() / base.id
         return base.model_copy(update={"id": str(inside)}) if base.id == inside_id(part) else base
@@ -129,11 +129,11 @@ class BaselineFolder:
         pipeline = load_pipeline(kind, self.base(part), precision_of(kind, device))
         if part == self.config.trained_part:
             load_adapters(self.folder, pipeline.transformer, self._rank)
-            pipeline.transformer.fuse_lora()  # one product a projection instead of three
+            pipeline.transformer.fuse_lora()  # one matrix product per projection instead of three
         return pipeline
 
     def _kind(self, part: PipelinePart) -> Any:
-        """The class of a pipeline."""
+        """Return the class of a pipeline."""
         if part == "video":
             return CogVideoXPipeline if self.config.kind == "gc" else CogVideoXImageToVideoPipeline
         return FluxPipeline if self.config.kind == "gfc" else StableDiffusionXLPipeline
@@ -145,9 +145,9 @@ class BaselineFolder:
 
 
 def precision_of(kind: type[DiffusionPipeline], device: Device) -> torch.dtype:
-    """What a published pipeline was trained in, on a GPU; float32 on a CPU.
+    """Return the precision for a device: on a GPU the one the pipeline was trained in; float32 on a CPU.
 
-    CogVideoX 2B and SDXL are models in float16, CogVideoX 5B and FLUX in bfloat16.
+    CogVideoX 2B and SDXL were trained in float16, CogVideoX 5B and FLUX in bfloat16.
     """
     if torch.device(device).type != "cuda":
         return torch.float32
@@ -155,15 +155,15 @@ def precision_of(kind: type[DiffusionPipeline], device: Device) -> torch.dtype:
 
 
 def new_baseline(folder: Path, config: BaselineConfig, seed: int = 0) -> BaselineFolder:
-    """Write an untrained baseline: random pipelines at `tiny`, and adapters that change nothing yet.
+    """Write an untrained baseline: random pipelines for `tiny`, and adapters initialized to no effect.
 
     Args:
-        folder: where; must not exist, or be empty.
-        config: its shape; the transformer that gets adapters is loaded from where it is.
-        seed: of everything random; the same one writes the same baseline.
+        folder: target folder; must not exist, or be empty.
+        config: configuration; the transformer that gets adapters is loaded from its location.
+        seed: seed of everything random; the same seed writes the same baseline.
 
     Raises:
-        UserError: the folder is taken, or a pipeline cannot be loaded.
+        UserError: the folder is not empty, or a pipeline cannot be loaded.
     """
     with writing(folder) as part, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
@@ -178,13 +178,13 @@ def new_baseline(folder: Path, config: BaselineConfig, seed: int = 0) -> Baselin
 
 
 def save_trained(folder: Path, start: BaselineFolder, transformer: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Write a baseline with other adapters than the one it started from.
+    """Write a baseline with trained adapters.
 
     Args:
-        folder: an empty one.
-        start: where its shape and its bases come from.
-        transformer: what was trained.
-        state: the transformer's.
+        folder: empty target folder.
+        start: baseline with the configuration and the bases.
+        transformer: the trained transformer.
+        state: state of the transformer.
     """
     bases = start.folder / "bases"
     if bases.is_dir():

@@ -1,6 +1,9 @@
-"""Training of GC: adapters on the attention of CogVideoX 2B, which draws clips from their instruction lines.
+"""Training of GC: adapters on the attention of CogVideoX 2B, text-to-video from instruction lines.
 
-The objective, the noise and the rank are the shot decoder's, so that the two differ in their conditions alone.
+Loss, noise and rank are the shot decoder's, so that the two differ only in their conditions. With the notation of
+`training/phases/shot.py` and c the T5 states of the instruction (those of the empty text with probability `dropout`):
+
+    L = E_{x_0, eps, t} mean (v_theta(x_t, t, c) - v_t)^2,    v_t = sqrt(abar_t) eps - sqrt(1 - abar_t) x_0
 
 Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, N text tokens, D their width.
 """
@@ -14,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from models.diffusion import noised, v_loss
-from training.baselines.adapters import AdapterPhase, spoken, trained_transformer
+from training.baselines.adapters import AdapterPhase, instructed_turns, trained_transformer
 from training.baselines.encoding import text_states
 from training.baselines.folder import BaselineFolder, Device
 from training.data.feature_cache import FeatureCache
@@ -22,14 +25,14 @@ from training.phases.shot import NoisedShot, NoisedShots, ShotExamples
 
 
 class TextToVideo(nn.Module):
-    """CogVideoX's transformer with its objective."""
+    """Transformer of CogVideoX with its denoising loss."""
 
     def __init__(self, transformer: Any) -> None:
         super().__init__()
         self.transformer = transformer
 
     def forward(self, batch: NoisedShots) -> dict[str, Tensor]:
-        """The loss of each example [B]: the squared error of the velocity."""
+        """Return the loss of each example [B]: mean squared error of the velocity."""
         dtype = self.transformer.patch_embed.proj.weight.dtype
         noised_BTCHW = noised(batch.latents_BTCHW, batch.noise_BTCHW, batch.timesteps_B)
         (text_BND,) = batch.conditions
@@ -43,13 +46,13 @@ class TextToVideo(nn.Module):
 
 
 class GCPhase(AdapterPhase):
-    """Clips from instruction lines."""
+    """Training phase of GC: clips from instruction lines."""
 
     name = "gc"
     units = ("CogVideoXBlock",)
 
     def collate(self, examples: Sequence[NoisedShot]) -> NoisedShots:
-        """Put examples together."""
+        """Collate examples."""
         return NoisedShots(
             torch.stack([example.latents_TCHW for example in examples]),
             torch.stack([example.noise_TCHW for example in examples]),
@@ -71,23 +74,23 @@ def gc_phase(
     gradient_checkpointing: bool = False,
     device: Device = "cpu",
 ) -> GCPhase:
-    """Put the phase together.
+    """Return the training phase of GC.
 
     Args:
         baseline: a `gc` to start from.
-        train: filled features of the clips to train on, from `open_features`.
-        val: of those to look at.
-        dropout: share of the examples that are drawn from no text, for guidance.
-        seed: of noise, timesteps and dropout.
-        clips: how many of `val` are looked at.
-        frozen: precision of what is not trained.
+        train: filled features of the training clips, from `open_features`.
+        val: filled features of the validation clips.
+        dropout: share of examples with the empty text, for guidance.
+        seed: seed of noise, timesteps and dropout.
+        clips: maximum number of clips of `val` in validation.
+        frozen: dtype of frozen weights.
         gradient_checkpointing: forward again in the backward pass: slower, less memory.
-        device: where the text encoder, asked once what no text is, computes.
+        device: device of the text encoder, which encodes the empty text once.
     """
     tokens = train.features["prompts"].shape[0]
-    silence_ND = text_states(baseline.encoders("video", device), [""], tokens)[0].float().cpu()
+    empty_text_ND = text_states(baseline.encoders("video", device), [""], tokens)[0].float().cpu()
     network = TextToVideo(trained_transformer(baseline, frozen, gradient_checkpointing))
-    absent = {"prompts": silence_ND}
-    examples = ShotExamples(spoken(train), train, absent, dropout=dropout, seed=seed)
-    held_out = ShotExamples(spoken(val), val, absent) if val else None
+    absent = {"prompts": empty_text_ND}
+    examples = ShotExamples(instructed_turns(train), train, absent, dropout=dropout, seed=seed)
+    held_out = ShotExamples(instructed_turns(val), val, absent) if val else None
     return GCPhase(network, examples, held_out, clips, baseline)

@@ -1,9 +1,13 @@
-"""Training of GFC: adapters on the attention of FLUX, which draws first frames from their clips' instruction lines.
+"""Training of GFC: adapters on the attention of FLUX, first frames from the instruction lines of their clips.
 
-FLUX learns the way from noise to a picture: at the noise level sigma it sees (1 - sigma) picture + sigma noise and
-predicts noise - picture. Noise levels are drawn as in its training, the sigmoid of a normal number. FLUX.1 dev was
-distilled with its guidance as an input, which is kept at the number that play gives it. No text is left out: play has
-no second pass without text.
+The objective is rectified flow from the picture latents x_0 to noise eps:
+
+    x_sigma = (1 - sigma) x_0 + sigma eps,    eps ~ N(0, I),    sigma = 1 / (1 + exp(-n)),    n ~ N(0, 1)
+    L       = E_{x_0, eps, sigma} mean (u_theta(x_sigma, sigma, c, g) - (eps - x_0))^2
+
+with u_theta the transformer, c the T5 and CLIP states of the instruction, and g the guidance. The distribution of sigma
+is that of FLUX's training. FLUX.1 dev was distilled with its guidance as an input; g is fixed to the value used in
+play. The text is never dropped: play has no unconditional pass.
 
 Letters of the shapes: B batch, C channels, H and W latent pixels, N text tokens, D their width, L patches of 2 x 2
 latent pixels.
@@ -21,7 +25,7 @@ from torch import Tensor, nn
 
 from models.diffusion import TIMESTEPS
 from models.frames import Moments
-from training.baselines.adapters import AdapterPhase, spoken, trained_transformer
+from training.baselines.adapters import AdapterPhase, instructed_turns, trained_transformer
 from training.baselines.folder import BaselineFolder
 from training.baselines.pipelines import sizes_of
 from training.data.feature_cache import FeatureCache
@@ -31,7 +35,7 @@ from training.data.turns import RecordedTurn
 
 @dataclass(frozen=True, eq=False)
 class NoisedPicture:
-    """One example: a first frame's latents, the noise to mix in, and what it is drawn from."""
+    """Example: latents of a first frame, the noise to add, the noise level and the text states."""
 
     latents_CHW: Tensor
     noise_CHW: Tensor
@@ -42,7 +46,7 @@ class NoisedPicture:
 
 @dataclass(frozen=True, eq=False)
 class NoisedPictures:
-    """Examples put together."""
+    """Collated examples."""
 
     latents_BCHW: Tensor
     noise_BCHW: Tensor
@@ -51,24 +55,24 @@ class NoisedPictures:
     pooled_BD: Tensor
 
     def to(self, device: torch.device) -> Self:
-        """The batch on a device."""
+        """Return the batch on a device."""
         return type(self)(*(each.to(device) for each in vars(self).values()))
 
 
 class PictureExamples:
-    """The first frames of a split as examples, from a feature cache."""
+    """Examples of a split's first frames, from a feature cache."""
 
     def __init__(
         self, turns: Sequence[RecordedTurn], cache: FeatureCache, *, shift: float, scale: float, seed: int = 0
     ) -> None:
-        """Name the clips.
+        """Store the arguments; nothing is read yet.
 
         Args:
             turns: the clips.
-            cache: holds `flux_pictures`, `flux_prompts` and `flux_pooled`.
-            shift: taken off the autoencoder's latents.
-            scale: times which they are then taken.
-            seed: of noise and noise level.
+            cache: feature cache with `flux_pictures`, `flux_prompts` and `flux_pooled`.
+            shift: subtracted from the autoencoder's latents.
+            scale: factor of the shifted latents.
+            seed: seed of noise and noise level.
         """
         self.turns, self.cache, self.shift, self.scale, self.seed = turns, cache, shift, scale, seed
 
@@ -76,12 +80,12 @@ class PictureExamples:
         return len(self.turns)
 
     def __getitem__(self, place: Position) -> NoisedPicture:
-        """An example of training."""
+        """Return a training example; its random numbers are functions of seed and position."""
         drawn = generator(self.seed, place)
         return self._example(place.item, drawn, float(torch.randn((), generator=drawn).sigmoid()))
 
     def at_noise_level(self, item: int, timestep: int) -> NoisedPicture:
-        """An example of validation, always with the item's own noise."""
+        """Return a validation example with noise that depends on the item alone."""
         return self._example(item, generator(0, Position(0, item)), (timestep + 1) / TIMESTEPS)
 
     def _example(self, item: int, drawn: torch.Generator, sigma: float) -> NoisedPicture:
@@ -94,23 +98,23 @@ class PictureExamples:
 
 
 class TextToPicture(nn.Module):
-    """FLUX's transformer with its objective."""
+    """Transformer of FLUX with its rectified-flow loss."""
 
     def __init__(self, transformer: Any, guidance: float) -> None:
         super().__init__()
         self.transformer, self.guidance = transformer, guidance
 
     def forward(self, batch: NoisedPictures) -> dict[str, Tensor]:
-        """The loss of each example [B]: the squared error of noise - picture."""
+        """Return the loss of each example [B]: mean squared error of noise - picture."""
         dtype = self.transformer.x_embedder.weight.dtype
         sigma_B111 = batch.sigma_B.view(-1, 1, 1, 1)
         noised_BCHW = (1 - sigma_B111) * batch.latents_BCHW + sigma_B111 * batch.noise_BCHW
         _, _, height, width = noised_BCHW.shape
-        device, told = noised_BCHW.device, self.transformer.config.guidance_embeds
+        device, has_guidance = noised_BCHW.device, self.transformer.config.guidance_embeds
         predicted_BLC = self.transformer(
             hidden_states=_patches(noised_BCHW).to(dtype),
             timestep=batch.sigma_B.to(dtype),
-            guidance=torch.full_like(batch.sigma_B, self.guidance) if told else None,
+            guidance=torch.full_like(batch.sigma_B, self.guidance) if has_guidance else None,
             pooled_projections=batch.pooled_BD.to(dtype),
             encoder_hidden_states=batch.text_BND.to(dtype),
             txt_ids=torch.zeros(batch.text_BND.shape[1], 3, device=device, dtype=dtype),
@@ -122,13 +126,13 @@ class TextToPicture(nn.Module):
 
 
 class GFCPhase(AdapterPhase):
-    """First frames from instruction lines."""
+    """Training phase of GFC: first frames from instruction lines."""
 
     name = "gfc"
     units = ("FluxTransformerBlock", "FluxSingleTransformerBlock")
 
     def collate(self, examples: Sequence[NoisedPicture]) -> NoisedPictures:
-        """Put examples together."""
+        """Collate examples."""
         return NoisedPictures(
             torch.stack([example.latents_CHW for example in examples]),
             torch.stack([example.noise_CHW for example in examples]),
@@ -148,27 +152,27 @@ def gfc_phase(
     frozen: torch.dtype = torch.float32,
     gradient_checkpointing: bool = False,
 ) -> GFCPhase:
-    """Put the phase together.
+    """Return the training phase of GFC.
 
     Args:
         baseline: a `gfc` to start from.
-        train: filled features of the clips to train on, from `open_features`.
-        val: of those to look at.
-        seed: of noise and noise levels.
-        clips: how many of `val` are looked at.
-        frozen: precision of what is not trained.
+        train: filled features of the training clips, from `open_features`.
+        val: filled features of the validation clips.
+        seed: seed of noise and noise levels.
+        clips: maximum number of clips of `val` in validation.
+        frozen: dtype of frozen weights.
         gradient_checkpointing: forward again in the backward pass: slower, less memory.
     """
     picture, sizes = baseline.config.picture, sizes_of(baseline.base("picture"), "vae")
     assert picture is not None
     scaling = {"shift": sizes["shift_factor"], "scale": sizes["scaling_factor"]}
     network = TextToPicture(trained_transformer(baseline, frozen, gradient_checkpointing), picture.guidance)
-    examples = PictureExamples(spoken(train), train, **scaling, seed=seed)
-    held_out = PictureExamples(spoken(val), val, **scaling) if val else None
+    examples = PictureExamples(instructed_turns(train), train, **scaling, seed=seed)
+    held_out = PictureExamples(instructed_turns(val), val, **scaling) if val else None
     return GFCPhase(network, examples, held_out, clips, baseline)
 
 
 def _patches(latents_BCHW: Tensor) -> Tensor:
-    """Latents as FLUX sees them [B, L, 4 C]."""
+    """Pack latents into FLUX's patches [B, L, 4 C]."""
     patches_BLC: Tensor = FluxPipeline._pack_latents(latents_BCHW, *latents_BCHW.shape)
     return patches_BLC

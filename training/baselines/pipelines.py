@@ -1,7 +1,7 @@
-"""Whole diffusers pipelines from a folder or the model hub, strictly, and the adapters of their transformers.
+"""Strict loading of diffusers pipelines from a folder or the model hub, and of the adapters of their transformers.
 
-diffusers builds a pipeline of whatever lies in a folder and goes on with random tensors where a file lacks some. Here
-another kind of pipeline and a missing tensor are errors with a remedy, as for the model's own bases.
+diffusers loads any pipeline found in a folder and fills missing tensors with random values. Here a pipeline of another
+kind and a missing tensor are errors with a remedy, as for the bases of the model.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from torch import Tensor, nn
 from transformers.utils import cached_file
 
 from models.config import Base
-from models.hub import reading, where
+from models.hub import hub_options, reading
 from models.weights import adapter_tensors, read_tensors, shortened, write_tensors
 from pipeline.core.errors import UserError
 
 LORA = "pytorch_lora_weights.safetensors"
 _PREFIX = "transformer."
-"""What diffusers puts before the names of a transformer's adapters in a file for pipelines."""
+"""Prefix of a transformer's adapter names in diffusers' adapter files for pipelines."""
 _TARGETS = ["to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"]
-"""The attention projections of CogVideoX and FLUX; the latter half is FLUX's, for its text."""
+"""Attention projections of CogVideoX and FLUX; the second half is FLUX's, for its text."""
 _REMEDY = "`base` in baseline.json"
 
 Pipeline = TypeVar("Pipeline", bound=DiffusionPipeline)
@@ -39,13 +39,13 @@ def load_pipeline(kind: type[Pipeline], base: Base, dtype: torch.dtype, *leave_o
     """Load a pipeline.
 
     Args:
-        kind: its class, which must be that of the published one.
-        base: where it is.
-        dtype: the precision of its networks.
-        leave_out: components that are not needed, such as `transformer`.
+        kind: its class, which must be that of the published pipeline.
+        base: its location.
+        dtype: precision of its networks.
+        leave_out: components to skip, such as `transformer`.
 
     Raises:
-        UserError: it is not there, cannot be fetched, is of another kind, not whole, or a pickle.
+        UserError: it is missing, cannot be fetched, is of another kind, incomplete, or a pickle.
     """
     with reading(base, _REMEDY):
         parts: dict[str, Any] = dict.fromkeys(leave_out)
@@ -56,7 +56,7 @@ def load_pipeline(kind: type[Pipeline], base: Base, dtype: torch.dtype, *leave_o
             if isinstance(found, type) and issubclass(found, nn.Module):
                 parts[name] = _load_network(found, inside(base, name), dtype)
         with _without_bar():
-            pipeline: Pipeline = kind.from_pretrained(base.id, **where(base), **parts)
+            pipeline: Pipeline = kind.from_pretrained(base.id, **hub_options(base), **parts)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
@@ -70,7 +70,7 @@ def load_part(kind: type[Pipeline], name: str, base: Base, dtype: torch.dtype) -
 
 @contextmanager
 def _without_bar() -> Iterator[None]:
-    """Keep diffusers' bar away, which counts the networks that are loaded already."""
+    """Disable diffusers' progress bar, which would count the networks already loaded."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -81,21 +81,23 @@ def _without_bar() -> Iterator[None]:
 
 
 def sizes_of(base: Base, name: str) -> dict[str, Any]:
-    """The configuration of one network of a pipeline; UserError where there is none."""
+    """Return the configuration of one network of a pipeline; UserError if there is none."""
     with reading(base, _REMEDY):
         place = inside(base, name)
-        sizes: dict[str, Any] = json.loads(Path(cached_file(place.id, "config.json", **where(place))).read_bytes())
+        sizes: dict[str, Any] = json.loads(
+            Path(cached_file(place.id, "config.json", **hub_options(place))).read_bytes()
+        )
     return sizes
 
 
 def inside(base: Base, name: str) -> Base:
-    """One component of a pipeline."""
+    """Return the location of one component of a pipeline."""
     return base.model_copy(update={"subfolder": f"{base.subfolder}/{name}".lstrip("/")})
 
 
 def _listed(kind: type[Pipeline], base: Base) -> dict[str, tuple[str, str]]:
-    """The components of a pipeline, each with the library and the name of its class."""
-    path = cached_file(base.id, "model_index.json", **where(base))
+    """Return the components of a pipeline, each with the library and the name of its class."""
+    path = cached_file(base.id, "model_index.json", **hub_options(base))
     index = json.loads(Path(path).read_text(encoding="utf-8"))
     if index.get("_class_name") != kind.__name__:
         raise ValueError(f"it is a {index.get('_class_name')}, where a {kind.__name__} is needed")
@@ -105,24 +107,24 @@ def _listed(kind: type[Pipeline], base: Base) -> dict[str, tuple[str, str]]:
 
 def _load_network(kind: Any, base: Base, dtype: torch.dtype) -> Any:
     network, report = kind.from_pretrained(
-        base.id, **where(base), dtype=dtype, use_safetensors=True, output_loading_info=True
+        base.id, **hub_options(base), dtype=dtype, use_safetensors=True, output_loading_info=True
     )
     faults = [f"{name} is missing" for name in sorted(report["missing_keys"])]
     faults += [f"{name} has another shape" for name, *_ in sorted(report["mismatched_keys"])]
     if faults:
-        raise ValueError(f"{base.subfolder} is not a whole {kind.__name__}: {shortened(faults)}")
+        raise ValueError(f"{base.subfolder} is not a complete {kind.__name__}: {shortened(faults)}")
     return network
 
 
 def keep_positions(transformer: CogVideoXTransformer3DModel, frames: int) -> None:
-    """Let a CogVideoX trained on 49 frames make fewer with the positions that it was trained with.
+    """Truncate the position table of a CogVideoX trained on 49 frames, for generating fewer frames.
 
-    For another number of frames diffusers computes a new table in every call, from sines and cosines even where the
-    published table was learned, as that of 5B image-to-video. A shorter shot has the positions of its frames in the
-    long one.
+    For another number of frames diffusers computes a new table in every call, from sines and cosines even if the
+    published table was learned, as in 5B image-to-video. A shorter shot uses the positions of its frames in the long
+    one.
     """
     embedding = transformer.patch_embed
-    # persistent or not, as it was; without rotary positions the table is the only one
+    # persistent or not, as before; without rotary positions this is the only table
     latent_frames = (frames - 1) // embedding.temporal_compression_ratio + 1
     patch = embedding.patch_size
     patches = (embedding.sample_height // patch) * (embedding.sample_width // patch)
@@ -134,9 +136,9 @@ def keep_positions(transformer: CogVideoXTransformer3DModel, frames: int) -> Non
 
 
 def add_adapters(transformer: nn.Module, rank: int) -> None:
-    """Add fresh adapters to every attention projection, in float32; at first they change nothing.
+    """Add new adapters in float32 to every attention projection; initially they have no effect.
 
-    They are applied at full weight (alpha is the rank), which is what diffusers takes a file without metadata for.
+    They are applied at full weight (alpha equals the rank), as diffusers assumes for a file without metadata.
     """
     transformer.requires_grad_(False)
     transformer.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=_TARGETS))  # type: ignore[operator]
@@ -146,19 +148,19 @@ def add_adapters(transformer: nn.Module, rank: int) -> None:
 
 
 def save_adapters(folder: Path, transformer: nn.Module, state: Mapping[str, Tensor] | None = None) -> None:
-    """Write the adapters as `load_lora_weights` of diffusers' pipelines reads them.
+    """Write the adapters in the format of `load_lora_weights` of diffusers' pipelines.
 
-    `state` is the transformer's state where it does not hold it itself: averaged, or gathered from many devices.
+    `state` replaces the transformer's state if it was averaged, or gathered from several devices.
     """
     tensors = adapter_tensors(transformer, state)
     write_tensors({_PREFIX + name: tensor for name, tensor in tensors.items()}, folder / LORA)
 
 
 def load_adapters(folder: Path, transformer: nn.Module, rank: int) -> None:
-    """Add the adapters of a file to a transformer: in float32, and the only ones of its parameters to be trained.
+    """Add the adapters of a file to a transformer: in float32, and its only trainable parameters.
 
     Raises:
-        UserError: the file cannot be read, or holds others than this transformer has at that rank.
+        UserError: the file cannot be read, or its tensors do not fit this transformer and rank.
     """
     add_adapters(transformer, rank)
     wanted = {_PREFIX + name: tensor.shape for name, tensor in adapter_tensors(transformer).items()}

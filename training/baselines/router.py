@@ -1,8 +1,8 @@
-"""From the player's instruction to what is drawn: a language model that knows the story so far, or nobody.
+"""Router of the baselines: from an instruction to a scene description and state, with or without a language model.
 
-The baselines have no memory and predict no state. The paper puts a language model in front of them, which is told the
-story as text and answers with a description of the scene to draw and with the state of the turn. Any endpoint with
-OpenAI's chat protocol will do. `PlainRouter` needs none: it hands the instruction on as it is.
+The baselines have no memory and predict no state. As in the paper, a language model gets the story as text and answers
+with a description of the scene to generate and with the state of the turn. Any endpoint with OpenAI's chat protocol
+works. `PlainRouter` needs none: it returns the instruction unchanged.
 """
 
 from __future__ import annotations
@@ -22,72 +22,72 @@ from pipeline.core.errors import UserError
 from prompts.template import load_prompt
 
 MOST_TURNS = 20
-"""Turns of the story that the language model is told, the last ones."""
+"""Maximum number of last turns of the story in the prompt."""
 MOST_WORDS = 50
-"""Words of a description that are asked for: SDXL reads 77 tokens and no more."""
+"""Maximum words of a description that the prompt asks for: SDXL reads at most 77 tokens."""
 REPAIRS = 2
-"""How often a language model is told what is wrong with its answer."""
+"""Number of repair requests after an invalid answer."""
 NEUTRAL = State(level=3, social=0, entertainment=0, stamina=-1)
-"""The state where nobody says anything: moderate motion, nothing happens, and acting tires."""
+"""Default state without a language model: moderate motion, no gain, and acting costs stamina."""
 
 _NOISE = re.compile(r"<think>.*?</think>|```\w*", re.S | re.I)
 
 
 class RouterError(Exception):
-    """An answer that is not in the asked form; the message is for the language model that wrote it."""
+    """Error for an answer of the wrong format; the message is addressed to the language model."""
 
 
 @dataclass(frozen=True)
 class SceneDescription:
-    """What a turn shows."""
+    """Description and state of a turn's scene."""
 
     description: str
-    """For whoever draws it; it stands for itself."""
+    """Prompt for the generator; understandable without the story."""
     state: State
 
 
 @dataclass(frozen=True)
-class ToldTurn:
-    """A turn of the story so far."""
+class StoryTurn:
+    """Turn of the story so far."""
 
     instruction: str
     scene: SceneDescription
 
 
 class Router(Protocol):
-    """What turns instructions into scenes."""
+    """Map from instructions to scenes."""
 
-    def route(self, story: Sequence[ToldTurn], instruction: str) -> SceneDescription:
-        """The scene of the turn after `story`. UserError for an empty instruction."""
+    def route(self, story: Sequence[StoryTurn], instruction: str) -> SceneDescription:
+        """Return the scene of the turn after `story`. UserError for an empty instruction."""
         ...
 
 
 class PlainRouter:
-    """Draws the instruction as it is, in a neutral state; needs no language model."""
+    """Router without a language model: the instruction is the description, the state is neutral."""
 
-    def route(self, _story: Sequence[ToldTurn], instruction: str) -> SceneDescription:
-        """The instruction itself."""
+    def route(self, _story: Sequence[StoryTurn], instruction: str) -> SceneDescription:
+        """Return the instruction as the description."""
         return SceneDescription(_checked(instruction), NEUTRAL)
 
 
 class LanguageRouter:
-    """Asks a language model.
+    """Router that asks a language model.
 
     Args:
-        endpoint: where it is.
+        endpoint: endpoint of the language model.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
 
-    def route(self, story: Sequence[ToldTurn], instruction: str) -> SceneDescription:
+    def route(self, story: Sequence[StoryTurn], instruction: str) -> SceneDescription:
         """Ask for the scene; must not be called from a running event loop.
 
         Raises:
-            UserError: the instruction is empty, the service cannot be used, or its answer stays unusable.
+            UserError: the instruction is empty, the service fails, or its answers stay invalid after all repairs.
         """
         prompt = load_prompt("scene").render(
-            story=_told(story), instruction=_checked(instruction), words=MOST_WORDS, example=_EXAMPLE
+            story=_story_text(story), instruction=_checked(instruction), words=MOST_WORDS, example=_EXAMPLE
         )
         return asyncio.run(self._ask(prompt))
 
@@ -114,11 +114,11 @@ def _whole(value: object) -> object:
     return value
 
 
-_WHOLE = BeforeValidator(_whole)  # a literal 1 alone takes `true` as well
+_WHOLE = BeforeValidator(_whole)  # a literal 1 alone also accepts `true`
 
 
 class _Answer(BaseModel):
-    """The JSON object that is asked for."""
+    """JSON object that the prompt asks for."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     scene: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=600)]
@@ -138,10 +138,10 @@ _EXAMPLE = _Answer(
 
 
 def parse_scene(reply: str) -> SceneDescription:
-    """Read a language model's answer; reasoning, code fences and prose around the object are passed over.
+    """Parse a language model's answer, ignoring reasoning, code fences and prose around the JSON object.
 
     Raises:
-        RouterError: with all that is wrong, as sentences to the model that wrote it.
+        RouterError: the answer is invalid; the message lists all faults as sentences to the model.
     """
     text = _NOISE.sub(" ", reply)
     start, end = text.find("{"), text.rfind("}")
@@ -162,7 +162,7 @@ def parse_scene(reply: str) -> SceneDescription:
     )
 
 
-def _told(story: Sequence[ToldTurn]) -> str:
+def _story_text(story: Sequence[StoryTurn]) -> str:
     first = max(0, len(story) - MOST_TURNS)
     lines = [
         f"{number}. Instruction: {turn.instruction}\n   Shown: {turn.scene.description} "

@@ -1,7 +1,7 @@
-"""Trains the adapters of a baseline in a run's folder: `animegamer train gc` and `gfc`.
+"""Training run of a baseline's adapters in a run folder: `animegamer train gc` and `gfc`.
 
-RUN/start-gc/      the untrained baseline, where none was given
-RUN/gc/            see training/run_folder.py; result/ is a baseline to play
+RUN/start-gc/      the untrained baseline, if none was given
+RUN/gc/            see training/run_folder.py; result/ is a playable baseline
 """
 
 from __future__ import annotations
@@ -24,36 +24,42 @@ from training.phases.assembly import FROZEN_PRECISION
 from training.run_folder import RunFolder
 
 
-def train_baseline(kind: Literal["gc", "gfc"], place: RunFolder, recipe: Recipe, start: Path | None = None) -> Path:
-    """Train a baseline's adapters; the folder of the result.
+def train_baseline(
+    kind: Literal["gc", "gfc"], run_folder: RunFolder, recipe: Recipe, start: Path | None = None
+) -> Path:
+    """Train a baseline's adapters. Return the folder of the result.
 
     Args:
-        kind: which baseline.
-        place: the folder, the data, and who is told.
-        recipe: how.
-        start: a baseline to start from; by default an untrained one is made, of the recipe's size.
+        kind: kind of the baseline.
+        run_folder: the run's folder, its data and its callbacks.
+        recipe: settings.
+        start: a baseline to start from; by default an untrained one of the recipe's size is created.
 
     Raises:
-        UserError: `start` is of another kind, the folder is of another run, or a pipeline cannot be loaded.
+        UserError: `start` is of another kind, the folder belongs to another run, or a pipeline cannot be loaded.
     """
     settings = recipe.gc if kind == "gc" else recipe.gfc
-    accelerator = place.accelerator(settings.precision, kind)
-    baseline = _start(kind, place, recipe, start, accelerator)
+    accelerator = run_folder.accelerator(settings.precision, kind)
+    baseline = _start(kind, run_folder, recipe, start, accelerator)
     if baseline.config.kind != kind:
-        raise UserError(f"{baseline.folder} is a {baseline.config.kind}: train it as that, or start from a {kind}")
+        raise UserError(
+            f"{baseline.folder} is a {baseline.config.kind}: train it as {baseline.config.kind}, or start from a {kind}"
+        )
 
     def made() -> Phase:
-        return _phase(kind, baseline, settings, _caches(baseline, place, accelerator), recipe.looks.clips, accelerator)
+        return _phase(
+            kind, baseline, settings, _caches(baseline, run_folder, accelerator), recipe.looks.clips, accelerator
+        )
 
     trained = made_by_files("start", *sorted(baseline.folder.glob("*.*")))["start"]
     defined = {"start": trained, "recipe": repr(settings.model_dump())}
-    return place.phase(kind, settings.loop, accelerator, defined, made)
+    return run_folder.phase(kind, settings.loop, accelerator, defined, made)
 
 
 def _start(
-    kind: Literal["gc", "gfc"], place: RunFolder, recipe: Recipe, start: Path | None, accelerator: Accelerator
+    kind: Literal["gc", "gfc"], run_folder: RunFolder, recipe: Recipe, start: Path | None, accelerator: Accelerator
 ) -> BaselineFolder:
-    new = place.folder / f"start-{kind}"
+    new = run_folder.folder / f"start-{kind}"
     if start is None and accelerator.is_main_process and not new.exists():
         config = full(kind) if recipe.model.size == "full" else tiny(kind)
         new_baseline(new, config, recipe.shot.joint.seed)
@@ -61,15 +67,15 @@ def _start(
     return BaselineFolder.open(start or new)
 
 
-def _caches(baseline: BaselineFolder, place: RunFolder, accelerator: Accelerator) -> list[FeatureCache]:
-    """Filled features, of `train` and then of `val` where there is one."""
+def _caches(baseline: BaselineFolder, run_folder: RunFolder, accelerator: Accelerator) -> list[FeatureCache]:
+    """Return filled feature caches of `train` and, if it exists, `val`."""
     caches = [
-        open_features(baseline, place.folder / f"features-{baseline.config.kind}", catalog)
-        for catalog in place.catalogs().values()
+        open_features(baseline, run_folder.folder / f"features-{baseline.config.kind}", catalog)
+        for catalog in run_folder.catalogs().values()
     ]
     for cache in caches:
         process, processes = accelerator.process_index, accelerator.num_processes
-        fill_features(baseline, cache, accelerator.device, place.watch_features, process, processes)
+        fill_features(baseline, cache, accelerator.device, run_folder.watch_features, process, processes)
     accelerator.wait_for_everyone()
     return caches
 
@@ -84,9 +90,11 @@ def _phase(
 ) -> Phase:
     train, val = caches[0], caches[1] if len(caches) > 1 else None
     frozen, seed = FROZEN_PRECISION[settings.precision], settings.loop.seed
-    again = settings.gradient_checkpointing
+    checkpointing = settings.gradient_checkpointing
     if kind == "gfc":
-        return gfc_phase(baseline, train, val, seed=seed, clips=clips, frozen=frozen, gradient_checkpointing=again)
+        return gfc_phase(
+            baseline, train, val, seed=seed, clips=clips, frozen=frozen, gradient_checkpointing=checkpointing
+        )
     return gc_phase(
         baseline,
         train,
@@ -95,6 +103,6 @@ def _phase(
         seed=seed,
         clips=clips,
         frozen=frozen,
-        gradient_checkpointing=again,
+        gradient_checkpointing=checkpointing,
         device=accelerator.device,
     )

@@ -1,6 +1,6 @@
-"""Tiny pipelines with random weights: the architectures of the published ones, saved in the hub's own format.
+"""Tiny random pipelines with the architectures of the published ones, saved in the hub's format.
 
-They are read back by the calls that read the published ones. Nothing worth watching comes of them untrained.
+The calls that load the published pipelines load them too. Untrained, they generate noise.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from models.tokens import VOCABULARY, shipped_tokenizer
 from training.baselines.config import VideoSettings
 
 _WIDTH = 32
-"""Of all text states."""
+"""Width of all text states."""
 _HEAD_WIDTH = 16
 _VIDEO_TEXT_TOKENS = 32
 
 
 def save_random_text_to_video(folder: Path, settings: VideoSettings) -> None:
-    """CogVideoX 2B in small: positions from sines and cosines, zero-SNR schedule shifted by 3."""
+    """Save a tiny CogVideoX 2B: positions from sines and cosines, zero-SNR schedule shifted by 3."""
     parts = _video_parts(settings, LATENT_CHANNELS, learned=False)
     with quietly():
         CogVideoXPipeline(**parts, scheduler=make_scheduler()).save_pretrained(str(folder))
 
 
 def save_random_image_to_video(folder: Path, settings: VideoSettings) -> None:
-    """CogVideoX 5B image-to-video in small: the first frame's latents beside the noise, rotary and learned positions.
+    """Save a tiny CogVideoX 5B image-to-video: first frame's latents beside the noise, rotary and learned positions.
 
-    As in the published one, the learned positions are those of 49 frames.
+    As in the published pipeline, the learned positions are those of 49 frames.
     """
     parts = _video_parts(settings, 2 * LATENT_CHANNELS, learned=True)
     scheduler = CogVideoXDPMScheduler.from_config(make_scheduler().config, snr_shift_scale=1.0)
@@ -62,7 +62,7 @@ def save_random_image_to_video(folder: Path, settings: VideoSettings) -> None:
 
 
 def save_random_flux(folder: Path) -> None:
-    """FLUX.1 dev in small: double and single blocks, and the guidance as a number it is told."""
+    """Save a tiny FLUX.1 dev: double and single blocks, with guidance as an input."""
     transformer = FluxTransformer2DModel(
         in_channels=4 * 4,
         num_layers=1,
@@ -89,7 +89,7 @@ def save_random_flux(folder: Path) -> None:
 
 
 def save_random_sdxl(folder: Path) -> None:
-    """Stable Diffusion XL in small: two text encoders, attention in the lower levels of the U-Net only."""
+    """Save a tiny Stable Diffusion XL: two text encoders, attention only in the lower levels of the U-Net."""
     unet = UNet2DConditionModel(
         sample_size=8,
         block_out_channels=(16, 32),
@@ -150,7 +150,7 @@ def _video_parts(settings: VideoSettings, in_channels: int, *, learned: bool) ->
 
 
 def _t5() -> T5EncoderModel:
-    """T5's own vocabulary is only on the hub; Mistral's, at hand, serves an untrained encoder as well."""
+    """Return a T5 encoder with Mistral's vocabulary: it ships with this package, T5's is only on the hub."""
     return T5EncoderModel(
         T5Config(
             vocab_size=VOCABULARY,
@@ -165,7 +165,7 @@ def _t5() -> T5EncoderModel:
 
 
 def _autoencoder(**options: object) -> AutoencoderKL:
-    """The image autoencoder of FLUX and SDXL: a latent for 8 x 8 pixels."""
+    """Return an image autoencoder as in FLUX and SDXL: one latent per 8 x 8 pixels."""
     return AutoencoderKL(
         block_out_channels=(8, 16, 16, 32),
         down_block_types=("DownEncoderBlock2D",) * 4,
@@ -194,7 +194,7 @@ def _clip_config(activation: str) -> CLIPTextConfig:
 
 
 def _clip_tokenizer() -> CLIPTokenizer:
-    """CLIP's kind of tokenizer without its merges: every byte of a text is a token."""
+    """Return a CLIP tokenizer without merges: every byte of a text is a token."""
     letters = sorted(ByteLevel.alphabet())
     tokens = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
     vocabulary = {token: place for place, token in enumerate(tokens)}

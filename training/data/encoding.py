@@ -1,6 +1,6 @@
-"""The five features that training reads from its cache, what each is made of, and how it is made.
+"""Cached features of the training phases: definitions, ingredients and encoders.
 
-| feature | of a clip | made by | read in |
+| feature | content for one clip | network | phases |
 |---|---|---|---|
 | `latents` | moments of the latents [2, T, C, H, W] | autoencoder | shot, adapt |
 | `patches` | patch states of the first frame [P, D] | CLIP | shot |
@@ -8,7 +8,8 @@
 | `shot_tokens` | shot tokens [L, D] | the trained shot encoder | game |
 | `predictions` | shot tokens as the game model predicts them [L, D] | the trained game model | adapt |
 
-The first three come from frozen networks and serve every run on the same data; the others belong to a trained network.
+The first three come from frozen networks and are shared by all runs on the same data; the other two depend on a trained
+network.
 """
 
 from __future__ import annotations
@@ -36,25 +37,25 @@ from training.data.windows import Window, Windows
 
 Name = Literal["latents", "patches", "text", "shot_tokens", "predictions"]
 FROZEN: tuple[Name, ...] = ("latents", "patches", "text")
-_TOGETHER: dict[Name, int] = {"latents": 2, "patches": 16, "text": 16, "shot_tokens": 16, "predictions": 4}
-"""Clips encoded at once. Latents by two: one clip alone takes torch's slow path for 3-D convolutions on a CPU."""
+_BATCH_SIZES: dict[Name, int] = {"latents": 2, "patches": 16, "text": 16, "shot_tokens": 16, "predictions": 4}
+"""Clips encoded at once. Two for latents: a single clip takes torch's slow path for 3-D convolutions on a CPU."""
 
 
 def motion_text(turn: RecordedTurn) -> str:
-    """What the shot encoder is told of the motion: adverb and motion; empty where nobody captioned it."""
+    """Return the shot encoder's text: adverb and motion of the caption; empty if the motion has no caption."""
     caption = turn.sample.caption
     return " ".join(part for part in (caption.MA, caption.MD) if part) if caption.MD else ""
 
 
 def frame_to_see(clip_id: str, frames: int, which: Literal["first", "random"]) -> int:
-    """Number of the frame that the shot encoder sees: the first, or one that is random but always the clip's own."""
+    """Return the frame number for the shot encoder: 0, or a random one that is a function of the clip's id."""
     if which == "first":
         return 0
     return int.from_bytes(hashlib.sha256(clip_id.encode()).digest()[:8], "big") % frames
 
 
 def moments_of(stored_2TCHW: Tensor) -> Moments:
-    """The feature `latents` of one clip, as a batch of one."""
+    """Return the feature `latents` of one clip as a batch of one."""
     mean_BTCHW, logvar_BTCHW = stored_2TCHW.float()[:, None]
     return Moments(mean_BTCHW, logvar_BTCHW)
 
@@ -62,13 +63,13 @@ def moments_of(stored_2TCHW: Tensor) -> Moments:
 def prompt_of(
     window: Window, tokens_of: Callable[[str], Tensor], tokenizer: LlamaTokenizer, config: ModelConfig
 ) -> TokenPrompt:
-    """A window as the game model reads it in training.
+    """Return the training prompt of a window.
 
     Args:
         window: the turns.
-        tokens_of: shot tokens [L, D] of a clip by its id.
-        tokenizer: the game model's.
-        config: of the checkpoint.
+        tokens_of: function from clip id to shot tokens [L, D].
+        tokenizer: tokenizer of the game model.
+        config: configuration of the checkpoint.
     """
     past = [PastTurn(turn.instruction, tokens_of(turn.clip_id).float(), turn.state) for turn in window.past]
     target, tokens = window.target, config.shot_encoder.shot_tokens
@@ -78,33 +79,37 @@ def prompt_of(
 def open_cache(
     folder: Path, catalog: Catalog, checkpoint: Checkpoint, recipe: Recipe, names: Sequence[Name]
 ) -> FeatureCache:
-    """The cache of some features, as the networks of a checkpoint would make them now; nothing is made yet."""
+    """Open a cache of features, defined by the networks of a checkpoint; nothing is encoded yet."""
     return FeatureCache(folder, catalog, [_feature(name, catalog, checkpoint, recipe) for name in names])
 
 
 class Encoder:
-    """Fills a cache; a network is loaded only when there is something to make, and gone afterwards."""
+    """Encoder of the features of a cache; it loads a network only when needed, and frees it afterwards."""
 
     def __init__(
         self, cache: FeatureCache, checkpoint: Checkpoint, recipe: Recipe, device: torch.device | str = "cpu"
     ) -> None:
-        """Name the cache, from `open_cache`, and where the networks come from and compute."""
+        """Store the cache from `open_cache`, the checkpoint with the networks, the recipe and the device."""
         self.cache, self.checkpoint, self.recipe, self.device = cache, checkpoint, recipe, device
 
     def make(self, name: Name, progress: PartProgress = unwatched, process: int = 0, processes: int = 1) -> None:
-        """Make one feature where it is missing or stale.
+        """Encode one feature for all shards whose file is missing or stale.
 
-        Where several processes share the work, each takes every n-th shard; a feature made of others needs these whole,
-        so wait for each other between two calls.
+        Each of n processes takes every n-th shard. A feature may depend on all shards of another one: synchronize the
+        processes between two calls.
 
         Raises:
-            UserError: a shard, a clip or a network cannot be read, or what came out cannot be used.
+            UserError: a shard, a clip or a network cannot be read, or the result is not finite or has another shape.
         """
         shards = self.cache.catalog.shards[process::processes]
         faults = self.cache.faults(name)
         if not any(shard.name in faults for shard in shards):
             return
-        options: dict[str, Any] = {"batch_size": _TOGETHER[name], "shards": shards, "progress": partial(progress, name)}
+        options: dict[str, Any] = {
+            "batch_size": _BATCH_SIZES[name],
+            "shards": shards,
+            "progress": partial(progress, name),
+        }
         if name == "latents":
             self.cache.fill_from_videos(name, self._latents(), **options)
         elif name == "patches":
@@ -128,11 +133,11 @@ class Encoder:
         which = self.recipe.shot.frame
 
         def encode(turns: Sequence[PackedTurn]) -> Tensor:
-            seen = [
+            frames_HWC = [
                 turn.frames(shot.height, shot.width, shot.frames)[frame_to_see(turn.clip_id, shot.frames, which)]
                 for turn in turns
             ]
-            return conditions.image_patches(torch.stack(seen))
+            return conditions.image_patches(torch.stack(frames_HWC))
 
         return encode
 
@@ -155,9 +160,9 @@ class Encoder:
         return encode
 
     def _predictions(self) -> Callable[[Sequence[RecordedTurn]], Tensor]:
-        """Teacher-forced: each turn is predicted after the recorded ones, as far back as play would look.
+        """Teacher-forced predictions: each turn follows the recorded ones, in the longest window, as during play.
 
-        A turn without an instruction cannot be predicted and is never asked for; it gets zeros.
+        A turn without an instruction cannot be predicted; it gets zeros, which are never read.
         """
         model, tokenizer = self.checkpoint.game_model(self.device), self.checkpoint.tokenizer()
         config = self.checkpoint.config
@@ -194,7 +199,7 @@ def _feature(name: Name, catalog: Catalog, checkpoint: Checkpoint, recipe: Recip
 
 
 def _ingredients(name: Name, catalog: Catalog, checkpoint: Checkpoint, recipe: Recipe) -> dict[str, str]:
-    """What a feature is made of; those of the features it is made of are among them."""
+    """Return the ingredients of a feature, including those of the features that it depends on."""
     folder, base = checkpoint.folder, checkpoint.base
     if name == "latents":
         return made_by_base("autoencoder", base("autoencoder"))
@@ -202,8 +207,8 @@ def _ingredients(name: Name, catalog: Catalog, checkpoint: Checkpoint, recipe: R
         return {**made_by_base("image_encoder", base("image_encoder")), "frame": recipe.shot.frame}
     if name == "text":
         return made_by_base("text_encoder", base("text_encoder"))
-    deeper = [_ingredients(each, catalog, checkpoint, recipe) for each in ("patches", "text")]
-    shot_tokens = {**deeper[0], **deeper[1], **made_by_files("shot_encoder", folder / SHOT_ENCODER)}
+    inputs = [_ingredients(each, catalog, checkpoint, recipe) for each in ("patches", "text")]
+    shot_tokens = {**inputs[0], **inputs[1], **made_by_files("shot_encoder", folder / SHOT_ENCODER)}
     if name == "shot_tokens":
         return shot_tokens
     return {

@@ -1,11 +1,11 @@
-"""A cache of what frozen networks say of each clip, so that training need not ask them again in every epoch.
+"""Feature cache: outputs of frozen networks for each clip, computed once instead of in every epoch.
 
-    FOLDER/<feature>/<split>/<film_id>-000000.safetensors      a file for each shard, a tensor for each clip by its id
+    FOLDER/<feature>/<split>/<film_id>-000000.safetensors      one file per shard, one tensor per clip, by clip id
 
-The header of a file says what it was made from: the shard's hash, and all that the feature names as its ingredients
-(the encoder's weights, the size of the frames, ...). A file is used only while all of that is the same. Otherwise it is
-stale, what changed is told, and it is made again. Files appear whole or not at all, one after the other: a run that was
-killed goes on with the shard it was at. Processes may share the work, each with its own shards.
+The header of a file holds the shard's hash and the ingredients of the feature (weights of the encoder, size of the
+frames, ...). A file is valid only while they are unchanged; otherwise it is stale, the error names the changes, and it
+is encoded again. Files are written atomically one by one, so a killed run resumes at the shard it had reached. Several
+processes can share the work, each with its own shards.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from training.data.shards import ShardFile
 from training.data.turns import Catalog, PackedTurn, RecordedTurn, read_turns
 
 _HEADER = "made_from"
-"""The one entry of a file's metadata: safetensors writes several in an order that changes."""
+"""Key of the only metadata entry of a file: safetensors writes several entries in varying order."""
 
 VERSION = 1
-"""Raised by hand when the same clips and networks would give other features."""
+"""Version of the encoding; increment it when the same clips and networks give other features."""
 
 _COMMIT = re.compile("[0-9a-f]{40}")
 
@@ -48,25 +48,25 @@ Item = TypeVar("Item", PackedTurn, RecordedTurn)
 
 @dataclass(frozen=True)
 class Feature:
-    """One tensor for every clip."""
+    """Definition of a feature: one tensor per clip."""
 
     name: str
-    """Its folder in the cache: `latents`, `patches`, `text`, `shot_tokens`, `predictions`."""
+    """Name, and folder in the cache: `latents`, `patches`, `text`, `shot_tokens`, `predictions`."""
     shape: tuple[int, ...]
-    """Of one clip's tensor."""
+    """Shape of one clip's tensor."""
     dtype: torch.dtype
-    """See `storage_dtype`."""
+    """Dtype on disk; see `storage_dtype`."""
     ingredients: Mapping[str, str]
-    """What it is made from besides its shard, each under a name that tells a user what changed: networks, settings, the
-    ingredients of features it is made of, and the catalog's fingerprint if it also depends on other shards."""
+    """Ingredients besides the shard, by the names used in error messages: networks, settings, ingredients of features
+    it depends on, and the catalog's fingerprint if it depends on other shards."""
 
     def bytes_of(self, clips: int) -> int:
-        """Disk space for so many clips; a file's header is some 100 bytes a clip and not counted."""
+        """Return the disk space of this many clips, without headers (about 100 bytes per clip)."""
         return clips * torch.Size(self.shape).numel() * self.dtype.itemsize
 
 
 class _MadeFrom(Record):
-    """The header of a file."""
+    """Header of a file."""
 
     version: int = VERSION
     feature: str
@@ -76,29 +76,29 @@ class _MadeFrom(Record):
     ingredients: dict[str, str]
 
     def all(self) -> Ingredients:
-        """Return all that a file depends on, by name."""
+        """Return all ingredients of a file, by name."""
         return {**self.ingredients, **self.model_dump(exclude={"ingredients"})}
 
 
 class FeatureCache:
-    """The features of a catalog's turns in one folder."""
+    """Features of a catalog's turns in one folder."""
 
     def __init__(self, folder: Path, catalog: Catalog, features: Iterable[Feature]) -> None:
-        """Name the folder, the turns, and the features as they would be made now; nothing is read yet."""
+        """Store the folder, the catalog and the current definitions of the features; nothing is read yet."""
         self.folder, self.catalog = folder, catalog
         self.features = {feature.name: feature for feature in features}
         self._open: dict[tuple[str, str], Any] = {}
         self._hashes = {shard.name: shard.entry.sha256 for shard in catalog.shards}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """To another process goes what it was made from; it opens the files itself."""
+        """Pickle the arguments only; another process opens the files itself."""
         return FeatureCache, (self.folder, self.catalog, tuple(self.features.values()))
 
     def get(self, name: str, clip_id: str) -> Tensor:
-        """A feature of a clip, in the precision it is stored in.
+        """Return a feature of a clip in its storage dtype.
 
         Raises:
-            UserError: it was not made yet, is stale, or its file is damaged.
+            UserError: the file is missing, stale or damaged.
         """
         shard = self.catalog.by_id[clip_id].shard
         if (name, shard) not in self._open:
@@ -107,15 +107,15 @@ class FeatureCache:
                 raise UserError(f"{self._path(name, shard)} {fault}; {remedy}")
             self._open[name, shard] = safe_open(self._path(name, shard), "pt")
         tensor: Tensor = self._open[name, shard].get_tensor(clip_id)
-        return tensor.clone()  # what safetensors gives is the mapped file itself
+        return tensor.clone()  # safetensors returns a view of the mapped file
 
     def faults(self, name: str) -> dict[str, str]:
-        """For each shard whose file of a feature cannot be used: why not, such as `is stale: autoencoder changed`."""
+        """Return the faults of unusable files by shard, such as `is stale: autoencoder changed`."""
         faults = {shard.name: self._fault(name, shard.name) for shard in self.catalog.shards}
         return {shard: fault for shard, fault in faults.items() if fault}
 
     def bytes_to_make(self, name: str) -> int:
-        """Disk space that `fill` will take for a feature."""
+        """Return the disk space of a feature's missing and stale files."""
         clips = sum(len(self.catalog.by_shard[shard]) for shard in self.faults(name))
         return self.features[name].bytes_of(clips)
 
@@ -128,20 +128,20 @@ class FeatureCache:
         shards: Iterable[ShardFile] | None = None,
         progress: Progress = silent,
     ) -> int:
-        """Make what is missing or stale of a feature that is computed from the clips.
+        """Encode the missing and stale files of a feature that is computed from videos.
 
         Args:
-            name: of the feature.
-            encode: gives one row of the feature's shape for each turn, on any device.
-            batch_size: turns given to it at once; fewer at the end of a shard.
-            shards: this process's part of them; all by default.
-            progress: called after every batch with the clips done and the clips in all.
+            name: name of the feature.
+            encode: encoder; returns one row of the feature's shape for each turn, on any device.
+            batch_size: turns per call of `encode`; fewer at the end of a shard.
+            shards: shards of this process; all by default.
+            progress: callback after every batch with the clips done and the total.
 
         Returns:
-            How many clips were done.
+            Number of clips encoded.
 
         Raises:
-            UserError: a shard or a clip cannot be read, or the encoder gave another shape or numbers that are not
+            UserError: a shard or a clip cannot be read, or the encoder returned another shape or numbers that are not
                 finite.
         """
         return self._fill(name, encode, lambda shard: read_turns([shard]), batch_size, shards, progress)
@@ -155,7 +155,7 @@ class FeatureCache:
         shards: Iterable[ShardFile] | None = None,
         progress: Progress = silent,
     ) -> int:
-        """The same for a feature that is computed without the clips: from texts, or from other features."""
+        """Encode the missing and stale files of a feature that is computed from texts or other features."""
         turns = self.catalog.by_shard
         return self._fill(name, encode, lambda shard: turns[shard.name], batch_size, shards, progress)
 
@@ -169,12 +169,12 @@ class FeatureCache:
         progress: Progress,
     ) -> int:
         if batch_size < 1:
-            raise UserError(f"{name}: a batch of {batch_size} clips is none; take 1 or more")
-        to_make = [
+            raise UserError(f"{name}: batch_size is {batch_size}; it must be 1 or more")
+        pending = [
             shard for shard in (self.catalog.shards if shards is None else shards) if self._fault(name, shard.name)
         ]
-        done, total = 0, sum(shard.entry.samples for shard in to_make)
-        for shard in to_make:
+        done, total = 0, sum(shard.entry.samples for shard in pending)
+        for shard in pending:
             tensors: dict[str, Tensor] = {}
             items = iter(items_of(shard))
             while batch := list(islice(items, batch_size)):
@@ -185,7 +185,7 @@ class FeatureCache:
         return done
 
     def _write(self, name: str, shard: str, tensors: Mapping[str, Tensor]) -> None:
-        """Under a temporary name that is always the same one, so that nothing piles up where runs are killed."""
+        """Write a file and rename it into place. The temporary name is fixed: killed runs leave at most one file."""
         path = self._path(name, shard)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}")
@@ -210,7 +210,7 @@ class FeatureCache:
         )
 
     def _fault(self, name: str, shard: str) -> str | None:
-        """Why the file of a shard cannot be used; None if it can."""
+        """Return the reason why the file of a shard is unusable; None if it is valid."""
         path = self._path(name, shard)
         if not path.exists():
             return "is missing"
@@ -225,12 +225,12 @@ class FeatureCache:
 
 
 def storage_dtype(config: ModelConfig) -> torch.dtype:
-    """float16 at full size, where 20,000 clips take some 50 GB of it; float32 at `tiny`, which has nothing to save."""
+    """Dtype on disk: float16 at full size (about 50 GB for 20,000 clips); float32 for `tiny`."""
     return torch.float16 if config.size == "full" else torch.float32
 
 
 def made_by_base(name: str, base: Base) -> dict[str, str]:
-    """The ingredient that a frozen base is: on the hub its commit, in a folder the hash of all its files.
+    """Return a frozen base as an ingredient: its commit on the hub, or the hash of all files in its folder.
 
     Raises:
         UserError: there is no such base, or it is on the hub and its commit is neither configured nor cached.
@@ -244,7 +244,7 @@ def made_by_base(name: str, base: Base) -> dict[str, str]:
 
 
 def made_by_files(name: str, *paths: Path) -> dict[str, str]:
-    """The ingredient that some files of weights are: the hash of their names and contents."""
+    """Return weight files as an ingredient: the hash of their names and contents."""
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path.name} {file_sha256(path)}\n".encode())
@@ -252,10 +252,10 @@ def made_by_files(name: str, *paths: Path) -> dict[str, str]:
 
 
 def _rows(feature: Feature, clip_ids: Sequence[str], rows: Tensor) -> dict[str, Tensor]:
-    """A batch as tensors of its own for each clip."""
+    """Split a batch into one copied tensor per clip. UserError for a wrong shape or non-finite numbers."""
     if rows.shape != (len(clip_ids), *feature.shape):
         wanted = (len(clip_ids), *feature.shape)
-        raise UserError(f"{feature.name}: the encoder gave {tuple(rows.shape)} where {wanted} was announced")
+        raise UserError(f"{feature.name}: the encoder returned shape {tuple(rows.shape)}, expected {wanted}")
     stored = rows.detach().to("cpu", feature.dtype)
     for clip_id, row in zip(clip_ids, stored, strict=True):
         if not row.isfinite().all():

@@ -1,13 +1,13 @@
-"""The order of training examples, worked out from the seed and the step alone.
+"""Order of training examples: a function of seed and step alone.
 
-Every epoch has its own permutation of all items, and the epochs follow each other in one endless row. The batch of a
-step is a slice of that row, and the share of a process a slice of the batch. So
+Every epoch is a permutation of all items, and the epochs form one endless sequence. The batch of a step is a slice of
+that sequence, and the share of a process is a slice of the batch. Therefore
 
-- each item comes exactly once in an epoch, and none is dropped at its end: a batch may reach over into the next epoch;
-- N processes together see what one with the same global batch sees, in the same steps;
-- the step is the whole position: nothing else is stored to go on exactly where a run stopped.
+- each item occurs exactly once per epoch and none is dropped: a batch may span two epochs;
+- N processes together see the same examples in the same steps as one process with the same global batch;
+- the step is the complete position: a resume needs no other state.
 
-The permutation comes from raw Philox numbers, which numpy promises never to change.
+The permutation is computed from raw Philox numbers, whose stream numpy guarantees to be stable.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from torch.utils.data import Sampler
 from pipeline.core.errors import UserError
 
 _ORDER, _DRAWS, _NOISE = 0, 1, 2
-"""Streams of random numbers that share the key (seed, epoch)."""
+"""Random streams under the key (seed, epoch)."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """One item of one epoch; what is random about it follows from its place."""
+    """Position of an example: item and epoch. With the seed it determines all random numbers of the example."""
 
     epoch: int
     item: int
@@ -38,49 +38,49 @@ class Position:
 
 @lru_cache(maxsize=4)
 def epoch_order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
-    """A permutation of `range(count)`, the same one for the same seed and epoch on every machine."""
+    """Return a permutation of `range(count)`, identical on every machine for equal seed and epoch."""
     keys = Philox(key=[seed, epoch], counter=[0, 0, 0, _ORDER]).random_raw(count)
     order = np.argsort(keys, kind="stable")
-    order.flags.writeable = False  # it is shared by all that ask
+    order.flags.writeable = False  # the cached array is shared between callers
     return order
 
 
 def draw(seed: int, place: Position, choices: int) -> int:
-    """A number from 0 to `choices - 1`, with equal weights, that belongs to this seed and place."""
+    """Return a uniformly distributed number from 0 to `choices - 1`, a function of seed and position."""
     raw = int(Philox(key=[seed, place.epoch], counter=[place.item, 0, 0, _DRAWS]).random_raw())
     return raw * choices >> 64
 
 
 def generator(seed: int, place: Position) -> torch.Generator:
-    """A generator on the CPU for all else that is random about an example: noise, timestep, dropout."""
+    """Return a CPU generator for the other random numbers of an example: noise, timestep, dropout."""
     raw = int(Philox(key=[seed, place.epoch], counter=[place.item, 0, 0, _NOISE]).random_raw())
-    return torch.Generator().manual_seed(raw >> 1)  # torch takes signed numbers
+    return torch.Generator().manual_seed(raw >> 1)  # torch seeds are signed
 
 
 class Batches(Sampler[list[Position]]):
-    """The batches of one process, from one step to another: a `batch_sampler` for torch's DataLoader.
+    """Batches of one process for a range of steps: a `batch_sampler` for torch's DataLoader.
 
-    The DataLoader keeps their order whatever its number of workers.
+    The DataLoader keeps their order for any number of workers.
     """
 
     def __init__(
         self, count: int, batch_size: int, seed: int, *, steps: range, process: int = 0, processes: int = 1
     ) -> None:
-        """Describe them.
+        """Store the arguments.
 
         Args:
-            count: items in an epoch.
-            batch_size: items of all processes together in a step; where gradients are accumulated, a step is one pass.
-            seed: of the order; 0 or more.
-            steps: which steps to give, such as `range(done, steps_in_all)`.
-            process: number of this process.
-            processes: how many share a batch; `batch_size` is a multiple of it.
+            count: items per epoch.
+            batch_size: items per step, summed over all processes.
+            seed: seed of the order; 0 or more.
+            steps: steps to iterate over, such as `range(done, total_steps)`.
+            process: rank of this process.
+            processes: number of processes; a divisor of `batch_size`.
 
         Raises:
-            UserError: there is nothing to train on, or the batch cannot be shared out evenly.
+            UserError: there are no items, or `batch_size` is not a multiple of `processes`.
         """
         if count < 1:
-            raise UserError("there is not one example to train on: look at the split and at the settings of windows")
+            raise UserError("there are no examples to train on: check the split and the window settings")
         if batch_size < 1 or batch_size % processes:
             raise UserError(f"a batch of {batch_size} cannot be shared by {processes} processes: take a multiple")
         self.count, self.batch_size, self.seed, self.steps = count, batch_size, seed, steps

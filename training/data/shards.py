@@ -1,8 +1,8 @@
-"""Published shards as files: where they are, fetched, checked against the index, and taken apart with webdataset.
+"""Shard reader: published shards located by their index, fetched, verified, and unpacked with webdataset.
 
-`shards/index.json` says which shards there are. They are read from a data set folder or from wherever fsspec reaches
-(http, s3, gs, hf, ...). A shard is fetched whole and compared with the size and hash that the index gives before
-anything in it is believed: a damaged one gives no sample at all, and a slow reader holds no connection open.
+`shards/index.json` lists the shards. They are read from a data set folder or any fsspec address (http, s3, gs, hf,
+...). A shard is fetched as a whole and its size and hash are compared with the index before it is unpacked: a damaged
+shard yields no sample, and a slow consumer keeps no connection open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from webdataset.tariterators import group_by_keys, tar_file_expander
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
 from pipeline.publish.samples import Split
-from pipeline.publish.shard_tar import holds_hollow_member
+from pipeline.publish.shard_tar import has_oversized_member
 from pipeline.publish.shards import Index, Shard, file_sha256
 from pipeline.remote.objects import NotThereError, Remote, RemoteError
 
@@ -30,25 +30,25 @@ _WAITS_SECONDS = (0.5, 2.0, 8.0)
 
 @dataclass(frozen=True)
 class ShardFile:
-    """One shard of a data set: where it lies, and its entry in the index."""
+    """Shard of a data set: its address, and its entry in the index."""
 
     address: str
     entry: Shard
 
     @property
     def name(self) -> str:
-        """Its path below `shards/`, the same wherever the data set lies."""
+        """Path below `shards/`, independent of the data set's location."""
         return self.entry.name
 
 
 def open_index(source: str | Path) -> Index:
-    """What is said of a whole data set: its shards, motion levels and their values, counts.
+    """Read the index of a data set: its shards, motion levels and their values, counts.
 
     Args:
-        source: a data set folder, or the address of one, such as `https://host/set` or `s3://bucket/set`.
+        source: folder or address of a data set, such as `https://host/set` or `s3://bucket/set`.
 
     Raises:
-        UserError: there is no index, or it is damaged.
+        UserError: the index is missing or damaged.
     """
     place = f"{_root(source)}/index.json"
     with fetched(place) as path:
@@ -60,14 +60,14 @@ def open_index(source: str | Path) -> Index:
 
 
 def open_shards(source: str | Path, split: Split) -> list[ShardFile]:
-    """The shards of a split: film after film, those of a film in time order.
+    """Return the shards of a split, grouped by film and in time order within a film.
 
     Args:
         source: as for `open_index`.
         split: `train` or `val`.
 
     Raises:
-        UserError: there is no index, it is damaged, or the split is empty.
+        UserError: the index is missing or damaged, or the split is empty.
     """
     entries = [entry for entry in open_index(source).shards if entry.split == split]
     if not entries:
@@ -76,14 +76,14 @@ def open_shards(source: str | Path, split: Split) -> list[ShardFile]:
 
 
 def unpack(shard: ShardFile, kinds: Collection[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Key and members of each sample of a shard, in the order they lie there.
+    """Yield key and members of each sample of a shard, in stored order.
 
     Args:
         shard: from `open_shards`.
-        kinds: the extensions of the members that are wanted; every sample has them all.
+        kinds: extensions of the requested members; every sample must have all of them.
 
     Raises:
-        UserError: the shard cannot be fetched, is not what the index lists, or a sample lacks a member.
+        UserError: the shard cannot be fetched, differs from the index, or a sample lacks a member.
     """
     count = 0
     with fetched(shard.address) as path:
@@ -100,10 +100,10 @@ def unpack(shard: ShardFile, kinds: Collection[str]) -> Iterator[tuple[str, dict
 
 @contextmanager
 def fetched(address: str) -> Iterator[Path]:
-    """A file of a data set on the local disk; what comes from elsewhere is gone afterwards.
+    """Yield the local path of a data set's file; a remote file is downloaded and removed afterwards.
 
     Raises:
-        UserError: it is not there, or cannot be fetched even after some tries.
+        UserError: the file does not exist, or cannot be fetched after several attempts.
     """
     if "://" not in address:
         if not (path := Path(address)).is_file():
@@ -138,14 +138,16 @@ def _check(shard: ShardFile, path: Path) -> None:
     size, entry = path.stat().st_size, shard.entry
     remedy = "copy the shard again, or build the data set again"
     if size != entry.bytes:
-        raise UserError(f"{shard.address} has {size} bytes, {entry.bytes} by the index: it is not whole; {remedy}")
+        raise UserError(
+            f"{shard.address} has {size} bytes, {entry.bytes} by the index: it is truncated or replaced; {remedy}"
+        )
     if file_sha256(path) != entry.sha256:
         raise UserError(f"{shard.address} is damaged: its hash is not the index's; {remedy}")
 
 
 def _samples(shard: ShardFile, path: Path, kinds: Collection[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """What webdataset makes of the tar; members of other kinds are passed over unread."""
-    if holds_hollow_member(path):
+    """Yield the samples of the tar with webdataset; members of other kinds are skipped unread."""
+    if has_oversized_member(path):
         raise UserError(f"{shard.address} has a member that claims more bytes than the file holds: do not use it")
     last = "at its start"
     with path.open("rb") as file:
@@ -156,9 +158,9 @@ def _samples(shard: ShardFile, path: Path, kinds: Collection[str]) -> Iterator[t
             try:
                 sample = next(samples, None)
             except (tarfile.TarError, ValueError, OSError) as error:
-                reason = str(error.args[0]).split(" @ ")[0]  # where webdataset puts the name of its stream
+                reason = str(error.args[0]).split(" @ ")[0]  # webdataset appends the name of its stream after it
                 remedy = "build the data set again"
-                raise UserError(f"{shard.address} is no proper shard {last}: {reason}; {remedy}") from error
+                raise UserError(f"{shard.address} is not a valid shard {last}: {reason}; {remedy}") from error
             if sample is None:
                 return
             last = f"after clip {sample['__key__']}"

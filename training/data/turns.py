@@ -1,7 +1,7 @@
-"""The turns of a data set: what is known of each clip, its frames, and the catalog of all of them.
+"""Turns of a data set: metadata and frames of each clip, and the catalog of all turns.
 
-Frames are decoded with decord, from the bytes in the shard. What nobody measured stays unknown: a turn is used for what
-it does say, and the loss leaves the rest out.
+Frames are decoded with decord from the bytes in the shard. Values that were not measured stay unknown and are masked in
+the loss; the turn is used for its other values.
 
 Letters of the shapes: T frames, H W pixels, C colours (RGB).
 """
@@ -33,17 +33,17 @@ from training.data.shards import ShardFile, unpack
 
 _MOST_DISTORTION = 0.02
 _UNMEASURED = {"social": 0, "entertainment": 0, "stamina": -1}
-"""What a prompt says where nobody measured: nothing happens, and acting tires."""
+"""Defaults for unmeasured values in prompts: no social or entertainment gain, and acting costs stamina."""
 
 
 class RecordedTurn(Record):
-    """A clip as a turn of a game: what the shard says of it, without the video."""
+    """Clip as a turn of a game: metadata from the shard, without the video."""
 
     sample: Sample
     instruction: str
-    """The instruction line; empty if nothing is known of the clip."""
+    """Instruction line; empty if the clip has no caption."""
     shard: str
-    """Name of the shard it lies in."""
+    """Name of its shard."""
 
     @property
     def clip_id(self) -> str:
@@ -52,7 +52,7 @@ class RecordedTurn(Record):
 
     @property
     def state(self) -> State:
-        """The state as a prompt has it: where nobody measured, social 0, entertainment 0, stamina -1."""
+        """State for a prompt; unmeasured values are social 0, entertainment 0, stamina -1."""
         caption = self.sample.caption
         known = {"social": caption.SC, "entertainment": caption.ET, "stamina": caption.ST}
         filled = {name: _UNMEASURED[name] if value is None else value for name, value in known.items()}
@@ -60,18 +60,18 @@ class RecordedTurn(Record):
 
     @property
     def measured(self) -> tuple[bool, bool, bool, bool]:
-        """For each of `state.values` whether it was measured; the loss leaves the others out."""
+        """True for each measured value of the state; the loss masks the others."""
         caption = self.sample.caption
         return True, caption.SC is not None, caption.ET is not None, caption.ST is not None
 
 
 @dataclass(frozen=True)
 class PackedTurn:
-    """A recorded turn with its video, as the shard holds it."""
+    """Recorded turn with its encoded video."""
 
     turn: RecordedTurn
     video: bytes
-    """The MP4 file."""
+    """Content of the MP4 file."""
 
     @property
     def clip_id(self) -> str:
@@ -79,17 +79,17 @@ class PackedTurn:
         return self.turn.clip_id
 
     def frames(self, height: int, width: int, count: int = 17) -> Tensor:
-        """The frames `frames_THWC`, uint8 RGB.
+        """Decode the frames [T, H, W, C], uint8 RGB.
 
-        Clips have as many frames as the autoencoder wants, or one less: then the last is repeated.
+        A clip has `count` frames, or one less: then the last frame is repeated.
 
         Args:
-            height: pixels; the clip is scaled where its own size is another.
-            width: pixels.
-            count: frames that the shot decoder works with, 17 for the published model.
+            height: height in pixels; the clip is scaled if its size differs.
+            width: width in pixels.
+            count: frames of the shot decoder, 17 for the published model.
 
         Raises:
-            UserError: the video cannot be decoded, has another number of frames, or another shape of picture.
+            UserError: the video cannot be decoded, or has another number of frames or another aspect ratio.
         """
         promised = self.turn.sample.frames
         if promised not in (count - 1, count):
@@ -109,17 +109,17 @@ class PackedTurn:
         return f"{self.turn.shard}: clip {self.clip_id}"
 
     def _decoded(self) -> NDArray[np.uint8]:
-        """All frames at their own size: decord's own scaling fails for narrow pictures."""
+        """Decode all frames at their original size: decord's scaling fails for narrow pictures."""
         try:
             reader = VideoReader(BytesIO(self.video), num_threads=1)
             frames_THWC: NDArray[np.uint8] = reader.get_batch(range(len(reader))).asnumpy()
-        except (DECORDError, RuntimeError) as error:  # RuntimeError: it cannot even be opened
+        except (DECORDError, RuntimeError) as error:  # RuntimeError: the file cannot be opened
             raise UserError(f"{self._name} cannot be decoded ({str(error)[:200]}); build the data set again") from error
         return frames_THWC
 
 
-class _Kept(Record):
-    """A catalog on disk, so that a data set far away is not read through at every start."""
+class _CachedCatalog(Record):
+    """Catalog cached on disk, so that a remote data set is not read at every start."""
 
     fingerprint: str
     turns: tuple[RecordedTurn, ...]
@@ -127,33 +127,35 @@ class _Kept(Record):
 
 @dataclass(frozen=True)
 class Catalog:
-    """All turns of some shards, without their videos, film after film and in time order."""
+    """Turns of a list of shards, without videos, grouped by film and in time order."""
 
     fingerprint: str
-    """A hash of the shards' hashes: equal for equal data, wherever it lies."""
+    """Hash of the shards' hashes: equal for equal data, independent of location."""
     turns: tuple[RecordedTurn, ...]
     shards: tuple[ShardFile, ...]
 
     @classmethod
-    def read(cls, shards: Iterable[ShardFile], kept: Path | None = None) -> Catalog:
-        """Read through the shards once.
+    def read(cls, shards: Iterable[ShardFile], cached: Path | None = None) -> Catalog:
+        """Read the turns of the shards, or their cached catalog.
 
         Args:
             shards: from `open_shards`.
-            kept: a file to keep the catalog in; it is used as long as the shards are the same.
+            cached: cache file of the catalog; valid while the shards are unchanged.
 
         Raises:
-            UserError: a shard cannot be used, its turns are out of order, or a clip is there twice.
+            UserError: a shard is damaged, its turns are out of order, or a clip is duplicated.
         """
         shards = tuple(shards)
         made_from = fingerprint({shard.name: shard.entry.sha256 for shard in shards})
-        turns = _kept_turns(kept, made_from) if kept else None
+        turns = _cached_turns(cached, made_from) if cached else None
         if turns is None:
             turns = tuple(read_texts(shards))
             _check_order(turns)
-            if kept:
-                with replacing(kept) as temporary:
-                    temporary.write_text(_Kept(fingerprint=made_from, turns=turns).model_dump_json(by_alias=True))
+            if cached:
+                with replacing(cached) as temporary:
+                    temporary.write_text(
+                        _CachedCatalog(fingerprint=made_from, turns=turns).model_dump_json(by_alias=True)
+                    )
         return cls(made_from, turns, shards)
 
     def __len__(self) -> int:
@@ -161,12 +163,12 @@ class Catalog:
 
     @cached_property
     def by_id(self) -> Mapping[str, RecordedTurn]:
-        """The turns by the id of their clip."""
+        """Turns by clip id."""
         return {turn.clip_id: turn for turn in self.turns}
 
     @cached_property
     def by_shard(self) -> Mapping[str, tuple[RecordedTurn, ...]]:
-        """The turns of each shard, by its name."""
+        """Turns by the name of their shard."""
         found: dict[str, list[RecordedTurn]] = {shard.name: [] for shard in self.shards}
         for turn in self.turns:
             found[turn.shard].append(turn)
@@ -174,10 +176,10 @@ class Catalog:
 
 
 def read_turns(shards: Iterable[ShardFile]) -> Iterator[PackedTurn]:
-    """The turns of shards with their videos, one after the other.
+    """Yield the turns of shards with their videos.
 
     Raises:
-        UserError: a shard or a clip in it cannot be used; the message names both.
+        UserError: a shard or one of its clips is damaged; the message names both.
     """
     for shard in shards:
         for key, members in unpack(shard, ("json", "txt", "mp4")):
@@ -185,7 +187,7 @@ def read_turns(shards: Iterable[ShardFile]) -> Iterator[PackedTurn]:
 
 
 def read_texts(shards: Iterable[ShardFile]) -> Iterator[RecordedTurn]:
-    """The turns of shards without their videos; otherwise as `read_turns`."""
+    """Yield the turns of shards without their videos; otherwise as `read_turns`."""
     for shard in shards:
         for key, members in unpack(shard, ("json", "txt")):
             yield _turn(shard, key, members)
@@ -197,9 +199,11 @@ def _turn(shard: ShardFile, key: str, members: Mapping[str, bytes]) -> RecordedT
         sample = Sample.model_validate_json(members["json"])
         text = members["txt"].decode()
     except ValidationError as error:
-        raise UserError(f"{where}: its JSON is no sample ({faults_of(error)}); build the data set again") from error
+        raise UserError(
+            f"{where}: its JSON is not a valid sample ({faults_of(error)}); build the data set again"
+        ) from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{where}: its instruction is no UTF-8 text; build the data set again") from error
+        raise UserError(f"{where}: its instruction is not UTF-8 text; build the data set again") from error
     claimed = (sample.clip_id, sample.film_id, sample.split)
     if claimed != (key, shard.entry.film_id, shard.entry.split):
         raise UserError(f"{where}: its JSON is that of {' '.join(claimed)}; build the data set again")
@@ -216,12 +220,12 @@ def _check_order(turns: tuple[RecordedTurn, ...]) -> None:
         latest[film] = place
 
 
-def _kept_turns(path: Path, made_from: str) -> tuple[RecordedTurn, ...] | None:
+def _cached_turns(path: Path, made_from: str) -> tuple[RecordedTurn, ...] | None:
     try:
-        kept = _Kept.model_validate_json(path.read_bytes())
+        cached = _CachedCatalog.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
-        return None  # read anew: it can always be made again
-    return kept.turns if kept.fingerprint == made_from else None
+        return None  # ignored: the catalog is read from the shards again
+    return cached.turns if cached.fingerprint == made_from else None
 
 
 def _scaled(frames_THWC: Tensor, height: int, width: int) -> Tensor:

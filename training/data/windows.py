@@ -1,8 +1,8 @@
-"""Windows: a few turns of one film in a row, as the game model learns them. The last is predicted, the others are past.
+"""Windows: consecutive turns of one film for the game model; the last is the target, the others are the past.
 
-Each turn is the last of one window in every epoch, and how far its window reaches back is drawn anew each time, with
-equal weights for every length there is. A turn without an instruction cannot be written in a prompt; it counts like a
-clip that was dropped.
+Each turn is the last of one window in every epoch. The length of the window is drawn again in every epoch, uniformly
+from all possible lengths. A turn without an instruction cannot be written into a prompt and is treated as a dropped
+clip.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from training.data.turns import RecordedTurn
 
 @dataclass(frozen=True)
 class Window:
-    """Turns of one film in time order; at least one."""
+    """One or more turns of one film in time order."""
 
     turns: tuple[RecordedTurn, ...]
 
     @property
     def past(self) -> tuple[RecordedTurn, ...]:
-        """The turns to remember, oldest first."""
+        """Past turns, oldest first."""
         return self.turns[:-1]
 
     @property
     def target(self) -> RecordedTurn:
-        """The turn to predict."""
+        """Turn to predict."""
         return self.turns[-1]
 
 
 class Windows:
-    """All windows of some turns; as many as there are turns with an instruction."""
+    """Windows of a sequence of turns: one for each turn with an instruction."""
 
     def __init__(self, turns: Iterable[RecordedTurn], settings: WindowSettings, seed: int = 0) -> None:
-        """Find how far back each turn's window can reach.
+        """Compute the maximum window length of each turn.
 
         Args:
-            turns: of a `Catalog`: film after film, in time order.
-            settings: which turns may stand in one window.
-            seed: of the lengths.
+            turns: turns of a `Catalog`, grouped by film, in time order.
+            settings: rules for the turns of one window.
+            seed: seed of the lengths.
         """
         self.settings, self.seed = settings, seed
         self.turns = tuple(turn for turn in turns if turn.instruction)
@@ -54,11 +54,11 @@ class Windows:
         return len(self.turns)
 
     def at(self, place: Position) -> Window:
-        """The window that ends with an item in an epoch."""
+        """Return the window that ends with an item, with the length drawn for its epoch."""
         return self._window(place.item, 1 + draw(self.seed, place, self._reach[place.item]))
 
     def longest(self, item: int) -> Window:
-        """The longest window that ends with an item: what play would remember, and nothing about it is random."""
+        """Return the longest window that ends with an item, the same as during play; deterministic."""
         return self._window(item, self._reach[item])
 
     def _window(self, item: int, length: int) -> Window:

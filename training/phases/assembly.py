@@ -1,4 +1,4 @@
-"""The phases put together: the networks of a checkpoint, what is trained of them, and the examples of a data set."""
+"""Factories of the phases: networks of a checkpoint, their trainable parameters, and examples of a data set."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FROZEN_PRECISION: dict[Precision, torch.dtype] = {
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
 }
-"""What the frozen part of a network is kept in; what is trained stays in float32, cast where it is used."""
+"""Dtype of frozen weights by precision; trained weights stay in float32 and are cast where they are used."""
 
 
 @dataclass(frozen=True)
 class SplitData:
-    """The turns of a split and their features."""
+    """Turns of a split and their features."""
 
     catalog: Catalog
     cache: FeatureCache
@@ -43,25 +43,25 @@ def shot_phase(
     train: SplitData,
     val: SplitData | None,
 ) -> ShotPhase:
-    """Phase a: its warm-up, or its joint training.
+    """Return the warm-up or the joint training of phase a.
 
     Args:
-        part: which.
-        recipe: how.
-        checkpoint: where it starts.
-        config: of the checkpoint that comes out.
-        train: to train on; holds latents, patches and text.
-        val: to look at, if there is any.
+        part: warm-up or joint training.
+        recipe: settings.
+        checkpoint: starting checkpoint.
+        config: configuration of the resulting checkpoint.
+        train: training data with the features latents, patches and text.
+        val: validation data, if any.
     """
     frozen = FROZEN_PRECISION[recipe.shot.precision]
     if recipe.shot.trained == "whole":
         frozen = torch.float32
     decoder = checkpoint.shot_decoder("cpu", frozen, torch.float32)
     encoder = checkpoint.shot_encoder("cpu", torch.float32)
-    told = config.shot_decoder.motion_scope
+    motion_scope = config.shot_decoder.motion_scope
     whole = part == "joint" and recipe.shot.trained == "whole"
-    thaw = for_warm_up if part == "warm-up" else for_whole if whole else for_joint
-    thaw(encoder, decoder, motion_scope=told)
+    make_trainable_part = for_warm_up if part == "warm-up" else for_whole if whole else for_joint
+    make_trainable_part(encoder, decoder, motion_scope=motion_scope)
     _save_memory(decoder, wanted=recipe.shot.gradient_checkpointing)
     shape = config.shot_encoder
     absent = {
@@ -71,7 +71,7 @@ def shot_phase(
     loop = recipe.shot.warm_up if part == "warm-up" else recipe.shot.joint
     return ShotPhase(
         part,
-        ShotNetworks(decoder, encoder, motion_scope=told),
+        ShotNetworks(decoder, encoder, motion_scope=motion_scope),
         ShotExamples(train.catalog.turns, train.cache, absent, dropout=recipe.shot.dropout, seed=loop.seed),
         ShotExamples(val.catalog.turns if val else (), (val or train).cache, absent),
         recipe.looks,
@@ -84,7 +84,7 @@ def shot_phase(
 def game_phase(
     recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: SplitData, val: SplitData | None
 ) -> GamePhase:
-    """Phase b; `train` and `val` hold shot tokens, otherwise as `shot_phase`."""
+    """Return phase b; `train` and `val` have the feature shot tokens, otherwise as `shot_phase`."""
     model = checkpoint.game_model("cpu", FROZEN_PRECISION[recipe.game.precision], torch.float32)
     make_trainable(model.language_model)
     for resampler in (model.input_resampler, model.output_resampler):
@@ -107,10 +107,10 @@ def game_phase(
 def adapt_phase(
     recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: SplitData, val: SplitData | None
 ) -> ShotPhase:
-    """Phase c; `train` and `val` hold latents and predictions, otherwise as `shot_phase`."""
+    """Return phase c; `train` and `val` have the features latents and predictions, otherwise as `shot_phase`."""
     decoder = checkpoint.shot_decoder("cpu", FROZEN_PRECISION[recipe.adapt.precision], torch.float32)
-    told = config.shot_decoder.motion_scope
-    for_adaptation(decoder, motion_scope=told)
+    motion_scope = config.shot_decoder.motion_scope
+    for_adaptation(decoder, motion_scope=motion_scope)
     _save_memory(decoder, wanted=recipe.adapt.gradient_checkpointing)
     with torch.no_grad():
         absent = {"predictions": checkpoint.shot_encoder("cpu", torch.float32).unconditional(1)[0]}
@@ -120,7 +120,7 @@ def adapt_phase(
     )
     return ShotPhase(
         "adapt",
-        ShotNetworks(decoder, None, motion_scope=told),
+        ShotNetworks(decoder, None, motion_scope=motion_scope),
         ShotExamples(predicted, train.cache, absent, dropout=settings.dropout, seed=settings.loop.seed),
         ShotExamples(held_out, (val or train).cache, absent),
         recipe.looks,

@@ -1,9 +1,16 @@
-"""Fits the autoencoder of a tiny checkpoint to the clips of a data set, so that its latents mean something.
+"""Autoencoder fit: the autoencoder of a tiny checkpoint, trained on the clips of a data set.
 
-The published autoencoder knows pictures of every kind; a random one gives back grey whatever it is shown. This one
-learns the clips at hand by heart, in two phases of the one training loop: crops of single frames, which are cheap and
-teach it what things look like, then crops of stretches of clips, which teach it how they move. At the end the spread
-of the latents is measured: with the scaling factor that follows, the shot decoder sees latents of unit variance.
+The published autoencoder is general; a random one reconstructs every picture as grey. This one overfits the given clips
+in two phases of the training loop: crops of single frames, which are cheap and teach appearance, then crops of nine
+frames, which teach motion. The loss is reconstruction plus divergence, as in a variational autoencoder:
+
+    z = mu(x) + sigma(x) eps,    eps ~ N(0, I)
+    L = mean (D(z) - x)^2 + lambda mean (mu^2 + sigma^2 - 1 - log sigma^2) / 2
+
+with x the pixels in [-1, 1], mu and sigma the encoder's mean and standard deviation, D the decoder; the second mean is
+the KL divergence of N(mu, sigma^2) from N(0, 1) per latent number, and lambda = `divergence` (1e-5 by default). Finally
+the standard deviation of the latents is measured: the scaling factor that follows gives the shot decoder latents of
+unit variance.
 
     fitted = fit_autoencoder(Checkpoint.open("start"), "demo/dataset", Path("autoencoder"))
 
@@ -38,42 +45,42 @@ from training.pictures import Comparison, save_comparisons
 from training.trainer import StepWatcher, Trainer
 
 _PATCH = 8
-"""Pixels, along each side, that become one latent pixel."""
-_STRETCH = 9
-"""Frames of a crop of a clip: the first alone and two times four, so that motion is learned at half the price."""
-_TOGETHER = 2
-"""Clips encoded at once: one alone takes torch's slow path for 3-D convolutions on a CPU."""
+"""Pixels per latent pixel along each side."""
+_CROP_FRAMES = 9
+"""Frames of a crop of a clip: the first alone and two groups of four, about half the cost of a whole clip."""
+_BATCH_SIZE = 2
+"""Clips encoded at once: a single clip takes torch's slow path for 3-D convolutions on a CPU."""
 
 
 @dataclass(frozen=True, eq=False)
 class Crops:
-    """Some examples put together: crops of clips, and the noise that their latents are drawn with."""
+    """Collated examples: crops of clips, and the noise for sampling their latents."""
 
     frames_BTHWC: Tensor
     """uint8 RGB."""
     noise_BCTHW: Tensor
 
     def to(self, device: torch.device) -> Self:
-        """The batch on a device."""
+        """Return the batch on a device."""
         return type(self)(self.frames_BTHWC.to(device), self.noise_BCTHW.to(device))
 
 
 class CropExamples:
-    """Crops of half the height and half the width at random places of clips: stills, or stretches of nine frames."""
+    """Random crops of half the height and half the width of clips: single frames, or nine consecutive frames."""
 
     def __init__(self, frames_NTHWC: Tensor, kind: Literal["stills", "clips"], channels: int, seed: int = 0) -> None:
-        """Name the clips; `channels` are the latents'."""
+        """Store the clips; `channels` is the number of latent channels."""
         self.frames_NTHWC, self.kind, self.channels, self.seed = frames_NTHWC, kind, channels, seed
 
     def __len__(self) -> int:
         return len(self.frames_NTHWC)
 
     def __getitem__(self, place: Position) -> tuple[Tensor, Tensor]:
-        """Frames THWC and noise CTHW."""
+        """Return frames [T, H, W, C] and noise [C, T, H, W]."""
         drawn = generator(self.seed, place)
         clip_THWC = self.frames_NTHWC[place.item]
         frames, height, width, _ = clip_THWC.shape
-        length = 1 if self.kind == "stills" else _STRETCH
+        length = 1 if self.kind == "stills" else _CROP_FRAMES
         first = int(torch.randint(frames - length + 1, (), generator=drawn))
         clip_THWC = clip_THWC[first : first + length]
         rows, columns = (max(1, side // (2 * _PATCH)) * _PATCH for side in (height, width))
@@ -86,14 +93,14 @@ class CropExamples:
 
 
 class Reconstruction(nn.Module):
-    """The autoencoder with its objective."""
+    """Autoencoder with its loss: reconstruction error and divergence."""
 
     def __init__(self, autoencoder: AutoencoderKLCogVideoX, divergence: float) -> None:
         super().__init__()
         self.autoencoder, self.divergence = autoencoder, divergence
 
     def forward(self, batch: Crops) -> dict[str, Tensor]:
-        """Loss, mean squared error (white less black is 2) and divergence a latent number, each [B]."""
+        """Return loss, mean squared error (pixels in [-1, 1]) and divergence per latent number, each [B]."""
         pictures_BCTHW = batch.frames_BTHWC.permute(0, 4, 1, 2, 3).float() / 127.5 - 1
         found = self.autoencoder.encode(pictures_BCTHW).latent_dist
         drawn_BCTHW = self.autoencoder.decode(found.mean + found.std * batch.noise_BCTHW).sample
@@ -104,31 +111,31 @@ class Reconstruction(nn.Module):
 
 @dataclass(eq=False)
 class AutoencoderPhase:
-    """Stills or clips."""
+    """Autoencoder fit on crops of single frames, or of clips."""
 
     name: str
     network: Reconstruction
     examples: CropExamples
     judged: Mapping[Split, Tensor]
-    """Whole clips NTHWC of each split, on which it is measured how well they come back."""
+    """Whole clips [N, T, H, W, C] of each split for measuring PSNR."""
     pictures: int
     checkpoint: Checkpoint
     units: Sequence[str] = ("CogVideoXResnetBlock3D",)
 
     def collate(self, examples: Sequence[tuple[Tensor, Tensor]]) -> Crops:
-        """Put examples together."""
+        """Collate examples."""
         frames, noise = zip(*examples, strict=True)
         return Crops(torch.stack(frames), torch.stack(noise))
 
     def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:  # noqa: ARG002
-        """How well whole clips come back, and some of them beside what came back."""
+        """Return the PSNR of whole clips; save some of them beside their reconstructions."""
         inner = network.module if isinstance(network, DistributedDataParallel) else network
         found, comparisons = {}, []
         for split, clips_NTHWC in self.judged.items():
             back_NTHWC = reconstructed(inner.autoencoder, clips_NTHWC)
             decibels_N = psnr(clips_NTHWC, back_NTHWC)
             found[f"psnr_{split}"] = float(decibels_N.mean())
-            for item in _spread(len(clips_NTHWC), self.pictures):
+            for item in _evenly_spaced(len(clips_NTHWC), self.pictures):
                 caption = f"{split}: {decibels_N[item]:.1f} dB"
                 comparisons.append(Comparison(caption, clips_NTHWC[item].numpy(), back_NTHWC[item].numpy()))
         if looks:
@@ -136,8 +143,8 @@ class AutoencoderPhase:
         return found
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
-        """Write a whole checkpoint: the autoencoder in the hub's format with its scale measured, and all the rest."""
-        autoencoder = self.checkpoint.autoencoder()  # a whole one: that of the network may be spread over devices
+        """Write a complete checkpoint: autoencoder in the hub's format, measured scaling factor, all other parts."""
+        autoencoder = self.checkpoint.autoencoder()  # a new one: that of the network may be sharded over devices
         autoencoder.load_state_dict(within(state, "autoencoder."))
         factor = measured_factor(autoencoder, self.examples.frames_NTHWC)
         autoencoder.register_to_config(scaling_factor=factor)
@@ -149,16 +156,17 @@ class AutoencoderPhase:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What came out."""
+    """Result of an autoencoder fit."""
 
     checkpoint: Checkpoint
     before: Mapping[Split, float]
-    """Mean PSNR of whole clips by split, dB."""
+    """Mean PSNR in dB of whole clips before the fit, by split."""
     after: Mapping[Split, float]
+    """Mean PSNR in dB of whole clips after the fit, by split."""
     factor: float
-    """The scaling factor of the latents."""
+    """Scaling factor of the latents."""
     sheet: Path
-    """Clips above their reconstructions; `clips.mp4` beside it shows them moving."""
+    """Picture of clips above their reconstructions; `clips.mp4` beside it is the video."""
 
 
 def fit_autoencoder(
@@ -168,24 +176,26 @@ def fit_autoencoder(
     settings: FitSettings | None = None,
     watch: StepWatcher | None = None,
 ) -> Fitted:
-    """Fit the autoencoder of a tiny checkpoint; run again with the same arguments, it goes on where it was stopped.
+    """Fit the autoencoder of a tiny checkpoint; a repeated call with the same arguments resumes an interrupted fit.
 
     Args:
-        checkpoint: where to start; it stays as it is.
-        source: a data set folder or the address of one.
-        folder: of the run; the new checkpoint is `folder/clips/result`.
-        settings: how.
-        watch: told of every step.
+        checkpoint: starting checkpoint; it is not changed.
+        source: folder or address of a data set.
+        folder: folder of the run; the new checkpoint is `folder/clips/result`.
+        settings: settings of the fit.
+        watch: callback after every step.
 
     Raises:
-        UserError: the checkpoint's autoencoder is a published one, the folder is of another run, or the data set
+        UserError: the checkpoint's autoencoder is a published one, the folder belongs to another run, or the data set
             cannot be read or has clips of another shape.
     """
     settings = settings or FitSettings()
     _refuse_published(checkpoint)
     _claim(folder, checkpoint, source, settings)
     frames = {split: read_frames(source, split, checkpoint.config, settings.most_clips) for split in _splits(source)}
-    judged = {split: clips_NTHWC[_spread(len(clips_NTHWC), settings.judged)] for split, clips_NTHWC in frames.items()}
+    judged = {
+        split: clips_NTHWC[_evenly_spaced(len(clips_NTHWC), settings.judged)] for split, clips_NTHWC in frames.items()
+    }
     before = _mean_psnr(checkpoint, judged)
     accelerator, begun = Accelerator(), checkpoint
     kinds: tuple[Literal["stills", "clips"], ...] = ("stills", "clips")
@@ -205,12 +215,12 @@ def fit_autoencoder(
 
 
 def read_frames(source: str | Path, split: Split, config: ModelConfig, most: int) -> Tensor:
-    """Frames NTHWC, uint8 RGB, of at most so many clips of a split, in the size of the model's shots.
+    """Return frames [N, T, H, W, C], uint8 RGB, of at most `most` clips of a split, in the model's frame size.
 
     Raises:
         UserError: the data set cannot be read, or has clips of another shape.
     """
-    wanted = set(_spread(open_index(source).counts.split[split], most))
+    wanted = set(_evenly_spaced(open_index(source).counts.split[split], most))
     shot = config.shot_decoder
     turns = read_turns(open_shards(source, split))
     return torch.stack(
@@ -220,23 +230,26 @@ def read_frames(source: str | Path, split: Split, config: ModelConfig, most: int
 
 @torch.no_grad()
 def reconstructed(autoencoder: AutoencoderKLCogVideoX, frames_NTHWC: Tensor) -> Tensor:
-    """The clips through their latents and back, uint8 RGB on the CPU."""
+    """Return the clips encoded and decoded, uint8 RGB on the CPU."""
     parts = [
         decode_latents(autoencoder, encode_frames(autoencoder, part_BTHWC).mean_BTCHW).cpu()
-        for part_BTHWC in _together(frames_NTHWC)
+        for part_BTHWC in _batches(frames_NTHWC)
     ]
     return torch.cat(parts)
 
 
 def psnr(frames_NTHWC: Tensor, others_NTHWC: Tensor) -> Tensor:
-    """Peak signal-to-noise ratio [N] of each clip, dB; equal clips have 10 log10(255^2 * 12) = 58.9, as if rounded."""
+    """Peak signal-to-noise ratio [N] of each clip in dB: 10 log10(255^2 / e), e the mean squared error, at least 1/12.
+
+    1/12 is the error of rounding to whole numbers; identical clips thus have 58.9 dB.
+    """
     squared_N = (frames_NTHWC.float() - others_NTHWC.float()).square().mean(dim=(1, 2, 3, 4))
     return 10 * (255**2 / squared_N.clamp(min=1 / 12)).log10()
 
 
 def measured_factor(autoencoder: AutoencoderKLCogVideoX, frames_NTHWC: Tensor) -> float:
-    """The scaling factor that gives the latents of these clips a standard deviation of 1."""
-    means = [encode_frames(autoencoder, part_BTHWC).mean_BTCHW for part_BTHWC in _together(frames_NTHWC)]
+    """Return the scaling factor that gives the latents of these clips a standard deviation of 1."""
+    means = [encode_frames(autoencoder, part_BTHWC).mean_BTCHW for part_BTHWC in _batches(frames_NTHWC)]
     return scaling_factor(autoencoder) / float(torch.cat(means).std())
 
 
@@ -248,13 +261,13 @@ def _mean_psnr(checkpoint: Checkpoint, judged: Mapping[Split, Tensor]) -> dict[S
     }
 
 
-def _together(frames_NTHWC: Tensor) -> tuple[Tensor, ...]:
-    """The clips in twos, and a last three where their number is odd."""
-    return frames_NTHWC.tensor_split(max(1, len(frames_NTHWC) // _TOGETHER))
+def _batches(frames_NTHWC: Tensor) -> tuple[Tensor, ...]:
+    """Split the clips into pairs, with one group of three if their number is odd."""
+    return frames_NTHWC.tensor_split(max(1, len(frames_NTHWC) // _BATCH_SIZE))
 
 
-def _spread(count: int, most: int) -> list[int]:
-    """At most so many of `range(count)`, evenly spread."""
+def _evenly_spaced(count: int, most: int) -> list[int]:
+    """Return at most `most` evenly spaced numbers of `range(count)`."""
     return list(range(count)) if count <= most else [place * count // most for place in range(most)]
 
 
@@ -273,7 +286,7 @@ def _refuse_published(checkpoint: Checkpoint) -> None:
 
 
 def _claim(folder: Path, checkpoint: Checkpoint, source: str | Path, settings: FitSettings) -> None:
-    """Note what the run is made from, or compare it with what is noted."""
+    """Write the ingredients of the run, or compare them with the noted ones."""
     data = {split: Catalog.read(open_shards(source, split)).fingerprint for split in _splits(source)}
     made_from = {"start": checkpoint.identity(), "data": data, "settings": settings.model_dump()}
     refuse_another(folder, made_from)

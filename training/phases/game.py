@@ -1,8 +1,18 @@
-"""Phase b: the game model on windows of turns.
+"""Phase b: training of the game model on windows of turns.
 
-From past turns and an instruction it learns motion level and state changes (cross-entropy at their four slots) and the
-shot tokens that the trained shot encoder gives the recorded clip (squared error, and in an ablation cosine distance).
-What nobody measured of a state is left out of the loss; each turn counts the same, however much of it is known.
+From past turns and an instruction the game model learns motion level and state changes (cross-entropy at their four
+slots) and the shot tokens that the trained shot encoder gives for the recorded clip (squared error, and in an ablation
+cosine distance). The loss of a window is
+
+    L     = L_CE + alpha L_MSE + beta L_cos
+    L_CE  = sum_k m_k (-log softmax(z_k)[y_k]) / sum_k m_k,    k in {level, social, entertainment, stamina}
+    L_MSE = mean_{l,d} (s'_ld - s_ld)^2
+    L_cos = 1 - mean_l <s'_l, s_l> / (||s'_l|| ||s_l||)
+
+with z_k the logits over the whole vocabulary at slot k and y_k the recorded token; m_k = 1 if the value was measured,
+else 0 (the level always is); s' the predicted shot tokens and s those of the shot encoder. alpha = 1, beta = 0 by
+default; the ablation has alpha = beta = 0.5. Division by sum_k m_k gives every turn the same weight, however many of
+its values are known.
 
 Letters of the shapes: B batch, L shot tokens, D their width, V vocabulary.
 """
@@ -32,17 +42,17 @@ from training.data.windows import Window, Windows
 
 @dataclass(frozen=True, eq=False)
 class GameExample:
-    """A window as the game model reads it, and what it should say."""
+    """Example: prompt of a window, and the target shot tokens."""
 
     prompt: TokenPrompt
     shot_tokens_LD: Tensor
     measured: tuple[bool, bool, bool, bool]
-    """Of level, social, entertainment and stamina."""
+    """True for each measured value: level, social, entertainment, stamina."""
 
 
 @dataclass(frozen=True, eq=False)
 class GameBatch:
-    """Examples put together; the prompts are padded by the game model."""
+    """Collated examples; the game model pads the prompts."""
 
     prompts: tuple[TokenPrompt, ...]
     shot_tokens_BLD: Tensor
@@ -50,13 +60,13 @@ class GameBatch:
     measured_B4: Tensor
 
     def to(self, device: torch.device) -> Self:
-        """The batch on a device; the game model moves the prompts."""
+        """Return the batch on a device; the game model moves the prompts."""
         tensors = (self.shot_tokens_BLD, self.state_ids_B4, self.measured_B4)
         return type(self)(self.prompts, *(each.to(device) for each in tensors))
 
 
 class GameExamples:
-    """All windows of a split, with shot tokens from a feature cache."""
+    """Examples of a split's windows, with shot tokens from a feature cache."""
 
     def __init__(self, windows: Windows, cache: FeatureCache, tokenizer: LlamaTokenizer, config: ModelConfig) -> None:
         self.windows, self.cache, self.tokenizer, self.config = windows, cache, tokenizer, config
@@ -65,11 +75,11 @@ class GameExamples:
         return len(self.windows)
 
     def __getitem__(self, place: Position) -> GameExample:
-        """An example of training: the window's length is drawn."""
+        """Return a training example with a random window length."""
         return self._example(self.windows.at(place))
 
     def longest(self, item: int) -> GameExample:
-        """An example of validation: as far back as play would look."""
+        """Return a validation example with the longest window, as during play."""
         return self._example(self.windows.longest(item))
 
     def _example(self, window: Window) -> GameExample:
@@ -81,14 +91,14 @@ class GameExamples:
 
 
 class GameTraining(nn.Module):
-    """The game model with its objective."""
+    """Game model with its loss."""
 
     def __init__(self, game_model: GameModel, alpha: float, beta: float) -> None:
         super().__init__()
         self.game_model, self.alpha, self.beta = game_model, alpha, beta
 
     def forward(self, batch: GameBatch) -> dict[str, Tensor]:
-        """For each example [B] the loss and its terms, whether the level is right, and which share of the state."""
+        """Return for each example [B] the loss, its terms, and the accuracy of the level and of the measured state."""
         output: GameOutput = self.game_model(batch.prompts)
         measured_B4 = batch.measured_B4.float()
         logits_BV4 = output.state_logits_B4V.float().transpose(1, 2)
@@ -109,7 +119,7 @@ class GameTraining(nn.Module):
 
 
 def chosen_ids(logits_B4V: Tensor) -> Tensor:
-    """The ids [B, 4] that play would choose: at each slot the likeliest of the legal ones."""
+    """Return the token ids [B, 4] that play would choose: the most likely legal one at each slot."""
     columns = []
     for slot, legal in enumerate(LEGAL_IDS):
         ids = torch.tensor(legal, device=logits_B4V.device)
@@ -119,22 +129,22 @@ def chosen_ids(logits_B4V: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class GamePhase:
-    """Phase b; `training/phases/assembly.py` makes it."""
+    """Phase b, as built by `training/phases/assembly.py`."""
 
     name: str
     network: GameTraining
     examples: GameExamples
     held_out: GameExamples
-    """Of the split `val`; may be empty."""
+    """Windows of the split `val`; may be empty."""
     looks: LookSettings
     checkpoint: Checkpoint
-    """Where the run started."""
+    """Starting checkpoint."""
     config: ModelConfig
-    """Of the checkpoint that comes out."""
+    """Configuration of the resulting checkpoint."""
     units: Sequence[str] = ("MistralDecoderLayer",)
 
     def collate(self, examples: Sequence[GameExample]) -> GameBatch:
-        """Put examples together."""
+        """Collate examples."""
         targets = [example.prompt.target for example in examples]
         return GameBatch(
             tuple(example.prompt for example in examples),
@@ -144,7 +154,7 @@ class GamePhase:
         )
 
     def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:  # noqa: ARG002
-        """The terms of the loss on held-out windows, and the loss without their past; there is nothing to draw."""
+        """Return the terms of the loss on held-out windows, and the loss without past turns; no pictures."""
         if not len(self.held_out):
             return {}
         found = self._means(network, device, self.held_out)
@@ -156,19 +166,19 @@ class GamePhase:
         return {name: float(torch.stack([row[name] for row in rows]).mean()) for name in rows[0]}
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
-        """Write a whole checkpoint: what was trained, and the rest of the one before."""
+        """Write a complete checkpoint: the game model, and the rest of the starting checkpoint."""
         save_config(folder, self.config)
         save_game_model(folder, self.network.game_model, within(state, "game_model."))
         copy_rest(self.checkpoint, folder, {"game_model"})
 
 
 def without_past(examples: GameExamples) -> GameExamples:
-    """The same turns, each alone: what is lost then is what the past was good for."""
+    """Return the same turns in windows of one: the increase in loss is the value of past turns."""
     settings = examples.windows.settings.model_copy(update={"most_turns": 1})
     windows = Windows(examples.windows.turns, settings, examples.windows.seed)
     return GameExamples(windows, examples.cache, examples.tokenizer, examples.config)
 
 
 def _mean_of(values_B4: Tensor, weights_B4: Tensor) -> Tensor:
-    """Mean over what was measured; the level always is."""
+    """Return the mean over measured values; the level always is one."""
     return (values_B4 * weights_B4).sum(dim=1) / weights_B4.sum(dim=1)

@@ -1,4 +1,4 @@
-"""Phases a and c: shot encoder and shot decoder on noised latents.
+"""Phases a and c: denoising training of shot encoder and shot decoder on noised latents.
 
 | phase | trained | the shot tokens come from |
 |---|---|---|
@@ -6,9 +6,21 @@
 | joint | shot encoder, adapters and adaLN of the shot decoder, motion scope | the shot encoder |
 | adaptation | adapters and adaLN of the shot decoder, motion scope | the game model's predictions |
 
-The objective is the velocity at a random timestep. For guidance, the condition of some examples is left out: text and
-picture together before the shot encoder, which gives the same tokens that play uses for no shot. The motion scope is
-the clip's own, as measured, and stays.
+The objective is the denoising loss with v-prediction at a random timestep t, uniform in 0..999:
+
+    x_t = sqrt(abar_t) x_0 + sqrt(1 - abar_t) eps
+    v_t = sqrt(abar_t) eps - sqrt(1 - abar_t) x_0
+    L   = E_{x_0, eps, t} mean (v_theta(x_t, t, c, m) - v_t)^2
+
+with x_0 the latents, sampled from the autoencoder's moments; eps ~ N(0, I); abar_t the noise schedule of
+`models/diffusion.py`; v_theta the shot decoder; c the shot tokens; m the motion scope; the mean is over all latent
+numbers. All timesteps have weight 1 in v, which is weight 1 / (1 - abar_t) on the error of the clean latents, since
+
+    v_theta - v_t = -(x_theta - x_0) / sqrt(1 - abar_t),    x_theta = sqrt(abar_t) x_t - sqrt(1 - abar_t) v_theta
+
+For classifier-free guidance, the conditions are dropped with probability `dropout`: text and picture together, before
+the shot encoder, so that c becomes the tokens that play uses for the unconditional prediction. The measured motion
+scope of the clip is kept.
 
 Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, L shot tokens, N text tokens,
 P patches, D width of each.
@@ -49,12 +61,12 @@ from training.data.turns import RecordedTurn
 from training.pictures import Comparison, save_comparisons
 
 NOISE_LEVELS = (99, 299, 499, 699, 899)
-"""Timesteps at which held-out clips are looked at."""
+"""Timesteps at which the loss on held-out clips is measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class NoisedShot:
-    """One example: a clip's latents and the noise to mix in."""
+    """Example: latents of a clip and the noise to add."""
 
     latents_TCHW: Tensor
     noise_TCHW: Tensor
@@ -66,7 +78,7 @@ class NoisedShot:
 
 @dataclass(frozen=True, eq=False)
 class NoisedShots:
-    """Examples put together."""
+    """Collated examples."""
 
     latents_BTCHW: Tensor
     noise_BTCHW: Tensor
@@ -75,7 +87,7 @@ class NoisedShots:
     conditions: tuple[Tensor, ...]
 
     def to(self, device: torch.device) -> Self:
-        """The batch on a device."""
+        """Return the batch on a device."""
         return type(self)(
             self.latents_BTCHW.to(device),
             self.noise_BTCHW.to(device),
@@ -86,7 +98,7 @@ class NoisedShots:
 
 
 class ShotExamples:
-    """The clips of a split as examples, from a feature cache."""
+    """Examples of a split's clips, from a feature cache."""
 
     def __init__(
         self,
@@ -97,14 +109,14 @@ class ShotExamples:
         dropout: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """Name the clips.
+        """Store the arguments; nothing is read yet.
 
         Args:
             turns: the clips.
-            cache: holds `latents` and the conditions.
-            absent: for each feature that is a condition, what stands for none.
-            dropout: share of the examples whose conditions are left out.
-            seed: of noise, timestep and dropout.
+            cache: feature cache with `latents` and the conditions.
+            absent: unconditional value of each feature that is a condition.
+            dropout: probability that the conditions of an example are dropped.
+            seed: seed of noise, timestep and dropout.
         """
         self.turns, self.cache, self.absent, self.dropout, self.seed = turns, cache, absent, dropout, seed
 
@@ -112,18 +124,18 @@ class ShotExamples:
         return len(self.turns)
 
     def __getitem__(self, place: Position) -> NoisedShot:
-        """An example of training."""
+        """Return a training example; its random numbers are functions of seed and position."""
         drawn = generator(self.seed, place)
         timestep = int(torch.randint(TIMESTEPS, (), generator=drawn))
         dropped = bool(torch.rand((), generator=drawn) < self.dropout)
         return self._example(place.item, drawn, timestep, dropped=dropped)
 
     def at_noise_level(self, item: int, timestep: int) -> NoisedShot:
-        """An example of validation: nothing is left out, and the noise is always the item's own."""
+        """Return a validation example: all conditions, and noise that depends on the item alone."""
         return self._example(item, generator(0, Position(0, item)), timestep, dropped=False)
 
     def conditions(self, item: int) -> tuple[Tensor, ...]:
-        """Conditions that the clip is drawn from."""
+        """Return the conditions of a clip."""
         return tuple(self.cache.get(name, self.turns[item].clip_id).float() for name in self.absent)
 
     def _example(self, item: int, drawn: torch.Generator, timestep: int, *, dropped: bool) -> NoisedShot:
@@ -135,14 +147,14 @@ class ShotExamples:
 
 
 class ShotNetworks(nn.Module):
-    """Shot encoder and shot decoder, or the shot decoder alone where shot tokens are given, with their objective."""
+    """Shot encoder and shot decoder with their denoising loss; without the encoder, conditions are shot tokens."""
 
     def __init__(self, decoder: ShotDecoder, encoder: ShotEncoder | None, *, motion_scope: bool) -> None:
         super().__init__()
         self.decoder, self.encoder, self.motion_scope = decoder, encoder, motion_scope
 
     def forward(self, batch: NoisedShots) -> dict[str, Tensor]:
-        """The loss of each example [B]."""
+        """Return the denoising loss of each example [B]."""
         noised_BTCHW = noised(batch.latents_BTCHW, batch.noise_BTCHW, batch.timesteps_B)
         scope_B = batch.scope_B if self.motion_scope else None
         predicted_BTCHW = denoise(
@@ -151,7 +163,7 @@ class ShotNetworks(nn.Module):
         return {"loss": v_loss(predicted_BTCHW, batch.latents_BTCHW, batch.noise_BTCHW, batch.timesteps_B)}
 
     def shot_tokens(self, conditions: tuple[Tensor, ...]) -> Tensor:
-        """Shot tokens BLD."""
+        """Return shot tokens [B, L, D]."""
         tokens_BLD: Tensor = self.encoder(*conditions) if self.encoder else conditions[0]
         return tokens_BLD
 
@@ -165,12 +177,14 @@ class ShotNetworks(nn.Module):
         steps: int,
         guidance: float,
     ) -> Tensor:
-        """Latents of one clip [1, T, C, H, W], drawn from its conditions and guided away from those of no clip."""
-        given_BLD, none_BLD = (self.shot_tokens(tuple(each[None] for each in some)) for some in (conditions, absent))
+        """Sample the latents of one clip [1, T, C, H, W] with guidance from the conditions `absent` to `conditions`."""
+        conditional_BLD, unconditional_BLD = (
+            self.shot_tokens(tuple(each[None] for each in some)) for some in (conditions, absent)
+        )
         return draw(
             self.decoder,
-            given_BLD.float(),
-            none_BLD.float(),
+            conditional_BLD.float(),
+            unconditional_BLD.float(),
             torch.tensor([scope_px]) if self.motion_scope else None,
             seed=seed,
             steps=steps,
@@ -180,28 +194,28 @@ class ShotNetworks(nn.Module):
 
 @dataclass(eq=False)
 class ShotPhase:
-    """Warm-up, joint training or adaptation; `training/phases/assembly.py` makes them."""
+    """Warm-up, joint training or adaptation, as built by `training/phases/assembly.py`."""
 
     name: str
     network: ShotNetworks
     examples: ShotExamples
     held_out: ShotExamples
-    """Of the split `val`; may be empty."""
+    """Clips of the split `val`; may be empty."""
     looks: LookSettings
     checkpoint: Checkpoint
-    """Where the run started."""
+    """Starting checkpoint."""
     config: ModelConfig
-    """Of the checkpoint that comes out."""
+    """Configuration of the resulting checkpoint."""
     whole: bool = False
-    """The base of the shot decoder is trained, too."""
+    """True if the base of the shot decoder is trained too."""
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Encoder and decoder are units of their own, since validation calls each of them alone."""
+        """FSDP2 units; encoder and decoder are separate ones because validation calls them separately."""
         return ("CogVideoXBlock", "ShotDecoder", *(["ShotEncoder"] if self.network.encoder else []))
 
     def collate(self, examples: Sequence[NoisedShot]) -> NoisedShots:
-        """Put examples together."""
+        """Collate examples."""
         return NoisedShots(
             torch.stack([example.latents_TCHW for example in examples]),
             torch.stack([example.noise_TCHW for example in examples]),
@@ -211,7 +225,7 @@ class ShotPhase:
         )
 
     def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:
-        """Loss at each noise level on held-out clips, and some clips drawn beside what they should be."""
+        """Return the loss at each noise level on held-out clips; save sampled clips beside their references."""
         found = self._loss_by_noise_level(network, device) if len(self.held_out) else {}
         if self.looks.pictures:
             drawn = self._drawn(network, device)
@@ -220,7 +234,7 @@ class ShotPhase:
         return found
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
-        """Write a whole checkpoint: what was trained, and the rest of the one before."""
+        """Write a complete checkpoint: trained parts, and the rest of the starting checkpoint."""
         decoder, config = within(state, "decoder."), self.config
         replaced = {"shot_decoder"}
         if self.network.encoder:
@@ -248,7 +262,7 @@ class ShotPhase:
         inner = network.module if isinstance(network, DistributedDataParallel) else network
         assert isinstance(inner, ShotNetworks)
         autoencoder = self.checkpoint.autoencoder(device)
-        if device.type == "cuda":  # beside everything that training keeps on the card
+        if device.type == "cuda":  # training already fills most of the GPU's memory
             autoencoder.enable_tiling(**TILE)
             autoencoder.enable_slicing()
         found = []
@@ -260,7 +274,7 @@ class ShotPhase:
                     tuple(each.to(device) for each in examples.conditions(item)),
                     tuple(each.to(device) for each in examples.absent.values()),
                     turn.sample.motion.scope_px,
-                    seed=item,  # always the same noise
+                    seed=item,  # the same noise in every validation
                     steps=self.looks.denoising_steps,
                     guidance=self.looks.guidance,
                 )

@@ -16,53 +16,53 @@ SPRITES = {
 """Expressions of each character (sylvie has two outfits); the first word of a key is the character's name."""
 
 
-def posed(who: str, face: int, x: int, y: int = WORLD_HEIGHT, size: float = 1.0, mirrored: bool = False) -> Sprite:
-    """A character of SPRITES with one of its expressions, counted round and round."""
-    return Sprite(who.partition(" ")[0], SPRITES[who][face % len(SPRITES[who])], x, y, size, mirrored)
+def posed(key: str, face: int, x: int, y: int = WORLD_HEIGHT, size: float = 1.0, mirrored: bool = False) -> Sprite:
+    """Return a character of SPRITES with the expression `face`, modulo their number."""
+    return Sprite(key.partition(" ")[0], SPRITES[key][face % len(SPRITES[key])], x, y, size, mirrored)
 
 
 def talk(*speakers: tuple[str, int]) -> Draw:
-    """Characters (key of SPRITES, x) that stand and change their expression now and then, the first one most."""
+    """Characters (key of SPRITES, x) that stand and change expression; the first one changes most often."""
     return lambda drawing: tuple(
-        posed(who, drawing // (1 + 3 * rank), x) for rank, (who, x) in enumerate(speakers)
+        posed(key, drawing // (1 + 3 * rank), x) for rank, (key, x) in enumerate(speakers)
     )  # fmt: skip
 
 
-def stand(who: str, x: int) -> Draw:
-    """A character that does nothing."""
-    return lambda _: (posed(who, 0, x),)
+def stand(key: str, x: int) -> Draw:
+    """Character that stands still."""
+    return lambda _: (posed(key, 0, x),)
 
 
-def walk(who: str, start: int, step: int) -> Draw:
-    """A character that crosses the place from `start`, `step` world pixels a drawing."""
+def walk(key: str, start: int, step: int) -> Draw:
+    """Character that crosses the place from `start`, `step` world pixels a drawing."""
     return lambda drawing: (
-        posed(who, drawing // 4 % 2, start + step * drawing, WORLD_HEIGHT + (0, 8, 14, 8)[drawing % 4]),
+        posed(key, drawing // 4 % 2, start + step * drawing, WORLD_HEIGHT + (0, 8, 14, 8)[drawing % 4]),
     )
 
 
 def fight(first: str, second: str) -> Draw:
-    """Two characters that leap about: every drawing has them somewhere else, mirrored and of another size."""
+    """Two characters that leap: random position, size and mirroring in every drawing."""
 
     def draw(drawing: int) -> Sprites:
         dice = random.Random(drawing)
         return tuple(
             posed(
-                who, drawing % 2, dice.randint(200, 1080), dice.randint(720, 1000), dice.uniform(0.9, 1.7),
+                key, drawing % 2, dice.randint(200, 1080), dice.randint(720, 1000), dice.uniform(0.9, 1.7),
                 mirrored=dice.random() < 0.5,
             )
-            for who in (first, second)
+            for key in (first, second)
         )  # fmt: skip
 
     return draw
 
 
-def look_around(who: str) -> Draw:
-    """A character near the camera that changes its expression at leisure."""
-    return lambda drawing: (posed(who, drawing // 8, 640, WORLD_HEIGHT + 40, size=1.3),)
+def look_around(key: str) -> Draw:
+    """Character near the camera that changes its expression every 8 drawings."""
+    return lambda drawing: (posed(key, drawing // 8, 640, WORLD_HEIGHT + 40, size=1.3),)
 
 
 def talk_in_turn(first: str, second: str) -> Draw:
-    """Two characters that face each other; the expression of the one that speaks changes."""
+    """Two characters that face each other; the expression of the speaker changes."""
 
     def draw(drawing: int) -> Sprites:
         speaks, spoken = drawing // 8 % 2, drawing // 2
@@ -81,11 +81,11 @@ def hug(first: str, second: str) -> Draw:
     return draw
 
 
-def dance(who: str) -> Draw:
-    """A character that leaps from side to side and turns round."""
+def dance(key: str) -> Draw:
+    """Character that leaps from side to side and turns round."""
 
     def draw(drawing: int) -> Sprites:
         x, y = 640 + (-90, -45, 0, 45, 90, 45, 0, -45)[drawing % 8], WORLD_HEIGHT + (0, 50)[drawing % 2]
-        return (posed(who, 1, x, y, mirrored=drawing // 4 % 2 == 1),)
+        return (posed(key, 1, x, y, mirrored=drawing // 4 % 2 == 1),)
 
     return draw

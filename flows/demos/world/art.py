@@ -1,4 +1,4 @@
-"""The art that composed films are made of: characters and backgrounds of two visual novels in Debian's archive."""
+"""Art of the composed films: characters and backgrounds of two visual novels in Debian's archive."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PACKAGES = ("renpy-thequestion", "renpy-demo")
 
 
 def art_folder() -> Path:
-    """The folder with the pictures of both packages, fetched with apt if they are not in the cache yet."""
+    """Return the folder with the pictures of both packages, fetched with apt if not in the cache."""
     folder = user_cache_path("animegamer", ensure_exists=True) / "renpy"
     if not folder.exists():
-        with TemporaryDirectory(dir=folder.parent) as scratch:  # two processes may come here at once
+        with TemporaryDirectory(dir=folder.parent) as scratch:  # two processes may fetch at once
             unpacked = Path(scratch) / folder.name
             unpacked.mkdir()
             _download(unpacked)
@@ -28,7 +28,7 @@ def art_folder() -> Path:
             try:
                 unpacked.rename(folder)
             except OSError:
-                if not folder.exists():  # else the other one was quicker
+                if not folder.exists():  # else another process was faster
                     raise
     return folder / "usr" / "share" / "games" / "renpy"
 
@@ -36,7 +36,7 @@ def art_folder() -> Path:
 def _download(folder: Path) -> None:
     """Fetch both packages with apt-get; its lists may be missing or stale, so they are updated once."""
     commands = (["apt-get", "download", *PACKAGES], ["apt-get", "update"], ["apt-get", "download", *PACKAGES])
-    complaint = ""
+    message = ""
     for command in commands:
         try:
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
@@ -44,5 +44,5 @@ def _download(folder: Path) -> None:
             raise UserError(f"anime art needs Debian's apt-get: {error}") from error
         if done.returncode == 0 and command[1] == "download":
             return
-        complaint = done.stderr.strip() or complaint
-    raise UserError(f"`apt-get download {' '.join(PACKAGES)}` failed: {complaint}")
+        message = done.stderr.strip() or message
+    raise UserError(f"`apt-get download {' '.join(PACKAGES)}` failed: {message}")

@@ -1,8 +1,8 @@
-"""Numbers painted into pictures, and read back from what scaling, cropping and lossy coding left of them.
+"""Barcode: numbers painted into pictures, readable after scaling, cropping and lossy coding.
 
 A barcode numbers the frames of a film: a stack of black and white cells in the middle of the picture between two green
-bars. The number is Gray-coded, so that consecutive frames differ in one cell and a parity cell, and scene detectors are
-not misled. Stripes number clips: they fill the width, and are read even out of a quarter of a small JPEG.
+bars. The number is Gray-coded, so that consecutive frames differ in one cell and a parity cell, too little for scene
+detectors. Stripes number clips: they fill the width, and are readable in a quarter of a small JPEG.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from flows.demos.world.textures import Picture
 
 BITS = 14
-CELLS = BITS + 1  # and a parity cell
+CELLS = BITS + 1  # with a parity cell
 GREEN = (0, 255, 0)
 STRIPES = 6
 
@@ -31,7 +31,7 @@ def paint_barcode(picture_HWC: Picture, number: int) -> None:
 
 
 def read_barcode(picture_HWC: Picture) -> int:
-    """Return the number in a BGR picture, wherever scaling and centred cropping left it.
+    """Return the number in a BGR picture, after any scaling and centred cropping.
 
     Raises:
         ValueError: there is no barcode, or its parity is wrong.

@@ -1,4 +1,4 @@
-"""Records and clip files of composed films, as probe and cut leave them in a data set of the ordinary form."""
+"""Records and clip files of composed films, as written by probe and cut in an ordinary data set."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CLIP_FPS = Fraction(8)
 
 
 def film_record(name: str, size: PictureSize, frames: int, fps: Fraction = Fraction(24), **facts: Any) -> Film:
-    """Return what the probe finds in a plain film.
+    """Return the record that the probe makes of a plain film.
 
     Args:
-        name: of the file; the content hash is that of the name, unless `sha256` is among the facts.
+        name: file name; the content hash is that of the name, unless `sha256` is among the facts.
         size: width and height of the picture.
-        frames: how many.
+        frames: number of frames.
         fps: frames per second.
-        facts: fields of the record that are otherwise.
+        facts: other values for fields of the record.
     """
     sha256 = facts.setdefault("sha256", hashlib.sha256(name.encode()).hexdigest())
     width, height = size
@@ -58,11 +58,11 @@ def save_clip(
     """Write the file of a clip at 8 frames per second and return its record.
 
     Args:
-        folder: of the film.
+        folder: folder of the film.
         frames_THWC: BGR pictures.
-        start_seconds: where in the film it starts.
-        crf: x264's quality, lower is better.
-        facts: fields of the record that are otherwise.
+        start_seconds: start of the clip in the film.
+        crf: x264 quality, lower is better.
+        facts: other values for fields of the record.
     """
     plain = {
         "clip_id": make_clip_id(folder.film_id, start_seconds),

@@ -1,4 +1,4 @@
-"""Composed film: scenes laid end to end as pictures, and as a video file with the exact truth about it."""
+"""Composed film: scenes concatenated as pictures, or as a video file with exact ground truth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def compose_film(path: Path, scenes: Sequence[Scene]) -> Truth:
     """Write a film to `path` (MP4, H.264) and return the truth about it. The same scenes give the same film.
 
     Raises:
-        UserError: a place is a painting, and the art can be neither found in the cache nor fetched.
+        UserError: a place is a painting, and the art is neither in the cache nor can it be fetched.
     """
     options = {"crf": "20", "preset": "superfast", "threads": "1"}
     write_film(path, pictures_of(scenes), fps=FPS, channels="rgb24", options=options)
@@ -27,7 +27,7 @@ def compose_film(path: Path, scenes: Sequence[Scene]) -> Truth:
 
 
 def pictures_of(scenes: Sequence[Scene]) -> Iterator[Picture]:
-    """Every frame of the film, BGR, HWC uint8, not to be written to; what is mixed are clean pictures that stand."""
+    """Yield every frame of the film, BGR, HWC uint8, read-only; transitions mix in a still clean picture."""
     for number, scene in enumerate(scenes):
         for frame in range(scene.length):
             picture_HWC = scene.picture(frame)

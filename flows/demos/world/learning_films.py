@@ -1,11 +1,11 @@
-"""Learning films: moving shapes as data sets of the ordinary form, with motion by our own stage, and shards.
+"""Learning films: moving shapes as ordinary data sets, with motion measured by the motion stage, and shards.
 
     write_films(Path("bench-learning/data"), [FIRST, SECOND])
 
-Nothing is cut or captioned, since what was painted is known. FIRST and SECOND are rows of pairs of turns: somebody does
-something somewhere, then does it again somewhere else. The second instruction says no more than that and where, so who
-it is, how fast, and what becomes of the state can only be known from the turn before. FASTER is one clip five times,
-each faster than the one before, and all that is told of it is the same.
+Cutting and captioning are skipped, since the painted content is known. FIRST and SECOND are pairs of turns: a figure
+moves in one place, then repeats the movement in another. The second instruction names only the repetition and the
+place, so figure, speed and change of state follow from the turn before alone. FASTER is one clip at five rising speeds
+with equal captions.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from pipeline.stages.motion_levels import Edges, level_of, level_values
 
 AGAIN = "do it again"
 MOTION = MotionSettings(scale=1.0)
-"""Clips this small are not halved for the optical flow."""
+"""Settings of the motion stage: clips this small are not halved for the optical flow."""
 EDGES: Edges = (1.0, 2.0, 3.2, 4.8)
-"""Between the five speeds, which are measured at most 6 % too low."""
+"""Level edges between the five speeds, which are measured at most 6 % too low."""
 _SECONDS = 2.5
 _SOURCE = "the painter"
 
 
 @dataclass(frozen=True)
 class ShapeTurn:
-    """A clip and how much its caption tells: all, no more than to do it again and where, or all but the manner."""
+    """Clip and the content of its caption: all tags, only the repetition and the place, or all tags but the manner."""
 
     clip: ShapeClip
     told: Literal["all", "again", "all but the manner"]
@@ -46,14 +46,14 @@ class ShapeTurn:
 
 @dataclass(frozen=True)
 class ShapeFilm:
-    """Turns in a row, each a scene of its own."""
+    """Sequence of turns, each a scene."""
 
     name: str
     turns: tuple[ShapeTurn, ...]
 
 
 def _pairs(name: str, *pairs: tuple[str, str, int, str, str]) -> ShapeFilm:
-    """Figure, deed, level, where, and where again."""
+    """Return a film of pairs: figure, deed, level, place, and place of the repetition."""
     turns: list[ShapeTurn] = []
     for figure, deed, level, place, other_place in pairs:
         turns.append(ShapeTurn(ShapeClip(figure, deed, place, level), "all"))
@@ -86,10 +86,10 @@ FASTER = ShapeFilm(
 
 
 def write_films(root: Path, films: Sequence[ShapeFilm]) -> Path:
-    """Make a data set of films, all of it for training; one that is there already is left as it is.
+    """Make a data set of films, all in the training split, unless it exists.
 
     Returns:
-        Its folder.
+        The data set folder.
     """
     dataset = Dataset(root)
     if (root / "shards" / "index.json").exists():
@@ -124,8 +124,8 @@ def _write_film(dataset: Dataset, film: ShapeFilm) -> FilmFolder:
         folder.write(table, rows)
     scopes = {row.clip_id: row.scope_px for row in folder.read("motion", Motion)}
     folder.write("verdicts", [_verdict(clip.clip_id, scopes[clip.clip_id]) for clip in clips])
-    told = zip(clips, film.turns, strict=True)
-    folder.write("captions", [_caption(clip.clip_id, turn) for clip, turn in told])
+    pairs = zip(clips, film.turns, strict=True)
+    folder.write("captions", [_caption(clip.clip_id, turn) for clip, turn in pairs])
     return folder
 
 

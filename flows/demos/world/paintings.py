@@ -16,36 +16,36 @@ WIDTH, HEIGHT = 640, 360
 WORLD_WIDTH, WORLD_HEIGHT = 1280, 720
 """Size of a painted background; the camera is a box inside it."""
 BLACK = "black"
-"""Name of the place in which nothing is to be seen."""
+"""Name of the black place."""
 
 
 @dataclass(frozen=True)
 class Painting:
-    """A place of the art; a sprite stands where its feet are."""
+    """Place of the art; the position of a sprite is that of its feet."""
 
     name: str
-    """Of the background's picture."""
+    """Name of the background's picture."""
     night: bool = False
 
     @property
     def time_of_day(self) -> TimeOfDay | None:
-        """Day or night, where something is to be seen."""
+        """Day or night; None in the black place."""
         if self.name == BLACK:
             return None
         return "night" if self.night else "day"
 
     @property
     def size(self) -> PictureSize:
-        """Of the film's pictures."""
+        """Width and height of the film's pictures."""
         return WIDTH, HEIGHT
 
     @property
     def whole(self) -> Box:
-        """The background."""
+        """Box of the whole background."""
         return 0, 0, WORLD_WIDTH, WORLD_HEIGHT
 
     def picture(self, sprites: Sprites, box: Box) -> Picture:
-        """The place with characters, as the camera sees it: BGR, HWC uint8.
+        """Return the place with characters, as the camera sees it: BGR, HWC uint8.
 
         Raises:
             UserError: the art cannot be fetched.
@@ -58,7 +58,7 @@ class Painting:
         return np.round(seen_HWC * np.array((0.6, 0.4, 0.35))).astype(np.uint8) if self.night else seen_HWC
 
     def seen_at(self, sprite: Sprite, box: Box) -> Point:
-        """Where a character's feet are in that picture."""
+        """Return the position of a character's feet in that picture."""
         left, top, right, bottom = box
         return (sprite.x - left) * WIDTH / (right - left), (sprite.y - top) * HEIGHT / (bottom - top)
 

@@ -1,6 +1,6 @@
 """Drawn places and figures: textured figures that move over a textured ground by exactly known amounts.
 
-A place is endless: what leaves it on one side enters it on the other, figures and ground alike. So any speed fits into
+A place wraps around: figures and ground that leave it on one side enter it on the other, so any speed is possible for
 any number of frames. Letters of the shapes: H W pixels, C colours (BGR).
 """
 
@@ -18,18 +18,18 @@ from flows.demos.world.textures import Picture, PictureSize
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """A character's picture on a canvas as large as the ground's, and which pixels of that canvas it covers."""
+    """Picture of a character on a canvas of the ground's size, and the mask of the pixels it covers."""
 
     name: str
     skin_HWC: Picture
     mask_HW: NDArray[np.bool_]
     middle: Point
-    """Where it is on its canvas, in pixels of the place."""
+    """Position on its canvas, in pixels of the place."""
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnPlace:
-    """A ground with the figures that may be on it; the picture of a sprite is the name of a figure."""
+    """Ground with the figures that may be on it; the picture of a sprite is the name of a figure."""
 
     name: str
     ground_HWC: Picture
@@ -37,23 +37,23 @@ class DrawnPlace:
     """Width and height of the film's pictures."""
     figures: tuple[Figure, ...] = ()
     fine: int = 1
-    """Pixels of the ground to a pixel of the place, averaged: figures and camera move by this part of a pixel."""
+    """Pixels of the ground per pixel of the place, averaged: figures and camera move in steps of 1/fine pixel."""
     margin: int = 0
-    """Pixels of the place beyond each border of what an unmoved camera sees."""
+    """Pixels of the place beyond each border of the unmoved camera's box."""
 
     @property
     def time_of_day(self) -> TimeOfDay | None:
-        """Nothing drawn says it."""
+        """None: drawn places have no time of day."""
         return None
 
     @property
     def whole(self) -> Box:
-        """Everything but the margin."""
+        """Box of the place without the margin."""
         height, width = self.ground_HWC.shape[:2]
         return self.margin, self.margin, width / self.fine - self.margin, height / self.fine - self.margin
 
     def picture(self, sprites: Sprites, box: Box) -> Picture:
-        """The ground with figures, as the camera sees it: BGR, HWC uint8."""
+        """Return the ground with figures, as the camera sees it: BGR, HWC uint8."""
         canvas_HWC = self.ground_HWC
         for sprite in sprites:
             canvas_HWC = self._with_figure(canvas_HWC, sprite)
@@ -62,14 +62,14 @@ class DrawnPlace:
         return np.asarray(cv2.resize(seen_HWC, self.size, interpolation=cv2.INTER_AREA), np.uint8)
 
     def seen_at(self, sprite: Sprite, box: Box) -> Point:
-        """Where the middle of a figure is in that picture."""
+        """Return the position of a figure's middle in that picture."""
         left, top, right, bottom = box
         height, width = self.ground_HWC.shape[:2]
         x, y = (sprite.x - left) % (width / self.fine), (sprite.y - top) % (height / self.fine)
         return x * self.size[0] / (right - left), y * self.size[1] / (bottom - top)
 
     def _span(self, start: float, end: float) -> tuple[int, int]:
-        """First pixel of the ground and number of pixels, rounded from the middle, so that a zoom stays centred."""
+        """Return first pixel and number of pixels of the ground, rounded around the middle to keep a zoom centred."""
         length = round(self.fine * (end - start))
         return (round(self.fine * (start + end)) - length) // 2, length
 

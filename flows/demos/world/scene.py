@@ -1,4 +1,4 @@
-"""Scene of a composed film: a place, what each drawing shows of its characters, and where the camera is."""
+"""Scene of a composed film: a place, the sprites of each drawing, and the camera's box of each frame."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Movement = Literal["none", "talks", "walks", "fights", "dances", "hugs"]
 Camera = Literal["static", "pan", "zoom"]
 TimeOfDay = Literal["day", "night"]
 Box = tuple[float, float, float, float]
-"""What the camera sees: left, top, right, bottom in pixels of the place."""
+"""View of the camera: left, top, right, bottom in pixels of the place."""
 Point = tuple[float, float]
 """Right and down, pixels."""
 
 
 @dataclass(frozen=True)
 class Sprite:
-    """A character in one drawing: which picture, where in the place (pixels), how large, mirrored."""
+    """Character in one drawing: picture, position in the place (pixels), size, mirroring."""
 
     name: str
     picture: str
@@ -41,7 +41,7 @@ Look = Callable[[int], Box]
 
 
 class Place(Hashable, Protocol):
-    """A background that characters move over and a camera looks at; hashable, since held drawings are painted once."""
+    """Background with characters, seen by a camera; hashable, since the paintings of held drawings are cached."""
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class Place(Hashable, Protocol):
 
     @property
     def time_of_day(self) -> TimeOfDay | None:
-        """None: it cannot be told."""
+        """Day or night; None if unknown."""
         ...
 
     @property
@@ -60,37 +60,37 @@ class Place(Hashable, Protocol):
 
     @property
     def whole(self) -> Box:
-        """Box of a camera that nobody moved."""
+        """Box of the unmoved camera."""
         ...
 
     def picture(self, sprites: Sprites, box: Box) -> Picture:
-        """The place with characters, as the camera sees it: BGR, HWC uint8."""
+        """Return the place with characters, as the camera sees it: BGR, HWC uint8."""
         ...
 
     def seen_at(self, sprite: Sprite, box: Box) -> Point:
-        """Where a character is in that picture."""
+        """Return the position of a character in that picture."""
         ...
 
 
-def nobody(_drawing: int) -> Sprites:
-    """An empty place."""
+def no_sprites(_drawing: int) -> Sprites:
+    """Drawing without characters."""
     return ()
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A scene before it has a place in the film."""
+    """Scene, independent of its position in the film."""
 
     name: str
     length: int
     """Frames."""
     place: Place
-    draw: Draw = nobody
+    draw: Draw = no_sprites
     frames_per_drawing: int = 3
     movement: Movement = "none"
     camera: Camera = "static"
     look: Look | None = None
-    """None: the camera sees the whole place."""
+    """Camera's box of each frame; None: the whole place."""
     flashes: tuple[tuple[int, int], ...] = ()
     """First white frame and number of white frames of each flash."""
     opened_by: TransitionKind = "cut"
@@ -99,23 +99,23 @@ class Scene:
 
     @property
     def characters(self) -> tuple[str, ...]:
-        """Names of the characters in it."""
+        """Names of its characters."""
         return tuple(sprite.name for sprite in self.draw(0))
 
     def sprites(self, frame: int) -> Sprites:
-        """Characters of the drawing that a frame shows."""
+        """Return the characters of the drawing shown in a frame."""
         return self.draw(frame // self.frames_per_drawing)
 
     def box(self, frame: int) -> Box:
-        """Camera of a frame."""
+        """Return the camera's box of a frame."""
         return self.look(frame) if self.look else self.place.whole
 
     def is_white(self, frame: int) -> bool:
-        """Tell whether a frame is part of a flash."""
+        """Return whether a frame is part of a flash."""
         return any(first <= frame < first + count for first, count in self.flashes)
 
     def picture(self, frame: int) -> Picture:
-        """A frame of the scene alone, BGR, HWC uint8; not to be written to."""
+        """Return a frame of the scene without transitions, BGR, HWC uint8; read-only."""
         if self.is_white(frame):
             width, height = self.place.size
             return np.full((height, width, 3), 255, np.uint8)

@@ -1,7 +1,7 @@
-"""Shapes: figures of three forms that move over three grounds at five speeds, for tests of what training can learn.
+"""Shape clips: figures of three forms that move over three grounds at five speeds, for the learning benchmark.
 
-A figure keeps one direction and one speed for the whole clip; what leaves the picture on one side enters it on the
-other, so the clip's motion scope is the figure's speed.
+A figure keeps one direction and one speed for the whole clip and wraps around at the borders, so the clip's motion
+scope is the figure's speed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flows.demos.world.textures import FINE, Picture, tinted
 FRAMES = 17
 WIDTH, HEIGHT = 96, 64
 SPEEDS = (0.5, 1.5, 2.5, 4.0, 6.0)
-"""Pixels a frame, for motion level 1 to 5; multiples of a half."""
+"""Pixels per frame, for motion level 1 to 5; multiples of a half."""
 _FIGURE = (40, 44)
 """Width and height of a figure, pixels."""
 _MIDDLE = (WIDTH // 2, HEIGHT // 2)
@@ -30,7 +30,7 @@ _CANVAS = (FINE * WIDTH, FINE * HEIGHT)
 
 @dataclass(frozen=True)
 class Deed:
-    """A movement: its direction, and what it does to the character that moves."""
+    """Movement: its direction, and its effect on the state of the character."""
 
     towards: tuple[int, int]
     """Right and down: 1, 0 or -1."""
@@ -52,17 +52,17 @@ PLACES = {"meadow": (90, 165, 95), "desert": (135, 190, 215), "night sea": (95, 
 
 @dataclass(frozen=True)
 class ShapeClip:
-    """A clip: its figure, what it does, where and how fast."""
+    """Clip: figure, movement, place and motion level."""
 
     figure: str
     deed: str
     place: str
     level: int
-    """1 to 5: how fast, see `SPEEDS`."""
+    """1 to 5, see `SPEEDS`."""
 
     @property
     def speed(self) -> float:
-        """Pixels a frame."""
+        """Speed in pixels per frame."""
         return SPEEDS[self.level - 1]
 
     @property
@@ -86,7 +86,7 @@ def _place(name: str) -> DrawnPlace:
 
 @cache
 def _figure(name: str) -> Figure:
-    """A figure with bold stripes and an outline, in the middle of the canvas."""
+    """Figure with bold stripes and an outline, in the middle of the canvas."""
     number, (width, height) = list(FIGURES).index(name), _CANVAS
     skin_HWC = tinted(_CANVAS, FIGURES[name], seed=100 + number)
     middle, (reach_x, reach_y) = (width // 2, height // 2), (FINE * _FIGURE[0] // 2, FINE * _FIGURE[1] // 2)

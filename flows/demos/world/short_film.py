@@ -1,8 +1,8 @@
-"""Short film with everything that trips a scene detector; every cut of it is known.
+"""Short film of cases that are difficult for scene detectors, with known transitions.
 
 Drawings held on twos and threes, a fast pan, a zoom, white flashes, cuts between scenes that look alike, big changes of
-drawing inside a scene, a dissolve, a fade through black. The art is that of two Debian packages (painted backgrounds,
-characters as RGBA sprites, Expat licence), fetched by name; no picture of them is kept in the repository.
+drawing inside a scene, a dissolve, a fade through black. The art is from two Debian packages (painted backgrounds,
+characters as RGBA sprites, Expat licence), fetched by name; none of it is in the repository.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from flows.demos.world.scene import Scene
 
 
 def short_film() -> tuple[Scene, ...]:
-    """Half a minute, scene by scene."""
+    """Return the scenes, half a minute in all."""
     lecture_hall, club = Painting("bg lecturehall"), Painting("bg club")
     panorama = (300, 0, 300 + WORLD_WIDTH, WORLD_HEIGHT)
     return (

@@ -1,9 +1,9 @@
-"""The demo's film: 40 seconds composed of anime art, and what a captioner without fault would answer about its clips.
+"""Story of the demo's film: 40 seconds composed of anime art, and the true captions of its clips.
 
-Three characters, seven places, five things to do; a place comes back with others in it, and one scene is at night, so
-that what a model learns of one scene helps it in another. Every scene lasts for two clips, of the same instruction, and
-every kind of scene comes more than once. Nothing in the tags is measured or guessed but the manner, which follows from
-the motion level.
+Three characters, seven places, five movements; places recur with other characters, and one scene is at night, so that
+knowledge of one scene transfers to another. Every scene gives two clips with the same instruction, and every kind of
+scene occurs more than once. All tags are known from the script except the manner, which follows from the measured
+motion level.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pipeline.captions.rules_captioner import ADVERBS
 from pipeline.core.records import Caption
 
 SOURCE = "the film's script"
-"""Who made these captions, for `caption.source`: nobody looked at a picture."""
+"""Value of `caption.source`; these captions are made without looking at pictures."""
 SCENE_FRAMES = 104
-"""Film frames of a scene: two clips of 17 frames at 8 per second, and the margins."""
+"""Film frames of a scene: two clips of 17 frames at 8 fps, and the margins."""
 PLACES = {
     "bg cave": "cave",
     "bg club": "courtyard",
@@ -33,12 +33,12 @@ PLACES = {
     "bg uni": "park",
     "bg whitehouse": "garden",
 }
-"""Background to what one sees in it."""
+"""Background name to environment tag."""
 
 
 @dataclass(frozen=True)
 class _Deed:
-    """What the tags say of a movement."""
+    """Tags of a movement."""
 
     motion: str
     social: Literal[0, 1] = 0
@@ -54,11 +54,11 @@ _DEEDS: dict[Movement, _Deed] = {
     "hugs": _Deed("hug each other", social=1, stamina=1),
 }
 _TRAVEL = _Deed("pass by", entertainment=1)
-"""Nobody is there and the camera moves."""
+"""Tags of a camera move over a place without characters."""
 
 
 def story() -> tuple[Scene, ...]:
-    """The film, scene by scene."""
+    """Return the scenes of the film."""
     sylvie, eileen, lucy = "sylvie", "eileen", "lucy"
     return (
         _scene("none", "bg lecturehall", sylvie),
@@ -75,12 +75,12 @@ def story() -> tuple[Scene, ...]:
 
 
 def caption_of(clip_id: str, scene: SceneTruth, level: int) -> Caption:
-    """The true tags of a clip.
+    """Return the true tags of a clip.
 
     Args:
-        clip_id: the clip.
-        scene: what the script says of the scene it lies in.
-        level: its motion level, which the manner goes by.
+        clip_id: id of the clip.
+        scene: truth about its scene.
+        level: its motion level, which gives the manner.
     """
     deed = _DEEDS[scene.movement] if scene.characters else _TRAVEL
     time_of_day = "night " if scene.time_of_day == "night" else ""
@@ -98,14 +98,14 @@ def caption_of(clip_id: str, scene: SceneTruth, level: int) -> Caption:
     )
 
 
-def _scene(movement: Movement, background: str, *who: str, night: bool = False) -> Scene:
-    draw, name = _ACTED[movement](*who), f"{movement} in {background}"
-    held = 6 if movement == "dances" else 3  # leaps are held longer, or no two frames would be alike
+def _scene(movement: Movement, background: str, *characters: str, night: bool = False) -> Scene:
+    draw, name = _ACTED[movement](*characters), f"{movement} in {background}"
+    held = 6 if movement == "dances" else 3  # leaps are held longer, so that some frames are alike
     return Scene(name, SCENE_FRAMES, Painting(background, night), draw, held, movement)
 
 
 def _travel(start: int, step: int) -> Scene:
-    """The camera moves over the square, which is as wide as four others, by `step` pixels of it a frame."""
+    """Camera move over the square, which is four times as wide as other places, by `step` / 2 pixels per frame."""
     look = pan((start, 0, start + WORLD_WIDTH, WORLD_HEIGHT), step / 2)
     return Scene("travel", SCENE_FRAMES, Painting("bg panorama"), frames_per_drawing=1, camera="pan", look=look)
 
@@ -113,7 +113,7 @@ def _travel(start: int, step: int) -> Scene:
 _ACTED: dict[Movement, Callable[..., Draw]] = {
     "none": look_around,
     "talks": talk_in_turn,
-    "walks": lambda who: walk(who, -100, 36),
+    "walks": lambda character: walk(character, -100, 36),
     "dances": dance,
     "hugs": hug,
 }

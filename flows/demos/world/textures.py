@@ -1,6 +1,6 @@
 """Textures of places and figures: the detail of a painted background, a cel of outlined shapes, soft colours.
 
-A seed always gives the same picture. Letters of the shapes: H W pixels, C colours (BGR).
+The same seed gives the same picture. Letters of the shapes: H W pixels, C colours (BGR).
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ Picture = NDArray[np.uint8]
 PictureSize = tuple[int, int]
 """Width and height, pixels."""
 FINE = 2
-"""What moves by half a pixel is drawn so many times as large and averaged down: whole pixels there are exact steps."""
+"""Factor by which pictures are drawn larger and averaged down, so that steps of half a pixel are exact."""
 
 
 def tinted(size: PictureSize, colour: Sequence[int], seed: int) -> Picture:
-    """Shades of one colour, with detail of two sizes."""
+    """Return shades of one colour, with detail of two sizes."""
     relief_HW = _relief(size, 1, ((8, 0.10), (24, 0.15)), seed)
     return np.clip(relief_HW[..., None] * colour, 0, 255).astype(np.uint8)
 
 
 def detailed(size: PictureSize, seed: int) -> Picture:
-    """Detail of every size, like a painted background."""
+    """Return detail of every size, like a painted background."""
     return _coloured(np.clip(_relief(size, 128, ((4, 12), (12, 20), (48, 30), (160, 30)), seed), 0, 255))
 
 
 def cel(size: PictureSize, seed: int) -> Picture:
-    """Outlined shapes in flat colours before a gradient."""
+    """Return outlined shapes in flat colours before a gradient."""
     random, (width, height) = np.random.default_rng(seed), size
     cel_HWC = _coloured(np.tile(np.linspace(120, 220, height, dtype=np.float32)[:, None], (1, width)))
     for _ in range(200):
@@ -43,7 +43,7 @@ def cel(size: PictureSize, seed: int) -> Picture:
 
 
 def soft(size: PictureSize, seed: int) -> Picture:
-    """Broad patches of colour, none as green as the bars of a barcode."""
+    """Return broad patches of colour, none as green as the bars of a barcode."""
     patches_HWC = np.random.default_rng(seed).integers(30, 226, (5, 8, 3), dtype=np.uint8)
     blue_HW, green_HW, red_HW = np.moveaxis(patches_HWC, -1, 0)
     patches_HWC[..., 1] = np.minimum(green_HW, np.maximum(blue_HW, red_HW))
@@ -51,7 +51,7 @@ def soft(size: PictureSize, seed: int) -> Picture:
 
 
 def _relief(size: PictureSize, base: float, layers: Sequence[tuple[int, float]], seed: int) -> NDArray[np.float32]:
-    """`base` and smooth noise; each layer has a period in pixels of the film, and a strength."""
+    """Return `base` with smooth noise; each layer has a period in pixels of the film, and a strength."""
     random, shape = np.random.default_rng(seed), size[::-1]
     relief_HW = np.full(shape, base, np.float32)
     for period, strength in layers:

@@ -1,6 +1,6 @@
-"""Transitions between scenes: which frames of a dissolve or fade mix two scenes, and in which shares.
+"""Transitions between scenes: the mixed frames of a dissolve or fade, and the shares of both scenes.
 
-A fade through black is two fades with a scene of black between.
+A fade through black is two fades with a black scene in between.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from flows.demos.world.textures import Picture
 
 @dataclass(frozen=True)
 class Mix:
-    """A frame of one scene that shows part of another: the last clean picture of the one before, or the first after."""
+    """Mix of a scene's frame with another scene: the last clean picture of the one before, or the first of the next."""
 
     kind: TransitionKind
     scene: int
     """The other scene."""
     frame: int
-    """Its frame that is mixed in."""
+    """Frame of the other scene."""
     share: float
-    """Of the newer of both scenes in the picture."""
+    """Share of the newer scene in the picture."""
 
 
 def mix_at(scenes: Sequence[Scene], number: int, frame: int) -> Mix | None:
-    """Return what is mixed into a frame of a scene; None: the frame is clean."""
+    """Return the mix of a frame of a scene; None if the frame is clean."""
     scene, left = scenes[number], scenes[number].length - frame
     if number > 0 and frame < scene.opening_frames // 2:
         return Mix(scene.opened_by, number - 1, scenes[number - 1].length - 1, _share(frame, scene.opening_frames))
@@ -39,10 +39,10 @@ def mix_at(scenes: Sequence[Scene], number: int, frame: int) -> Mix | None:
 
 
 def mixed(old_HWC: Picture, new_HWC: Picture, share: float) -> Picture:
-    """A picture with `share` of the new one in it."""
+    """Return the picture with `share` of the new one mixed in."""
     return np.round(old_HWC * (1 - share) + new_HWC * share).astype(np.uint8)
 
 
 def _share(offset: int, mixed_frames: int) -> float:
-    """Of the new scene in the frame `offset` frames after its first one."""
+    """Return the share of the new scene in the frame `offset` frames after its first one."""
     return (offset + mixed_frames // 2 + 1) / (mixed_frames + 1)

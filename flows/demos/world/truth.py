@@ -1,4 +1,4 @@
-"""Truth about a composed film: its scenes, its transitions, and what every frame shows."""
+"""Ground truth of a composed film: its scenes, its transitions, and the content of every frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flows.demos.world.transitions import Mix, mix_at
 
 @dataclass(frozen=True)
 class SceneTruth:
-    """One scene: frames [start_frame, end_frame), and what is to be seen in it."""
+    """Truth of one scene: frames [start_frame, end_frame), and their content."""
 
     name: str
     start_frame: int
@@ -21,7 +21,7 @@ class SceneTruth:
     characters: tuple[str, ...]
     background: str
     time_of_day: TimeOfDay | None
-    """None: it cannot be told."""
+    """None: unknown."""
     movement: Movement
     camera: Camera
     frames_per_drawing: int
@@ -31,7 +31,7 @@ class SceneTruth:
 
 @dataclass(frozen=True)
 class TransitionTruth:
-    """Change from one scene to the next. `frame` opens the new scene; that of a dissolve or fade lies in its middle."""
+    """Change from one scene to the next. `frame` is the first of the new scene, the middle of a dissolve or fade."""
 
     frame: int
     kind: TransitionKind
@@ -41,48 +41,48 @@ class TransitionTruth:
 
 @dataclass(frozen=True)
 class CharacterTruth:
-    """A character in one frame; outside of the picture if it has not entered yet. Pixels of the picture."""
+    """Character in one frame, in pixels of the picture; outside of it if not entered yet."""
 
     name: str
     position: Point
-    """Of its feet in a painting, of its middle in a drawn place."""
+    """Position of its feet in a painting, of its middle in a drawn place."""
     moved: Point
-    """Right and down over the place since the frame before, camera left out; (0, 0) in a scene's first frame."""
+    """Motion right and down over the place since the frame before, without the camera's; (0, 0) in the first frame."""
 
     @property
     def speed_px(self) -> float:
-        """Length of the way."""
+        """Distance moved since the frame before."""
         return hypot(*self.moved)
 
 
 @dataclass(frozen=True)
 class CameraTruth:
-    """A camera's motion since the frame before, in pixels of the picture; none in a scene's first frame."""
+    """Camera motion since the frame before, in pixels of the picture; none in a scene's first frame."""
 
     moved: Point
-    """Of the middle of what it sees, right and down."""
+    """Motion of the middle of its box, right and down."""
     zoom: float
-    """Magnification: above 1 it comes closer."""
+    """Magnification; above 1 it zooms in."""
 
 
 @dataclass(frozen=True)
 class FrameTruth:
-    """One frame. In a dissolve or fade, `characters` are those of its own scene; `mix` names the other one."""
+    """Truth of one frame. In a dissolve or fade, `characters` are those of its own scene; `mix` names the other one."""
 
     scene: int
     place: str
     characters: tuple[CharacterTruth, ...]
-    """None in a white frame."""
+    """Empty in a white frame."""
     camera: CameraTruth
     mix: Mix | None
-    """None: no transition is under way."""
+    """None outside of transitions."""
     white: bool
-    """Part of a flash."""
+    """True if part of a flash."""
 
 
 @dataclass(frozen=True)
 class Truth:
-    """Everything known about the film; the scenes tile its frames."""
+    """Ground truth of the film; the scenes tile its frames."""
 
     fps: Fraction
     width: int
@@ -92,12 +92,12 @@ class Truth:
     frames: tuple[FrameTruth, ...]
 
     def scene_at(self, frame: int) -> SceneTruth:
-        """Scene that a frame of the film lies in."""
+        """Return the scene of a frame of the film."""
         return self.scenes[self.frames[frame].scene]
 
 
 def truth_about(scenes: Sequence[Scene], fps: Fraction) -> Truth:
-    """Return the truth about a film of these scenes, laid end to end."""
+    """Return the truth about a film of these scenes in order."""
     laid, transitions, start = [], [], 0
     for scene in scenes:
         laid.append(_scene_truth(scene, start))
@@ -160,6 +160,6 @@ def _camera(scene: Scene, before: Box, box: Box) -> CameraTruth:
 
 
 def _scales(scene: Scene, box: Box) -> Point:
-    """Pixels of the picture to a pixel of the place."""
+    """Return the pixels of the picture per pixel of the place, in x and y."""
     width, height = scene.place.size
     return width / (box[2] - box[0]), height / (box[3] - box[1])

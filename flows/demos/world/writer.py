@@ -1,4 +1,4 @@
-"""Encoder of composed films: pictures become a video file of any codec, pixel format, rate, rotation or container."""
+"""Encoder of composed films: pictures to a video file of any codec, pixel format, rate, rotation or container."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from flows.demos.world.textures import Picture
 
 TIME_BASE = Fraction(1, 90_000)
-"""Of films of a variable rate, seconds."""
+"""Time base of films with a variable rate, seconds."""
 _OPTIONS = {
     "libx264": {"preset": "veryfast", "crf": "14"},
     "libx265": {"preset": "ultrafast", "crf": "16", "x265-params": "log-level=none:pools=none:frame-threads=1"},
@@ -39,13 +39,13 @@ def write_film(
     """Encode a film and return its path; the container follows from the suffix.
 
     Args:
-        path: where to write it.
+        path: file to write.
         pictures: upright, BGR, HWC uint8, all of one size; at least one.
         fps: frames per second.
-        times: presentation time of each frame in seconds, for a variable rate; `fps` then only names the last length.
-        codec: an encoder of FFmpeg's; `libx265` with `yuv420p10le` makes a common anime encode.
-        pixel_format: of the coded picture.
-        channels: order of the colours in what FFmpeg converts to `pixel_format`; it rounds the one unlike the other.
+        times: presentation time of each frame in seconds, for a variable rate; `fps` then sets only the last length.
+        codec: an FFmpeg encoder; `libx265` with `yuv420p10le` makes a common anime encode.
+        pixel_format: pixel format of the encoded picture.
+        channels: channel order of the input of FFmpeg's conversion to `pixel_format`; both orders round differently.
         options: further encoder options.
         rotation: clockwise turn in degrees that a player must make to show the picture upright.
         sample_aspect: width over height of a stored pixel.
@@ -53,7 +53,7 @@ def write_film(
     """
     rate, count, order = Fraction(fps), 0, 1 if channels == "bgr24" else -1
     stored = (np.rot90(picture_HWC, rotation // 90) for picture_HWC in pictures)
-    first_HWC = next(stored)  # what cannot be painted leaves no file
+    first_HWC = next(stored)  # an error in painting leaves no file
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=rate, options={**_OPTIONS.get(codec, {}), **(options or {})})
         assert isinstance(stream, av.VideoStream)

@@ -188,7 +188,7 @@ def test_interrupting_stops_clean_and_the_next_run_finishes(
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    assert "goes on from here" in errors
+    assert "resumes from here" in errors
     assert not list(clips.glob("*/scenes.parquet"))
     done = animegamer("build", film, "--out", tmp_path / "data", "--config", settings)
     assert done.returncode == 0, done.stderr

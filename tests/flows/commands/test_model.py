@@ -45,7 +45,7 @@ def test_a_base_comes_from_where_it_is_said_to_be(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["language_model", "language_model=", "mistral=/x"])
 def test_a_base_that_is_not_name_and_place_is_refused(given: str) -> None:
-    with pytest.raises(UserError, match=r"give NAME=WHERE.*autoencoder, image_encoder"):
+    with pytest.raises(UserError, match=r"give NAME=SOURCE.*autoencoder, image_encoder"):
         with_bases(tiny_config(), [given])
 
 

@@ -35,8 +35,8 @@ def test_without_the_networks_the_commands_name_what_to_install(tmp_path: Path) 
         ((), "give either --game"),
         (("--game", "g.txt", "--serve"), "give either --game"),
         (("--game", "g.txt"), "needs --out"),
-        (("--game", "g.txt", "--out", "o"), "is no checkpoint"),
-        (("--serve", "--port", "0"), "is no checkpoint"),
+        (("--game", "g.txt", "--out", "o"), "is not a checkpoint"),
+        (("--serve", "--port", "0"), "is not a checkpoint"),
     ],
 )
 def test_play_says_what_is_missing(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
@@ -90,10 +90,10 @@ def test_a_baseline_plays_a_file(tmp_path: Path) -> None:
     ("arguments", "expected"),
     [
         (("--agent", "gsc"), "is a baseline of kind gc, not gsc"),
-        (("--agent", "gc", "--checkpoint", "nowhere"), "nowhere is no baseline: baseline.json cannot be read"),
+        (("--agent", "gc", "--checkpoint", "nowhere"), "nowhere is not a baseline: baseline.json cannot be read"),
         (("--agent", "gc", "--steps", "50"), "--steps goes with the model, not with --agent gc"),
         (("--agent", "gc", "--serve"), "--serve goes with the model, not with --agent gc"),
-        ((), "is no checkpoint"),
+        ((), "is not a checkpoint"),
     ],
 )
 def test_a_baseline_that_cannot_play_is_refused_with_the_reason(

@@ -54,7 +54,7 @@ def test_a_recipe_is_printed_with_the_meaning_of_every_key() -> None:
     ("words", "said"),
     [
         (("--data", "nowhere"), "nowhere/shards/index.json: no such file; name a data set folder"),
-        (("--data", "nowhere", "--from", "nothing"), "nothing is no checkpoint: config.json cannot be read"),
+        (("--data", "nowhere", "--from", "nothing"), "nothing is not a checkpoint: config.json cannot be read"),
         (("--data", "nowhere", "--config", "no.toml"), "no.toml cannot be read"),
         (("--data", "nowhere", "--tracker", "paper"), "shot: "),
     ],
@@ -101,7 +101,7 @@ def train_all(folder: Path, recipe: str) -> subprocess.Popen[str]:
 def assert_all_phases_end(process: subprocess.Popen[str], folder: Path) -> None:
     said, errors = process.communicate(timeout=900)
     assert process.returncode == 0, errors[-3000:]
-    assert "warm-up: left out, it has no steps" in errors
+    assert "warm-up: skipped, steps is 0" in errors
     assert said.splitlines()[-1] == "run/adapt/result"
     assert Checkpoint.open(folder / "run" / "adapt" / "result").config.size == "tiny"
 

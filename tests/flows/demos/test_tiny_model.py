@@ -45,7 +45,7 @@ def test_the_report_tells_both_ends_of_a_phase_and_the_states(tmp_path: Path) ->
     checkpoint = Checkpoint.open(tiny_checkpoint())
     fitted = Fitted(checkpoint, {"train": 9.0, "val": 8.0}, {"train": 22.26, "val": 15.0}, 1.7, Path("a.png"))
     lines = report(tmp_path, fitted, Path("film.mp4"))
-    assert "autoencoder: clips of train come back with 9.0 dB before, 22.3 dB after" in lines
+    assert "autoencoder: clips of train reconstructed with 9.0 dB before, 22.3 dB after" in lines
     assert "game: loss 4.000 at first, 1.000 last" in lines
     assert "game: 90% of the states right, in training" in lines
     assert sum(str(sheet) in line for line in lines) == 1

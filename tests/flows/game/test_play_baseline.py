@@ -46,7 +46,7 @@ def test_a_longer_game_goes_on_to_the_same_shots(tmp_path: Path, capsys: pytest.
 
     play("at once", 2)
     play("in two", 1)
-    assert "going on after turn 1 of 2" in play("in two", 2)
+    assert "resuming after turn 1 of 2" in play("in two", 2)
     assert "nothing to play" in play("in two", 2)
     for name in ("0001.mp4", "0002.mp4", "film.mp4"):
         assert (tmp_path / "in two" / name).read_bytes() == (tmp_path / "at once" / name).read_bytes()

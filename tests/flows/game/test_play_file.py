@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.game.folder import GameFolder, alone
+from flows.game.folder import GameFolder, game_lock
 from flows.game.play_file import play_file, play_on, play_turn
 from flows.game.records import GameError, GameSettings
 from models.engine_options import EngineOptions
@@ -118,7 +118,7 @@ def test_a_game_file_becomes_a_game_and_grows(tmp_path: Path, capsys: pytest.Cap
     assert "nothing to play: all 1 turns" in (again := play())
     assert "loading" not in again
     written(game, *STORY[:2])
-    assert "going on after turn 1 of 2" in play()
+    assert "resuming after turn 1 of 2" in play()
     assert len(read_clip(out / "film.mp4")) == 18
     assert [record.instruction for record in GameFolder.open(out).turns] == STORY[:2]
 
@@ -156,7 +156,7 @@ def test_another_game_is_not_mixed_in(
 
 def test_one_process_at_a_time_plays_in_a_folder_and_the_second_changes_nothing(tmp_path: Path) -> None:
     game, out = written(tmp_path / "game.txt", STORY[0]), tmp_path / "out"
-    with alone(out):
+    with game_lock(out):
         begun = GameFolder.create(out, SETTINGS)
         with pytest.raises(GameError, match=r"held by `animegamer play`, process .*--out"):
             play_file(game, brief_checkpoint(), out, ONE_STEP, seed=9)
@@ -186,7 +186,7 @@ def test_what_cannot_be_played_is_told_before_anything_is_written(tmp_path: Path
     game, out = written(tmp_path / "game.txt", STORY[0], "", "very " * 300), tmp_path / "out"
     with pytest.raises(UserError, match=rf"game\.txt, line 3: .*at most {MOST_INSTRUCTION_TOKENS}"):
         play_file(game, brief_checkpoint(), out, ONE_STEP)
-    with pytest.raises(UserError, match="is no checkpoint"):
+    with pytest.raises(UserError, match="is not a checkpoint"):
         play_file(game, tmp_path / "nowhere", out, ONE_STEP)
     with pytest.raises(UserError, match="steps must divide 1000"):
         play_file(written(game, *STORY), brief_checkpoint(), out, EngineOptions("cpu", steps=30))

@@ -18,7 +18,7 @@ import pytest
 
 from flows.game.records import GameError
 from flows.web.page_server import listening
-from flows.web.play_games import GAME_ID, MOST_WAITING, REMEMBERED, is_disk_full, reason
+from flows.web.play_games import GAME_ID, MAX_KEPT, MAX_WAITING, is_disk_full, reason
 from pipeline.core.errors import UserError
 from tests.support.played_page import GradientEngine, Player, Served, served
 
@@ -328,12 +328,12 @@ def test_the_queue_is_bounded_and_ended_drawings_are_forgotten(page: Served) -> 
         page.games.draw(page.games.make(), None, "walk")
     kept = Player(page)
     kept.play("run")
-    for number in range(REMEMBERED + 5):
+    for number in range(MAX_KEPT + 5):
         page.games._latest[str(number)] = page.games._latest[kept.game]
     kept.play("run on", "0001")
-    assert len(page.games._latest) <= REMEMBERED
+    assert len(page.games._latest) <= MAX_KEPT
     page.engine.go.clear()
-    for _ in range(MOST_WAITING):
+    for _ in range(MAX_WAITING):
         page.games.draw(page.games.make(), None, "walk")
     refused = kept.ask("run further", "0002")
     assert refused.status_code == 409

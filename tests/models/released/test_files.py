@@ -89,9 +89,9 @@ def not_finite(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (cut_short, "not a whole PyTorch file"),
-        (left_by_git, "pointer left by git"),
-        (without_tensors, "no plain table of tensors"),
+        (cut_short, "not a complete PyTorch file"),
+        (left_by_git, "Git LFS pointer"),
+        (without_tensors, "no state dict of tensors"),
         (other_positions, "not the table of CogVideoX 2B"),
         (not_finite, r"flow_embed\.2\.bias has values that are not finite"),
     ],

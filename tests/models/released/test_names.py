@@ -23,7 +23,7 @@ from models.released.names import (
     DECODER_IGNORED,
     LANGUAGE_IGNORED,
     TRANSFORMER,
-    account,
+    check_tensors,
     decoder_plan,
     language_plan,
 )
@@ -45,17 +45,17 @@ from tests.support.published_weights import (
 def test_every_published_tensor_is_accounted_for() -> None:
     shapes = {**decoder_shapes(Sizes()), **sibling_shapes()}
     plan = decoder_plan(DecoderSizes())
-    faults, aside = account(plan, shapes, DECODER_IGNORED)
+    faults, counts = check_tensors(plan, shapes, DECODER_IGNORED)
     assert faults == []
     assert len(decoder_shapes(Sizes())) == 813
-    assert aside["fixed position table"] == 1
-    assert aside["norm that is never applied"] == 2
+    assert counts["fixed position table"] == 1
+    assert counts["norm that is never applied"] == 2
     assert len({entry.source for entry in plan}) == 813 - 3
     for spelling in ("base_layer", "plain"):
         shapes = language_shapes(Sizes(), spelling)
-        faults, aside = account(language_plan(LanguageSizes()), shapes, LANGUAGE_IGNORED)
+        faults, counts = check_tensors(language_plan(LanguageSizes()), shapes, LANGUAGE_IGNORED)
         assert faults == []
-        assert aside == {"frozen Mistral, loaded from its hub id": 32 * 7, "norms before training": 65}
+        assert counts == {"frozen Mistral, loaded from its hub id": 32 * 7, "norms before training": 65}
 
 
 def test_every_tensor_of_the_full_shot_networks_is_covered() -> None:
@@ -115,5 +115,5 @@ def test_full_size_is_stored_in_the_precision_of_the_bases(tmp_path: Path) -> No
 
 def test_a_full_file_that_lacks_a_layer_is_refused() -> None:
     shapes = {name: shape for name, shape in decoder_shapes(Sizes()).items() if ".29." not in name}
-    faults, _ = account(decoder_plan(DecoderSizes()), shapes, DECODER_IGNORED)
+    faults, _ = check_tensors(decoder_plan(DecoderSizes()), shapes, DECODER_IGNORED)
     assert len(faults) == 26

@@ -109,9 +109,9 @@ def test_batches_do_the_asking_and_the_stage_collects(tmp_path: Path, cast: Cast
         stage = stage_for(server.address, cast, repairs=0)
         waiting = stage.pending(folder, current=False).ids
         assert list(waiting) == clip_ids(folder)
-        stage.work_off(folder, waiting[:3])
+        stage.run_batch(folder, waiting[:3])
         assert sorted(server.asked("who")) == [0, 1, 2]
-        stage.work_off(folder, waiting[1:])
+        stage.run_batch(folder, waiting[1:])
         assert sorted(server.asked("who")) == [0, 1, 2, 3, 4]
     assert stage.pending(folder, current=False).ids == ()
     captions = captions_of(stage, folder)

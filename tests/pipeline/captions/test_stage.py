@@ -260,7 +260,7 @@ def test_progress_counts_clips_to_the_end(tmp_path: Path) -> None:
 
     with CaptionServer(late) as server:
         stage = stage_for(server.address, Cast(), timeout_seconds=60)
-        stage.work_off(folder, clip_ids(folder)[:1], silent)
+        stage.run_batch(folder, clip_ids(folder)[:1], silent)
         stage.run(folder, report)
     assert list(dict.fromkeys(seen)) == [(1, 3), (2, 3), (3, 3)]
 

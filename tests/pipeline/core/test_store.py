@@ -126,9 +126,9 @@ def test_a_damaged_film_record_says_what_to_do(folder: FilmFolder, content: str)
 
 @pytest.mark.parametrize("name", ["../outside", "..", "", "a/b", "/absolute", ".hidden", "a b", "line\n"])
 def test_ids_that_lead_out_of_the_folder_are_refused(folder: FilmFolder, tmp_path: Path, name: str) -> None:
-    with pytest.raises(StoreError, match="no id"):
+    with pytest.raises(StoreError, match="not an id"):
         folder.clip_path(name)
-    with pytest.raises(StoreError, match="no id"):
+    with pytest.raises(StoreError, match="not an id"):
         Dataset(tmp_path).folder(name)
 
 

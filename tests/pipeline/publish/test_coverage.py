@@ -1,4 +1,4 @@
-"""The account of a film adds up to its length, whatever lies in it, and names each stretch for what it is."""
+"""The spans of a film add up to its length, whatever it contains, and each names its reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.records import Clip, Damage, Film, Scene, Verdict
-from pipeline.publish.coverage import Fate, Span, account, totals
+from pipeline.publish.coverage import Fate, Span, film_spans, totals
 from tests.support import records
 from tests.support.records import FILM_FPS, FILM_ID
 
@@ -52,7 +52,7 @@ def test_a_scene_is_margin_clips_rest_and_margin() -> None:
     scene = scene_of(0, 0.0, 7.0)
     first, second, third = clips = clips_of(scene)
     verdicts = [verdict_on(first), verdict_on(second, "dark", "text"), verdict_on(third, "failed: cannot be read")]
-    spans = account(records.film(seconds=7.0), [scene], [], clips, verdicts, None)
+    spans = film_spans(records.film(seconds=7.0), [scene], [], clips, verdicts, None)
     assert_tiles(spans, 7.0)
     assert [(span.fate, span.reason) for span in spans] == [
         ("dropped", "scene edge"),
@@ -69,20 +69,20 @@ def test_a_scene_is_margin_clips_rest_and_margin() -> None:
 def test_a_transition_belongs_to_the_edge_of_the_scene_after_it() -> None:
     one, two = scene_of(0, 0.0, 4.0), scene_of(1, 4.0, 10.0)
     clips = [*clips_of(one), *clips_of(two, transition=0.5)]
-    spans = account(records.film(seconds=10.0), [one, two], [], clips, [verdict_on(clip) for clip in clips], None)
+    spans = film_spans(records.film(seconds=10.0), [one, two], [], clips, [verdict_on(clip) for clip in clips], None)
     assert_tiles(spans, 10.0)
     assert seconds_of(spans)["dropped", "scene edge"] == pytest.approx(4 * MARGIN + 0.5, abs=1e-5)
 
 
 def test_a_scene_too_short_for_a_clip_says_so() -> None:
-    spans = account(records.film(seconds=1.5), [scene_of(0, 0.0, 1.5)], [], [], [], None)
+    spans = film_spans(records.film(seconds=1.5), [scene_of(0, 0.0, 1.5)], [], [], [], None)
     assert spans == [Span(0.0, 1.5, "dropped", "shorter than a clip")]
 
 
 def test_gaps_of_a_grid_wider_than_its_clips_are_named() -> None:
     scene = scene_of(0, 0.0, 9.0)
     clips = clips_of(scene, grid=3.0)
-    spans = account(records.film(seconds=9.0), [scene], [], clips, [verdict_on(clip) for clip in clips], None)
+    spans = film_spans(records.film(seconds=9.0), [scene], [], clips, [verdict_on(clip) for clip in clips], None)
     assert_tiles(spans, 9.0)
     assert seconds_of(spans)["dropped", "between clips"] == pytest.approx(2.0)
 
@@ -92,7 +92,7 @@ def test_damage_missing_film_and_an_early_end_are_named() -> None:
     damage = [Damage(film_id=FILM_ID, start_seconds=4.0, end_seconds=5.0, reason="damaged data")]
     clips = [*clips_of(one), *clips_of(two)]
     verdicts = [verdict_on(clip) for clip in clips]
-    spans = account(
+    spans = film_spans(
         records.film(seconds=20.0, missing_seconds=3.0), [one, two], damage, clips, verdicts, end_seconds=9.0
     )
     assert_tiles(spans, 23.0)
@@ -105,28 +105,28 @@ def test_damage_missing_film_and_an_early_end_are_named() -> None:
 
 def test_an_end_behind_the_film_changes_nothing() -> None:
     scene = scene_of(0, 0.0, 4.0)
-    assert account(records.film(seconds=4.0), [scene], [], [], [], 99.0) == account(
+    assert film_spans(records.film(seconds=4.0), [scene], [], [], [], 99.0) == film_spans(
         records.film(seconds=4.0), [scene], [], [], [], None
     )
 
 
 def test_a_clip_nobody_judged_is_not_kept() -> None:
     scene = scene_of(0, 0.0, 4.0)
-    spans = account(records.film(seconds=4.0), [scene], [], clips_of(scene), [], None)
+    spans = film_spans(records.film(seconds=4.0), [scene], [], clips_of(scene), [], None)
     assert_tiles(spans, 4.0)
     assert seconds_of(spans)["dropped", "not judged yet"] == 2.0
 
 
 def test_what_no_scene_covers_failed_but_a_frame_of_rounding_did_not() -> None:
-    spans = account(records.film(seconds=10.0), [scene_of(0, 0.0, 3.0), scene_of(1, 3.02, 6.0)], [], [], [], None)
+    spans = film_spans(records.film(seconds=10.0), [scene_of(0, 0.0, 3.0), scene_of(1, 3.02, 6.0)], [], [], [], None)
     assert_tiles(spans, 10.0)
     assert spans[-1] == Span(6.0, 10.0, "failed", "not read")
     assert seconds_of(spans) == {("dropped", "shorter than a clip"): 6.0, ("failed", "not read"): 4.0}
-    assert account(records.film(seconds=10.0), [], [], [], [], None) == [Span(0.0, 10.0, "failed", "not read")]
+    assert film_spans(records.film(seconds=10.0), [], [], [], [], None) == [Span(0.0, 10.0, "failed", "not read")]
 
 
 def test_a_hole_between_scenes_failed() -> None:
-    spans = account(records.film(seconds=6.0), [scene_of(0, 0.0, 1.5), scene_of(1, 4.0, 6.0)], [], [], [], None)
+    spans = film_spans(records.film(seconds=6.0), [scene_of(0, 0.0, 1.5), scene_of(1, 4.0, 6.0)], [], [], [], None)
     assert_tiles(spans, 6.0)
     assert spans[1] == Span(1.5, 4.0, "failed", "not read")
 
@@ -134,7 +134,9 @@ def test_a_hole_between_scenes_failed() -> None:
 def test_nothing_lies_behind_the_end() -> None:
     one, two, three = scene_of(0, 0.0, 3.0), scene_of(1, 3.0, 5.02), scene_of(2, 5.02, 7.0)
     clips = [clip_at(1, 3.02), clip_at(2, 5.03)]
-    spans = account(records.film(seconds=5.0), [one, two, three], [], clips, [verdict_on(clip) for clip in clips], None)
+    spans = film_spans(
+        records.film(seconds=5.0), [one, two, three], [], clips, [verdict_on(clip) for clip in clips], None
+    )
     assert_tiles(spans, 5.0)
     assert spans[-1] == Span(3.02, 5.0, "kept", "")
 
@@ -168,7 +170,7 @@ def random_film(random: np.random.Generator) -> tuple[Film, list[Scene], list[Da
 def test_any_film_adds_up(seed: int) -> None:
     random = np.random.default_rng(seed)
     film, scenes, damage, clips, verdicts = random_film(random)
-    spans = account(film, scenes, damage, clips, verdicts, None)
+    spans = film_spans(film, scenes, damage, clips, verdicts, None)
     assert_tiles(spans, film.duration_seconds + film.missing_seconds)
     lengths = {clip.clip_id: clip.end_seconds - clip.start_seconds for clip in clips}
     kept = sum(lengths[verdict.clip_id] for verdict in verdicts if verdict.keep)

@@ -246,7 +246,7 @@ def test_a_key_in_two_shards_is_found(dataset: Dataset) -> None:
         (lambda s: s.update(film_id="other"), "its film_id is other, it should be kiki"),
         (lambda s: s.update(split="val"), "its split is val, it should be train"),
         (lambda s: s.update(fps="24000/1001"), "does not run at 24000/1001 frames per second"),
-        (lambda s: s.update(frames=17), "has 16 sound frames, it should have 17"),
+        (lambda s: s.update(frames=17), "has 16 intact frames, it should have 17"),
         (lambda s: s.update(index=7, scene=3), "tables differ in scene, index"),
         (lambda s: s["motion"].update(level=2), "its motion.level is 2, it should be 1"),
         (lambda s: s["motion"].update(flow_model="raft"), "its motion.flow_model is raft, it should be dis"),
@@ -270,7 +270,7 @@ def test_a_fault_of_a_sample_is_found(dataset: Dataset, edit: Any, message: str)
         ("txt", lambda c: c + b"\n", "txt is not the instruction of its caption, 'Character: fox;"),
         ("mp4", lambda c: c[:0], "mp4 cannot be decoded"),
         ("mp4", lambda c: c[:-300], "mp4 is not the clip that was cut"),
-        ("mp4", lambda c: c[:-300], r"mp4 (has \d+ sound frames|cannot be decoded)"),
+        ("mp4", lambda c: c[:-300], r"mp4 (has \d+ intact frames|cannot be decoded)"),
         ("mp4", lambda c: b"not a film at all" * len(c), "mp4 cannot be decoded"),
     ],
 )
@@ -282,7 +282,7 @@ def test_a_fault_of_a_member_is_found(dataset: Dataset, extension: str, edit: An
 def test_a_clip_of_other_length_rate_or_size_is_found(dataset: Dataset, tmp_path: Path) -> None:
     frames = moving_square(2, hue=1, seed=1)
     for content, message in (
-        (clip_bytes(tmp_path, frames[:15]), "has 15 sound frames, it should have 16"),
+        (clip_bytes(tmp_path, frames[:15]), "has 15 intact frames, it should have 16"),
         (clip_bytes(tmp_path, frames, fps=12), "does not run at 8 frames per second"),
         (clip_bytes(tmp_path, frames[:, :48]), r"frames of \[\(96, 48\)\] pixels, they should have \(96, 64\)"),
     ):

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.progress import silent
 from pipeline.core.records import Film, RecordError
-from pipeline.remote.film_cache import drop_film, fetch_film, fetch_folder, film_here, film_identity
+from pipeline.remote.film_cache import drop_film, fetch_film, fetch_folder, film_identity, local_film
 from pipeline.remote.objects import RemoteError
 from tests.support.films import make_film, planned
 from tests.support.mirrored_files import files_in
@@ -52,7 +52,7 @@ def test_a_film_replaced_since_the_plan_is_not_taken_for_the_old_one(tmp_path: P
     planned_for, another = path.read_bytes(), make_film(tmp_path / "another.mp4", frames=12).read_bytes()
 
     def read(meanwhile: bytes) -> Film:
-        with film_here(folder, silent) as here:
+        with local_film(folder, silent) as here:
             path.write_bytes(meanwhile)
         return here.film
 
@@ -70,14 +70,14 @@ def test_a_copy_is_fetched_for_the_reading_and_dropped(store: ObjectStore, tmp_p
     store.put("films/film.mp4", path.read_bytes())
     folder.save_film(folder.film.model_copy(update={"source": store.address("films/film.mp4")}))
     for _ in range(2):
-        with film_here(folder, silent) as here:
+        with local_film(folder, silent) as here:
             assert Path(here.film.source).read_bytes() == path.read_bytes()
     assert [method for method, _ in store.requests].count("GET") == 1
     copy = Path(here.film.source)
     left = copy.with_name(".film.MP4.abcd_123.MP4")
     left.write_bytes(b"by who was killed")
     copy.unlink()
-    with film_here(folder, silent):
+    with local_film(folder, silent):
         assert not left.exists()
     drop_film(folder)
     assert not copy.parent.exists()

@@ -127,7 +127,7 @@ def test_what_cannot_be_loaded_is_refused_with_the_reason(save: Save, tmp_path: 
     junk.write_bytes(b"this is no checkpoint")
     foreign = save("raft_small")
     for name, checkpoint, reason in [
-        ("memflow", junk, "is no torch checkpoint"),
+        ("memflow", junk, "not a torch checkpoint"),
         ("memflow", foreign, "does not hold ptlflow weights of 'memflow'"),
         ("memflow", "nowhere", "'memflow' has no published weights 'nowhere'; it has things, sintel"),
         ("memflew", foreign, "no two-frame optical-flow model 'memflew'"),

@@ -23,7 +23,7 @@ from training.baselines.agents import GC, GFC, GSC, load_baseline
 from training.baselines.config import BaselineConfig, BaselineKind, full
 from training.baselines.folder import CONFIG, BaselineFolder, new_baseline
 from training.baselines.pipelines import LORA, keep_positions, save_adapters
-from training.baselines.router import NEUTRAL, SceneDescription, ToldTurn
+from training.baselines.router import NEUTRAL, SceneDescription, StoryTurn
 
 STORY = ["Qiqi runs over the waves", "Qiqi meets Ponyo", "Qiqi falls asleep"]
 KINDS: tuple[BaselineKind, ...] = ("gc", "gfc", "gsc")
@@ -36,7 +36,7 @@ class Script:
     def __init__(self) -> None:
         self.told: list[int] = []
 
-    def route(self, story: Sequence[ToldTurn], instruction: str) -> SceneDescription:
+    def route(self, story: Sequence[StoryTurn], instruction: str) -> SceneDescription:
         self.told.append(len(story))
         return SceneDescription(f"a drawing: {instruction}", State(level=5, social=1, entertainment=0, stamina=1))
 
@@ -209,7 +209,7 @@ def test_adapters_of_another_rank_or_not_whole_are_refused(tmp_path: Path) -> No
 
 
 def test_what_is_no_such_baseline_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is no baseline: baseline\.json cannot be read"):
+    with pytest.raises(UserError, match=r"is not a baseline: baseline\.json cannot be read"):
         GC.load(tmp_path)
     with pytest.raises(UserError, match="is a baseline of kind gc, not gsc"):
         GSC.load(brief_baseline("gc"))

@@ -20,7 +20,7 @@ from training.baselines.router import (
     PlainRouter,
     RouterError,
     SceneDescription,
-    ToldTurn,
+    StoryTurn,
     parse_scene,
 )
 
@@ -45,7 +45,7 @@ def saying(*texts: str) -> Callable[[Request], Answer]:
 
 def test_an_answer_becomes_a_scene_and_the_story_so_far_is_told() -> None:
     with CaptionServer(saying(json.dumps(GOOD))) as server:
-        story = [ToldTurn("Qiqi wakes up", SceneDescription("Qiqi yawns in a ${story} bed.", NEUTRAL))]
+        story = [StoryTurn("Qiqi wakes up", SceneDescription("Qiqi yawns in a ${story} bed.", NEUTRAL))]
         assert router(server).route(story, "Qiqi runs\nover ${example} waves") == SCENE
     told = server.requests[0].text
     assert "1. Instruction: Qiqi wakes up" in told
@@ -55,7 +55,7 @@ def test_an_answer_becomes_a_scene_and_the_story_so_far_is_told() -> None:
 
 
 def test_of_an_endless_game_the_last_turns_are_told() -> None:
-    story = [ToldTurn(f"instruction {number}", SceneDescription("x", NEUTRAL)) for number in range(1, 101)]
+    story = [StoryTurn(f"instruction {number}", SceneDescription("x", NEUTRAL)) for number in range(1, 101)]
     with CaptionServer(saying(json.dumps(GOOD))) as server:
         router(server).route(story, "on")
     told = server.requests[0].text

@@ -223,7 +223,7 @@ def test_processes_share_the_shards(tmp_path: Path, catalog: Catalog) -> None:
 @pytest.mark.parametrize(
     ("encode", "says"),
     [
-        (lambda turns: torch.zeros(len(turns), 5), r"gave \(2, 5\) where \(2, 16, 24, 3\)"),
+        (lambda turns: torch.zeros(len(turns), 5), r"returned shape \(2, 5\), expected \(2, 16, 24, 3\)"),
         (lambda turns: torch.full((len(turns), 16, 24, 3), float("nan")), "pixels of clip .* not finite"),
     ],
 )
@@ -236,7 +236,7 @@ def test_what_an_encoder_may_not_give_is_refused(
 
 
 def test_a_batch_of_nothing_is_refused(tmp_path: Path, catalog: Catalog) -> None:
-    with pytest.raises(UserError, match="a batch of 0 clips is none"):
+    with pytest.raises(UserError, match="batch_size is 0; it must be 1 or more"):
         FeatureCache(tmp_path, catalog, [PIXELS]).fill_from_videos("pixels", first_pixels, batch_size=0)
     assert contents(tmp_path) == {}
 

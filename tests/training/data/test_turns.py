@@ -188,9 +188,9 @@ def _repack(copied: Path, change: Callable[[dict[str, bytes]], dict[str, bytes]]
     ("kind", "spoil", "says"),
     [
         ("mp4", None, "lacks its .mp4"),
-        ("txt", b"\xff\xfe", "its instruction is no UTF-8 text"),
-        ("json", b"{}", "its JSON is no sample (clip_id: Field required"),
-        ("json", b'{"clip_id":', "its JSON is no sample (Invalid JSON"),
+        ("txt", b"\xff\xfe", "its instruction is not UTF-8 text"),
+        ("json", b"{}", "its JSON is not a valid sample (clip_id: Field required"),
+        ("json", b'{"clip_id":', "its JSON is not a valid sample (Invalid JSON"),
     ],
 )
 def test_a_damaged_sample_is_named(copied: Path, kind: str, spoil: bytes | None, says: str) -> None:
@@ -217,7 +217,7 @@ def test_a_sample_under_another_name_is_named(copied: Path) -> None:
 def test_a_tar_that_was_published_broken_is_told_with_the_last_clip(copied: Path) -> None:
     first = next(read_texts(open_shards(copied, "train"))).clip_id
     _repack(copied, lambda members: members, cut=9_000)
-    with pytest.raises(UserError, match=f"no proper shard after clip {first}: unexpected end of data; build"):
+    with pytest.raises(UserError, match=f"not a valid shard after clip {first}: unexpected end of data; build"):
         list(read_turns(open_shards(copied, "train")))
 
 

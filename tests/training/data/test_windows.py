@@ -137,7 +137,7 @@ def test_a_run_goes_on_where_it_stopped() -> None:
 def test_what_cannot_be_shared_out_is_told() -> None:
     with pytest.raises(UserError, match="a batch of 6 cannot be shared by 4 processes"):
         Batches(10, 6, 0, steps=range(1), processes=4)
-    with pytest.raises(UserError, match="not one example"):
+    with pytest.raises(UserError, match="no examples to train on"):
         Batches(0, 6, 0, steps=range(1))
 
 
