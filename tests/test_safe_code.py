@@ -5,7 +5,7 @@
   in the importer of the published weights (`tests/models/released/test_files.py` gives it a file with code;
   `tests/models/test_hub.py` gives bases that are pickles).
 * No command is run by a shell.
-* Servers listen on this machine only; the server of the pages is tested in `tests/flows/web/test_play_server.py`,
+* Servers listen on this machine only; the server of the pages is tested in `tests/flows/web/test_play_app.py`,
   servers of a build in `tests/test_hostile_input.py`.
 
 Ruff finds imported names (rules S and TID251 in pyproject.toml). The search below finds the rest: methods of values of

@@ -1,4 +1,4 @@
-"""Prefect for the flow tests: a separate home and one temporary server for the whole run."""
+"""Fixtures of the flow tests: Prefect with a separate home and one temporary server for the run, and a small film."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.prefect_settings import set_prefect_defaults
+from tests.support.built_dataset import copy_of_built, small_film
 from tests.support.shared_folders import own_folder
 
 # Read when Prefect is first imported, so they are set before any test module does.
@@ -33,3 +34,14 @@ def prefect() -> Iterator[None]:
 def empty_folder(tmp_path: Path) -> Path:
     """Empty folder for the data set of a test."""
     return tmp_path / "data"
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    return small_film(tmp_path / "film.mp4")
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> tuple[Path, Path]:
+    """Film and its finished data set."""
+    return copy_of_built(tmp_path)

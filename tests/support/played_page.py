@@ -1,6 +1,6 @@
 """Game page served on loopback from this process, with an engine that paints gradients and can be paused.
 
-`Player` plays it over HTTP, `opened` opens it in a browser.
+`Player` plays it over HTTP; `opened` opens it in a browser, where `play` plays a turn.
 """
 
 from __future__ import annotations
@@ -215,3 +215,18 @@ CONTRASTS = """() => {
       return [e.textContent.slice(0, 30), (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)];
     });
 }"""
+
+
+def play(page: Page, motion: str) -> None:
+    """Fill the fields, play, and wait for the shot."""
+    from playwright.sync_api import expect  # tests over HTTP need no playwright
+
+    before = page.locator("#strip li").count()
+    page.locator("#motion-text").fill(motion)
+    page.get_by_role("button", name="Play", exact=True).click()
+    expect(page.locator("#strip li")).to_have_count(before + 1)
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_enabled()
+
+
+def meter(page: Page, name: str) -> str:
+    return str(page.get_by_role("meter", name=name).get_attribute("aria-valuenow"))

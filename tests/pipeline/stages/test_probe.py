@@ -1,33 +1,19 @@
-"""Probe: facts about films of every kind, and films that cannot be used."""
+"""Probe: facts about films of every kind, and work in a child process."""
 
-import os
 import shutil
 import signal
 from fractions import Fraction
 from pathlib import Path
 
 import av
-import cv2
 import numpy as np
 import pytest
 
-from pipeline.core.records import Film, RecordError
-from pipeline.stages.probe import probe, probe_in_child
+from pipeline.core.records import RecordError
+from pipeline.stages.probe import probe_in_child
 from tests.support.films import make_film, truncate
+from tests.support.probed_films import SHA256, probed, refusal, remuxed
 from tests.support.shot_children import next_child_is_shot
-
-SHA256 = "0123456789abcdef" * 4
-
-
-def probed(path: Path) -> Film:
-    return probe(path, "film-01234567", SHA256)
-
-
-def refusal(path: Path) -> str:
-    with pytest.raises(RecordError) as caught:
-        probed(path)
-    assert caught.value.record_id == "film-01234567"
-    return caught.value.reason
 
 
 def exact_times(frames: int, fps: Fraction) -> list[Fraction]:
@@ -220,126 +206,6 @@ def test_the_largest_of_several_video_streams_is_used_and_cover_art_is_not(tmp_p
     film = probed(path)
     assert (film.width, film.frames) == (128, 12)
     assert film.warnings == ("2 video streams; stream #1 (128x64) is used",)
-
-
-# --- refusals ------------------------------------------------------------------------------------------------------
-
-
-def test_no_such_file_folder_device_and_empty_file(tmp_path: Path) -> None:
-    (tmp_path / "empty.mp4").touch()
-    os.mkfifo(tmp_path / "pipe.mp4")
-    assert "No such file" in refusal(tmp_path / "missing.mp4")
-    assert "is a folder" in refusal(tmp_path)
-    assert "not a regular file" in refusal(tmp_path / "pipe.mp4")
-    assert "empty" in refusal(tmp_path / "empty.mp4")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission(tmp_path: Path) -> None:
-    path = make_film(tmp_path / "film.mp4", frames=1)
-    path.chmod(0)
-    assert "Permission denied" in refusal(path)
-
-
-def test_a_file_name_that_is_not_unicode(tmp_path: Path) -> None:
-    path = tmp_path / os.fsdecode(b"bad\xff.mp4")
-    shutil.copy(make_film(tmp_path / "film.mp4", frames=1), path)
-    assert "not valid UTF-8" in refusal(path)
-
-
-def test_text_and_noise(tmp_path: Path) -> None:
-    (tmp_path / "text.mp4").write_text("this is not a film\n" * 1000)
-    (tmp_path / "noise.mp4").write_bytes(np.random.default_rng(0).bytes(100_000))
-    for name in ("text.mp4", "noise.mp4"):
-        assert refusal(tmp_path / name).startswith("not a ")
-
-
-def test_sound_without_pictures(tmp_path: Path) -> None:
-    for suffix, codec in ((".mp4", "aac"), (".wav", "pcm_s16le"), (".mkv", "aac")):
-        path = tmp_path / f"sound{suffix}"
-        with av.open(str(path), "w") as container:
-            stream = container.add_stream(codec, rate=48_000, layout="mono")
-            layout = "fltp" if codec == "aac" else "s16"
-            silence = np.zeros((1, 1024), np.float32 if codec == "aac" else np.int16)
-            frame = av.AudioFrame.from_ndarray(silence, format=layout, layout="mono")
-            frame.sample_rate = 48_000
-            container.mux(stream.encode(frame))
-            container.mux(stream.encode())
-        assert refusal(path) == "no video stream in it, only audio"
-
-
-@pytest.mark.parametrize("name", ["still.png", "still.jpg", "still.webp", "still.gif", "still.mp4"])
-def test_still_images(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    _, content = cv2.imencode(path.suffix if name != "still.mp4" else ".png", np.zeros((48, 64, 3), np.uint8))
-    path.write_bytes(content.tobytes())
-    assert refusal(path) == "an image, not a film"
-
-
-def test_an_index_that_was_never_written(tmp_path: Path) -> None:
-    path = make_film(tmp_path / "film.mp4", size=(96, 64))
-    assert "stopped before its end" in refusal(truncate(path, 0.6))
-
-
-def test_common_encryption(tmp_path: Path) -> None:
-    keys = {"encryption_scheme": "cenc-aes-ctr", "encryption_key": "00" * 16, "encryption_kid": "11" * 16}
-    path = remuxed(make_film(tmp_path / "clear.mp4"), tmp_path / "film.mp4", keys)
-    assert refusal(path) == "its video is encrypted (common encryption); decrypt it first"
-
-
-def test_an_encrypted_sample_entry(tmp_path: Path) -> None:
-    path = make_film(tmp_path / "film.mp4")
-    head, index, tail = path.read_bytes().rpartition(b"avc1")  # the last is the sample entry, the first a brand
-    path.write_bytes(head + b"encv" + tail)
-    assert index
-    assert "encrypted" in refusal(path)
-
-
-def test_frames_stored_out_of_order_without_times(tmp_path: Path) -> None:
-    options = {"bf": "2", "b-pyramid": "none", "b_strategy": "0"}
-    assert "contradict their order" in refusal(make_film(tmp_path / "film.avi", options=options))
-
-
-def test_frames_of_pure_noise(tmp_path: Path) -> None:
-    path = make_film(tmp_path / "film.mkv")
-    with av.open(str(path)) as container:
-        places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.pos]
-    content = bytearray(path.read_bytes())
-    for place, size in places:
-        content[place + 16 : place + size] = bytes(size - 16)
-    path.write_bytes(content)
-    assert "can be decoded" in refusal(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "script"),
-    [
-        ("concat.mp4", "ffconcat version 1.0\nfile other.mp4\n"),
-        ("list.ffconcat", "ffconcat version 1.0\nfile other.mp4\n"),
-        ("list.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\nother.mp4\n#EXT-X-ENDLIST\n"),
-        ("list.mp4", "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\nother.mp4\n#EXT-X-ENDLIST\n"),
-        ("stream.sdp", "v=0\no=- 0 0 IN IP4 127.0.0.1\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n"),
-    ],
-)
-def test_a_file_named_in_a_playlist_is_never_opened(tmp_path: Path, name: str, script: str) -> None:
-    make_film(tmp_path / "other.mp4")  # a real film: FFmpeg alone would play it
-    (tmp_path / name).write_text(script)
-    assert refusal(tmp_path / name).startswith("not a ")
-
-
-def test_pictures_of_absurd_size(tmp_path: Path) -> None:
-    path = make_film(tmp_path / "film.mkv", frames=1, codec="ffv1", size=(16640, 16), barcode=False)
-    assert "16640x16" in refusal(path)
-
-
-def remuxed(source: Path, path: Path, options: dict[str, str]) -> Path:
-    with av.open(str(source)) as given, av.open(str(path), "w", options=options) as made:
-        stream = made.add_stream_from_template(given.streams.video[0])
-        for packet in given.demux(video=0):
-            if packet.size:
-                packet.stream = stream
-                made.mux(packet)
-    return path
 
 
 # --- in a child process ----------------------------------------------------------------------------------------------

@@ -1,0 +1,22 @@
+"""Fixtures of the game page: the page served on loopback, and window sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.played_page import SIZES, Served, served
+
+
+@pytest.fixture(params=["desk", pytest.param("phone", marks=pytest.mark.slow)])
+def size(request: pytest.FixtureRequest) -> tuple[int, int]:
+    return SIZES[request.param]
+
+
+@pytest.fixture
+def game(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path) as game:
+        yield game
+        game.engine.go.set()
