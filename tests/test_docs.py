@@ -85,7 +85,7 @@ def unknown_commands(page: Page) -> Iterator[str]:
         elif "flows.cli" in words:
             yield from wrong_usage(words[words.index("flows.cli") + 1 :])
         elif program.startswith("--"):
-            commands = animegamer().commands.values()
+            commands = [animegamer(), *animegamer().commands.values()]
             if not any(takes(command, program) for command in commands):
                 yield f"{program}: no command has this option"
 
