@@ -1,15 +1,18 @@
 """Recorder of tests: a pytest plugin that tells coverage which test runs, and writes down its seconds and fixtures.
 
 Child processes of a test inherit its name through the environment and coverage's configuration. What a fixture of a
-wider scope runs belongs to every test that uses the fixture, not only to the first.
+wider scope runs belongs to every test that uses the fixture, not only to the first; what makes a folder of
+`tests/support/shared_folders.py` belongs to every test that asks for the folder.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +22,50 @@ from coverage import Coverage
 CONTEXT = "MUTATIONS_CONTEXT"
 RECORD = "MUTATIONS_RECORD"
 
+_SharedFolder = Callable[[str, Callable[[Path], object]], Path]
+
 _shared: set[tuple[str, str]] = set()
 _set_up_now: set[tuple[str, str]] = set()
 _seconds: dict[str, float] = {}
 _unpassed: set[str] = set()
+_folders: defaultdict[str, set[str]] = defaultdict(set)
+"""Contexts of the shared folders that each context asked for."""
+_SHARED_FOLDERS = "tests.support.shared_folders"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Watch shared folders, before anything imports the function, in trees that have them."""
+    with suppress(ModuleNotFoundError):
+        module = import_module(_SHARED_FOLDERS)
+        module.shared_folder = _recording(module.shared_folder)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let an expression name the marker in trees from before it."""
     config.addinivalue_line("markers", "nightly: not in the gate")
+
+
+def _recording(shared_folder: _SharedFolder) -> _SharedFolder:
+    """Make folders in contexts of their own; each keeps beside it which others its maker asked for."""
+
+    def recording(name: str, make: Callable[[Path], object]) -> Path:
+        context = f"folder {name}"
+
+        def make_in_context(folder: Path) -> None:
+            with _context(context):
+                make(folder)
+            _asked_beside(folder).write_text(json.dumps([context, *_folders[context]]))
+
+        folder = shared_folder(name, make_in_context)
+        _folders[os.environ.get(CONTEXT, "")].update(json.loads(_asked_beside(folder).read_text()))
+        return folder
+
+    return recording
+
+
+def _asked_beside(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.asked")
 
 
 @contextmanager
@@ -55,9 +93,11 @@ def pytest_runtest_protocol(item: pytest.Function) -> Generator[None, Any, Any]:
     with _context(item.nodeid):
         result = yield
     used = {pair for pair in _shared if pair[1] in item.fixturenames and item.nodeid.startswith(pair[0])}
-    fixtures = sorted(_fixture_context(*pair) for pair in used | _set_up_now)
+    fixtures = {_fixture_context(*pair) for pair in used | _set_up_now}
+    folders = set().union(*(_folders[context] for context in (item.nodeid, *fixtures)))
     passed = item.nodeid not in _unpassed
-    record = {"test": item.nodeid, "seconds": _seconds[item.nodeid], "passed": passed, "fixtures": fixtures}
+    shared = sorted(fixtures | folders)
+    record = {"test": item.nodeid, "seconds": _seconds[item.nodeid], "passed": passed, "shared": shared}
     with Path(os.environ[RECORD]).open("a") as file:
         file.write(json.dumps(record) + "\n")
     return result

@@ -47,7 +47,7 @@ class Recorded:
     name: str
     seconds: float
     contexts: tuple[str, ...]
-    """Its own and those of its shared fixtures."""
+    """Its own and those of its shared fixtures and folders."""
 
     @property
     def file(self) -> str:
@@ -66,9 +66,7 @@ class Suite:
         """Those that passed, the quickest first."""
         lines = map(json.loads, (HOME / self.name / "tests.jsonl").read_text().splitlines())
         last = {one["test"]: one for one in lines}
-        found = [
-            Recorded(name, one["seconds"], (name, *one["fixtures"])) for name, one in last.items() if one["passed"]
-        ]
+        found = [Recorded(name, one["seconds"], (name, *one["shared"])) for name, one in last.items() if one["passed"]]
         return sorted(found, key=lambda test: test.seconds)
 
     @cached_property

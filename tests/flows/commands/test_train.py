@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,7 +34,9 @@ steps = 1
 [looks]
 pictures = 0
 clips = 1
+denoising_steps = 2
 """
+ONE_STEP = re.sub(r"steps = [23]", "steps = 1", SMALL)
 
 
 def called(*words: str | Path) -> tuple[int, str]:
@@ -81,17 +84,36 @@ def test_a_phase_becomes_a_command() -> None:
     assert command_of("game", request) == [*launched, *asked.split(), "--tracker", "tensorboard"]
 
 
-@pytest.mark.slow
-def test_all_phases_as_a_flow_killed_and_gone_on_with(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    start = copy_of_tiny(tmp_path / "start")
+def train_all(folder: Path, recipe: str) -> subprocess.Popen[str]:
+    """`train all` under way in this folder, from a new tiny checkpoint or from where it was."""
+    (folder / "small.toml").write_text(recipe)
+    start = folder / "start"
+    if not start.exists():
+        copy_of_tiny(start)
     options = ["--data", str(small_dataset()), "--out", "run", "--from", str(start), "--config", "small.toml"]
-    command = [sys.executable, "-m", "flows.cli", "train", "all", *options]
-    environment = {**os.environ, "PYTHONPATH": str(Path.cwd()), "PREFECT_HOME": str(tmp_path / "prefect")}
-    process = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "train", "all", *options],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(Path.cwd()), "PREFECT_HOME": str(folder / "prefect")},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
+
+
+def assert_all_phases_end(process: subprocess.Popen[str], folder: Path) -> None:
+    said, errors = process.communicate(timeout=900)
+    assert process.returncode == 0, errors[-3000:]
+    assert "warm-up: skipped, steps is 0" in errors
+    assert said.splitlines()[-1] == "run/adapt/result"
+    assert Checkpoint.open(folder / "run" / "adapt" / "result").config.size == "tiny"
+
+
+@pytest.mark.slow
+def test_all_phases_as_a_flow(tmp_path: Path) -> None:
+    assert_all_phases_end(train_all(tmp_path, ONE_STEP), tmp_path)
+
+
+@pytest.mark.nightly
+def test_all_phases_as_a_flow_killed_and_gone_on_with(tmp_path: Path) -> None:
+    process = train_all(tmp_path, SMALL)
     try:
         assert process.stderr
         for line in process.stderr:
@@ -100,8 +122,4 @@ def test_all_phases_as_a_flow_killed_and_gone_on_with(tmp_path: Path) -> None:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "warm-up: skipped, steps is 0" in done.stderr
-    assert done.stdout.splitlines()[-1] == "run/adapt/result"
-    assert Checkpoint.open(tmp_path / "run" / "adapt" / "result").config.size == "tiny"
+    assert_all_phases_end(train_all(tmp_path, SMALL), tmp_path)

@@ -219,17 +219,25 @@ PLAYING = """
 """
 
 
+MOMENTS = {
+    "between the files of a turn and its line": (0, "0001.safetensors"),
+    "in the middle of a shot": (1, ".0002.mp4.*"),
+}
+"""With the turns that are done then, and what is left of the next."""
+
+
 @pytest.mark.slow
-def test_a_killed_game_goes_on_to_the_same_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("length", "moments"),
+    [(2, ["in the middle of a shot"]), pytest.param(3, list(MOMENTS), marks=pytest.mark.nightly)],
+)
+def test_a_killed_game_goes_on_to_the_same_files(tmp_path: Path, length: int, moments: list[str]) -> None:
     """kill -9 with real networks, at moments of a few milliseconds: so the process kills itself."""
-    game = written(tmp_path / "game.txt", *STORY[:3])
+    game = written(tmp_path / "game.txt", *STORY[:length])
     play_file(game, brief_checkpoint(), tmp_path / "whole", EngineOptions("cpu", steps=2), seed=3)
     out = tmp_path / "killed"
-    moments = {
-        "between the files of a turn and its line": (0, "0001.safetensors"),
-        "in the middle of a shot": (1, ".0002.mp4.*"),
-    }
-    for moment, (turns, left) in moments.items():
+    for moment in moments:
+        turns, left = MOMENTS[moment]
         arguments = [moment, str(game), str(brief_checkpoint()), str(out)]
         done = subprocess.run([sys.executable, "-c", textwrap.dedent(PLAYING), *arguments], check=False)
         assert done.returncode == -signal.SIGKILL

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import av
 import numpy as np
 import pytest
 
@@ -202,11 +203,11 @@ def test_film_facts_take_levels_from_the_screening_and_need_captions(tmp_path: P
         film_facts(folder)
 
 
-def cut_and_looked_at(root: Path, source: Path) -> FilmFacts:
+def cut_and_looked_at(root: Path, source: Path, end_seconds: float | None = None) -> FilmFacts:
     folder = planned(root, source)
     for stage in (
         FindCrop(CropSettings()),
-        Cut(FilmSettings(end_seconds=None), SceneSettings(), ClipSettings()),
+        Cut(FilmSettings(end_seconds=end_seconds), SceneSettings(), ClipSettings()),
         MeasureLooks(LooksSettings(), threads=2),
     ):
         perform(stage, folder)
@@ -221,8 +222,54 @@ LOGO_SECONDS = 50.0
 """The trailer shows nothing but a logo from here."""
 
 
+def slice_of(film: Path, path: Path, begin: float, end: float) -> Path:
+    """Copy the packets from one keyframe to another, without coding anew."""
+    with av.open(str(film)) as source, av.open(str(path), "w") as target:
+        pictures = source.streams.video[0]
+        copied = target.add_stream_from_template(pictures)
+        assert pictures.time_base
+        first, last = (round(seconds / pictures.time_base) for seconds in (begin, end))
+        source.seek(first, stream=pictures)
+        for packet in source.demux(pictures):
+            if packet.pts is None or packet.dts is None or (packet.is_keyframe and packet.pts >= last):
+                break
+            if packet.pts >= first:
+                packet.pts -= first
+                packet.dts -= first
+                packet.stream = copied
+                target.mux(packet)
+    return path
+
+
+CREDITS_SLICE = (494.0, 512.7)
+REPEATED_SLICE = (37.3, 58.0)
+"""Scenes that the trailer shows from its 15th to its 31st second."""
+TRAILER_SECONDS = (15.0, 30.5)
+
+
 @pytest.mark.film
 @pytest.mark.slow
+def test_a_piece_of_the_films_credits_is_dropped_and_of_its_trailer_is_recognised(
+    bunny: Path, bunny_trailer: Path, tmp_path: Path
+) -> None:
+    rolling = cut_and_looked_at(tmp_path, slice_of(bunny, tmp_path / "credits.mp4", *CREDITS_SLICE))
+    scenes = cut_and_looked_at(tmp_path, slice_of(bunny, tmp_path / "scenes.mp4", *REPEATED_SLICE))
+    begin, end = TRAILER_SECONDS
+    trailer = cut_and_looked_at(tmp_path, bunny_trailer, end)
+    verdicts = judge([scenes, rolling, trailer], DEFAULT)
+    assert len(verdicts[rolling.film_id]) >= 8
+    assert all("credits" in v.reasons or "text" in v.reasons for v in verdicts[rolling.film_id])
+    assert len(verdicts[scenes.film_id]) >= 8
+    assert all(verdict.keep for verdict in verdicts[scenes.film_id])
+    repeats = [
+        v for clip, v in zip(trailer.clips, verdicts[trailer.film_id], strict=True) if clip.start_seconds >= begin
+    ]
+    assert len(repeats) >= 5
+    assert all("near-duplicate" in verdict.reasons for verdict in repeats)
+
+
+@pytest.mark.film
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_the_films_credits_are_dropped_and_its_trailer_is_recognised(
     bunny: Path, bunny_trailer: Path, tmp_path: Path
