@@ -149,7 +149,7 @@ def test_features_made_before_are_used(run: Path) -> None:
     assert expected == BEFORE["headers"].keys()
 
 
-def test_a_game_begun_before_goes_on(tmp_path: Path, run: Path) -> None:
+def test_a_game_begun_before_is_continued(tmp_path: Path, run: Path) -> None:
     path = unpack(BEFORE["folders"]["game"], tmp_path / "game")
     game = GameFolder.open(path)
     options = EngineOptions(steps=50, guidance=6.0)
