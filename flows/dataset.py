@@ -27,7 +27,7 @@ from pipeline.core.config import RunSettings
 from pipeline.core.errors import UserError
 from pipeline.core.plain_text import is_text
 from pipeline.core.records import RecordError
-from pipeline.core.stage import Stage, judge
+from pipeline.core.stage import Stage, staleness_of
 from pipeline.core.store import FilmFolder
 from pipeline.plan.build_plan import Plan, make_plan
 from pipeline.plan.film_stages import choose_edges, planned_stages
@@ -144,11 +144,11 @@ def bring_up_to_date(workspace: Workspace, film_id: str, stages: Sequence[Stage]
 
 def _bring_stage_up_to_date(stage: Stage, folder: FilmFolder, workspace: Workspace, settings: RunSettings) -> None:
     """Run the pending batches, then the stage if it is stale; the task's name gives the reason of a rerun."""
-    film_id, found = folder.film_id, judge(stage, folder)
+    film_id, found = folder.film_id, staleness_of(stage, folder)
     stale, pending = found.stale, found.pending
     for number, batch in enumerate(pending.batches, start=1):
         run_task(run_batch, stage, workspace, film_id, settings, f"{stage.name}, batch {number}", batch)
-    if pending.batches and not stale:
+    if pending.batches and not stale:  # the batches may have left results that the stage has yet to collect
         pending = stage.pending(folder, current=True)
     if not stale and not pending.uncollected:
         return

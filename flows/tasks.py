@@ -1,6 +1,6 @@
 """Prefect tasks: thin wrappers that run one stage, or one batch of pending work, on one film.
 
-Prefect's result cache is off: it does not notice deleted files and is lost between runs, while `stage.judge` compares
+Prefect's result cache is off: it does not notice deleted files and is lost between runs, while `staleness_of` compares
 fingerprints and files. Only the errors in a stage's `retry_on` are retried; any other would occur again.
 """
 

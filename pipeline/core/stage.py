@@ -3,7 +3,10 @@
 A stage is a frozen dataclass whose fields are its settings. Its method `run` makes its tables from those of the stages
 before it, in the same way under a plain call, a Prefect task or a test.
 
-    perform(FindCrop(config.crop), folder, progress)
+    perform(FindCrop(config.crop), folder, progress)      # demos, benchmarks, tests: one call does it all
+
+A build takes the same steps apart, so that each is a task: `staleness_of` decides, `run_batch` works off what is
+pending, `make` runs the stage (`flows/dataset.py`).
 """
 
 from __future__ import annotations
@@ -102,7 +105,7 @@ class Stage(Protocol):
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Staleness:
     """Staleness and pending work of a stage on a film."""
 
     stale: str | None
@@ -115,12 +118,12 @@ class Judgement:
         return self.stale or self.pending.reason
 
 
-def judge(stage: Stage, folder: FilmFolder) -> Judgement:
+def staleness_of(stage: Stage, folder: FilmFolder) -> Staleness:
     """Compare the stage's result on a film with its ingredients now, and look for pending work."""
     stale = why_stale(stage, folder)
     if stale and any(folder.stage_record(name) is None for name in stage.needs):
-        return Judgement(stale)  # pending work is known once the stages before it are done
-    return Judgement(stale, stage.pending(folder, current=stale is None))
+        return Staleness(stale)  # pending work is known once the stages before it are done
+    return Staleness(stale, stage.pending(folder, current=stale is None))
 
 
 def ingredients_of(stage: Stage, folder: FilmFolder) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from itertools import dropwhile
 from pipeline.core.config import Config
 from pipeline.core.progress import watched
 from pipeline.core.records import Failure
-from pipeline.core.stage import Stage, judge
+from pipeline.core.stage import Stage, staleness_of
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.consistency import refuse_to_join
 from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages
@@ -39,7 +39,8 @@ class Plan:
     films: tuple[str, ...]
     """Ids of the requested films, in the order given."""
     unfinished: Mapping[str, tuple[Stage, ...]]
-    """Stages left, from the first that is not done, of each film that has some or failed in the last build."""
+    """Films with work to do, by id: their stages from the first that is not done. Empty for a film that only failed
+    after its last stage: its failure is to be cleared."""
     publishing: tuple[PublishStage, ...]
     """Stages of publishing after those of the films; none in a build that ends earlier."""
     refused: tuple[Failure, ...]
@@ -114,7 +115,7 @@ def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dic
     """The stages left of each film that has some; the local copies of the other films are removed."""
     unfinished = {}
     for folder in folders:
-        left = tuple(dropwhile(lambda stage: judge(stage, folder).reason is None, stages))  # noqa: B023 - used at once
+        left = tuple(dropwhile(lambda stage: staleness_of(stage, folder).reason is None, stages))  # noqa: B023 - used at once
         if left or folder.failure:
             unfinished[folder.film_id] = left
         else:

@@ -21,7 +21,7 @@ from pipeline.core.config import Config
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import damage
 from pipeline.core.records import Clip
-from pipeline.core.stage import Stage, judge
+from pipeline.core.stage import Stage, staleness_of
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.plan.film_stages import choose_edges, planned_stages
 from pipeline.plan.identify import known_film
@@ -139,7 +139,7 @@ def _cell(folder: FilmFolder, stage: Stage, before: Mapping[str, Cell], unknown:
     elif record and unsure:
         why = damage(record.files, folder.marks)
     else:
-        why = judge(stage, folder).reason
+        why = staleness_of(stage, folder).reason
     if why is None:
         return Cell(StageState.unknown, unsure) if unsure else Cell(StageState.done)
     first = all(cell.state in SETTLED for cell in before.values())

@@ -3,6 +3,9 @@
     film = fetch_film("s3://bucket/films/ponyo.mkv", cache)
     cast = fetch_folder("s3://bucket/cast", cache)
 
+A film is fetched first by the plan, which needs its content (`plan/identify.py`), and by a stage that reads it
+(`local_film`); the copy serves all stages of the film and is dropped when its work ends (`drop_film`).
+
 The store is the source of the cache: local changes to cached files are undone by the next fetch.
 """
 
