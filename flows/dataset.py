@@ -8,7 +8,7 @@ published. A run in which anything failed ends as Failed; by default Prefect wou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -34,7 +34,6 @@ from pipeline.plan.film_stages import choose_edges, planned_stages
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
 from pipeline.remote.film_cache import drop_film
-from pipeline.remote.objects import RemoteError
 
 ONBOARD, BUILD = "onboard-film", "build-dataset"
 
@@ -45,6 +44,7 @@ def build_dataset(request: BuildRequest) -> State[Any]:
 
     The message of a failed run has one line per failure: the part that failed, and the reason.
     """
+    request = with_absolute_paths(request) if request.config.run.runner == "ray" else request
     workspace = Workspace(request.out)
     with acquire_with_retry(lambda: workspace.locked("animegamer build")):
         return work_through(make_plan(request))
@@ -81,7 +81,10 @@ def onboard_films(plan: Plan) -> list[str]:
     finally:  # a stopped build starts no further film
         pool.shutdown(cancel_futures=True)
     if plan.config.run.runner == "workers":
-        plan.workspace.fetch()  # results of other machines
+        try:
+            plan.workspace.fetch()  # results of other machines
+        except UserError as error:
+            failures.append(str(error))
     return failures
 
 
@@ -94,10 +97,10 @@ def _onboard(film_id: str, plan: Plan) -> str | None:
     message = (state.message or "ended without a message").removeprefix("Flow run encountered an exception: ")
     try:
         with plan.workspace.film(film_id) as folder:
-            if state.is_crashed() or state.is_cancelled():
+            if state.is_crashed() or state.is_cancelled() or folder.failure is None:
                 folder.save_failure(RecordError(film_id, message))  # its process has not saved it
             failure = folder.failure
-    except RemoteError as error:
+    except UserError as error:
         return f"{film_id}: {message}; {error}"
     return f"{folder.film.name}: {failure.reason if failure else message}"
 
@@ -113,7 +116,7 @@ def _run_in_process(film_id: str, plan: Plan) -> State[Any]:
 
     @flow(name=ONBOARD, flow_run_name="{film_id}", persist_result=False)
     def planned(film_id: str) -> None:
-        bring_up_to_date(plan.workspace, film_id, plan.unfinished[film_id], settings)
+        bring_up_to_date(plan.workspace, film_id, lambda: plan.unfinished[film_id], settings)
 
     run = planned.with_options(task_runner=ray_runner(settings)) if settings.runner == "ray" else planned
     state: State[Any] = run(film_id, return_state=True)
@@ -126,17 +129,26 @@ def onboard_film(film_id: str, request: BuildRequest) -> None:
     workspace = Workspace(request.out)
     workspace.fetch("dataset.json")
     edges, _ = choose_edges(request.config, workspace.dataset.record)
-    bring_up_to_date(workspace, film_id, planned_stages(request, edges), request.config.run)
+    bring_up_to_date(workspace, film_id, lambda: planned_stages(request, edges), request.config.run)
 
 
-def bring_up_to_date(workspace: Workspace, film_id: str, stages: Sequence[Stage], settings: RunSettings) -> None:
-    """Run each stage that is stale or has pending work, in order, as tasks."""
+def bring_up_to_date(
+    workspace: Workspace, film_id: str, stages: Callable[[], Sequence[Stage]], settings: RunSettings
+) -> None:
+    """Run each stage that is stale or has pending work, in order, as tasks.
+
+    Args:
+        workspace: of the data set.
+        film_id: the film.
+        stages: gives the stages; an error in it, such as a missing cast folder, is a failure of the film.
+        settings: the runner.
+    """
     path = workspace.dataset.folder(film_id).path
     with acquire_with_retry(lambda: held(path, f"onboard-film {film_id}")), workspace.film(film_id) as folder:
         folder.sweep()
         try:
             with _failure_saved(folder):
-                for stage in stages:
+                for stage in stages():
                     _bring_stage_up_to_date(stage, folder, workspace, settings)
         finally:
             drop_film(folder)
@@ -183,7 +195,10 @@ def publish(plan: Plan) -> list[str]:
     """
     for stage in plan.publishing:
         state: State[Any] = run_publish_stage(stage, plan.dataset, return_state=True)
-        plan.workspace.send()
+        try:
+            plan.workspace.send()
+        except UserError as error:
+            return [f"{stage.name}: {error}"]
         if not state.is_completed():
             return [f"{stage.name}: {state.result(raise_on_failure=False)}"]
     return []

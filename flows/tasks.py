@@ -7,8 +7,9 @@ fingerprints and files. Only the errors in a stage's `retry_on` are retried; any
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from inspect import isawaitable
 from typing import Any
 
@@ -19,7 +20,6 @@ from prefect.tasks import exponential_backoff
 
 from flows.artifacts import shown
 from pipeline.core.config import RunSettings
-from pipeline.core.progress import Progress
 from pipeline.core.stage import Stage, make
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.publish import PublishStage
@@ -60,6 +60,7 @@ def run_task(
     if settings.runner != "ray":
         done: object = task(stage, FilmJob(workspace.name, film_id, is_here=True), *arguments)
         assert not isawaitable(done), "our tasks are plain functions"
+        workspace.send(film_part(film_id))  # or a machine that dies later would take it along
         return
     from prefect_ray.context import remote_options
 
@@ -72,12 +73,8 @@ def run_task(
 @task(task_run_name="{film.film_id}-{name}", cache_policy=NO_CACHE, persist_result=False)
 def run_stage(stage: Stage, film: FilmJob, name: str) -> None:
     """Run one stage on a film, with progress under `name`; a film at an address is fetched if the stage reads it."""
-    with film.folder() as folder, shown(film.film_id, name) as watch, _with_film(stage, folder, watch) as readable:
-        make(stage, readable, watch)
-
-
-def _with_film(stage: Stage, folder: FilmFolder, progress: Progress) -> AbstractContextManager[FilmFolder]:
-    return local_film(folder, progress) if stage.resources.reads_film else nullcontext(folder)
+    with film.folder() as folder, shown(film.film_id, name) as watch:
+        make(stage, folder, watch, partial(local_film, progress=watch) if stage.resources.reads_film else nullcontext)
 
 
 @task(task_run_name="{film.film_id}-{name}", cache_policy=NO_CACHE, persist_result=False)

@@ -76,6 +76,10 @@ def build(
     """
     settings = _override(load_config(config), captioner, flow, end, runner)
     request = checked_request(films=tuple(films), out=out, cast=cast, config=settings, until=until)
+    if settings.run.runner == "ray":  # its tasks run in the folder in which each node was started
+        from flows.deploy import with_absolute_paths
+
+        request = with_absolute_paths(request)
     raise typer.Exit(_build(request))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -35,6 +35,8 @@ class Outcome:
     """Paths of the other files made, relative to the film's folder."""
 
 
+OpenFilm = Callable[[FilmFolder], AbstractContextManager[FilmFolder]]
+"""Opens a film's folder such that `folder.film.source` is a file on this machine, for the block."""
 GPU, CAPTIONS = "gpu", "captions"
 """Tags of stages: a scheduler may limit how many stages with one of them run at once."""
 
@@ -178,8 +180,14 @@ def perform(stage: Stage, folder: FilmFolder, progress: Progress = silent) -> bo
     return True
 
 
-def make(stage: Stage, folder: FilmFolder, progress: Progress) -> None:
+def make(stage: Stage, folder: FilmFolder, progress: Progress, open_film: OpenFilm = nullcontext) -> None:
     """Run the stage on this film and record the ingredients of its result.
+
+    Args:
+        stage: the stage.
+        folder: the film's folder.
+        progress: called as the stage advances.
+        open_film: makes the film a local file while the stage runs; what it raises at its end leaves no record.
 
     Raises:
         StoreError: a stage that this one needs has not finished.
@@ -190,7 +198,8 @@ def make(stage: Stage, folder: FilmFolder, progress: Progress) -> None:
     if unfinished:
         raise StoreError(f"{folder.path}: {stage.name} needs {', '.join(unfinished)}, which has not finished here")
     folder.forget_stage(stage.name)  # if this run is killed, its partial files must not pass for the old result
-    outcome = stage.run(folder, progress)
+    with open_film(folder) as readable:  # closed, and its content checked again, before the result is recorded
+        outcome = stage.run(readable, progress)
     for table, rows in outcome.tables.items():
         folder.write(table, rows)
     names = [*outcome.files, *(folder.table_path(table).name for table in outcome.tables)]

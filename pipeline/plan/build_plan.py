@@ -12,10 +12,12 @@ one data set, a broken cast folder), and finds the films with a stage to run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import dropwhile
 
+from pipeline.core.atomic import HeldError, held
 from pipeline.core.config import Config
+from pipeline.core.errors import UserError
 from pipeline.core.progress import watched
 from pipeline.core.records import Failure
 from pipeline.core.stage import Stage, staleness_of
@@ -115,9 +117,25 @@ def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dic
     """The stages left of each film that has some; the local copies of the other films are removed."""
     unfinished = {}
     for folder in folders:
-        left = tuple(dropwhile(lambda stage: staleness_of(stage, folder).reason is None, stages))  # noqa: B023 - used at once
+        left = _stages_left(folder, stages)
         if left or folder.failure:
             unfinished[folder.film_id] = left
-        else:
-            drop_film(folder)
+            continue
+        drop_film(folder)
+        with suppress(HeldError), held(folder.path, "removing leftovers"):
+            folder.sweep()
     return unfinished
+
+
+def _stages_left(folder: FilmFolder, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The stages from the first that is not done; all of them if that cannot be found out: the film's run says why."""
+    with watched(folder.film_id, "check") as watch:
+        watch.changed = False
+        try:
+            for done, stage in enumerate(stages):
+                watch(done, len(stages))
+                if staleness_of(stage, folder).reason:
+                    return stages[done:]
+        except (UserError, OSError):
+            return stages
+    return ()

@@ -19,11 +19,12 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from pipeline.core.atomic import held
+from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.remote.film_cache import fetch_folder
 from pipeline.remote.mirror import Mirror
-from pipeline.remote.objects import RemoteError, checked_remote, is_address
+from pipeline.remote.objects import checked_remote, is_address
 
 
 class Workspace:
@@ -85,7 +86,7 @@ class Workspace:
         try:
             yield self.dataset.folder(film_id)
         except BaseException:
-            with suppress(RemoteError):  # unsent files go with the next send
+            with suppress(UserError):  # unsent files go with the next send
                 self.send(film_part(film_id))
             raise
         self.send(film_part(film_id))

@@ -10,17 +10,17 @@ import sys
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
-from pipeline.core.progress import silent
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Clip
-from pipeline.core.stage import perform
+from pipeline.core.stage import Outcome, Pending, Stage, perform
 from pipeline.core.store import Dataset, FilmFolder
-from pipeline.plan.build_plan import make_plan
+from pipeline.plan.build_plan import _stages_left, make_plan
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.publish import Select, is_published
 from pipeline.plan.request import Until
@@ -234,6 +234,29 @@ def test_damaged_verdicts_are_made_again(built: tuple[Path, Path]) -> None:
     assert Select(request.config).run(data, silent)
     assert path.read_bytes() == whole
     assert is_published(data, request.config)
+
+
+class Unjudgeable(Stage):
+    """Stage whose pending work cannot be read, as with a damaged reply."""
+
+    name: ClassVar[str] = "captions"
+    version: ClassVar[int] = 1
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def ingredients(self) -> dict[str, Any]:
+        return {}
+
+    def pending(self, folder: FilmFolder, *, current: bool) -> Pending:  # noqa: ARG002
+        raise UserError("a reply is damaged")
+
+    def run(self, folder: FilmFolder, progress: Progress) -> Outcome:  # noqa: ARG002
+        return Outcome(tables={})
+
+
+def test_a_film_that_cannot_be_judged_stops_no_plan(built: tuple[Path, Path]) -> None:
+    """Its own run raises the error and saves it; the other films go on."""
+    (folder,) = Dataset(built[1]).folders()
+    assert _stages_left(folder, (Unjudgeable(),)) != ()
 
 
 def rows_of(folder: FilmFolder, table: str) -> list[dict[str, Any]]:

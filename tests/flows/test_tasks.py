@@ -89,7 +89,7 @@ def test_new_replies_are_collected_although_the_table_exists(tmp_path: Path) -> 
 
     @flow(persist_result=False)
     def captioning() -> None:
-        bring_up_to_date(Workspace(str(tmp_path)), folder.film_id, [stage], RunSettings())
+        bring_up_to_date(Workspace(str(tmp_path)), folder.film_id, lambda: [stage], RunSettings())
 
     with CaptionServer(refuse_one) as server:
         stage = stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo", "Sosuke", "Lisa"), batch=3)

@@ -40,7 +40,7 @@ def test_merged_adapters_draw_the_same_shot(tmp_path: Path) -> None:
     save_shot_decoder(checkpoint.folder, decoder)
     merged = Engine.load(checkpoint.folder, EngineOptions("cpu", steps=2, guidance=2.0))
     apart = engine_of(checkpoint, guidance=2.0)
-    apart._no_shot_BLD = merged._no_shot_BLD
+    apart._unconditional_BLD = merged._unconditional_BLD
     assert all(module.merged for name, module in merged.shot_decoder.named_modules() if name.endswith("attn1.to_q"))
     frames, expected = play(merged).frames_THWC.astype(int), play(apart).frames_THWC.astype(int)
     assert np.abs(frames - expected).max() <= 2

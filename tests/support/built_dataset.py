@@ -43,7 +43,8 @@ def build_here(request: BuildRequest) -> None:
     """Build and publish in this process, film by film and stage by stage."""
     plan = make_plan(request)
     for folder in map(plan.dataset.folder, plan.films):
-        folder.sweep()
+        if folder.film_id in plan.unfinished:
+            folder.sweep()
         for stage in plan.stages:
             perform(stage, folder)
     for step in publish_stages(plan.config):

@@ -3,7 +3,8 @@
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ import pytest
 
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Crop, Damage, Failure, RecordError, Verdict
-from pipeline.core.stage import Outcome, Stage, attempt_each, is_current, perform, why_stale
+from pipeline.core.stage import Outcome, Stage, attempt_each, is_current, make, perform, why_stale
 from pipeline.core.store import FilmFolder, StoreError
 from tests.support import records
 
@@ -258,3 +259,19 @@ def test_zero_threads_mean_all_cores() -> None:
 
     done, _ = attempt_each(range(2), work, threads=0, failed_limit=0, progress=silent)
     assert len(done) == 2
+
+
+def test_a_film_that_changed_while_it_was_read_leaves_no_record(tmp_path: Path) -> None:
+    """The planned film may come back: what was made of the other one must not count as made of it."""
+
+    @contextmanager
+    def changes(folder: FilmFolder) -> Iterator[FilmFolder]:
+        yield folder
+        raise RecordError(folder.film_id, "has changed")
+
+    folder = FilmFolder(tmp_path / FILM.film_id)
+    folder.save_film(FILM)
+    with pytest.raises(RecordError, match="has changed"):
+        make(First(), folder, silent, changes)
+    assert not folder.table_path("crop").exists()
+    assert why_stale(First(), folder) == "not made yet"
