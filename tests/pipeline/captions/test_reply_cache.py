@@ -27,11 +27,6 @@ from tests.support.caption_server import (
 from tests.support.painted_clips import captions_of, clip_ids, make_cast, make_screened_film, stage_for
 
 
-@pytest.fixture
-def cast(tmp_path: Path) -> Cast:
-    return make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
-
-
 def test_a_rerun_sends_no_question_and_needs_no_server(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 5)
     with CaptionServer(lambda request: Answer("no") if request.number == 1 else good_answer(request)) as server:

@@ -25,12 +25,7 @@ from tests.support.caption_server import (
     expect_good,
     good_answer,
 )
-from tests.support.painted_clips import captions_of, clip_ids, make_cast, make_screened_film, read_moment, stage_for
-
-
-@pytest.fixture
-def cast(tmp_path: Path) -> Cast:
-    return make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
+from tests.support.painted_clips import captions_of, clip_ids, make_screened_film, read_moment, stage_for
 
 
 def test_both_questions_have_the_right_pictures(tmp_path: Path, cast: Cast) -> None:
