@@ -28,7 +28,6 @@ from pipeline.core.plain_text import printable
 from pipeline.core.progress import Watch, watched
 from pipeline.core.store import StoreError
 from pipeline.plan.build_plan import Plan
-from pipeline.plan.workspace import absolute
 from pipeline.publish.shards import read_index
 
 SECONDS = 3.0
@@ -101,7 +100,7 @@ def show_results(plan: Plan, failures: Sequence[str]) -> None:
     name = plan.workspace.name.rstrip("/").rpartition("/")[2]
     with suppress(*SERVER_ERRORS):
         create_table_artifact(film_table(plan), key=_key("films", name), description="Result of each film")
-        page = results_page(plan, absolute(plan.workspace.name), failures)
+        page = results_page(plan, plan.workspace.name, failures)
         create_markdown_artifact(page, key=_key("results", name), description="Paths of the results, and failures")
 
 

@@ -18,7 +18,7 @@ from prefect import State, flow
 from prefect.states import Completed, Failed
 
 from flows.artifacts import show_results
-from flows.deploy import acquire_with_retry, with_absolute_paths
+from flows.deploy import acquire_with_retry
 from flows.runners import connected, ray_runner
 from flows.tasks import run_batch, run_publish_stage, run_stage, run_task
 from flows.worker_runs import run_at_a_worker
@@ -44,10 +44,9 @@ def build_dataset(request: BuildRequest) -> State[Any]:
 
     The message of a failed run has one line per failure: the part that failed, and the reason.
     """
-    request = with_absolute_paths(request) if request.config.run.runner == "ray" else request
     workspace = Workspace(request.out)
     with acquire_with_retry(lambda: workspace.locked("animegamer build")):
-        return work_through(make_plan(request))
+        return work_through(make_plan(request, workspace))
 
 
 def run_plan(plan: Plan) -> State[Any]:
@@ -107,7 +106,7 @@ def _onboard(film_id: str, plan: Plan) -> str | None:
 
 def _run_at_a_worker(film_id: str, plan: Plan) -> State[Any]:
     """Run `onboard_film` on a worker; the request omits its films, which the server would store with every run."""
-    return run_at_a_worker(film_id, with_absolute_paths(plan.request.model_copy(update={"films": ()})))
+    return run_at_a_worker(film_id, plan.request.model_copy(update={"films": ()}))
 
 
 def _run_in_process(film_id: str, plan: Plan) -> State[Any]:

@@ -23,8 +23,6 @@ from flows.console.terminal import say
 from pipeline.core.atomic import HeldError
 from pipeline.core.errors import UserError
 from pipeline.core.stage import CAPTIONS, GPU
-from pipeline.plan.request import BuildRequest
-from pipeline.plan.workspace import absolute
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -129,21 +127,6 @@ def _apply(pool: str) -> None:
     )
     if done.returncode:
         raise UserError(f"`prefect deploy` ended with exit code {done.returncode}; its output is above")
-
-
-def with_absolute_paths(request: BuildRequest) -> BuildRequest:
-    """Request with absolute paths, which do not depend on the working directory of a worker."""
-    cast = absolute(request.cast) if request.cast else None
-    places: dict[str, object] = {
-        "films": tuple(map(absolute, request.films)),
-        "out": absolute(request.out),
-        "cast": cast,
-    }
-    motion = request.config.motion
-    if motion.checkpoint and Path(motion.checkpoint).is_file():  # not a name that ptlflow knows
-        motion = motion.model_copy(update={"checkpoint": absolute(motion.checkpoint)})
-        places["config"] = request.config.model_copy(update={"motion": motion})
-    return request.model_copy(update=places)
 
 
 @contextmanager

@@ -34,8 +34,7 @@ from prefect.states import Cancelled, Cancelling, Failed
 from flows.console.terminal import say
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Watch, watched
-from pipeline.plan.request import BuildRequest
-from pipeline.plan.workspace import absolute
+from pipeline.plan.request import BuildRequest, absolute
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

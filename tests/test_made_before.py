@@ -27,6 +27,7 @@ from pipeline.plan.build_plan import make_plan
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.publish import is_published
 from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import Workspace
 from tests.support.code_facts import FACTS, SERVER, clip_record, libraries
 from tests.support.made_before import (
     CAST,
@@ -105,7 +106,7 @@ def test_a_build_leaves_the_same_bytes(built: Path) -> None:
 
 def test_a_data_set_made_before_is_skipped(tmp_path: Path, data: Path) -> None:
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file() and path.name != "film.json"}
-    plan = make_plan(BuildRequest(films=(film_file(tmp_path),), out=data))
+    plan = make_plan(BuildRequest(films=(film_file(tmp_path),), out=data), Workspace(str(data)))
     folder = plan.dataset.folder(*plan.films)
     assert {stage.name: why_stale(stage, folder) for stage in plan.stages} == dict.fromkeys(STAGE_NAMES)
     assert not any(perform(stage, folder) for stage in plan.stages)

@@ -35,6 +35,7 @@ from pipeline.core.store import Dataset
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.publish import publish_stages
 from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import Workspace
 from pipeline.publish.verify import verify
 from pipeline.stages.text import find_text
 from pipeline.video.clip_files import read_clip
@@ -94,7 +95,7 @@ def build(film: Path, out: Path, end_seconds: float | None) -> dict[str, Any]:
     config = checked({"film": {"end_seconds": end_seconds}, "looks": {"text": False}}, "bench")
     costs: dict[str, float] = {}
     with _cpu_recorded(costs, "probe"):
-        plan = make_plan(BuildRequest(films=(film,), out=out, config=config))
+        plan = make_plan(BuildRequest(films=(film,), out=out, config=config), Workspace(str(out)))
     folder = plan.dataset.folder(*plan.films)
     for stage in plan.stages:
         with _cpu_recorded(costs, stage.name):

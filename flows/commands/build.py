@@ -76,10 +76,6 @@ def build(
     """
     settings = _override(load_config(config), captioner, flow, end, runner)
     request = checked_request(films=tuple(films), out=out, cast=cast, config=settings, until=until)
-    if settings.run.runner == "ray":  # its tasks run in the folder in which each node was started
-        from flows.deploy import with_absolute_paths
-
-        request = with_absolute_paths(request)
     raise typer.Exit(_build(request))
 
 
@@ -117,8 +113,9 @@ def _plan_and_run(request: BuildRequest) -> int:
     from pipeline.plan.publish import is_published
     from pipeline.plan.workspace import Workspace
 
-    with Workspace(request.out).locked("animegamer build"):
-        plan = make_plan(request)
+    workspace = Workspace(request.out)
+    with workspace.locked("animegamer build"):
+        plan = make_plan(request, workspace)
         for notice in plan.notices:
             say(notice)
         if not plan.films:

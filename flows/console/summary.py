@@ -36,7 +36,7 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
         say(f"failed  {failure}", "red")
     if plan.publishing and (plan.dataset.root / "shards" / "index.json").exists():
         for label, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
-            say(f"{label:<7} {plan.workspace.name.rstrip('/')}/{name}")
+            say(f"{label:<7} {plan.request.out.rstrip('/')}/{name}")
     stages = [stage.name for stage in plan.stages]
     built = any(folder.failure is None and is_whole(folder, stages) for folder in folders)
     return 1 if not built else 2 if failures else 0

@@ -29,6 +29,7 @@ from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.publish import Select, WriteShards
 from pipeline.plan.request import BuildRequest, Until
+from pipeline.plan.workspace import Workspace
 from pipeline.stages.motion_levels import calibrate
 
 CONFIG = Config(
@@ -99,7 +100,7 @@ def build_labelled(folder: Path) -> Dataset:
 
 
 def _run(request: BuildRequest, truth: Truth) -> Dataset:
-    plan = make_plan(request)
+    plan = make_plan(request, Workspace(request.out))
     (film_id,) = plan.films
     folder = plan.dataset.folder(film_id)
     for planned in plan.stages:

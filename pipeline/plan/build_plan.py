@@ -1,6 +1,6 @@
 """Build plan: films, stages and unfinished work of a build request, compared with the existing data set.
 
-    plan = make_plan(BuildRequest(films=(Path("film.mkv"),), out=Path("data")))
+    plan = make_plan(BuildRequest(films=("film.mkv",), out="data"), Workspace("data"))
     for film_id, stages in plan.unfinished.items():
         for stage in stages:
             perform(stage, plan.dataset.folder(film_id))
@@ -26,8 +26,8 @@ from pipeline.plan.consistency import refuse_to_join
 from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages
 from pipeline.plan.identify import identify
 from pipeline.plan.publish import PublishStage, publish_stages
-from pipeline.plan.request import BuildRequest, Until
-from pipeline.plan.workspace import Workspace, absolute
+from pipeline.plan.request import BuildRequest, Until, absolute
+from pipeline.plan.workspace import Workspace
 from pipeline.remote.film_cache import drop_film
 
 
@@ -66,14 +66,15 @@ class Plan:
         return [f"{refusal.record_id}: {refusal.reason}" for refusal in self.refused]
 
 
-def make_plan(request: BuildRequest) -> Plan:
+def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     """Identify the films, list new ones in `dataset.json`, and choose the stages; the workspace must be locked.
 
     Raises:
         UserError: the request does not fit the data set that is already in `out`, or the cast folder cannot be used.
         RemoteError: an address cannot be used.
     """
-    workspace = Workspace(request.out)
+    if request.config.run.runner != "threads":
+        request = request.with_absolute_paths()
     dataset = workspace.dataset
     dataset.sweep()
     with watched(dataset.root.name, "fetch") as watch:

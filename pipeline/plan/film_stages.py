@@ -10,7 +10,7 @@ from pipeline.core.config import Config
 from pipeline.core.stage import Stage
 from pipeline.core.store import DatasetRecord
 from pipeline.plan.request import BuildRequest, Until
-from pipeline.plan.workspace import cast_folder
+from pipeline.remote.film_cache import local_folder
 from pipeline.stages.crop import FindCrop
 from pipeline.stages.cut import Cut
 from pipeline.stages.looks import MeasureLooks
@@ -58,7 +58,7 @@ def cast_of(request: BuildRequest) -> Cast:
         CastError: the folder cannot be used.
         RemoteError: its address cannot be used.
     """
-    return load_cast(cast_folder(request.cast) if request.cast else None)
+    return load_cast(local_folder(request.cast) if request.cast else None)
 
 
 def choose_edges(config: Config, record: DatasetRecord) -> tuple[Edges, str]:

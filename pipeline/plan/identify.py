@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
-from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
+from pipeline.core.hashes import FILM_HASHES, Hashes
 from pipeline.core.plain_text import is_text, printable
 from pipeline.core.progress import Progress, watched
 from pipeline.core.records import Failure, Film, RecordError, make_film_id
 from pipeline.core.store import Dataset, FilmEntry, FilmFolder, StoreError
-from pipeline.plan.workspace import absolute
-from pipeline.remote.film_cache import copied_bytes, drop_copy, film_file, film_identity
-from pipeline.remote.objects import RemoteError, is_address
+from pipeline.plan.request import absolute
+from pipeline.remote.film_cache import copied_bytes, drop_copy, film_content, film_file
+from pipeline.remote.objects import RemoteError
 from pipeline.stages.probe import probe_in_child
 
 KEPT_BYTES = 64 << 30
@@ -53,7 +53,7 @@ def identify(paths: Sequence[str], dataset: Dataset) -> IdentifiedFilms:
         try:
             with watched(PurePath(path).name, "identify") as watch:
                 watch.changed = False
-                sha256 = _content(path, dataset, hashes, watch)
+                sha256 = film_content(path, dataset.root, hashes, watch)
                 hashes.save()
                 if sha256 in seen:
                     found.notices.append(f"{path}: the same content as {seen[sha256].name}, used once")
@@ -80,19 +80,6 @@ def _find_replaced(found: IdentifiedFilms, id_by_source: dict[str, str]) -> None
             found.notices.append(
                 f"{film.name}: new content, which takes the place of {before}; the folder of {before} is kept"
             )
-
-
-def _content(path: str, dataset: Dataset, hashes: Hashes, progress: Progress) -> str:
-    """The hash of a film's content; an object is fetched once, then its hash is cached by its version mark."""
-    if not is_address(path):
-        return film_hash(Path(path), hashes, progress)
-    identity = film_identity(path)
-    if identity and (known := hashes.get(identity)):
-        return known
-    sha256 = film_hash(film_file(path, dataset.root, progress), hashes, progress)
-    if identity:
-        hashes.remember(identity, sha256)
-    return sha256
 
 
 def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from pipeline.core.config import Config
+from pipeline.remote.objects import RemoteError, checked_remote, is_address
 
 
 class Until(StrEnum):
@@ -31,12 +33,6 @@ def without_secrets(place: str) -> str:
     """Reject addresses that carry a secret: requests are shown, and stored in a scheduler's database."""
     if "://" not in place or place.startswith(("/", ".")):
         return place
-    from pipeline.remote.objects import (  # slow import, needed only for an address
-        RemoteError,
-        checked_remote,
-        is_address,
-    )
-
     if not is_address(place):  # it may be one of fsspec's chained URLs, with a key in it
         raise ValueError("is not an address such as s3://bucket/folder; write a file of such a name as ./NAME")
     try:
@@ -69,3 +65,21 @@ class BuildRequest(BaseModel):
     cast: PathOrAddress | None = Field(None, description="folder with one folder of reference pictures per character")
     config: Config = Field(Config(), description="as `animegamer config` prints it")
     until: Until = Field(Until.publish, description="last stage to run")
+
+    def with_absolute_paths(self) -> BuildRequest:
+        """The same request for processes with other working directories."""
+        changed: dict[str, object] = {
+            "films": tuple(map(absolute, self.films)),
+            "out": absolute(self.out),
+            "cast": self.cast and absolute(self.cast),
+        }
+        motion = self.config.motion
+        if motion.checkpoint and Path(motion.checkpoint).is_file():  # not a name that ptlflow knows
+            motion = motion.model_copy(update={"checkpoint": absolute(motion.checkpoint)})
+            changed["config"] = self.config.model_copy(update={"motion": motion})
+        return self.model_copy(update=changed)
+
+
+def absolute(path: str) -> str:
+    """The absolute form of a path; an address is returned unchanged."""
+    return path if is_address(path) else str(Path(path).absolute())

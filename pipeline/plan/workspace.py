@@ -4,27 +4,22 @@
     with workspace.film("ponyo-01234567") as folder:
         ... work on the folder ...
 
-The copy is in the user's cache folder, or below ANIMEGAMER_WORK, and is kept between builds to save transfers.
+The copy is kept between builds to save transfers; its folder is that of `remote.mirror.copy_of`.
 """
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
-
-from platformdirs import user_cache_path
 
 from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset, FilmFolder
-from pipeline.remote.film_cache import fetch_folder
+from pipeline.plan.request import absolute
 from pipeline.remote.mirror import Mirror
-from pipeline.remote.objects import checked_remote, is_address
+from pipeline.remote.objects import is_address
 
 
 class Workspace:
@@ -35,8 +30,9 @@ class Workspace:
     """
 
     def __init__(self, out: str) -> None:
-        self._mirror = Mirror(out, _copy_of(checked_remote(out))) if is_address(out) else None
-        self.name = out
+        self._mirror = Mirror(out) if is_address(out) else None
+        self.name = absolute(out)
+        """Address, or absolute path: the data set's name in other processes."""
         self.dataset = Dataset(self._mirror.local if self._mirror else Path(out))
 
     @property
@@ -95,25 +91,3 @@ class Workspace:
 def film_part(film_id: str) -> str:
     """The part of a data set with the files of one film, for `fetch` and `send`."""
     return f"films/{film_id}/"
-
-
-def cast_folder(cast: str) -> Path:
-    """Local folder of the cast's pictures; those at an address are fetched.
-
-    Raises:
-        RemoteError: the address cannot be used.
-    """
-    return fetch_folder(cast, _copy_of(checked_remote(cast))) if is_address(cast) else Path(cast)
-
-
-def absolute(path: str) -> str:
-    """The absolute form of a path; an address is returned unchanged."""
-    return path if is_address(path) else str(Path(path).absolute())
-
-
-def _copy_of(address: str) -> Path:
-    """Folder of the local copy of an address, named by a readable part and a hash against collisions."""
-    home = os.environ.get("ANIMEGAMER_WORK")
-    slug = re.sub(r"[^a-z0-9]+", "-", address.lower()).strip("-")[:60]
-    folder = Path(home) if home else user_cache_path("animegamer")
-    return folder / f"{slug}-{sha256(address.encode()).hexdigest()[:8]}"

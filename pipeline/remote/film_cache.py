@@ -25,8 +25,8 @@ from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Film, RecordError
 from pipeline.core.store import FilmFolder, StoreError
-from pipeline.remote.mirror import Mirror, Note, note_of
-from pipeline.remote.objects import Remote, RemoteError, Transfers, is_address, is_file_name, is_hidden
+from pipeline.remote.mirror import Mirror, Note, copy_of, note_of
+from pipeline.remote.objects import Remote, RemoteError, checked_remote, is_address, is_file_name, is_hidden
 
 FETCHED_FILMS = Path(".cache", "films")
 """Cache of films from addresses while they are processed, relative to the data set's folder."""
@@ -102,7 +102,7 @@ def fetch_film(address: str, cache: Path, progress: Progress = silent) -> Path:
     if path.is_file() and _read_note(note) == note_of(found, path):
         return path
     sweep(home)
-    Transfers(found.bytes, progress).run(lambda _, meter: remote.get("", path, found, meter), {"": found.bytes})
+    remote.fetch_file(path, found, progress)
     write_json(note, note_of(found, path).model_dump(mode="json"))
     return path
 
@@ -118,6 +118,31 @@ def film_identity(address: str) -> str | None:
     remote = Remote(address)
     found = remote.look()
     return f"{remote.address} {found.identity}" if found.mark else None
+
+
+def film_content(source: str, root: Path, hashes: Hashes, progress: Progress) -> str:
+    """The hash of a film's content; an object is fetched once, then its hash is cached by its version mark.
+
+    Raises:
+        RecordError: the file cannot be read.
+        RemoteError: there is no such object, or it cannot be fetched.
+    """
+    identity = film_identity(source) if is_address(source) else None
+    if identity and (known := hashes.get(identity)):
+        return known
+    sha256 = film_hash(film_file(source, root, progress), hashes, progress)
+    if identity:
+        hashes.remember(identity, sha256)
+    return sha256
+
+
+def local_folder(source: str) -> Path:
+    """The local folder of a path or address, such as a cast's; one at an address is fetched.
+
+    Raises:
+        RemoteError: there is nothing at the address, or it cannot be fetched.
+    """
+    return fetch_folder(source, copy_of(checked_remote(source))) if is_address(source) else Path(source)
 
 
 def fetch_folder(address: str, cache: Path) -> Path:

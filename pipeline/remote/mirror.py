@@ -1,6 +1,6 @@
 """Mirror of a data set at an address: a local folder, pulled from the store before the work and pushed after it.
 
-    mirror = Mirror("s3://bucket/data", cache / "data")
+    mirror = Mirror("s3://bucket/data")
     mirror.pull("films/ponyo-01234567/")
     ...
     mirror.push("films/ponyo-01234567/")
@@ -22,17 +22,20 @@ Only one process at a time may pull, work and push; the caller holds a lock for 
 from __future__ import annotations
 
 import fcntl
+import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 
+from platformdirs import user_cache_path
 from pydantic import Field, ValidationError
 
 from pipeline.core.atomic import write_json
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Record
-from pipeline.remote.objects import Remote, RemoteError, RemoteObject, Transfers, is_hidden
+from pipeline.remote.objects import Remote, RemoteError, RemoteObject, is_hidden
 
 _STAGE_RECORD = r"films/[^/]+/(?!(film|failure)\.json)[^/]+\.json"
 _ORDER = (
@@ -65,15 +68,20 @@ class Notes(Record):
 class Mirror:
     """The local copy of a data set at an address."""
 
-    def __init__(self, address: str, local: Path) -> None:
+    def __init__(self, address: str, local: Path | None = None) -> None:
         """Create the mirror without a request to the store.
+
+        Args:
+            address: of the data set.
+            local: folder of the copy; None: the user's cache folder for the address, see `copy_of`.
 
         Raises:
             RemoteError: the address is refused, the package for its protocol is missing, or the folder is another
                 address's copy.
         """
-        self.remote, self.local = Remote(address), local
-        self._path = local / ".cache" / "mirror.json"
+        self.remote = Remote(address)
+        self.local = local or copy_of(self.remote.address)
+        self._path = self.local / ".cache" / "mirror.json"
         self._read()
 
     def pull(self, under: str = "", progress: Progress = silent) -> None:
@@ -94,7 +102,7 @@ class Mirror:
         same = {name for name in same if name in there and there[name].identity == notes[name].identity}
         wanted = {name: found for name, found in there.items() if name not in kept | same}
         gone = notes.keys() - there.keys() - kept
-        self._fetch(wanted, progress)
+        self.remote.fetch(wanted, self.local, progress)
         for name in gone:
             self._drop(name)
         if wanted or gone:
@@ -120,12 +128,12 @@ class Mirror:
         gone = notes.keys() - here.keys()
         if not changed and not gone:
             return
+        records = [name for name in changed.keys() | gone if re.fullmatch(_STAGE_RECORD, name)]
         under_way = {name: notes[name].model_copy(update={"identity": None}) for name in gone}
         self._note(changed | under_way)
-        self._remove([name for name in changed.keys() | gone if re.fullmatch(_STAGE_RECORD, name)])
-        self._put(changed, progress)
-        for rank in reversed(range(len(_ORDER))):
-            self._remove([name for name in gone if _rank(name) == rank])
+        self.remote.remove([records])
+        self.remote.send(_ranked(changed), self.local, progress)
+        self.remote.remove(reversed(_ranked(gone)))
         there = self.remote.find(under)
         whole = {name for name, note in changed.items() if name in there and there[name].bytes == note.bytes}
         self._note({n: changed[n].model_copy(update={"identity": there[n].identity}) for n in whole}, forget=gone)
@@ -134,20 +142,6 @@ class Mirror:
         """Discard local changes and removals: the next pull fetches those files again."""
         here, notes = self._files(""), self._noted("")
         self._note({}, forget={name for name, note in notes.items() if not _is_same(here.get(name), note)})
-
-    def _fetch(self, wanted: Mapping[str, RemoteObject], progress: Progress) -> None:
-        sizes = {name: found.bytes for name, found in wanted.items()}
-        transfers = Transfers(sum(sizes.values()), progress)
-        transfers.run(lambda name, meter: self.remote.get(name, self.local / name, wanted[name], meter), sizes)
-
-    def _put(self, changed: Mapping[str, Note], progress: Progress) -> None:
-        transfers = Transfers(sum(note.bytes for note in changed.values()), progress)
-        for rank in range(len(_ORDER)):
-            sizes = {name: note.bytes for name, note in changed.items() if _rank(name) == rank}
-            transfers.run(lambda name, meter: self.remote.put(self.local / name, name, meter), sizes)
-
-    def _remove(self, names: Collection[str]) -> None:
-        Transfers(0, silent).run(lambda name, _: self.remote.remove(name), dict.fromkeys(names, 0))
 
     def _drop(self, name: str) -> None:
         (self.local / name).unlink(missing_ok=True)
@@ -191,6 +185,17 @@ class Mirror:
             yield
 
 
+def copy_of(address: str) -> Path:
+    """Folder of the local copy of an address, in the user's cache folder or below ANIMEGAMER_WORK.
+
+    It is named by a readable part and a hash against collisions.
+    """
+    home = os.environ.get("ANIMEGAMER_WORK")
+    slug = re.sub(r"[^a-z0-9]+", "-", address.lower()).strip("-")[:60]
+    folder = Path(home) if home else user_cache_path("animegamer")
+    return folder / f"{slug}-{sha256(address.encode()).hexdigest()[:8]}"
+
+
 def note_of(found: RemoteObject | None, path: Path) -> Note:
     """Note that a local file and an object are the same now; `found` is None during the upload."""
     status = path.stat()
@@ -220,5 +225,9 @@ def _part(name: str) -> str:
     return f"{first}/{rest[0]}" if first == "films" and rest else first
 
 
-def _rank(name: str) -> int:
-    return max(rank for rank, pattern in enumerate(_ORDER) if re.fullmatch(pattern, name))
+def _ranked(names: Iterable[str]) -> list[list[str]]:
+    """The names in groups, by the place of each in the order of uploads."""
+    groups: list[list[str]] = [[] for _ in _ORDER]
+    for name in names:
+        groups[max(rank for rank, pattern in enumerate(_ORDER) if re.fullmatch(pattern, name))].append(name)
+    return groups

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +20,11 @@ from typing import Any
 
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import UserError
-from pipeline.core.progress import Progress
+from pipeline.core.progress import Progress, silent
+from pipeline.remote.transfers import Transfers
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_SMALL_TRANSFERS_AT_ONCE = 16
-_LARGE_BYTES = 32 << 20
-"""Size from which files are transferred one at a time: s3fs splits a large one and holds its parts in memory."""
 _S3_OPTIONS: dict[str, Any] = {
     "config_kwargs": {"retries": {"mode": "standard"}},  # 3 attempts with short delays, or AWS_MAX_ATTEMPTS
     "max_concurrency": 4,  # of 50 MiB each
@@ -139,30 +136,66 @@ class Remote:
             raise RemoteError(f"{self.address} is a folder; name a file in it")
         return _found(info)
 
-    def get(self, name: str, path: Path, found: RemoteObject | None = None, meter: Any = None) -> None:
-        """Fetch an object and rename it to `path` once it is complete.
+    def fetch(self, wanted: Mapping[str, RemoteObject], folder: Path, progress: Progress = silent) -> None:
+        """Fetch objects of the folder to files of the same names, each renamed to its name once it is complete.
 
         Args:
-            name: name of the object, "" for the one at the address itself.
+            wanted: objects as listed by `find`.
+            folder: folder of the files.
+            progress: called with (bytes fetched, bytes in total).
+
+        Raises:
+            RemoteError: one cannot be fetched, or has changed since it was listed.
+        """
+        sizes = {name: found.bytes for name, found in wanted.items()}
+
+        def get(name: str, meter: Any) -> None:
+            self._get(name, folder / name, wanted[name], meter)
+
+        Transfers(sum(sizes.values()), progress).run(get, sizes)
+
+    def fetch_file(self, path: Path, found: RemoteObject | None = None, progress: Progress = silent) -> None:
+        """Fetch the object at the address to a file, renamed to its name once it is complete.
+
+        Args:
             path: file to write or replace.
-            found: expected object; None accepts any object of the name.
-            meter: fsspec callback that counts the bytes.
+            found: expected object, from `look`; None accepts any.
+            progress: called with (bytes fetched, bytes in total).
 
         Raises:
             RemoteError: it cannot be fetched, or its size is not the expected one.
         """
-        from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped]
+        size = found.bytes if found else 0
+        Transfers(size, progress).run(lambda _, meter: self._get("", path, found, meter), {"": size})
 
+    def send(self, groups: Iterable[Iterable[str]], folder: Path, progress: Progress = silent) -> None:
+        """Upload files of a folder as objects of the same names, a group after the other.
+
+        An object store shows the old object or the complete new one, never a part of it. Plain file systems behind
+        sftp:// or smb:// do show parts.
+
+        Args:
+            groups: relative names of the files.
+            folder: folder of the files.
+            progress: called with (bytes uploaded, bytes in total).
+        """
+        sizes = [{name: (folder / name).stat().st_size for name in group} for group in groups]
+        transfers = Transfers(sum(sum(group.values()) for group in sizes), progress)
+        for group in sizes:
+            transfers.run(lambda name, meter: self._put(folder / name, name, meter), group)
+
+    def remove(self, groups: Iterable[Iterable[str]]) -> None:
+        """Remove the objects that still exist, a group after the other."""
+        for group in groups:
+            Transfers(0, silent).run(lambda name, _: self._remove(name), dict.fromkeys(group, 0))
+
+    def _get(self, name: str, path: Path, found: RemoteObject | None, meter: Any) -> None:
         with _as_remote_errors(self._address_of(name)), replacing(path) as temporary:
-            self._files.get_file(self._place_of(name), str(temporary), callback=meter or DEFAULT_CALLBACK)
+            self._files.get_file(self._place_of(name), str(temporary), callback=meter)
             if found and found.bytes and temporary.stat().st_size != found.bytes:
                 raise RemoteError(f"{self._address_of(name)} changed while it was fetched; run the same command again")
 
-    def put(self, path: Path, name: str, meter: Any) -> None:
-        """Upload a file as an object. An object store shows the old object or the complete new one, never a part of it.
-
-        Plain file systems behind sftp:// or smb:// do show parts.
-        """
+    def _put(self, path: Path, name: str, meter: Any) -> None:
         from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
         with _as_remote_errors(self._address_of(name)):
@@ -172,8 +205,7 @@ class Remote:
             with replacing(Path(self._place_of(name))) as temporary:
                 copyfile(path, temporary)
 
-    def remove(self, name: str) -> None:
-        """Remove an object, if it still exists."""
+    def _remove(self, name: str) -> None:
         with _as_remote_errors(self._address_of(name)), suppress(FileNotFoundError):
             self._files.rm_file(self._place_of(name))
 
@@ -196,43 +228,6 @@ def is_file_name(part: str) -> bool:
 def is_hidden(name: str) -> bool:
     """Return True if a file's relative name is hidden, so never transferred: locks, caches, temporary files."""
     return any(part.startswith(".") for part in name.split("/"))
-
-
-class Transfers:
-    """Transfers of files, small ones several at once, with the progress of all bytes together."""
-
-    def __init__(self, total_bytes: int, progress: Progress) -> None:
-        self._done, self._total, self._progress = 0, total_bytes, progress
-
-    def run(self, work: Callable[[str, Any], None], sizes: Mapping[str, int]) -> None:
-        """Call `work` with the name of each file and a meter for its bytes; return when all are done.
-
-        The first error cancels the transfers not yet started, and so does a `progress` that raises.
-        """
-        small = {name: size for name, size in sizes.items() if size < _LARGE_BYTES}
-        for batch in (small, *({name: sizes[name]} for name in sizes if name not in small)):
-            self._run_batch(work, batch)
-            self._done += sum(batch.values())
-
-    def _run_batch(self, work: Callable[[str, Any], None], sizes: Mapping[str, int]) -> None:
-        from fsspec.callbacks import Callback
-
-        meters = {name: Callback() for name in sizes}
-
-        def transfer(name: str) -> None:
-            work(name, meters[name])
-            meters[name].absolute_update(sizes[name])  # not every store's package counts bytes
-
-        pool = ThreadPoolExecutor(_SMALL_TRANSFERS_AT_ONCE)
-        try:
-            running: set[Future[None]] = {pool.submit(transfer, name) for name in sizes}
-            while running:
-                done, running = wait(running, timeout=0.2, return_when=FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
-                self._progress(self._done + sum(meter.value for meter in meters.values()), self._total)
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def _opened(address: str) -> tuple[Any, str]:

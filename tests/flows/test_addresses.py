@@ -16,6 +16,7 @@ from webdataset.gopen import gopen_schemes
 
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import Workspace
 from pipeline.publish.samples import SPLITS
 from tests.support.films import make_film
 from tests.support.object_store import SECRET, ObjectStore
@@ -150,7 +151,8 @@ def test_the_number_of_films_kept_by_a_plan_is_bounded(
     """The first films are kept, since they are processed first; unusable ones are not kept at all."""
     store.put("films/broken.mp4", b"no film")
     monkeypatch.setattr("pipeline.plan.identify.KEPT_BYTES", len(store.contents("films/")["film 0.mp4"]) + 1000)
-    plan = make_plan(BuildRequest(films=(store.address("films/broken.mp4"), *films), out=str(tmp_path / "data")))
+    request = BuildRequest(films=(store.address("films/broken.mp4"), *films), out=tmp_path / "data")
+    plan = make_plan(request, Workspace(request.out))
     store.remove("films/broken.mp4")
     assert len(plan.films) == 2
     assert [path.name for path in (tmp_path / "data").rglob("*.mp4")] == ["film 0.mp4"]

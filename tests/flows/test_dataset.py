@@ -17,6 +17,7 @@ from pipeline.core.stage import perform
 from pipeline.core.store import Dataset
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.request import BuildRequest, Until
+from pipeline.plan.workspace import Workspace
 from pipeline.publish.coverage import film_spans, totals
 from pipeline.publish.verify import verify
 from tests.support.built_dataset import SMALL, copy_of_built, small_film
@@ -103,7 +104,7 @@ def test_a_build_that_failed_before_its_first_film_has_failed(tmp_path: Path) ->
     from flows.console.summary import print_summary
 
     request = BuildRequest(films=(small_film(tmp_path / "film.mp4"),), out=tmp_path / "data", config=FAST)
-    plan = make_plan(request)
+    plan = make_plan(request, Workspace(request.out))
     assert print_summary(plan, ["the store cannot be reached"]) == 1
     perform(plan.stages[0], plan.dataset.folder(*plan.films))
     only_crop = replace(plan, stages=plan.stages[:1])
@@ -136,8 +137,8 @@ def test_a_build_that_would_mix_two_kinds_is_refused(tmp_path: Path, section: st
     request = BuildRequest(films=(first,), out=data, config=FAST)
     other = request.model_copy(update={"config": checked({**FAST.model_dump(), section: changed}, "test")})
     with pytest.raises(UserError, match=r"film.mp4.*name all its films"):
-        make_plan(other.model_copy(update={"films": (str(second),)}))
-    make_plan(other.model_copy(update={"films": (str(first), str(second))}))
+        make_plan(other.model_copy(update={"films": (str(second),)}), Workspace(other.out))
+    make_plan(other.model_copy(update={"films": (str(first), str(second))}), Workspace(other.out))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.deploy import acquire_with_retry, with_absolute_paths
+from flows.deploy import acquire_with_retry
 from pipeline.core.atomic import HeldError, held
 from pipeline.core.store import Dataset
 from pipeline.plan.request import BuildRequest
@@ -146,6 +146,7 @@ class TestOnAServer:
         assert field in refusal
         assert not [file for file in deployed.home.glob("*.db*") if SECRET.encode() in file.read_bytes()]
 
+    @pytest.mark.nightly
     def test_a_killed_worker_loses_only_the_work_in_progress(
         self, deployed: PrefectServer, asked: Asked, plain: Contents, captions: CaptionServer, tmp_path: Path
     ) -> None:
@@ -280,7 +281,7 @@ def test_an_unreachable_server_is_named() -> None:
 
 def test_paths_of_a_request_for_workers_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    request = with_absolute_paths(BuildRequest(films=("film.mkv", "s3://bucket/film.mkv"), out="data", cast="cast"))
+    request = BuildRequest(films=("film.mkv", "s3://bucket/film.mkv"), out="data", cast="cast").with_absolute_paths()
     assert request.films == (str(tmp_path / "film.mkv"), "s3://bucket/film.mkv")
     assert (request.out, request.cast) == (str(tmp_path / "data"), str(tmp_path / "cast"))
 

@@ -25,6 +25,7 @@ from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.publish import Select, is_published
 from pipeline.plan.request import Until
 from pipeline.plan.status import StageState, film_rows
+from pipeline.plan.workspace import Workspace
 from pipeline.publish.verify import verify
 from tests.support.built_dataset import build_here
 from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
@@ -56,7 +57,8 @@ def test_new_content_replaces_the_old_until_the_old_is_restored(tmp_path: Path, 
     film, out = built
     old, before = film.read_bytes(), [Dataset(out).folders()[0].film_id]
     make_film(film, frames=150, scenes=[0, 60])
-    plan = make_plan(request_for(film, out=out))
+    request = request_for(film, out=out)
+    plan = make_plan(request, Workspace(request.out))
     assert "takes the place of " + before[0] in " ".join(plan.notices)
     assert only(redone(request_for(film, out=out))) == list(STAGE_NAMES)
     assert [entry.film_id for entry in Dataset(out).record.films] == list(plan.films) != before
@@ -184,12 +186,12 @@ def test_a_later_answer_is_published_and_finishes_the_build(tmp_path: Path) -> N
         reply.unlink()
         server.answer = lambda request: Answer(good_answer(request).text.replace("apple", "pear"))
         assert build() == {"pear", *WORDS[1:4]}
-    plan = make_plan(request)  # no question is left
+    plan = make_plan(request, Workspace(request.out))  # no question is left
     assert not plan.unfinished
     assert is_published(data, plan.config)
     for path in sorted(folder.path.rglob("*.json"), reverse=True):
         os.utime(path)  # as on another machine, where files arrive in any order
-    assert not make_plan(request).unfinished
+    assert not make_plan(request, Workspace(request.out)).unfinished
 
 
 def members(shards: Path, kind: str) -> list[bytes]:
@@ -210,7 +212,7 @@ def test_films_of_different_level_edges_are_not_published_together(tmp_path: Pat
     assert Select(request.config).run(data, silent)
     before = {path: path.read_bytes() for path in data.root.rglob("verdicts.parquet")}
     other = request_for(*films, out=tmp_path / "data", motion={"edges": [1e-6, 2e-6, 3e-6, 1e3]})
-    plan = make_plan(other)
+    plan = make_plan(other, Workspace(other.out))
     with pytest.raises(UserError, match=r"level edges of several kinds: .*dataset\.json.*again together"):
         Select(plan.config).run(data, silent)
     for stage in plan.stages:

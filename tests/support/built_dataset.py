@@ -18,6 +18,7 @@ from pipeline.core.stage import perform
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.publish import publish_stages
 from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import Workspace
 from tests.support.films import make_film
 from tests.support.shared_folders import shared_folder
 
@@ -35,13 +36,13 @@ def copy_of_built(folder: Path) -> tuple[Path, Path]:
     built = shared_folder("built", _build)
     film = Path(shutil.copy2(built / FILM, folder / FILM))
     data = Path(shutil.copytree(built / "data", folder / "data"))
-    make_plan(_request(film, data))  # records the new path of the film
+    make_plan(_request(film, data), Workspace(str(data)))  # records the new path of the film
     return film, data
 
 
 def build_here(request: BuildRequest) -> None:
     """Build and publish in this process, film by film and stage by stage."""
-    plan = make_plan(request)
+    plan = make_plan(request, Workspace(request.out))
     for folder in map(plan.dataset.folder, plan.films):
         if folder.film_id in plan.unfinished:
             folder.sweep()

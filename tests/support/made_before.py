@@ -54,6 +54,7 @@ from pipeline.plan.build_plan import make_plan
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.publish import WritePages, WriteShards, publish_stages
 from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import Workspace
 from pipeline.publish.shards import Index
 from tests.support.code_facts import FACTS, SERVER, Facts, brief_recipe, clip_record, film_record, libraries, mark
 from tests.support.films import make_film
@@ -114,7 +115,7 @@ def build(root: Path) -> Path:
     """Build and publish a small data set: two scenes, captions by rules."""
     film = make_film(root / "film.mp4", frames=144, scenes=[0, 70])
     request = BuildRequest(films=(film,), out=root / "data", config=checked(SMALL, "small"))
-    plan = make_plan(request)
+    plan = make_plan(request, Workspace(request.out))
     for stage in plan.stages:
         perform(stage, plan.dataset.folder(plan.films[0]))
     for stage in publish_stages(plan.config):
@@ -136,7 +137,7 @@ def write_dataset(root: Path) -> None:
     dataset = Dataset(root / "data")
     folder = dataset.folder(film.film_id)
     folder.save_film(film)
-    plan = make_plan(BuildRequest(films=(file,), out=dataset.root))
+    plan = make_plan(BuildRequest(films=(file,), out=dataset.root), Workspace(str(dataset.root)))
     tables = {"cut": ("scenes", "damage", "clips")}
     for stage in plan.stages:
         names = [f"{table}.parquet" for table in tables.get(stage.name, (stage.name,))]

@@ -14,6 +14,7 @@ from pipeline.core.store import Dataset
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.status import StageState, film_rows
+from pipeline.plan.workspace import Workspace
 from tests.support.built_dataset import SMALL
 
 
@@ -23,7 +24,7 @@ def request_for(*films: Path, out: Path, **sections: Mapping[str, Any]) -> Build
 
 def redone(request: BuildRequest) -> dict[str, list[str]]:
     """Build without Prefect; return the stages that ran, by film."""
-    plan = make_plan(request)
+    plan = make_plan(request, Workspace(request.out))
     folders = [plan.dataset.folder(film_id) for film_id in plan.films]
     return {folder.film_id: [stage.name for stage in plan.stages if perform(stage, folder)] for folder in folders}
 

@@ -124,7 +124,7 @@ def _fetch(address: str, path: Path) -> None:
     remote = Remote(address)
     for wait in (*_WAITS_SECONDS, None):
         try:
-            remote.get("", path)
+            remote.fetch_file(path)
             return
         except NotThereError as error:
             raise UserError(f"{address}: no such file; name the address of a whole data set") from error
