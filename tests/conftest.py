@@ -26,7 +26,7 @@ run_folder()  # in the first process, before it starts those of pytest-xdist
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-    from tests.support.object_store import ObjectStore
+    from tests.support.servers.object_store import ObjectStore
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +54,7 @@ def composed_film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """Real browser for the pages."""
-    from tests.support.chromium import launched
+    from tests.support.servers.chromium import launched
 
     with launched() as browser:
         yield browser
@@ -63,7 +63,7 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def object_store() -> Iterator[ObjectStore]:
     """S3-compatible store on loopback, empty at first; while it runs, the environment points to it."""
-    from tests.support.object_store import ObjectStore  # takes seconds, and most tests need no store
+    from tests.support.servers.object_store import ObjectStore  # takes seconds, and most tests need no store
 
     with ObjectStore() as store:
         yield store

@@ -31,6 +31,7 @@ MOST_README_LINES = 200
 MOST_COLUMNS = 120
 
 _PATH = re.compile(rf"(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-]*|\w+\.py")
+_DEFINITION = re.compile(r"([\w/]+\.py):([\w.]+)")
 _SETTING = re.compile(r"\[(\w+)\] (\w+)(?: = .+)?")
 _VARIABLE = re.compile(r"\bANIMEGAMER_\w+")
 
@@ -135,6 +136,22 @@ def missing_paths(page: Page) -> Iterator[str]:
             yield f"{code}: no such file"
 
 
+def unknown_definitions(page: Page) -> Iterator[str]:
+    """Functions, classes and methods, written as `folder/file.py:Class.method`, that the file does not define."""
+    for file, name in (match.groups() for code in page.inline if (match := _DEFINITION.fullmatch(code))):
+        path = ROOT / file
+        if not path.exists() or name not in definitions(ast.parse(path.read_text(encoding="utf-8"))):
+            yield f"{file} defines no {name}"
+
+
+def definitions(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield f"{prefix}{node.name}"
+        if isinstance(node, ast.ClassDef):
+            yield from definitions(node, f"{prefix}{node.name}.")
+
+
 def unknown_modules(page: Page) -> Iterator[str]:
     """Missing modules of `python -m`, and options of ours that their source does not name."""
     for words in page.commands:
@@ -220,6 +237,8 @@ SAMPLES: list[tuple[Check, str]] = [
     (unknown_commands, "`--nothing`"),
     (missing_paths, "`pipeline/nothing.py`"),
     (missing_paths, "`nothing.py`"),
+    (unknown_definitions, "`pipeline/core/stage.py:Stage.nothing`"),
+    (unknown_definitions, "`pipeline/nothing.py:Stage`"),
     (unknown_modules, "`python -m flows.nothing`"),
     (unknown_modules, "`.venv/bin/python -m nothing.at_all`"),
     (unknown_modules, "`python -m flows.benchmarks.build --nothing`"),

@@ -28,11 +28,11 @@ from pipeline.core.config import ShardSettings
 from pipeline.core.store import Dataset
 from pipeline.publish.shards import write_shards
 from pipeline.publish.verify import verify
-from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.support.hostile_tars import MEMBERS, with_member
-from tests.support.made_dataset import MODEL, make_dataset
-from tests.support.painted_clips import captions_of, make_cast, make_screened_film, stage_for
-from tests.support.real_builds import ROOT, Commands, members_of, numbered_film, write_config
+from tests.support.builds.real_builds import ROOT, Commands, members_of, numbered_film, write_config
+from tests.support.datasets.hostile_tars import MEMBERS, with_member
+from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.media.painted_clips import captions_of, make_cast, make_screened_film, stage_for
+from tests.support.servers.caption_server import Answer, CaptionServer, Request, good_answer
 
 Answers = tuple[str, dict[str, str | list[str]]]
 """Result of each reader for each kind of member: clips or faults, or the error raised."""
@@ -180,7 +180,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 def _short(path: Path, number: int) -> Path:
     """Make a film too short for a clip."""
-    from tests.support.films import make_film
+    from tests.support.media.films import make_film
 
     return make_film(path, frames=30 + number)
 

@@ -28,8 +28,8 @@ from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.publish import is_published
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
-from tests.support.code_facts import FACTS, SERVER, clip_record, libraries
-from tests.support.made_before import (
+from tests.support.datasets.code_facts import FACTS, SERVER, clip_record, libraries
+from tests.support.datasets.made_before import (
     CAST,
     build,
     build_bytes,
@@ -42,7 +42,7 @@ from tests.support.made_before import (
     train_all,
     unpack,
 )
-from tests.support.painted_engine import PaintedEngine
+from tests.support.networks.painted_engine import PaintedEngine
 from training.run import PHASES
 
 BEFORE: dict[str, Any] = json.loads(Path(__file__).with_name("made_before.json").read_text(encoding="utf-8"))

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.real_builds import ROOT
+from tests.support.builds.real_builds import ROOT
 
 PACKAGES = ("pipeline", "flows", "prompts", "models", "training")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]

@@ -92,15 +92,25 @@ def fit_edges(scopes: Iterable[float], how: Literal["quantiles", "published"]) -
 
 
 def level_values(scopes: Iterable[float], edges: Sequence[float]) -> tuple[float, ...]:
-    """Return the median scope of each of the five levels, pixels per step; for an empty level the published value.
+    """Return a scope for each of the five levels, pixels per step, rising: the median of the level's clips.
+
+    A level without clips has the published value if that is within its edges, otherwise the middle between them; above
+    the last edge, half a level more.
 
     Raises:
         ValueError: a scope is negative or not finite.
     """
+    highest = edges[-1] + (edges[-1] - edges[-2])
+    bounds = zip((0.0, *edges), (*edges, highest), PUBLISHED_VALUES, strict=True)
     return tuple(
-        float(np.median(members)) if members else published
-        for members, published in zip(_by_level(scopes, edges), PUBLISHED_VALUES, strict=True)
+        float(np.median(members)) if members else _typical(level, *bound)
+        for (level, members), bound in zip(enumerate(_by_level(scopes, edges), start=1), bounds, strict=True)
     )
+
+
+def _typical(level: int, above: float, upto: float, published: float) -> float:
+    is_inside = above < published and (level == LEVELS or published <= upto)
+    return published if is_inside else (above + upto) / 2
 
 
 def calibrate(dataset: Dataset, how: Literal["quantiles", "published"]) -> Calibration:

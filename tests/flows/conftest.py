@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.prefect_settings import set_prefect_defaults
-from tests.support.built_dataset import copy_of_built, small_film
+from tests.support.datasets.built_dataset import copy_of_built, small_film
 from tests.support.shared_folders import own_folder
 
 # Read when Prefect is first imported, so they are set before any test module does.

@@ -18,8 +18,8 @@ from pipeline.plan.build_plan import make_plan
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.samples import SPLITS
-from tests.support.films import make_film
-from tests.support.object_store import SECRET, ObjectStore
+from tests.support.media.films import make_film
+from tests.support.servers.object_store import SECRET, ObjectStore
 from training.data.shards import open_index, open_shards, unpack
 
 pytestmark = pytest.mark.slow

@@ -166,7 +166,7 @@ def test_without_a_configured_server_nothing_is_started() -> None:
 
 def test_the_summary_of_a_build_lists_every_film_and_the_paths(tmp_path: Path) -> None:
     from flows.dataset import build_dataset
-    from tests.support.films import corrupt, make_film
+    from tests.support.media.films import corrupt, make_film
 
     good, noise = (make_film(tmp_path / f"{name}.mp4", frames=144, scenes=[0, 70]) for name in ("good", "no `ise"))
     corrupt(noise, 0.01, 0.9)

@@ -20,9 +20,9 @@ from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.coverage import film_spans, totals
 from pipeline.publish.verify import verify
-from tests.support.built_dataset import SMALL, copy_of_built, small_film
-from tests.support.caption_server import Answer, CaptionServer
-from tests.support.films import corrupt, make_film
+from tests.support.datasets.built_dataset import SMALL, copy_of_built, small_film
+from tests.support.media.films import corrupt, make_film
+from tests.support.servers.caption_server import Answer, CaptionServer
 
 pytestmark = pytest.mark.usefixtures("prefect")
 

@@ -23,9 +23,9 @@ from pipeline.core.atomic import HeldError, held
 from pipeline.core.store import Dataset
 from pipeline.plan.request import BuildRequest
 from pipeline.publish.verify import verify
-from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.support.prefect_server import WAIT_SECONDS, PrefectServer, until
-from tests.support.real_builds import contents, differences, numbered_films, write_config
+from tests.support.builds.real_builds import contents, differences, numbered_films, write_config
+from tests.support.servers.caption_server import Answer, CaptionServer, Request, good_answer
+from tests.support.servers.prefect_server import WAIT_SECONDS, PrefectServer, until
 
 BUILD, ONBOARD = "build-dataset/animegamer", "onboard-film/animegamer"
 CAST = ("Ponyo", "Sosuke")
@@ -59,7 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory, captions: CaptionServer) -> Asked:
     """Request of every build, without `out`, which each test adds."""
-    from tests.support.painted_clips import make_cast
+    from tests.support.media.painted_clips import make_cast
 
     folder = tmp_path_factory.mktemp("asked")
     make_cast(folder / "cast", *CAST)

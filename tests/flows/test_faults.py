@@ -24,10 +24,7 @@ from pipeline.core.store import Dataset
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.shards import read_index
 from pipeline.publish.verify import verify
-from tests.support.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
-from tests.support.films import make_film
-from tests.support.painted_clips import make_cast
-from tests.support.real_builds import (
+from tests.support.builds.real_builds import (
     ForkedBuild,
     ForkedBuilds,
     contents,
@@ -38,6 +35,9 @@ from tests.support.real_builds import (
     prefect_server,
     write_config,
 )
+from tests.support.media.films import make_film
+from tests.support.media.painted_clips import make_cast
+from tests.support.servers.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -34,9 +34,7 @@ from pipeline.core.records import Caption
 from pipeline.core.store import Dataset
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.verify import verify
-from tests.support.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
-from tests.support.painted_clips import make_cast
-from tests.support.real_builds import (
+from tests.support.builds.real_builds import (
     Build,
     Builds,
     Commands,
@@ -51,6 +49,8 @@ from tests.support.real_builds import (
     wait_until_gone,
     write_config,
 )
+from tests.support.media.painted_clips import make_cast
+from tests.support.servers.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
 
 KILLS = int(os.environ.get("ANIMEGAMER_KILLS", "10"))
 SEED = int(os.environ.get("ANIMEGAMER_SEED", "1"))

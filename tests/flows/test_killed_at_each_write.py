@@ -16,12 +16,12 @@ from pipeline.core.store import Dataset
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.plan.request import BuildRequest
 from pipeline.publish.verify import verify
-from tests.support.built_dataset import SMALL
-from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.support.films import make_film
-from tests.support.painted_clips import make_cast
-from tests.support.real_builds import contents, differences, leftovers, numbered_film
-from tests.support.stopped_builds import run
+from tests.support.builds.real_builds import contents, differences, leftovers, numbered_film
+from tests.support.builds.stopped_builds import run
+from tests.support.datasets.built_dataset import SMALL
+from tests.support.media.films import make_film
+from tests.support.media.painted_clips import make_cast
+from tests.support.servers.caption_server import Answer, CaptionServer, Request, good_answer
 
 pytestmark = pytest.mark.slow
 

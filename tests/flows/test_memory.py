@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.films import make_film
-from tests.support.real_builds import Commands, write_config
+from tests.support.builds.real_builds import Commands, write_config
+from tests.support.media.films import make_film
 
 FILMS = int(os.environ.get("ANIMEGAMER_FILMS", "12"))
 LEAST_FILMS = 4

@@ -17,9 +17,9 @@ from flows.runners import connected
 from pipeline.core.config import RunSettings, checked
 from pipeline.core.errors import UserError
 from pipeline.plan.request import BuildRequest
-from tests.support.built_dataset import build_here
-from tests.support.films import make_film
-from tests.support.prefect_server import PrefectServer
+from tests.support.datasets.built_dataset import build_here
+from tests.support.media.films import make_film
+from tests.support.servers.prefect_server import PrefectServer
 
 SMALL = "[looks]\ntext = false\n[clips]\nwidth = 180\nheight = 120\n[run]\nfilms_at_once = 3\n"
 

@@ -27,12 +27,12 @@ from pipeline.plan.request import Until
 from pipeline.plan.status import StageState, film_rows
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.verify import verify
-from tests.support.built_dataset import build_here
-from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.support.films import corrupt, make_film
-from tests.support.painted_clips import WORDS
-from tests.support.real_builds import numbered_film
-from tests.support.rebuilt_films import animegamer, redone, request_for, states
+from tests.support.builds.real_builds import numbered_film
+from tests.support.builds.rebuilt_films import animegamer, redone, request_for, states
+from tests.support.datasets.built_dataset import build_here
+from tests.support.media.films import corrupt, make_film
+from tests.support.media.painted_clips import WORDS
+from tests.support.servers.caption_server import Answer, CaptionServer, Request, good_answer
 
 pytestmark = pytest.mark.slow
 

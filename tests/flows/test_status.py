@@ -13,9 +13,9 @@ from pipeline.core.records import RecordError
 from pipeline.core.store import Dataset
 from pipeline.plan.request import Until
 from pipeline.plan.status import Cell, StageState, film_rows, published_line
-from tests.support.built_dataset import SMALL
-from tests.support.films import corrupt, make_film
-from tests.support.rebuilt_films import animegamer, redone, request_for, states
+from tests.support.builds.rebuilt_films import animegamer, redone, request_for, states
+from tests.support.datasets.built_dataset import SMALL
+from tests.support.media.films import corrupt, make_film
 
 pytestmark = pytest.mark.slow
 

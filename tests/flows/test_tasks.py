@@ -12,8 +12,8 @@ from pipeline.core.progress import Progress
 from pipeline.core.records import RecordError
 from pipeline.core.store import Dataset
 from pipeline.plan.workspace import Workspace
-from tests.support.caption_server import Answer, CaptionServer, Request, good_answer
-from tests.support.painted_clips import make_cast, make_screened_film, stage_for
+from tests.support.media.painted_clips import make_cast, make_screened_film, stage_for
+from tests.support.servers.caption_server import Answer, CaptionServer, Request, good_answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 

@@ -31,7 +31,7 @@ from models.game_model import GameModel
 from models.tokens import VOCABULARY, PastTurn, State, TokenPrompt, write_prompt
 from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
-from tests.support.tiny_models import copy_of_tiny, shake, tiny_checkpoint
+from tests.support.networks.tiny_models import copy_of_tiny, shake, tiny_checkpoint
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.turns import GameState, Turn
 from pipeline.core.errors import UserError
-from tests.support.tiny_models import brief_checkpoint, shake
+from tests.support.networks.tiny_models import brief_checkpoint, shake
 
 
 def engine_of(checkpoint: Checkpoint, guidance: float = 6.0, seed: int = 0) -> Engine:

@@ -20,8 +20,8 @@ from models.instructions import read_instructions
 from models.tokens import PastTurn, State
 from models.turns import GameState, Turn, Values, turn_seed
 from pipeline.core.errors import UserError
-from tests.support.painted_engine import PaintedEngine
-from tests.support.tiny_models import brief_checkpoint, shake
+from tests.support.networks.painted_engine import PaintedEngine
+from tests.support.networks.tiny_models import brief_checkpoint, shake
 
 CALM, LIVELY = State(1, 0, 0, -1), State(5, 1, 1, 1)
 STORY = ["Qiqi flies over the sea", "Qiqi sleeps", "Qiqi and Ponyo hug"]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from models.game_model import GameModel
 from models.tokens import LEGAL_IDS, VOCABULARY, State, TokenPrompt
-from tests.support.small_game_model import (
+from tests.support.networks.small_game_model import (
     HIDDEN,
     SHOT,
     STATE,

@@ -15,7 +15,15 @@ from models.config import Conventions, GameModelConfig, ModelConfig, full_config
 from models.game_model import GameModel, make_trainable, wrap_language_model
 from models.tokens import VOCABULARY
 from pipeline.core.errors import UserError
-from tests.support.small_game_model import HIDDEN, STATE, past_turn, prompt_of, shared_model, small_base, small_model
+from tests.support.networks.small_game_model import (
+    HIDDEN,
+    STATE,
+    past_turn,
+    prompt_of,
+    shared_model,
+    small_base,
+    small_model,
+)
 
 
 @pytest.mark.parametrize("past", [0, 1])

@@ -17,7 +17,7 @@ from models.checkpoint import CONFIG, Checkpoint
 from models.config import Base, Component
 from models.hub import pinned
 from pipeline.core.errors import UserError
-from tests.support.tiny_models import copy_of_tiny, tiny_checkpoint
+from tests.support.networks.tiny_models import copy_of_tiny, tiny_checkpoint
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOADS: dict[Component, Callable[[Checkpoint], object]] = {

@@ -19,7 +19,7 @@ from models.shot_decoder import (
     denoise,
     own_names,
 )
-from tests.support.tiny_models import shake
+from tests.support.networks.tiny_models import shake
 
 SIZES = {
     "num_attention_heads": 2,

@@ -8,7 +8,7 @@ import torch
 
 from models.config import ShotEncoderConfig, Variant
 from models.shot_encoder import ShotEncoder
-from tests.support.tiny_models import shake
+from tests.support.networks.tiny_models import shake
 
 
 def small(variant: Variant = "mlp") -> ShotEncoderConfig:

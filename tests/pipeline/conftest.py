@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.core.store import Dataset
-from tests.support.made_dataset import MODEL, make_dataset
+from tests.support.datasets.made_dataset import MODEL, make_dataset
 
 if TYPE_CHECKING:
-    from tests.support.object_store import ObjectStore
+    from tests.support.servers.object_store import ObjectStore
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from models.engine_options import EngineOptions
 from models.game import Game
-from tests.support.small_run import small_recipe, small_run
+from tests.support.networks.small_run import small_recipe, small_run
 from training.recipes import ABLATIONS, ablation
 
 IN_THE_GATE = ("no-history", "no-warm-up", "random-frame")

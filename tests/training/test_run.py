@@ -22,7 +22,7 @@ from models.checkpoint import Checkpoint
 from models.engine_options import EngineOptions
 from models.game import Game
 from pipeline.core.errors import UserError
-from tests.support.small_run import STEPS, small_dataset, small_recipe, small_run
+from tests.support.networks.small_run import STEPS, small_dataset, small_recipe, small_run
 from training.config import Recipe
 from training.run import PHASES
 from training.trainer import StepReport
@@ -60,7 +60,14 @@ def start(out: Path, *launcher: str, **environment: str) -> subprocess.Popen[str
     """The same training in processes of its own."""
     described = out.with_suffix(".json")
     described.write_text(recipe().model_dump_json())
-    command = [sys.executable, *launcher, "-m", "tests.support.training_process", str(small_dataset()), str(out)]
+    command = [
+        sys.executable,
+        *launcher,
+        "-m",
+        "tests.support.networks.training_process",
+        str(small_dataset()),
+        str(out),
+    ]
     return subprocess.Popen(
         [*command, str(described), *(["--sharded"] if "sharded" in out.name else [])],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},

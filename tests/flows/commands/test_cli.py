@@ -13,8 +13,8 @@ import pytest
 
 from pipeline.core.config import Config, load_config
 from pipeline.plan.request import BuildRequest
-from tests.support.built_dataset import build_here
-from tests.support.films import make_film, truncate
+from tests.support.datasets.built_dataset import build_here
+from tests.support.media.films import make_film, truncate
 
 SMALL = """
 [looks]

@@ -15,7 +15,7 @@ from flows.commands.model import with_bases
 from models.checkpoint import Checkpoint
 from models.config import tiny_config
 from pipeline.core.errors import UserError
-from tests.support.tiny_models import tiny_checkpoint
+from tests.support.networks.tiny_models import tiny_checkpoint
 from training.baselines.config import tiny
 from training.baselines.folder import BaselineFolder
 

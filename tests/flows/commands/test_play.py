@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.game.folder import GameFolder
-from tests.support.tiny_baselines import brief_baseline
-from tests.support.tiny_models import tiny_checkpoint
+from tests.support.networks.tiny_baselines import brief_baseline
+from tests.support.networks.tiny_models import tiny_checkpoint
 
 
 def _run(*arguments: str | Path) -> tuple[int, str]:

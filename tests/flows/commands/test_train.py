@@ -16,8 +16,8 @@ from flows.cli import app
 from flows.train_model import command_of
 from flows.train_request import Ablation, RecipeName, TrainRequest
 from models.checkpoint import Checkpoint
-from tests.support.small_run import small_dataset
-from tests.support.tiny_models import copy_of_tiny
+from tests.support.networks.small_run import small_dataset
+from tests.support.networks.tiny_models import copy_of_tiny
 
 SMALL = """
 [shot.warm_up]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from pipeline.core.atomic import held, replacing
 from pipeline.core.errors import DiskError, NoRoomError, disk_errors
-from tests.support.tiny_models import tiny_checkpoint
+from tests.support.networks.tiny_models import tiny_checkpoint
 
 BROKEN_ENGINE = """
 from models.engine import Engine

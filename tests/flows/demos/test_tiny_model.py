@@ -10,8 +10,8 @@ from flows.demos.tiny_model import instructions_of, report, scalars
 from models.checkpoint import Checkpoint
 from pipeline.core.config import ShardSettings
 from pipeline.publish.shards import write_shards
-from tests.support.made_dataset import MODEL, make_dataset
-from tests.support.tiny_models import tiny_checkpoint
+from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.networks.tiny_models import tiny_checkpoint
 from training.data.shards import open_shards
 from training.data.turns import read_texts
 from training.phases.autoencoder import Fitted

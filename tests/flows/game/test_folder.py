@@ -19,7 +19,7 @@ from flows.game.records import GameError, GameSettings
 from models.game import Game
 from pipeline.core.errors import UserError
 from pipeline.video.clip_files import read_clip
-from tests.support.painted_engine import PaintedEngine
+from tests.support.networks.painted_engine import PaintedEngine
 
 SETTINGS = GameSettings(seed=7, checkpoint="painted", window_turns=4, fps=8)
 STORY = [f"Qiqi does thing {number}" for number in range(1, 9)]

@@ -11,7 +11,7 @@ from flows.game.folder import GameFolder
 from flows.game.play_baseline import play_baseline
 from flows.game.records import GameError
 from pipeline.video.clip_files import read_clip
-from tests.support.tiny_baselines import FRAMES, brief_baseline
+from tests.support.networks.tiny_baselines import FRAMES, brief_baseline
 from training.baselines.agents import load_baseline
 from training.baselines.config import BaselineKind
 

@@ -24,8 +24,8 @@ from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress as Report
 from pipeline.core.progress import watcher
 from pipeline.video.clip_files import read_clip
-from tests.support.painted_engine import PaintedEngine
-from tests.support.tiny_models import brief_checkpoint
+from tests.support.networks.painted_engine import PaintedEngine
+from tests.support.networks.tiny_models import brief_checkpoint
 
 SETTINGS = GameSettings(seed=7, checkpoint="painted", window_turns=4, fps=8)
 STORY = [f"Qiqi does thing {number}" for number in range(1, 6)]

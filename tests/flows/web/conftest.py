@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.played_page import SIZES, Served, served
+from tests.support.servers.played_page import SIZES, Served, served
 
 
 @pytest.fixture(params=["desk", pytest.param("phone", marks=pytest.mark.slow)])

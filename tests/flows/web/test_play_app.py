@@ -15,7 +15,7 @@ import pytest
 
 from flows.web.page_server import listening
 from pipeline.core.errors import UserError
-from tests.support.played_page import GradientEngine, Player, Served, served
+from tests.support.servers.played_page import GradientEngine, Player, Served, served
 
 PORT = re.compile(r"http://127\.0\.0\.1:(\d+)/")
 HTTP = httpx.Client(verify=False)  # no certificates to load: plain HTTP on loopback
@@ -196,7 +196,7 @@ def test_a_port_in_use_is_an_error_with_a_remedy(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_real_engine_is_served_and_stops_cleanly(tmp_path: Path, interruptible: None, stop: signal.Signals) -> None:
-    from tests.support.tiny_models import tiny_checkpoint
+    from tests.support.networks.tiny_models import tiny_checkpoint
 
     code = (
         "import sys; from pathlib import Path; from flows.web.play_app import serve; "

@@ -12,7 +12,7 @@ import pytest
 
 from flows.game.records import GameError
 from flows.web.play_games import GAME_ID, MAX_KEPT, MAX_WAITING, is_disk_full, reason
-from tests.support.played_page import Player, Served, served
+from tests.support.servers.played_page import Player, Served, served
 
 INSTRUCTION = "Character: Qiqi; Motion: hug Ponyo; Background: beach."
 

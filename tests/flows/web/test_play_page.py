@@ -9,8 +9,8 @@ import av
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
-from tests.support.chromium import wait_until
-from tests.support.played_page import CAST, SIZES, Served, meter, opened, play, served
+from tests.support.servers.chromium import wait_until
+from tests.support.servers.played_page import CAST, SIZES, Served, meter, opened, play, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.support.played_page import CAST, CONTRASTS, SIZES, Served, opened, play
+from tests.support.servers.played_page import CAST, CONTRASTS, SIZES, Served, opened, play
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

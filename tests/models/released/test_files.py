@@ -13,7 +13,7 @@ from torch import Tensor
 from models.released.files import find_files, open_tensors
 from models.released.importer import import_weights
 from pipeline.core.errors import UserError
-from tests.support.published_weights import (
+from tests.support.networks.published_weights import (
     ADALN,
     DIT,
     LLM,

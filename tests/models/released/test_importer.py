@@ -33,7 +33,7 @@ from models.released.names import (
     TRANSFORMER,
 )
 from models.shot_decoder import ShotDecoder, add_lora, denoise
-from tests.support.published_weights import (
+from tests.support.networks.published_weights import (
     DIT,
     LLM,
     TINY,

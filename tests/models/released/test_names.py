@@ -32,7 +32,7 @@ from models.released.writer import Writer
 from models.shot_decoder import ShotDecoder, add_lora, decoder_options, own_names
 from models.shot_encoder import ShotEncoder
 from models.weights import adapter_tensors
-from tests.support.published_weights import (
+from tests.support.networks.published_weights import (
     TINY,
     Sizes,
     decoder_shapes,

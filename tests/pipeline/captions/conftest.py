@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.captions.cast import Cast
-from tests.support.painted_clips import make_cast
+from tests.support.media.painted_clips import make_cast
 
 
 @pytest.fixture

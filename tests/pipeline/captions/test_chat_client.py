@@ -26,7 +26,7 @@ from pipeline.captions.chat_client import (
     user,
 )
 from pipeline.core.errors import UserError
-from tests.support.caption_server import Answer, CaptionServer, Request, _completion
+from tests.support.servers.caption_server import Answer, CaptionServer, Request, _completion
 
 KEY = "sk-very-secret-key-0123456789"
 

@@ -17,14 +17,14 @@ from pipeline.captions.reply_cache import load_replies
 from pipeline.core.records import RecordError
 from pipeline.core.stage import perform
 from pipeline.core.store import StoreError
-from tests.support.caption_server import (
+from tests.support.media.painted_clips import captions_of, clip_ids, make_cast, make_screened_film, stage_for
+from tests.support.servers.caption_server import (
     Answer,
     CaptionServer,
     Request,
     expect_good,
     good_answer,
 )
-from tests.support.painted_clips import captions_of, clip_ids, make_cast, make_screened_film, stage_for
 
 
 def test_a_rerun_sends_no_question_and_needs_no_server(tmp_path: Path, cast: Cast) -> None:

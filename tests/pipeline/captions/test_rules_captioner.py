@@ -12,7 +12,7 @@ from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import CaptionSettings
 from pipeline.core.stage import NOTHING_PENDING, perform
 from tests.support import records
-from tests.support.painted_clips import captions_of, make_screened_film
+from tests.support.media.painted_clips import captions_of, make_screened_film
 
 
 def rules_stage() -> WriteCaptions:

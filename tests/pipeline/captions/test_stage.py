@@ -18,14 +18,14 @@ from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
 from pipeline.core.records import RecordError
 from pipeline.core.stage import perform
-from tests.support.caption_server import (
+from tests.support.media.painted_clips import captions_of, clip_ids, make_screened_film, read_moment, stage_for
+from tests.support.servers.caption_server import (
     Answer,
     CaptionServer,
     Request,
     expect_good,
     good_answer,
 )
-from tests.support.painted_clips import captions_of, clip_ids, make_screened_film, read_moment, stage_for
 
 
 def test_both_questions_have_the_right_pictures(tmp_path: Path, cast: Cast) -> None:

@@ -8,7 +8,7 @@ from pipeline.core.store import Dataset
 from pipeline.pages.report import write_report
 from pipeline.pages.summary import summarise
 from pipeline.publish.shards import write_shards
-from tests.support.made_dataset import MODEL, make_dataset
+from tests.support.datasets.made_dataset import MODEL, make_dataset
 
 
 @pytest.fixture(scope="module")

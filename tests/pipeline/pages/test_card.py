@@ -15,7 +15,7 @@ from pipeline.core.records import RecordError
 from pipeline.core.store import Dataset
 from pipeline.pages.card import licence_id, plain_line, write_card
 from pipeline.publish.shards import write_shards
-from tests.support.made_dataset import CAST, MODEL, make_dataset
+from tests.support.datasets.made_dataset import CAST, MODEL, make_dataset
 
 HOSTILE = "a | b\n# [x](http://evil.example) <script>alert(1)</script> `rm` \u202eko.mkv"
 

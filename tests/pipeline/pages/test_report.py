@@ -16,7 +16,7 @@ from pipeline.pages.report import write_report
 from pipeline.pages.summary import summarise
 from pipeline.publish.coverage import totals
 from pipeline.publish.samples import kept_clips
-from tests.support.made_dataset import CAST, make_dataset
+from tests.support.datasets.made_dataset import CAST, make_dataset
 
 
 def test_the_coverage_adds_up_to_the_length_of_the_films(made: Dataset) -> None:

@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, Page
 from pipeline.core.records import Caption, RecordError
 from pipeline.core.store import Dataset
 from pipeline.pages.report import write_report
-from tests.support.chromium import wait_until
-from tests.support.made_dataset import MODEL, make_dataset
+from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.servers.chromium import wait_until
 
 WIDTHS = {"phone": (390, 844), "desktop": (1280, 900)}
 HOSTILE = "</script><script>document.title='owned'</script>\"' onload=alert(1)\n<img src=x onerror=alert(2)> &amp;"

@@ -16,8 +16,8 @@ from pipeline.core.records import Caption, Clip, Motion, RecordError, Verdict, m
 from pipeline.core.store import Dataset
 from pipeline.publish.samples import Sample, split_of
 from pipeline.publish.shards import read_index, write_shards
-from tests.support.made_dataset import EDGES, MODEL, make_dataset, scene_seconds
-from tests.support.published_clips import SMALL, Row, change, samples_of, tars
+from tests.support.datasets.made_dataset import EDGES, MODEL, make_dataset, scene_seconds
+from tests.support.datasets.published_clips import SMALL, Row, change, samples_of, tars
 
 # --- fields
 

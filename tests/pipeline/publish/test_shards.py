@@ -19,8 +19,8 @@ from pipeline.core.records import Caption, RecordError, Verdict
 from pipeline.core.store import Dataset
 from pipeline.publish.samples import Sample, hub_features
 from pipeline.publish.shards import Index, read_index, write_shards
-from tests.support.made_dataset import EDGES, MODEL, make_dataset
-from tests.support.published_clips import SMALL, change, samples_of, tars
+from tests.support.datasets.made_dataset import EDGES, MODEL, make_dataset
+from tests.support.datasets.published_clips import SMALL, change, samples_of, tars
 from tests.support.shared_folders import VARIABLE
 
 ROOT = Path(__file__).parents[3]
@@ -91,7 +91,7 @@ def test_a_film_without_a_kept_clip_or_without_verdicts_has_no_shard(dataset: Da
 def test_the_same_input_gives_the_same_bytes_in_another_process_and_folder(dataset: Dataset, tmp_path: Path) -> None:
     write_shards(dataset, SMALL)
     code = WITHOUT_TORCH + (
-        "import sys, pathlib; from tests.support.made_dataset import *; from pipeline.publish.shards import *;"
+        "import sys, pathlib; from tests.support.datasets.made_dataset import *; from pipeline.publish.shards import *;"
         "write_shards(make_dataset(pathlib.Path(sys.argv[1]), captioner=MODEL), ShardSettings(samples=3))"
     )
     other = Dataset(tmp_path / "elsewhere")

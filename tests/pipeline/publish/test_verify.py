@@ -17,7 +17,7 @@ from pipeline.core.store import Dataset
 from pipeline.publish.shards import read_index, write_shards
 from pipeline.publish.verify import verify
 from pipeline.video.clip_files import write_clip
-from tests.support.damaged_shards import (
+from tests.support.datasets.damaged_shards import (
     change_row,
     edit_index,
     edit_member,
@@ -27,7 +27,7 @@ from tests.support.damaged_shards import (
     repack,
     replace_tar,
 )
-from tests.support.made_dataset import MODEL, make_dataset, moving_square
+from tests.support.datasets.made_dataset import MODEL, make_dataset, moving_square
 
 
 @pytest.fixture(scope="module")

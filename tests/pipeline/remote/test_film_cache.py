@@ -12,9 +12,9 @@ from pipeline.core.progress import silent
 from pipeline.core.records import Film, RecordError
 from pipeline.remote.film_cache import drop_film, fetch_film, fetch_folder, film_identity, local_film
 from pipeline.remote.objects import RemoteError
-from tests.support.films import make_film, planned
-from tests.support.mirrored_files import files_in
-from tests.support.object_store import ObjectStore
+from tests.support.datasets.mirrored_files import files_in
+from tests.support.media.films import make_film, planned
+from tests.support.servers.object_store import ObjectStore
 
 
 def test_building_local_films_does_not_import_fsspec() -> None:

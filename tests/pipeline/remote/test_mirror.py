@@ -19,9 +19,9 @@ from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from pipeline.remote.mirror import Mirror
 from pipeline.remote.objects import RemoteError
-from tests.support.made_dataset import make_dataset
-from tests.support.mirrored_files import FILM, SMALL_SET, Files, files_in, pulled, pushed, write
-from tests.support.object_store import ObjectStore
+from tests.support.datasets.made_dataset import make_dataset
+from tests.support.datasets.mirrored_files import FILM, SMALL_SET, Files, files_in, pulled, pushed, write
+from tests.support.servers.object_store import ObjectStore
 from training.data.shards import open_index, open_shards, unpack
 
 

@@ -20,8 +20,8 @@ import pipeline.remote.transfers
 from pipeline.remote.film_cache import fetch_film, fetch_folder
 from pipeline.remote.mirror import Mirror
 from pipeline.remote.objects import RemoteError, checked_remote, is_address
-from tests.support.mirrored_files import FILM, SMALL_SET, files_in, pulled, pushed, write
-from tests.support.object_store import SECRET, ObjectStore
+from tests.support.datasets.mirrored_files import FILM, SMALL_SET, files_in, pulled, pushed, write
+from tests.support.servers.object_store import SECRET, ObjectStore
 
 
 @pytest.fixture

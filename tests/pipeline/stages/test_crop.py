@@ -13,8 +13,8 @@ from pipeline.core.records import Crop, RecordError
 from pipeline.core.stage import perform
 from pipeline.stages.crop import CropJob, FindCrop, find_crop
 from pipeline.stages.probe import probe
-from tests.support.films import make_film, planned
-from tests.support.shot_children import next_child_is_shot
+from tests.support.media.films import make_film, planned
+from tests.support.media.shot_children import next_child_is_shot
 
 EVERY_SECOND_FRAME = {"g": "2", "crf": "14", "preset": "ultrafast"}
 """Encoder options for many keyframes in a short film."""

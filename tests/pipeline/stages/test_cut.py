@@ -28,9 +28,9 @@ from pipeline.stages.probe import probe
 from pipeline.video import containers
 from pipeline.video.clip_files import read_clip
 from pipeline.video.containers import Picture
-from tests.support.cut_films import barcodes, check_files, check_tiling, cut, expected, folder_of, job_of
-from tests.support.decoded_frames import counting_decoded_frames
-from tests.support.films import corrupt, make_film, paint_pictures, truncate
+from tests.support.media.cut_films import barcodes, check_files, check_tiling, cut, expected, folder_of, job_of
+from tests.support.media.decoded_frames import counting_decoded_frames
+from tests.support.media.films import corrupt, make_film, paint_pictures, truncate
 
 OPEN_GOP = "keyint=48:min-keyint=48:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
 

@@ -20,8 +20,8 @@ from pipeline.core.store import FilmFolder
 from pipeline.stages.looks import MeasureLooks, measure_looks
 from pipeline.stages.text import find_text
 from pipeline.video.clip_files import read_clip, read_clip_gray, write_clip
-from tests.support.made_dataset import make_dataset
-from tests.support.moving_pictures import pan, textured
+from tests.support.datasets.made_dataset import make_dataset
+from tests.support.media.moving_pictures import pan, textured
 
 Picture = NDArray[np.uint8]
 WIDTH, HEIGHT, FRAMES = 720, 480, 16

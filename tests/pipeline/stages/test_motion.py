@@ -28,7 +28,7 @@ from pipeline.stages.motion import (
 from pipeline.stages.motion_levels import PUBLISHED_EDGES, level_of
 from pipeline.stages.optical_flow import Frames, Vectors, scaled
 from pipeline.video.clip_files import read_clip_gray, write_clip
-from tests.support.moving_pictures import make_clips, pan, shaded, textured, view, walk, zoom_in
+from tests.support.media.moving_pictures import make_clips, pan, shaded, textured, view, walk, zoom_in
 
 SPEEDS = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
 STAGE = MeasureMotion(MotionSettings(), threads=2, failed_limit=0.1)

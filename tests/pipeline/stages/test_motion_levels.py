@@ -21,7 +21,7 @@ from pipeline.stages.motion_levels import (
     level_values,
 )
 from tests.support import records
-from tests.support.made_dataset import make_dataset
+from tests.support.datasets.made_dataset import make_dataset
 
 
 def test_the_published_values_lie_in_their_own_levels() -> None:
@@ -82,6 +82,8 @@ def test_four_different_scopes_are_too_few_for_five_levels() -> None:
 def test_the_value_of_a_level_is_the_median_of_its_clips_or_the_published_one() -> None:
     assert level_values([0, 1, 1.4, 3, 30, 50], PUBLISHED_EDGES) == (1, 3, 10, 15, 40)
     assert level_values([], PUBLISHED_EDGES) == PUBLISHED_VALUES
+    assert level_values([], (0.1, 0.2, 0.4, 0.8)) == pytest.approx((0.05, 0.15, 0.3, 0.6, 40))
+    assert level_values([45, 90], (50, 60, 80, 100)) == (45, 55, 70, 90, 110)
 
 
 def remeasure(dataset: Dataset, film: int, scopes: list[float], flow_model: str = "dis@0.5") -> list[str]:

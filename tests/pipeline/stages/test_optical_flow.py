@@ -14,7 +14,7 @@ from pipeline.core.errors import UserError
 from pipeline.stages import optical_flow_network
 from pipeline.stages.motion import flow_model_of, identify, open_optical_flow
 from pipeline.stages.optical_flow import DenseInverseSearch, Frames, Vectors
-from tests.support.moving_pictures import pan, shaded, textured, view, walk
+from tests.support.media.moving_pictures import pan, shaded, textured, view, walk
 
 
 def luma(frames_THWC: Frames) -> Frames:

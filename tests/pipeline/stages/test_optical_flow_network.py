@@ -20,7 +20,7 @@ from pipeline.core.stage import perform
 from pipeline.stages.motion import MeasureMotion, open_optical_flow
 from pipeline.stages.optical_flow import Frames
 from pipeline.stages.optical_flow_network import OpticalFlowNetwork
-from tests.support.moving_pictures import make_clips, pan, shaded, textured
+from tests.support.media.moving_pictures import make_clips, pan, shaded, textured
 
 pytestmark = pytest.mark.slow  # ptlflow takes ten seconds to import, MemFlow one second per pair
 

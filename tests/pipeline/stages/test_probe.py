@@ -11,9 +11,9 @@ import pytest
 
 from pipeline.core.records import RecordError
 from pipeline.stages.probe import probe_in_child
-from tests.support.films import make_film, truncate
-from tests.support.probed_films import SHA256, probed, refusal, remuxed
-from tests.support.shot_children import next_child_is_shot
+from tests.support.media.films import make_film, truncate
+from tests.support.media.probed_films import SHA256, probed, refusal, remuxed
+from tests.support.media.shot_children import next_child_is_shot
 
 
 def exact_times(frames: int, fps: Fraction) -> list[Fraction]:

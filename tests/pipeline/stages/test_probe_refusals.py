@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.support.films import make_film, truncate
-from tests.support.probed_films import refusal, remuxed
+from tests.support.media.films import make_film, truncate
+from tests.support.media.probed_films import refusal, remuxed
 
 
 def test_no_such_file_folder_device_and_empty_file(tmp_path: Path) -> None:

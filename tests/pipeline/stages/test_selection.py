@@ -28,8 +28,8 @@ from pipeline.stages.cut import Cut
 from pipeline.stages.looks import MeasureLooks
 from pipeline.stages.selection import FilmFacts, Screen, film_facts, judge
 from tests.support import records
-from tests.support.films import planned
-from tests.support.made_dataset import EDGES, make_dataset
+from tests.support.datasets.made_dataset import EDGES, make_dataset
+from tests.support.media.films import planned
 
 DEFAULT = SelectionSettings()
 

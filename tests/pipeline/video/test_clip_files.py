@@ -15,8 +15,8 @@ from flows.demos.world.barcode import read_barcode
 from pipeline.core.records import RecordError
 from pipeline.video.clip_files import first_frame, join_clips, read_clip, read_clip_gray, write_clip
 from pipeline.video.containers import Picture
-from tests.support.decoded_frames import counting_decoded_frames
-from tests.support.films import paint_pictures, truncate
+from tests.support.media.decoded_frames import counting_decoded_frames
+from tests.support.media.films import paint_pictures, truncate
 
 
 def clip_of(path: Path, frames: int = 16) -> Path:

@@ -12,8 +12,8 @@ import pytest
 from flows.demos.world.barcode import read_barcode
 from pipeline.core.records import RecordError
 from pipeline.video.film_reader import FilmReader, Frame, keyframes
-from tests.support.decoded_frames import counting_decoded_frames
-from tests.support.films import corrupt, make_film, paint_pictures, truncate
+from tests.support.media.decoded_frames import counting_decoded_frames
+from tests.support.media.films import corrupt, make_film, paint_pictures, truncate
 
 OPEN_GOP = "keyint=24:min-keyint=24:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
 

@@ -13,7 +13,7 @@ from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
 from models.turns import turn_seed
-from tests.support.tiny_baselines import brief_baseline
+from tests.support.networks.tiny_baselines import brief_baseline
 from training.baselines.agents import draw_story
 from training.baselines.config import StorySettings
 from training.baselines.consistent import ConsistentAttention, PictureGroup, drawn_together, is_consistent, windows

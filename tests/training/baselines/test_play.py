@@ -17,8 +17,8 @@ from models.game import Agent
 from models.tokens import State
 from models.turns import Values, turn_seed
 from pipeline.core.errors import UserError
-from tests.support.tiny_baselines import FRAMES, HEIGHT, WIDTH, brief_baseline, brief_config
-from tests.support.tiny_models import shake
+from tests.support.networks.tiny_baselines import FRAMES, HEIGHT, WIDTH, brief_baseline, brief_config
+from tests.support.networks.tiny_models import shake
 from training.baselines.agents import GC, GFC, GSC, load_baseline
 from training.baselines.config import BaselineConfig, BaselineKind, full
 from training.baselines.folder import CONFIG, BaselineFolder, new_baseline

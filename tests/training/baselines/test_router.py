@@ -11,7 +11,7 @@ import pytest
 from models.tokens import State
 from pipeline.captions.chat_client import Endpoint, EndpointDownError, RequestError
 from pipeline.core.errors import UserError
-from tests.support.caption_server import Answer, CaptionServer, Request
+from tests.support.servers.caption_server import Answer, CaptionServer, Request
 from training.baselines.router import (
     MOST_TURNS,
     NEUTRAL,

@@ -20,8 +20,8 @@ from torch import Tensor
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
-from tests.support.made_dataset import MODEL, make_dataset
-from tests.support.tiny_baselines import brief_baseline, brief_config
+from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.networks.tiny_baselines import brief_baseline, brief_config
 from training.baselines.adapters import AdapterPhase
 from training.baselines.agents import load_baseline
 from training.baselines.config import BaselineConfig, BaselineKind

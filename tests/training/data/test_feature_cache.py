@@ -22,8 +22,8 @@ from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.core.records import Caption
 from pipeline.publish.shards import write_shards
-from tests.support.made_dataset import MODEL, make_dataset
-from tests.support.tiny_models import copy_of_tiny, tiny_checkpoint
+from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.networks.tiny_models import copy_of_tiny, tiny_checkpoint
 from training.data.feature_cache import Feature, FeatureCache, made_by_base, made_by_files, storage_dtype
 from training.data.shards import open_shards
 from training.data.turns import Catalog, PackedTurn, RecordedTurn, read_turns

@@ -26,8 +26,8 @@ from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import file_sha256, read_index, write_shards
 from pipeline.video.clip_files import read_clip, write_clip
-from tests.support.made_dataset import MODEL, make_dataset
-from tests.support.painted_clips import paint_number, read_moment
+from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.media.painted_clips import paint_number, read_moment
 from training.data.shards import open_shards
 from training.data.turns import Catalog, PackedTurn, read_texts, read_turns
 

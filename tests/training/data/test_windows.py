@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
-from tests.support.made_dataset import MODEL, make_dataset
+from tests.support.datasets.made_dataset import MODEL, make_dataset
 from training.config import WindowSettings
 from training.data.order import Batches, Position, draw, epoch_order
 from training.data.shards import open_shards

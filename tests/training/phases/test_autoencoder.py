@@ -17,8 +17,8 @@ from models.config import Base, inside_id
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
-from tests.support.made_dataset import make_dataset
-from tests.support.tiny_models import brief_checkpoint, copy_of_tiny, tiny_checkpoint
+from tests.support.datasets.made_dataset import make_dataset
+from tests.support.networks.tiny_models import brief_checkpoint, copy_of_tiny, tiny_checkpoint
 from training.config import FitSettings
 from training.data.order import Position
 from training.phases.autoencoder import (

@@ -32,9 +32,9 @@ from flows.demos.world.barcode import paint_stripes
 from flows.demos.world.textures import Picture
 from pipeline.core.config import checked
 from pipeline.core.toml import as_toml
-from tests.support.films import make_film
+from tests.support.media.films import make_film
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCENES = 4
 SCENE_FRAMES = 52
 """Frames at 24 per second: enough for one clip of 2 seconds and not for two."""

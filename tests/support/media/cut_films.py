@@ -17,7 +17,7 @@ from pipeline.core.store import FilmFolder, StageRecord
 from pipeline.stages.cut import CutJob, CutResult, cut_film
 from pipeline.video.clip_files import read_clip
 from tests.support import records
-from tests.support.films import planned
+from tests.support.media.films import planned
 
 TOLERANCE = Fraction(43, 10_000)
 

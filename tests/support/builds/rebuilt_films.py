@@ -15,7 +15,7 @@ from pipeline.plan.build_plan import make_plan
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.status import StageState, film_rows
 from pipeline.plan.workspace import Workspace
-from tests.support.built_dataset import SMALL
+from tests.support.datasets.built_dataset import SMALL
 
 
 def request_for(*films: Path, out: Path, **sections: Mapping[str, Any]) -> BuildRequest:

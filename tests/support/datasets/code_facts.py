@@ -38,7 +38,7 @@ from pipeline.publish.samples import Sample
 from pipeline.publish.shards import Index
 from pipeline.remote.mirror import Notes
 from prompts.template import load_prompt
-from tests.support.tiny_models import brief_checkpoint
+from tests.support.networks.tiny_models import brief_checkpoint
 from training.config import Recipe
 from training.data.feature_cache import FeatureCache
 from training.data.turns import Catalog

@@ -19,7 +19,7 @@ from pipeline.plan.build_plan import make_plan
 from pipeline.plan.publish import publish_stages
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
-from tests.support.films import make_film
+from tests.support.media.films import make_film
 from tests.support.shared_folders import shared_folder
 
 SMALL: dict[str, Any] = {"looks": {"text": False}, "clips": {"width": 180, "height": 120}}

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipeline.plan.request import BuildRequest
 from pipeline.stages import cut, probe
-from tests.support.built_dataset import build_here
+from tests.support.datasets.built_dataset import build_here
 
 DEADLINE_SECONDS = 120
 _FORKS = multiprocessing.get_context("forkserver")

@@ -1,4 +1,4 @@
-"""Training process, for tests that launch several or kill one: `python -m tests.support.training_process ...`.
+"""Training process, for tests that launch several or kill one: `python -m tests.support.networks.training_process ...`.
 
 `--sharded` trains with FSDP2 on CPUs. accelerate supports it for accelerators only and treats two CPU processes as
 plain data-parallel, so its state is changed here before anything reads it. All code under test is unchanged.

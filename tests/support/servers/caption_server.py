@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from flows.demos.world.barcode import read_stripes
 from pipeline.core.records import Caption
-from tests.support.painted_clips import WORDS
+from tests.support.media.painted_clips import WORDS
 
 
 @dataclass(frozen=True)

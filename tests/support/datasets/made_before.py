@@ -1,6 +1,6 @@
 """Folders made before, and the file `tests/made_before.json` that holds them and the facts of the code as text.
 
-    python -m tests.support.made_before > tests/made_before.json
+    python -m tests.support.datasets.made_before > tests/made_before.json
 
 `facts` (`code_facts.py`) are values that the current code must reproduce: fingerprints, fields on disk, names of
 tensors. `folders` are a data set, a training run, a checkpoint, a game and replies as the version that wrote the file
@@ -56,10 +56,19 @@ from pipeline.plan.publish import WritePages, WriteShards, publish_stages
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.shards import Index
-from tests.support.code_facts import FACTS, SERVER, Facts, brief_recipe, clip_record, film_record, libraries, mark
-from tests.support.films import make_film
-from tests.support.painted_engine import PaintedEngine
-from tests.support.tiny_models import brief_checkpoint
+from tests.support.datasets.code_facts import (
+    FACTS,
+    SERVER,
+    Facts,
+    brief_recipe,
+    clip_record,
+    film_record,
+    libraries,
+    mark,
+)
+from tests.support.media.films import make_film
+from tests.support.networks.painted_engine import PaintedEngine
+from tests.support.networks.tiny_models import brief_checkpoint
 from training.baselines.config import BaselineKind
 from training.baselines.config import tiny as tiny_baseline
 from training.baselines.encoding import open_features

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.remote.mirror import Mirror
-from tests.support.object_store import ObjectStore
+from tests.support.servers.object_store import ObjectStore
 
 Files = dict[str, bytes]
 FILM = "films/film-01234567"

@@ -28,7 +28,7 @@ from typing import Any, Self, TypeVar
 import httpx
 import psutil
 
-from tests.support.real_builds import users_of, wait_until_gone
+from tests.support.builds.real_builds import users_of, wait_until_gone
 
 _CLIENT = httpx.Client(timeout=60)  # a server whose workers are just starting may be slow
 

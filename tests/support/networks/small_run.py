@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.core.config import ShardSettings
 from pipeline.publish.shards import write_shards
-from tests.support.made_dataset import MODEL, make_dataset
+from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.shared_folders import shared_folder
 from training.config import Recipe
 from training.recipes import merged, tiny
