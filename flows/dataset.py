@@ -2,6 +2,8 @@
 
     build_dataset(BuildRequest(films=("film.mkv",), out="data"))
 
+`animegamer build` plans first, and runs the plan under the same flow name only if there is work (`run_plan`).
+
 A film that fails stops at its stage and is named in the final state; the others continue, and complete films are
 published. A run in which anything failed ends as Failed; by default Prefect would report it as Completed.
 """
@@ -33,7 +35,7 @@ from pipeline.plan.build_plan import Plan, make_plan
 from pipeline.plan.film_stages import choose_edges, planned_stages
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
-from pipeline.remote.film_cache import drop_film
+from pipeline.remote.film_cache import delete_local_film
 
 ONBOARD, BUILD = "onboard-film", "build-dataset"
 
@@ -46,15 +48,15 @@ def build_dataset(request: BuildRequest) -> State[Any]:
     """
     workspace = Workspace(request.out)
     with acquire_with_retry(lambda: workspace.locked("animegamer build")):
-        return work_through(make_plan(request, workspace))
+        return onboard_and_publish(make_plan(request, workspace))
 
 
 def run_plan(plan: Plan) -> State[Any]:
-    """Run an existing plan in a locked workspace, as a run of the flow `build_dataset`."""
+    """Run an existing plan in a locked workspace, under the name of the flow `build_dataset`."""
 
     @flow(name=BUILD, persist_result=False)
     def planned(request: BuildRequest) -> State[Any]:  # noqa: ARG001 - the server shows it as the run's parameter
-        return work_through(plan)
+        return onboard_and_publish(plan)
 
     # the server stores parameters as UTF-8; the plan has rejected names that are not
     request = plan.request.model_copy(update={"films": tuple(filter(is_text, plan.request.films))})
@@ -62,7 +64,7 @@ def run_plan(plan: Plan) -> State[Any]:
     return state
 
 
-def work_through(plan: Plan) -> State[Any]:
+def onboard_and_publish(plan: Plan) -> State[Any]:
     """Onboard the unfinished films of a plan, then publish."""
     with connected(plan.config.run):
         failures = [*onboard_films(plan), *plan.refusals]
@@ -75,7 +77,7 @@ def onboard_films(plan: Plan) -> list[str]:
     """Onboard the unfinished films, at most `run.films_at_once` together; return one line per failure."""
     pool = ThreadPoolExecutor(max_workers=plan.config.run.films_at_once)
     try:
-        runs = [pool.submit(copy_context().run, _onboard, film_id, plan) for film_id in plan.unfinished]
+        runs = [pool.submit(copy_context().run, _run_film, film_id, plan) for film_id in plan.unfinished]
         failures = [failure for run in runs if (failure := run.result())]
     finally:  # a stopped build starts no further film
         pool.shutdown(cancel_futures=True)
@@ -87,35 +89,33 @@ def onboard_films(plan: Plan) -> list[str]:
     return failures
 
 
-def _onboard(film_id: str, plan: Plan) -> str | None:
+def _run_film(film_id: str, plan: Plan) -> str | None:
     """Onboard one film with the configured runner; return the reason of its failure, or None."""
-    state = _run_at_a_worker(film_id, plan) if plan.config.run.runner == "workers" else _run_in_process(film_id, plan)
-    drop_film(plan.dataset.folder(film_id))  # the plan's own copy, if another machine did the work
+    if plan.config.run.runner == "workers":  # the server would store the films with every run
+        state = run_at_a_worker(film_id, plan.request.model_copy(update={"films": ()}))
+    else:
+        state = _run_in_process(film_id, plan)
+    delete_local_film(plan.dataset.folder(film_id))  # the plan's own copy, if another machine did the work
     if state.is_completed():
         return None
     message = (state.message or "ended without a message").removeprefix("Flow run encountered an exception: ")
     try:
         with plan.workspace.film(film_id) as folder:
             if state.is_crashed() or state.is_cancelled() or folder.failure is None:
-                folder.save_failure(RecordError(film_id, message))  # its process has not saved it
+                folder.save_failure(RecordError(film_id, message))  # the run ended without saving its failure
             failure = folder.failure
     except UserError as error:
         return f"{film_id}: {message}; {error}"
     return f"{folder.film.name}: {failure.reason if failure else message}"
 
 
-def _run_at_a_worker(film_id: str, plan: Plan) -> State[Any]:
-    """Run `onboard_film` on a worker; the request omits its films, which the server would store with every run."""
-    return run_at_a_worker(film_id, plan.request.model_copy(update={"films": ()}))
-
-
 def _run_in_process(film_id: str, plan: Plan) -> State[Any]:
-    """Run the plan's stages of the film in this process, as a run of the flow `onboard_film`."""
+    """Run the plan's stages of the film in this process, under the name of the flow `onboard_film`."""
     settings = plan.config.run
 
     @flow(name=ONBOARD, flow_run_name="{film_id}", persist_result=False)
     def planned(film_id: str) -> None:
-        bring_up_to_date(plan.workspace, film_id, lambda: plan.unfinished[film_id], settings)
+        run_stages(plan.workspace, film_id, lambda: plan.unfinished[film_id], settings)
 
     run = planned.with_options(task_runner=ray_runner(settings)) if settings.runner == "ray" else planned
     state: State[Any] = run(film_id, return_state=True)
@@ -124,23 +124,24 @@ def _run_in_process(film_id: str, plan: Plan) -> State[Any]:
 
 @flow(name=ONBOARD, flow_run_name="{film_id}", persist_result=False)
 def onboard_film(film_id: str, request: BuildRequest) -> None:
-    """Bring every stage of one planned film up to date: the unit that schedulers run and retry."""
+    """Bring every stage of one planned film up to date: the unit of work of a worker."""
     workspace = Workspace(request.out)
     workspace.fetch("dataset.json")
     edges, _ = choose_edges(request.config, workspace.dataset.record)
-    bring_up_to_date(workspace, film_id, lambda: planned_stages(request, edges), request.config.run)
+    run_stages(workspace, film_id, lambda: planned_stages(request, edges), request.config.run)
 
 
-def bring_up_to_date(
+def run_stages(
     workspace: Workspace, film_id: str, stages: Callable[[], Sequence[Stage]], settings: RunSettings
 ) -> None:
     """Run each stage that is stale or has pending work, in order, as tasks.
 
     Args:
-        workspace: of the data set.
+        workspace: workspace of the data set.
         film_id: the film.
-        stages: gives the stages; an error in it, such as a missing cast folder, is a failure of the film.
-        settings: the runner.
+        stages: returns the stages; called here so that its errors, such as a missing cast folder, are failures of the
+            film.
+        settings: settings of the run.
     """
     path = workspace.dataset.folder(film_id).path
     with acquire_with_retry(lambda: held(path, f"onboard-film {film_id}")), workspace.film(film_id) as folder:
@@ -148,23 +149,23 @@ def bring_up_to_date(
         try:
             with _failure_saved(folder):
                 for stage in stages():
-                    _bring_stage_up_to_date(stage, folder, workspace, settings)
+                    _run_stage_if_stale(stage, folder, workspace, settings)
         finally:
-            drop_film(folder)
+            delete_local_film(folder)
 
 
-def _bring_stage_up_to_date(stage: Stage, folder: FilmFolder, workspace: Workspace, settings: RunSettings) -> None:
+def _run_stage_if_stale(stage: Stage, folder: FilmFolder, workspace: Workspace, settings: RunSettings) -> None:
     """Run the pending batches, then the stage if it is stale; the task's name gives the reason of a rerun."""
-    film_id, found = folder.film_id, staleness_of(stage, folder)
-    stale, pending = found.stale, found.pending
+    film_id, found = folder.film_id, staleness_of(stage, folder)  # now: a stage before it may have changed its tables
+    stale_reason, pending = found.stale_reason, found.pending
     for number, batch in enumerate(pending.batches, start=1):
         run_task(run_batch, stage, workspace, film_id, settings, f"{stage.name}, batch {number}", batch)
-    if pending.batches and not stale:  # the batches may have left results that the stage has yet to collect
+    if pending.batches and not stale_reason:  # the batches may have left results that the stage has yet to collect
         pending = stage.pending(folder, current=True)
-    if not stale and not pending.uncollected:
+    if not stale_reason and not pending.uncollected:
         return
-    again = stale if folder.stage_record(stage.name) else None
-    name = f"{stage.name} again ({again or pending.reason})" if again or not stale else stage.name
+    is_first_run = stale_reason and not folder.stage_record(stage.name)
+    name = stage.name if is_first_run else f"{stage.name} again ({stale_reason or pending.reason})"
     run_task(run_stage, stage, workspace, film_id, settings, name)
 
 

@@ -133,8 +133,8 @@ def _apply(pool: str) -> None:
 def acquire_with_retry(take: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
     """Hold the lock that `take` takes; a run started by a worker retries if another process holds it.
 
-    The holder may be the process of an earlier run, which outlives its worker for a moment. At a terminal the error
-    is raised at once and names the holder.
+    The holder may be the process of an earlier run, which outlives its worker for a moment. In any other run
+    the error is raised at once and names the holder.
 
     Raises:
         HeldError: the lock is still held.

@@ -24,7 +24,7 @@ from pipeline.core.stage import Stage, make
 from pipeline.core.store import Dataset, FilmFolder
 from pipeline.plan.publish import PublishStage
 from pipeline.plan.workspace import Workspace, film_part
-from pipeline.remote.film_cache import drop_film, local_film
+from pipeline.remote.film_cache import delete_local_film, local_film
 
 RETRIES = 3
 
@@ -36,7 +36,7 @@ class FilmJob:
     out: str
     film_id: str
     is_here: bool
-    """True: the task runs in the process that has fetched the film's folder and will send it."""
+    """True: the task runs in the process of the build, which fetches and sends the folder itself."""
 
     @contextmanager
     def folder(self) -> Iterator[FilmFolder]:
@@ -49,7 +49,7 @@ class FilmJob:
             try:
                 yield folder
             finally:
-                drop_film(folder)  # the next stage may run on another machine
+                delete_local_film(folder)  # the next stage may run on another machine
 
 
 def run_task(
@@ -60,7 +60,7 @@ def run_task(
     if settings.runner != "ray":
         done: object = task(stage, FilmJob(workspace.name, film_id, is_here=True), *arguments)
         assert not isawaitable(done), "our tasks are plain functions"
-        workspace.send(film_part(film_id))  # or a machine that dies later would take it along
+        workspace.send(film_part(film_id))  # now: if this machine dies later, the result is not lost
         return
     from prefect_ray.context import remote_options
 

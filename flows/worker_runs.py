@@ -3,8 +3,8 @@
     state = run_at_a_worker("ponyo-01234567", request)
 
 A film has one run at a time. After a killed build, workers may still process its films, so the next build waits for
-those runs before it starts its own: on a shared disk the film's lock would separate the two, at an address nothing
-would.
+those runs before it starts its own: on a shared disk the film's lock prevents two runs at once, at an address
+no lock does.
 """
 
 from __future__ import annotations

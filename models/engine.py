@@ -119,7 +119,7 @@ class Engine:
 
         Args:
             state: the game so far.
-            instruction: of the player.
+            instruction: text of the player.
             seed: of this turn; see `turn_seed`. The only source of randomness.
             progress: called at every part and denoising step; an exception from it ends the turn without side effects.
 

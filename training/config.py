@@ -67,7 +67,7 @@ class FitSettings(ConfigSection):
     pictures: int = Field(4, ge=0, description="clips among these saved beside their reconstructions")
 
 
-class LookSettings(ConfigSection):
+class PreviewSettings(ConfigSection):
     """Settings of validation."""
 
     clips: int = Field(64, ge=1, description="held-out clips whose loss is measured, the first of the split")
@@ -136,7 +136,7 @@ class Recipe(ConfigSection):
     adapt: AdaptPhaseSettings
     gc: BaselineSettings = Field(description="the baseline GC: adapters of CogVideoX on the instructions")
     gfc: BaselineSettings = Field(description="the baseline GFC: adapters of FLUX on first frames")
-    looks: LookSettings = LookSettings()
+    looks: PreviewSettings = PreviewSettings()
 
     @model_validator(mode="after")
     def _check_window_length(self) -> Self:

@@ -26,8 +26,8 @@ from training.config import (
     BaselineSettings,
     FitSettings,
     GamePhaseSettings,
-    LookSettings,
     LoopSettings,
+    PreviewSettings,
     Recipe,
     ShotPhaseSettings,
 )
@@ -73,7 +73,7 @@ def tiny() -> Recipe:
         adapt=AdaptPhaseSettings(loop=LoopSettings(steps=100, learning_rate=5e-4, **common)),
         gc=BaselineSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
         gfc=BaselineSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
-        looks=LookSettings(clips=8, pictures=3, denoising_steps=20, guidance=1.5),
+        looks=PreviewSettings(clips=8, pictures=3, denoising_steps=20, guidance=1.5),
     )
 
 

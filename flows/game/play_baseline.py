@@ -14,7 +14,7 @@ from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from flows.game.play_file import FILM, is_unfinished, line_of, opened_game
 from flows.game.records import GameError, GameSettings
-from models.instructions import read_instructions
+from models.game_file import read_game_file
 from pipeline.core.progress import watched
 from training.baselines.agents import AGENTS, Baseline
 from training.baselines.config import BaselineKind
@@ -50,7 +50,7 @@ def play_baseline(
     """
     agent = AGENTS[kind]
     baseline = agent.open(folder)
-    instructions = read_instructions(game)
+    instructions = read_game_file(game)
     with opened_game(out, _settings(baseline, seed), instructions) as played:
         if is_unfinished(played, instructions):
             if played.turns and agent.whole_story:

@@ -19,7 +19,7 @@ from flows.game.records import GameError, GameSettings, TurnRecord
 from models.checkpoint import Checkpoint
 from models.engine import Engine
 from models.engine_options import EngineOptions
-from models.instructions import read_instructions
+from models.game_file import read_game_file
 from models.progress import PartProgress, unwatched
 from models.tokens import instruction_ids
 from models.turns import TurnMaker, Values, turn_seed
@@ -48,7 +48,7 @@ def play_file(game: Path, checkpoint: Path, out: Path, options: EngineOptions = 
         UserError: the game file, the checkpoint or the folder cannot be used; the message names the remedy.
     """
     opened = Checkpoint.open(checkpoint)
-    instructions = read_instructions(game, check=partial(instruction_ids, opened.tokenizer()))
+    instructions = read_game_file(game, check=partial(instruction_ids, opened.tokenizer()))
     with opened_game(out, GameSettings.of(opened, options, seed), instructions) as folder:
         if is_unfinished(folder, instructions):
             say("loading the networks")

@@ -3,10 +3,10 @@
     async with ChatClient(endpoint) as client:
         text = await client.chat([user("What is this?", Picture(jpeg))])
 
-A request is retried with exponential backoff, at least the server's Retry-After, on every transient failure: no
-connection, timeout, 429, 5xx, a connection closed early, a body that is not the protocol's JSON. It is not retried when
-the server rejects it. The remaining failures are three errors: the service is down (waiting may help), the service
-rejects the client (the configuration must change), or only this request fails.
+A request is retried with exponential backoff, after at least the server's Retry-After and at most a minute, on every
+transient failure: no connection, timeout, 429, 5xx, a connection closed early, a body that is not the protocol's JSON.
+It is not retried when the server rejects it. The remaining failures are three errors: the service is down (waiting may
+help), the service rejects the client (the configuration must change), or only this request fails.
 
 The key is read from the environment, sent in one header, and removed from server output before it is shown. Redirects
 and proxies are not followed: pictures of a film are sent to the configured address only.
@@ -249,7 +249,7 @@ async def _bounded(response: httpx.Response) -> bytes:
 
 
 def _pause_seconds(error: _TransientError, attempt: int, first_seconds: float) -> float:
-    """Return the pause before a retry: at least the server's, else doubling from `first_seconds`, with jitter."""
+    """Return the pause before a retry: at least the server's, else doubling from `first_seconds` with jitter."""
     growing = first_seconds * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
     return min(max(growing, error.pause_seconds), LONGEST_PAUSE_SECONDS)
 

@@ -174,7 +174,12 @@ class CaptionSettings(Section):
     concurrency: int = Field(16, ge=1, le=256, description="requests in flight")
     batch: int = Field(128, ge=1, le=1024, description="clips per task")
     timeout_seconds: float = Field(120, gt=0, le=3600, description="timeout of one request")
-    attempts: int = Field(4, ge=1, le=20, description="attempts on timeouts, 429 and 5xx, with increasing delays")
+    attempts: int = Field(
+        4,
+        ge=1,
+        le=20,
+        description="attempts on transient failures, with increasing delays",
+    )
     repairs: int = Field(2, ge=0, le=10, description="repeated requests after a malformed reply, each naming its fault")
     max_tokens: int = Field(256, ge=16, le=4096, description="longest reply")
     temperature: float = Field(0.0, ge=0, le=2, description="0: the same answer each time")

@@ -213,7 +213,7 @@ def make_film_id(name: str, sha256: str) -> str:
 
 
 def make_clip_id(film_id: str, start_seconds: float) -> str:
-    """The id of a clip: its film and its start in milliseconds, so it survives a change of scene settings."""
+    """The id of a clip: its film and its start in milliseconds, whatever the number of its scene."""
     return f"{film_id}-{round(start_seconds * 1000):09d}"
 
 

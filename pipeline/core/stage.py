@@ -110,22 +110,22 @@ class Stage(Protocol):
 class Staleness:
     """Staleness and pending work of a stage on a film."""
 
-    stale: str | None
+    stale_reason: str | None
     """Reason to run the stage: the changed ingredient or the missing file; None if its result is current."""
     pending: Pending = NOTHING_PENDING
 
     @property
     def reason(self) -> str | None:
         """Reason the stage is not done; None if it is."""
-        return self.stale or self.pending.reason
+        return self.stale_reason or self.pending.reason
 
 
 def staleness_of(stage: Stage, folder: FilmFolder) -> Staleness:
     """Compare the stage's result on a film with its ingredients now, and look for pending work."""
-    stale = why_stale(stage, folder)
-    if stale and any(folder.stage_record(name) is None for name in stage.needs):
-        return Staleness(stale)  # pending work is known once the stages before it are done
-    return Staleness(stale, stage.pending(folder, current=stale is None))
+    reason = why_stale(stage, folder)
+    if reason and any(folder.stage_record(name) is None for name in stage.needs):
+        return Staleness(reason)  # pending work is known once the stages before it are done
+    return Staleness(reason, stage.pending(folder, current=reason is None))
 
 
 def ingredients_of(stage: Stage, folder: FilmFolder) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def make(stage: Stage, folder: FilmFolder, progress: Progress, open_film: OpenFi
         stage: the stage.
         folder: the film's folder.
         progress: called as the stage advances.
-        open_film: makes the film a local file while the stage runs; what it raises at its end leaves no record.
+        open_film: makes the film a local file while the stage runs; if it raises when closed, no record is written.
 
     Raises:
         StoreError: a stage that this one needs has not finished.

@@ -28,7 +28,7 @@ from pipeline.plan.identify import identify
 from pipeline.plan.publish import PublishStage, publish_stages
 from pipeline.plan.request import BuildRequest, Until, absolute
 from pipeline.plan.workspace import Workspace
-from pipeline.remote.film_cache import drop_film
+from pipeline.remote.film_cache import delete_local_film
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dic
         if left or folder.failure:
             unfinished[folder.film_id] = left
             continue
-        drop_film(folder)
+        delete_local_film(folder)
         with suppress(HeldError), held(folder.path, "removing leftovers"):
             folder.sweep()
     return unfinished

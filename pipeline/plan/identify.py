@@ -16,7 +16,7 @@ from pipeline.core.progress import Progress, watched
 from pipeline.core.records import Failure, Film, RecordError, make_film_id
 from pipeline.core.store import Dataset, FilmEntry, FilmFolder, StoreError
 from pipeline.plan.request import absolute
-from pipeline.remote.film_cache import copied_bytes, drop_copy, film_content, film_file
+from pipeline.remote.film_cache import copied_bytes, delete_local_copy, film_content, film_file
 from pipeline.remote.objects import RemoteError
 from pipeline.stages.probe import probe_in_child
 
@@ -65,7 +65,7 @@ def identify(paths: Sequence[str], dataset: Dataset) -> IdentifiedFilms:
             found.refused.append(Failure(record_id=printable(path), reason=str(error)))
         room -= copied_bytes(path, dataset.root)
         if room < 0 or len(seen) == before:
-            drop_copy(path, dataset.root)
+            delete_local_copy(path, dataset.root)
     found.films = list(seen.values())
     _find_replaced(found, id_by_source)
     return found

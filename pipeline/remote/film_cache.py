@@ -4,7 +4,7 @@
     cast = fetch_folder("s3://bucket/cast", cache)
 
 A film is fetched first by the plan, which needs its content (`plan/identify.py`), and by a stage that reads it
-(`local_film`); the copy serves all stages of the film and is dropped when its work ends (`drop_film`).
+(`local_film`); the copy serves all stages of the film and is dropped when its work ends (`delete_local_film`).
 
 The store is the source of the cache: local changes to cached files are undone by the next fetch.
 """
@@ -46,13 +46,13 @@ def local_film(folder: FilmFolder, progress: Progress) -> Iterator[FilmFolder]:
         source = film_file(film.source, root, progress)
     except RemoteError as error:
         raise RecordError(folder.film_id, str(error)) from error
-    _refuse_another(source, film, hashes, progress)
+    _check_unchanged(source, film, hashes, progress)
     hashes.save()
     yield FilmFolder(folder.path, source)
-    _refuse_another(source, film, hashes, progress)
+    _check_unchanged(source, film, hashes, progress)
 
 
-def _refuse_another(source: Path, film: Film, hashes: Hashes, progress: Progress) -> None:
+def _check_unchanged(source: Path, film: Film, hashes: Hashes, progress: Progress) -> None:
     try:
         sha256 = film_hash(source, hashes, progress)
     except RecordError as error:
@@ -61,13 +61,13 @@ def _refuse_another(source: Path, film: Film, hashes: Hashes, progress: Progress
         raise RecordError(film.film_id, "has changed since the build was planned; run the same command again")
 
 
-def drop_film(folder: FilmFolder) -> None:
+def delete_local_film(folder: FilmFolder) -> None:
     """Remove this machine's copy of a film from an address once it is processed."""
     with suppress(StoreError):  # the folder, which holds the film's address, has been removed
-        drop_copy(folder.film.source, folder.path.parents[1])
+        delete_local_copy(folder.film.source, folder.path.parents[1])
 
 
-def drop_copy(source: str, root: Path) -> None:
+def delete_local_copy(source: str, root: Path) -> None:
     """Remove the local copy of an address, if there is one; a path has none."""
     if is_address(source):
         shutil.rmtree(_home(source, root / FETCHED_FILMS), ignore_errors=True)

@@ -26,8 +26,7 @@ from pipeline.core.records import Clip, Crop, Damage, Film, RecordError, Scene, 
 from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
 from pipeline.stages.clip_grid import ClipGrid, Piece
-from pipeline.stages.scenes import Boundary as SceneCut
-from pipeline.stages.scenes import SceneFinder
+from pipeline.stages.scenes import Boundary, SceneFinder
 from pipeline.video.clip_files import write_clip
 from pipeline.video.film_reader import FilmReader, Frame
 from pipeline.video.scaling import Geometry, Scaler
@@ -185,9 +184,9 @@ class _Chopper:
             self._job.clips, lambda frame: frame.scaled(self._to_clip)
         )
 
-    def _cut(self, cut: SceneCut) -> None:
-        self._close(cut.last_clean_before, cut.frame, cut.seconds)
-        self._open(cut.frame, cut.seconds, cut.kind, clean_from=cut.first_clean_after)
+    def _cut(self, boundary: Boundary) -> None:
+        self._close(boundary.last_clean_before, boundary.frame, boundary.seconds)
+        self._open(boundary.frame, boundary.seconds, boundary.kind, clean_from=boundary.first_clean_after)
 
     def _break_off(self, end_seconds: float) -> None:
         for cut in self._finder.finish():
@@ -215,7 +214,7 @@ class _Chopper:
             )
 
     def _release(self, last_clean: int) -> None:
-        """Pass the frames up to a margin before `last_clean` to the grid: no cut can fall on them any more."""
+        """Pass the frames up to a margin before `last_clean` to the grid: their scene is final."""
         while self._waiting and self._waiting[0].ordinal <= last_clean - self._margin:
             frame = self._waiting.popleft()
             if frame.ordinal >= self._clean_from:

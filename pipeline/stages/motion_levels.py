@@ -94,8 +94,8 @@ def fit_edges(scopes: Iterable[float], how: Literal["quantiles", "published"]) -
 def level_values(scopes: Iterable[float], edges: Sequence[float]) -> tuple[float, ...]:
     """Return a scope for each of the five levels, pixels per step, rising: the median of the level's clips.
 
-    A level without clips has the published value if that is within its edges, otherwise the middle between them; above
-    the last edge, half a level more.
+    A level without clips has the published value if that is within its edges, otherwise the middle between them; for
+    level 5 that is the last edge plus half the width of level 4.
 
     Raises:
         ValueError: a scope is negative or not finite.

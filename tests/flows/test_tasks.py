@@ -79,7 +79,7 @@ def test_new_replies_are_collected_although_the_table_exists(tmp_path: Path) -> 
     """A failed request leaves its clip without a caption; a later reply is added to the table."""
     from prefect import flow
 
-    from flows.dataset import bring_up_to_date
+    from flows.dataset import run_stages
     from pipeline.core.records import Caption
 
     folder = make_screened_film(tmp_path, 8)
@@ -89,7 +89,7 @@ def test_new_replies_are_collected_although_the_table_exists(tmp_path: Path) -> 
 
     @flow(persist_result=False)
     def captioning() -> None:
-        bring_up_to_date(Workspace(str(tmp_path)), folder.film_id, lambda: [stage], RunSettings())
+        run_stages(Workspace(str(tmp_path)), folder.film_id, lambda: [stage], RunSettings())
 
     with CaptionServer(refuse_one) as server:
         stage = stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo", "Sosuke", "Lisa"), batch=3)

@@ -16,7 +16,7 @@ from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.frames import decode_latents
 from models.game import Game
-from models.instructions import read_instructions
+from models.game_file import read_game_file
 from models.tokens import PastTurn, State
 from models.turns import GameState, Turn, Values, turn_seed
 from pipeline.core.errors import UserError
@@ -267,9 +267,9 @@ def test_a_game_file_holds_instructions(tmp_path: Path) -> None:
     lines = "\ufeff# a game\r\nCharacter: Qiqi; Motion: fly; Background: sky.\r\n\r\n  # no\r\n ポニョ runs\u2028fast "
     (tmp_path / "game.txt").write_bytes(lines.encode())
     expected = ["Character: Qiqi; Motion: fly; Background: sky.", "ポニョ runs\u2028fast"]
-    assert read_instructions(tmp_path / "game.txt") == expected
+    assert read_game_file(tmp_path / "game.txt") == expected
     (tmp_path / "old.txt").write_bytes(b"one\rtwo # and a half")
-    assert read_instructions(tmp_path / "old.txt") == ["one", "two # and a half"]
+    assert read_game_file(tmp_path / "old.txt") == ["one", "two # and a half"]
 
 
 def refuse_long(instruction: str) -> None:
@@ -290,10 +290,10 @@ def refuse_long(instruction: str) -> None:
 def test_errors_of_a_game_file_name_the_line(tmp_path: Path, content: bytes, expected: str) -> None:
     (tmp_path / "game.txt").write_bytes(content)
     with pytest.raises(UserError, match=expected):
-        read_instructions(tmp_path / "game.txt", check=refuse_long)
+        read_game_file(tmp_path / "game.txt", check=refuse_long)
 
 
 def test_files_that_are_not_game_files_are_errors(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.txt"):
         with pytest.raises(UserError, match=r"cannot be read|not a file"):
-            read_instructions(path)
+            read_game_file(path)

@@ -33,7 +33,7 @@ from models.checkpoint import Checkpoint, copy_rest, save_config, save_game_mode
 from models.config import ModelConfig
 from models.game_model import GameModel, GameOutput
 from models.tokens import LEGAL_IDS, TokenPrompt
-from training.config import LookSettings
+from training.config import PreviewSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
 from training.data.order import Position
@@ -136,7 +136,7 @@ class GamePhase:
     examples: GameExamples
     held_out: GameExamples
     """Windows of the split `val`; may be empty."""
-    looks: LookSettings
+    looks: PreviewSettings
     checkpoint: Checkpoint
     """Starting checkpoint."""
     config: ModelConfig
@@ -180,5 +180,5 @@ def without_past(examples: GameExamples) -> GameExamples:
 
 
 def _mean_of(values_B4: Tensor, weights_B4: Tensor) -> Tensor:
-    """Return the mean over measured values; the level always is one."""
+    """Return the mean over measured values; the level is always measured."""
     return (values_B4 * weights_B4).sum(dim=1) / weights_B4.sum(dim=1)

@@ -53,7 +53,7 @@ from models.engine import TILE
 from models.frames import decode_latents
 from models.shot_decoder import ShotDecoder, denoise
 from models.shot_encoder import ShotEncoder
-from training.config import LookSettings
+from training.config import PreviewSettings
 from training.data.encoding import moments_of
 from training.data.feature_cache import FeatureCache
 from training.data.order import Position, generator
@@ -201,7 +201,7 @@ class ShotPhase:
     examples: ShotExamples
     held_out: ShotExamples
     """Clips of the split `val`; may be empty."""
-    looks: LookSettings
+    looks: PreviewSettings
     checkpoint: Checkpoint
     """Starting checkpoint."""
     config: ModelConfig

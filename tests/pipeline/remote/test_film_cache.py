@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.progress import silent
 from pipeline.core.records import Film, RecordError
-from pipeline.remote.film_cache import drop_film, fetch_film, fetch_folder, film_identity, local_film
+from pipeline.remote.film_cache import delete_local_film, fetch_film, fetch_folder, film_identity, local_film
 from pipeline.remote.objects import RemoteError
 from tests.support.datasets.mirrored_files import files_in
 from tests.support.media.films import make_film, planned
@@ -79,7 +79,7 @@ def test_a_copy_is_fetched_for_reading_and_removed(store: ObjectStore, tmp_path:
     copy.unlink()
     with local_film(folder, silent):
         assert not left.exists()
-    drop_film(folder)
+    delete_local_film(folder)
     assert not copy.parent.exists()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from pipeline.core.errors import UserError
 
 
-def read_instructions(path: Path, check: Callable[[str], object] | None = None) -> list[str]:
+def read_game_file(path: Path, check: Callable[[str], object] | None = None) -> list[str]:
     """Read the instructions of a game file in order; blank lines and comments are skipped.
 
     Args:
