@@ -87,13 +87,16 @@ def instruction(
     motion: str | None,
     environment: str | None,
     manner: str | None,
+    actor: str | None = None,
 ) -> str:
     """Return the instruction line `Character: X; Motion: <adverb> <motion>; Background: <environment>.`
 
-    X is the characters' names, or the subject if there are none. A part without a value is left out, and so is an
-    adverb without a motion; the line is empty if nothing is known.
+    X is the actor and then the other characters; without an actor the characters' names, or the subject if there are
+    none. A part without a value is left out, and so is an adverb without a motion; the line is empty if nothing is
+    known.
     """
-    names = ", ".join(characters) if characters else subject
+    companions = [name for name in characters or () if name != actor]
+    names = ", ".join([actor, *companions] if actor else companions) or subject
     movement = f"{manner} {motion}" if manner and motion else motion
     parts = [("Character", names), ("Motion", movement), ("Background", environment)]
     line = "; ".join(f"{label}: {value}" for label, value in parts if value)

@@ -16,7 +16,7 @@ from models.engine_options import EngineOptions
 from models.tokens import State
 from models.turns import Turn
 from pipeline.core.errors import UserError, disk_errors
-from pipeline.core.records import SCHEMA_VERSION, Record, faults_of
+from pipeline.core.records import Record, faults_of
 
 
 class GameError(UserError):
@@ -26,7 +26,7 @@ class GameError(UserError):
 class GameSettings(Record):
     """`game.json`: the settings of every turn of the game."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     seed: int = Field(0, ge=0, description="the same seed and instructions give the same game")
     steps: int = Field(50, ge=1, description="denoising steps")
     guidance: float = Field(6.0, ge=0, description="strength with which the shot tokens are followed")

@@ -16,7 +16,15 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import pyarrow as pa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+
+
+def _upgraded(version: Any) -> Any:
+    return SCHEMA_VERSION if type(version) is int and version == 1 else version
+
+
+SchemaVersion = Annotated[Literal[2], BeforeValidator(_upgraded)]
+"""Schema of a file of the data set: 1 and 2 are read, 2 is written. What schema 1 lacks has a default."""
 
 
 def _as_fraction(value: Any) -> Any:
@@ -62,6 +70,41 @@ def faults_of(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".lstrip(": ") for fault in error.errors())
 
 
+class AudioTrack(Record):
+    """An audio stream of a film."""
+
+    codec: str
+    language: str | None = Field(description="ISO 639 code as in the file")
+    sample_rate: int
+    channels: int
+
+
+class TextTrack(Record):
+    """A subtitle stream of a film."""
+
+    codec: str
+    language: str | None = Field(description="ISO 639 code as in the file")
+    title: str | None
+
+
+class Chapter(Record):
+    """A chapter of a film."""
+
+    start_seconds: float
+    end_seconds: float
+    title: str | None
+
+
+class Sound(Record):
+    """The sound track of a clip."""
+
+    model_config = ConfigDict(strict=True)
+
+    language: str | None = Field(description="ISO 639 code as in the film")
+    sample_rate: int
+    channels: int
+
+
 class Film(Record):
     """A source video, as probed (`film.json`)."""
 
@@ -86,6 +129,9 @@ class Film(Record):
     frames: int = Field(description="video packets in the file")
     duration_seconds: float = Field(description="last presentation time plus its frame's length, less the first")
     missing_seconds: float = Field(description="length in the header beyond that: the file is truncated")
+    audio_tracks: tuple[AudioTrack, ...] | None = None
+    text_tracks: tuple[TextTrack, ...] | None = None
+    chapters: tuple[Chapter, ...] | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -138,6 +184,8 @@ class Clip(Record):
     source_frames: tuple[int, ...] = Field(description="ordinal in the film of each clip frame")
     bytes: int
     sha256: str
+    overlap_seconds: float = Field(default=0.0, description="shared with the clip before")
+    sound: Sound | None = None
 
 
 class Looks(Record):
@@ -151,6 +199,7 @@ class Looks(Record):
     text_share: float | None = Field(description="share of the picture under text boxes; null: not searched for")
     text_lines: int | None = Field(description="text boxes found on the inspected frames, the most on one frame")
     hashes: tuple[str, ...] = Field(description="perceptual hash of each frame, 64 hex digits; empty: too flat for one")
+    two_groups: float | None = Field(default=None, description="how far its pictures fall into two groups in time")
 
 
 class Motion(Record):
@@ -180,6 +229,11 @@ class Caption(Record):
     fault: str | None = Field(default=None, description="reason the reply is quarantined; null: it is valid")
     raw_who: str | None = Field(default=None, description="the captioner's reply to the first request, verbatim")
     raw_what: str | None = Field(default=None, description="and to the second")
+    actor: str | None = Field(default=None, description="a character's name or a noun: the one who acts")
+    others: int | None = Field(default=None, description="people besides the characters; null: not counted")
+    sentence: str | None = Field(default=None, description="the clip in a sentence")
+    flags: tuple[str, ...] = Field(default=(), description="doubts about the caption, for review")
+    raw_sentence: str | None = Field(default=None, description="the reply that the sentence is taken from, verbatim")
 
 
 class Verdict(Record):

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,9 +38,11 @@ from pipeline.core.records import (
     Film,
     Looks,
     Motion,
+    Rate,
     Record,
     RecordError,
     Scene,
+    SchemaVersion,
     Verdict,
     arrow_schema,
     faults_of,
@@ -75,7 +77,7 @@ class FileMark(Record):
 class StageRecord(Record):
     """Record of a finished stage beside its tables (`<stage>.json`)."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     stage: str
     fingerprint: str
     ingredients: dict[str, Any]
@@ -203,16 +205,26 @@ class FilmEntry(Record):
     sha256: str
 
 
+class ClipFormat(Record):
+    """Frames, rate and size that all clips of a data set have."""
+
+    frames: int
+    fps: Rate
+    width: int
+    height: int
+
+
 class DatasetRecord(Record):
     """`dataset.json`: facts about the whole data set."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     films: tuple[FilmEntry, ...] = Field(default=(), description="in the order they were added")
     flow_model: str | None = Field(default=None, description="one per data set; edges belong to it")
     edges: tuple[float, float, float, float] | None = None
     edges_from: str | None = Field(default=None, description="published, config, or `calibrated: METHOD`")
     level_values: tuple[float, ...] | None = Field(default=None, description="median scope of each level, px per step")
     captioner: str | None = Field(default=None, description="one per data set: `rules` or a model")
+    clips: ClipFormat | None = None
     cast: tuple[str, ...] = ()
     cast_source: str | None = Field(default=None, description="path or address of the cast folder of the last build")
     config: dict[str, Any] = Field(default_factory=dict, description="the configuration of the last build")

@@ -102,7 +102,7 @@ def _row(film: int, seen: SeenClip, reasons: Mapping[str, int], characters: Mapp
 def _line(caption: Caption | None) -> str | None:
     if caption is None:
         return None
-    return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA) or None
+    return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA, caption.actor) or None
 
 
 def _tags(caption: Caption | None) -> str | None:

@@ -21,7 +21,7 @@ from pipeline.core.errors import UserError
 from pipeline.core.progress import watched
 from pipeline.core.records import Failure
 from pipeline.core.stage import Stage, staleness_of
-from pipeline.core.store import Dataset, FilmFolder
+from pipeline.core.store import ClipFormat, Dataset, FilmFolder
 from pipeline.plan.consistency import refuse_to_join
 from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages
 from pipeline.plan.identify import identify
@@ -94,6 +94,7 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         "films": listed,
         "edges": edges,
         "edges_from": edges_from,
+        "clips": ClipFormat(**request.config.clips.model_dump(include=set(ClipFormat.model_fields))),
         "cast": cast.names,
         "cast_source": request.cast and absolute(request.cast),
         "config": request.config.model_dump(mode="json", exclude={"run"}),

@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from pipeline.core.config import ShardSettings
 from pipeline.core.records import (
+    SCHEMA_VERSION,
     Caption,
     Clip,
     Damage,
@@ -28,6 +29,7 @@ from pipeline.core.records import (
     Record,
     RecordError,
     Scene,
+    Sound,
     Verdict,
     arrow_schema,
     faults_of,
@@ -40,6 +42,18 @@ Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 Level = Annotated[int, Field(ge=1, le=5)]
 _TAGS = {*TAGS, "characters"}
+_CLIP = {
+    "clip_id",
+    "film_id",
+    "scene",
+    "index",
+    "start_seconds",
+    "end_seconds",
+    "overlap_seconds",
+    "frames",
+    "sound",
+}
+_MORE = {"actor", "others", "sentence"}
 
 
 class Published(Record):
@@ -71,24 +85,40 @@ class SampleCaption(Published):
     ET: Literal[0, 1] | None
     ST: Literal[-1, 1] | None
     characters: tuple[str, ...] | None
-    reviewed: bool
+    actor: str | None = Field(description="a character's name or a noun: the one who acts")
+    others: int | None = Field(description="people besides the characters; null: not counted")
+    sentence: str | None
+    flags: tuple[str, ...] = Field(description="doubts about the caption")
+    reviewed: tuple[str, ...] = Field(description="tags that a person has confirmed or corrected")
+
+
+class DialogueLine(Published):
+    """A line spoken in a clip."""
+
+    start_seconds: float = Field(description="from the clip's start")
+    end_seconds: float
+    text: str
+    speaker: str | None
 
 
 class Sample(Published):
-    """`<clip_id>.json`: facts about one clip in a shard."""
+    """`<clip_id>.json`: facts about one clip in a shard. Null: not measured; an empty list: nothing found."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: Literal[2] = Field(default=SCHEMA_VERSION, alias="schema")
     clip_id: str
     film_id: str
     scene: int
     index: int = Field(description="counts every clip of the film, dropped ones too, so neighbours are known")
     start_seconds: float
     end_seconds: float
+    overlap_seconds: float = Field(description="shared with the clip before; such a clip is in no training window")
     split: Split
     fps: Rate = Field(description='an exact fraction as text, `"8"` or `"24000/1001"`: JSON numbers would round it')
     frames: int
     motion: SampleMotion
     caption: SampleCaption
+    dialogue: tuple[DialogueLine, ...] | None
+    sound: Sound | None
 
 
 @dataclass(frozen=True)
@@ -103,7 +133,7 @@ class KeptClip:
     def text(self) -> str:
         """The instruction line; empty if none of its tags is known."""
         caption = self.sample.caption
-        return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA)
+        return instruction(caption.characters, caption.S, caption.MD, caption.EV, caption.MA, caption.actor)
 
     @property
     def json(self) -> str:
@@ -125,6 +155,33 @@ class KeptClip:
             reason = f"clip file {self.path} was changed or damaged; delete it and run `animegamer build` again"
             raise RecordError(self.sample.clip_id, reason)
         return content
+
+
+def read_sample(content: bytes) -> Sample:
+    """Parse `<clip_id>.json` of schema 1 or 2.
+
+    Raises:
+        ValidationError: it is not a sample.
+    """
+    try:
+        sample = json.loads(content)
+    except ValueError:
+        sample = None  # pydantic names the fault
+    is_old = isinstance(sample, dict) and sample.get("schema") == 1
+    return Sample.model_validate_json(json.dumps(upgraded(sample)) if is_old else content)
+
+
+def upgraded(sample: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a sample of schema 1 as one of schema 2 that lacks the later measurements.
+
+    Its `reviewed` was true or false for all tags together.
+    """
+    caption = sample.get("caption")
+    if isinstance(caption, dict) and isinstance(reviewed := caption.get("reviewed"), bool):
+        nothing: dict[str, Any] = {"actor": None, "others": None, "sentence": None, "flags": []}
+        caption = {**caption, **nothing, "reviewed": sorted(_TAGS) if reviewed else []}
+    added = {"schema": SCHEMA_VERSION, "overlap_seconds": 0.0, "dialogue": None, "sound": None}
+    return {**sample, **added, "caption": caption}
 
 
 def split_of(film_id: str, scene_start_seconds: float, film_seconds: float, settings: ShardSettings) -> Split:
@@ -194,7 +251,9 @@ def _hub_feature(column: pa.Field) -> dict[str, Any]:
     if pa.types.is_struct(kind):
         return {"name": column.name, "struct": [_hub_feature(field) for field in kind]}
     if pa.types.is_list(kind):
-        return {"name": column.name, "list": _hub_dtype(kind.value_type)}
+        value = kind.value_type
+        items = [_hub_feature(field) for field in value] if pa.types.is_struct(value) else _hub_dtype(value)
+        return {"name": column.name, "list": items}
     return {"name": column.name, "dtype": _hub_dtype(kind)}
 
 
@@ -218,17 +277,23 @@ def make_sample(
     if caption and caption.source != record.captioner:
         reason = f"its caption is by {caption.source}, the data set's by {record.captioner}; build again with one"
         raise RecordError(clip.clip_id, reason)
-    tags = caption.model_dump(include=_TAGS) if caption and not caption.fault else dict.fromkeys(_TAGS)
+    known = caption if caption and not caption.fault else None
+    tags = known.model_dump(include=_TAGS | _MORE) if known else dict.fromkeys(_TAGS | _MORE)
     try:
         return Sample.model_validate(
-            clip.model_dump(include={"clip_id", "film_id", "scene", "index", "start_seconds", "end_seconds", "frames"})
+            clip.model_dump(include=_CLIP)
             | {
                 "split": split,
                 "fps": clip.fps,
                 "motion": motion.model_dump(include={"flow_model", "scope_px", "camera_px", "unique_frames"})
                 | {"level": verdict.level, "edges": record.edges},
                 "caption": tags
-                | {"source": caption and caption.source, "reviewed": bool(caption and caption.reviewed)},
+                | {
+                    "source": caption and caption.source,
+                    "flags": caption.flags if caption else (),
+                    "reviewed": tuple(sorted(_TAGS)) if caption and caption.reviewed else (),
+                },
+                "dialogue": None,
             }
         )
     except ValidationError as error:

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -24,6 +23,7 @@ from pipeline.core.atomic import replacing, write_json
 from pipeline.core.config import ShardSettings
 from pipeline.core.ingredients import Ingredients, ResultNote, fingerprint
 from pipeline.core.progress import Progress, silent
+from pipeline.core.records import SCHEMA_VERSION, SchemaVersion
 from pipeline.core.store import Dataset, DatasetRecord, StoreError
 from pipeline.publish.samples import SPLITS, KeptClip, Published, Sample, Split, kept_clips
 from pipeline.stages.motion_levels import Edges
@@ -58,7 +58,7 @@ class Counts(Published):
 class Index(Published):
     """`shards/index.json`: everything a reader needs besides the shards."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: SchemaVersion = Field(default=SCHEMA_VERSION, alias="schema")
     flow_model: str | None
     edges: Edges | None
     level_values: tuple[float, ...] | None = Field(description="median scope of each level, px per step")

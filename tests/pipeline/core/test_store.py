@@ -109,14 +109,14 @@ def test_a_stage_record_is_none_until_saved_and_after_being_forgotten(folder: Fi
     assert folder.stage_record("crop") is None
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 2}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 3}'])
 def test_a_stage_with_a_damaged_record_counts_as_not_made(folder: FilmFolder, content: str) -> None:
     folder.path.mkdir(parents=True)
     (folder.path / "crop.json").write_text(content)
     assert folder.stage_record("crop") is None
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 2}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 3}'])
 def test_a_damaged_film_record_is_an_error_with_a_remedy(folder: FilmFolder, content: str) -> None:
     folder.path.mkdir(parents=True)
     (folder.path / "film.json").write_text(content)
@@ -168,6 +168,6 @@ def test_a_data_set_of_a_later_version_is_refused(tmp_path: Path) -> None:
     dataset = Dataset(tmp_path)
     dataset.save(DatasetRecord())
     path = tmp_path / "dataset.json"
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 3'))
     with pytest.raises(StoreError, match="schema_version"):
         _ = dataset.record

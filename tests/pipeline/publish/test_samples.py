@@ -30,13 +30,14 @@ def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> No
         line = tar.extractfile(f"{shard.first_clip}.txt").read().decode()
     clip = dataset.folders()[0].read("clips", Clip)[0]
     assert json.loads(text) == {
-        "schema": 1,
+        "schema": 2,
         "clip_id": clip.clip_id,
         "film_id": clip.film_id,
         "scene": 0,
         "index": 0,
         "start_seconds": clip.start_seconds,
         "end_seconds": clip.end_seconds,
+        "overlap_seconds": 0.0,
         "split": "train",
         "fps": "8",
         "frames": 16,
@@ -58,8 +59,14 @@ def test_a_sample_has_exactly_the_fields_of_the_contract(dataset: Dataset) -> No
             "ET": 1,
             "ST": 1,
             "characters": [],
-            "reviewed": False,
+            "actor": None,
+            "others": None,
+            "sentence": None,
+            "flags": [],
+            "reviewed": [],
         },
+        "dialogue": None,
+        "sound": None,
     }
     assert "夏の海" in text
     assert line == "Character: fox; Motion: barely rides a broom over the café; Background: 夏の海."
@@ -83,9 +90,10 @@ def test_a_quarantined_or_missing_caption_leaves_every_tag_null(dataset: Dataset
     write_shards(dataset, SMALL)
     found = {sample.clip_id: sample.caption for sample in samples_of(dataset)}
     assert found[quarantined].model_dump() == {
-        **dict.fromkeys(("S", "MD", "EV", "MA", "SC", "ET", "ST", "characters")),
+        **dict.fromkeys(("S", "MD", "EV", "MA", "SC", "ET", "ST", "characters", "actor", "others", "sentence")),
         "source": MODEL,
-        "reviewed": False,
+        "flags": (),
+        "reviewed": (),
     }
     assert found[missing.clip_id].source is None
 
@@ -118,7 +126,7 @@ def test_a_clip_that_cannot_be_published_is_named(
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('"schema": 1', '"schema": 2'),
+        ('"schema": 2', '"schema": 3'),
         ('"scene": 0', '"scene": "0"'),
         ('"scope_px": 0.5', '"scope_px": NaN'),
         ('"level": 1', '"level": true'),

@@ -179,7 +179,7 @@ def test_a_key_in_two_shards_is_found(dataset: Dataset) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda s: s.update(schema=2), r"json is not a sample \(schema: Input should be 1"),
+        (lambda s: s.update(schema=3), r"json is not a sample \(schema: Input should be 2"),
         (lambda s: s.update(mood="sad"), r"json is not a sample \(mood: Extra inputs"),
         (lambda s: s.pop("scene"), r"json is not a sample \(scene: Field required"),
         (lambda s: s.update(scene="0"), r"json is not a sample \(scene: Input should be a valid integer"),

@@ -1,11 +1,12 @@
 """Folders made before, and the file `tests/made_before.json` that holds them and the facts of the code as text.
 
-    python -m tests.support.datasets.made_before > tests/made_before.json
+    python -m tests.support.datasets.made_before
 
 `facts` (`code_facts.py`) are values that the current code must reproduce: fingerprints, fields on disk, names of
 tensors. `folders` are a data set, a training run, a checkpoint, a game and replies as the version that wrote the file
-left them, text files only: `tests/test_made_before.py` unpacks them and checks that no work in them is repeated.
-Rewrite the file only in a change that deliberately makes old results stale, and say so in the changelog.
+left them, text files only: `tests/test_made_before.py` unpacks them and checks that no work in them is repeated. They
+are of schema 1, and are kept when the facts are written again.
+Rewrite the file only in a change that deliberately makes old results stale or adds fields, and say so in the changelog.
 
 Facts are independent of the machine. x264, OpenCV's optical flow and torch's random numbers use other instructions on
 other processors and may give other bytes. These bytes are in `bytes`, which is compared only where the libraries turn
@@ -15,7 +16,6 @@ the same picture into the same bytes (`libraries`).
 from __future__ import annotations
 
 import json
-import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping
@@ -322,6 +322,15 @@ def written(root: Path) -> Facts:
     }
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the file; what an earlier version left in it stays."""
+    file = Path("tests/made_before.json")
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
-        sys.stdout.write(as_lines(written(Path(folder)), levels=3) + "\n")
+        now = written(Path(folder))
+    left = {name: known[name] for name in ("folders", "headers", "identity") if name in known}
+    file.write_text(as_lines(now | left, levels=3) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
