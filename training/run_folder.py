@@ -20,7 +20,7 @@ from models.untrained import Say
 from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from pipeline.core.records import Record
-from pipeline.publish.samples import SPLITS, Split
+from pipeline.publish.splits import SPLITS, Split
 from training.config import LoopSettings, Precision
 from training.data.shards import open_index, open_shards
 from training.data.turns import Catalog

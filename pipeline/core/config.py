@@ -11,7 +11,7 @@ import re
 import tomllib
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
@@ -23,6 +23,18 @@ class Section(BaseModel):
     """Base of the sections: frozen, unknown keys raise an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    later_keys: ClassVar[frozenset[str]] = frozenset()
+    """Keys that came after the first data sets; see `ingredients`."""
+
+    def ingredients(self) -> dict[str, Any]:
+        """The settings as ingredients of a result, JSON values by key.
+
+        A later key is left out while it has its default, so that a result made before it existed stays current.
+        """
+        fields = type(self).model_fields
+        unset = {key for key in self.later_keys if getattr(self, key) == fields[key].default}
+        return self.model_dump(mode="json", exclude=unset)
 
 
 def _even(value: int) -> int:
@@ -110,9 +122,14 @@ class SceneSettings(Section):
 class ClipSettings(Section):
     """Clips: the fixed-length pieces that scenes are cut into."""
 
+    later_keys = frozenset({"placing"})
+
     frames: int = Field(16, ge=2, le=128, description="frames in a clip (CogVideoX also accepts 17)")
     fps: Annotated[Rate, AfterValidator(_positive)] = Field(Fraction(8), description="frames per second of a clip")
     seconds: float = Field(2.0, ge=0.25, le=30, description="distance between clip starts inside a scene")
+    placing: Literal["grid", "overlap"] = Field(
+        "grid", description="overlap: the rest of a scene gives a last clip, which reaches back into the one before"
+    )
     width: Even = Field(720, description="pixels")
     height: Even = Field(480, description="pixels")
     fit: Literal["cover", "fit", "stretch"] = Field(
@@ -127,7 +144,17 @@ class ClipSettings(Section):
             raise ValueError(
                 f"{self.frames} frames at {self.fps} per second last longer than the grid of {self.seconds} seconds"
             )
+        if self.placing == "overlap" and self.stride not in (self.frames, self.frames - 1):
+            raise ValueError(
+                f'placing = "overlap" needs clips without gaps, so seconds = frames / fps; {self.frames} frames at '
+                f"{self.fps} per second last {float(self.frames / self.fps):g} seconds, not {self.seconds:g}"
+            )
         return self
+
+    @property
+    def stride(self) -> Fraction:
+        """Distance between clip starts in clip frames."""
+        return Fraction(str(self.seconds)) * self.fps
 
 
 class LooksSettings(Section):
@@ -192,11 +219,14 @@ class CaptionSettings(Section):
 class SelectionSettings(Section):
     """Selection of the clips to keep. Changing these repeats no measurement."""
 
+    later_keys = frozenset({"near_duplicates"})
+
     min_light: float = Field(16, ge=0, le=255, description="mean luma below this: dark")
     max_dark_share: Share = Field(0.97, description="share of near-black pixels above this: dark")
     min_contrast: float = Field(6, ge=0, le=128, description="contrast below this: blank")
     max_text_share: Share = Field(0.01, description="share of the picture under text above this: text")
     credits_lines: int = Field(4, ge=1, le=100, description="this many lines of text on a frame: credits")
+    near_duplicates: bool = Field(True, description="search for clips that repeat another, and drop them")
     duplicate_distance: int = Field(
         24, ge=0, le=48, description="most bits of 256 in which the hashes of two frames of one picture differ"
     )

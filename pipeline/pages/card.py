@@ -181,11 +181,17 @@ def _cast_counts(summary: Summary) -> list[tuple[str, int]]:
     return [(name, seen[name]) for name in summary.record.cast]
 
 
+_DUPLICATES = {
+    True: "Near-duplicates are found by perceptual hashes: repeated shots with another crop or colour may remain.",
+    False: "Near-duplicates were not searched for: repeated shots remain, perhaps in both splits.",
+}
+
+
 def _limits(summary: Summary) -> list[str]:
     limits = [
         "Scene changes are found by detectors, not by people: a few clips may hold a missed cut.",
         "The motion level says how much moves, not what: a camera pan counts as motion (motion.camera_px tells).",
-        "Near-duplicates are found by perceptual hashes: repeated shots with another crop or colour may remain.",
+        _DUPLICATES[summary.config.selection.near_duplicates],
         "Clips have no sound.",
     ]
     if summary.made_by_rules:

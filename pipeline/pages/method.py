@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from pipeline.core.config import CaptionSettings, MotionSettings
+from pipeline.core.config import CaptionSettings, MotionSettings, SelectionSettings
 from pipeline.core.store import DatasetRecord
 from pipeline.pages.summary import Summary
 from prompts.template import load_prompt
@@ -22,6 +22,7 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
         (
             "Clips",
             f"{clips.frames} frames at {clips.fps} frames per second, every {clips.seconds:g} s of a scene, "
+            f"{'the last one reaching back over its rest, ' if clips.placing == 'overlap' else ''}"
             f"{clips.margin_frames} film frames away from its ends; {clips.width}x{clips.height} ({clips.fit}), "
             f"H.264 at CRF {clips.crf}, by presentation time",
         ),
@@ -31,15 +32,20 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
         (
             "Selection",
             f"dropped if darker than {chosen.min_light:g} of 255, if contrast is below {chosen.min_contrast:g}, "
-            f"if text covers more than {chosen.max_text_share:.0%}, or if its perceptual hashes differ from another "
-            f"clip's by at most {chosen.duplicate_distance} bits",
+            f"if text covers more than {chosen.max_text_share:.0%}{_duplicate_phrase(chosen)}",
         ),
         (
             "Shards",
             f"WebDataset {_version('webdataset')}; {shards.val_share:.0%} of each film to the split val, "
-            f"by blocks of {shards.block_seconds:g} s",
+            f"by blocks of {shards.block_seconds:g} s; of films too short for that, {shards.val_share:.0%} as a whole",
         ),
     ]
+
+
+def _duplicate_phrase(chosen: SelectionSettings) -> str:
+    if not chosen.near_duplicates:
+        return "; near-duplicates were not searched for"
+    return f", or if its perceptual hashes differ from another clip's by at most {chosen.duplicate_distance} bits"
 
 
 def software(summary: Summary) -> str:

@@ -6,7 +6,7 @@ A data set may be shown before it is complete (`--until`), so a table that is no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeVar
@@ -17,8 +17,8 @@ from pipeline.core.config import Config
 from pipeline.core.records import Caption, Clip, Crop, Damage, Failure, Film, Motion, Record, Scene, Verdict
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
 from pipeline.publish.coverage import NOT_JUDGED, Span, film_spans
-from pipeline.publish.samples import Split, film_end_seconds, split_of
 from pipeline.publish.shards import Index, read_index
+from pipeline.publish.splits import Split, scene_splits
 from pipeline.stages.selection import FAILED
 
 R = TypeVar("R", bound=Record)
@@ -138,7 +138,11 @@ def summarise(dataset: Dataset) -> Summary:
     """
     record = dataset.record
     index = read_index(dataset.root) if (dataset.root / "shards" / "index.json").exists() else None
-    films = tuple(_seen_film(folder, index) for folder in dataset.folders() if (folder.path / "film.json").exists())
+    films = tuple(
+        _seen_film(folder, place, index)
+        for place, folder in enumerate(dataset.folders())
+        if (folder.path / "film.json").exists()
+    )
     try:
         config = Config.model_validate(record.config)
     except ValidationError as error:
@@ -166,26 +170,24 @@ def level_rows(summary: Summary) -> list[LevelRow]:
     ]
 
 
-def _seen_film(folder: FilmFolder, index: Index | None) -> SeenFilm:
+def _seen_film(folder: FilmFolder, place: int, index: Index | None) -> SeenFilm:
     film, failure = folder.film, folder.failure
     # selection removes the verdicts of an incomplete film; a film with verdicts is in the shards
     if failure is not None and not folder.table_path("verdicts").exists():
         span = Span(0.0, film.duration_seconds + film.missing_seconds, "failed", failure.reason)
         return SeenFilm(film, None, (), (), (), (span,), (failure,), None)
-    scenes, damage, clips = (_rows(folder, "scenes", Scene), _rows(folder, "damage", Damage), _clips(folder, index))
+    scenes, damage = _rows(folder, "scenes", Scene), _rows(folder, "damage", Damage)
+    clips = _clips(folder, scene_splits(scenes, damage, place, index.settings) if index else {})
     verdicts = [seen.verdict for seen in clips if seen.verdict]
     spans = film_spans(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
     crop = next(iter(_rows(folder, "crop", Crop)), None)
     return SeenFilm(film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure)
 
 
-def _clips(folder: FilmFolder, index: Index | None) -> tuple[SeenClip, ...]:
+def _clips(folder: FilmFolder, splits: Mapping[int, Split]) -> tuple[SeenClip, ...]:
     verdicts = {row.clip_id: row for row in _rows(folder, "verdicts", Verdict)}
     motions = {row.clip_id: row for row in _rows(folder, "motion", Motion)}
     captions = {row.clip_id: row for row in _rows(folder, "captions", Caption)}
-    scenes, damage = _rows(folder, "scenes", Scene), _rows(folder, "damage", Damage)
-    end = film_end_seconds(scenes, damage)
-    splits = {row.scene: split_of(row.film_id, row.start_seconds, end, index.settings) for row in scenes if index}
     return tuple(
         SeenClip(
             clip,

@@ -137,10 +137,10 @@ def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
         "films": {folder.film_id: _made_of(folder) for folder in dataset.folders()},
         "record": dataset.record.model_dump(mode="json", exclude={"config", "cast_source"}),
     }
-    settings = [config.selection.model_dump(mode="json"), config.shards.model_dump(mode="json")]
+    settings = [config.selection.ingredients(), config.shards.ingredients()]
     made: Ingredients = {"version": shards.VERSION, "settings": settings, **contents}
     versions = [card.VERSION, report.VERSION, fingerprint(made)]
-    return {"shards": made, "report": {"versions": versions, "card": config.card.model_dump(mode="json")}}
+    return {"shards": made, "report": {"versions": versions, "card": config.card.ingredients()}}
 
 
 def _made_of(folder: FilmFolder) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Samples of the published data: the JSON of a clip in a shard, the choice of kept clips, and their split.
+"""Samples of the published data: the JSON of a clip in a shard, and the choice of kept clips.
 
 These records are the interface between the pipeline and the readers of its shards, so they are stricter than the
 tables: no conversion, no unknown fields, no NaN.
@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,11 +32,10 @@ from pipeline.core.records import (
     faults_of,
 )
 from pipeline.core.store import DatasetRecord, FilmFolder
+from pipeline.publish.splits import Split, scene_splits
 from pipeline.stages.motion_levels import Edges
 from prompts.tags import TAGS, instruction
 
-Split = Literal["train", "val"]
-SPLITS: tuple[Split, ...] = ("train", "val")
 Level = Annotated[int, Field(ge=1, le=5)]
 _TAGS = {*TAGS, "characters"}
 _CLIP = {
@@ -184,31 +180,6 @@ def upgraded(sample: dict[str, Any]) -> dict[str, Any]:
     return {**sample, **added, "caption": caption}
 
 
-def split_of(film_id: str, scene_start_seconds: float, film_seconds: float, settings: ShardSettings) -> Split:
-    """The split of a whole scene, by its start.
-
-    Time is divided into blocks of `block_seconds`. With share s = val_share and phase p = hash(film_id) * (1 - s),
-    hash in [0, 1), block b is `val` if floor((b + 1) * s + p) > floor(b * s + p): one in every 1/s blocks. So the share
-    holds to within one block in every film, `val` is spread over the film, and no threshold of selection moves a clip
-    to the other split. Block 0 is never `val`, because s + p < 1: a film of one scene is for training. A film too short
-    for a block of each split is divided into just enough shorter ones, so that it has both if a scene starts there.
-    """
-    share = settings.val_share
-    if share in (0, 1):
-        return "val" if share else "train"
-    blocks_wanted = math.ceil(1 / min(share, 1 - share))
-    block = int(scene_start_seconds / min(settings.block_seconds, film_seconds / blocks_wanted))
-    digest = hashlib.sha256(film_id.encode()).digest()
-    phase = int.from_bytes(digest[:8], "big") / 2**64 * (1 - share)
-    return "val" if math.floor((block + 1) * share + phase) > math.floor(block * share + phase) else "train"
-
-
-def film_end_seconds(scenes: Iterable[Scene], damage: Iterable[Damage]) -> float:
-    """End of the part of a film that was read, the length divided by `split_of`; 0.0 if nothing was read."""
-    ends = chain((scene.end_seconds for scene in scenes), (part.end_seconds for part in damage))
-    return max(ends, default=0.0)
-
-
 def kept_clips(folder: FilmFolder, record: DatasetRecord, settings: ShardSettings) -> list[KeptClip]:
     """The clips of a film for the shards, in time order; empty if the film has no verdicts (it failed earlier).
 
@@ -218,18 +189,16 @@ def kept_clips(folder: FilmFolder, record: DatasetRecord, settings: ShardSetting
     """
     if not folder.table_path("verdicts").exists():
         return []
-    scenes, damage = folder.read("scenes", Scene), folder.read("damage", Damage)
-    starts = {scene.scene: scene.start_seconds for scene in scenes}
-    film_seconds = film_end_seconds(scenes, damage)
+    place = [entry.film_id for entry in record.films].index(folder.film_id)
+    splits = scene_splits(folder.read("scenes", Scene), folder.read("damage", Damage), place, settings)
     verdicts = {verdict.clip_id: verdict for verdict in folder.read("verdicts", Verdict) if verdict.keep}
     motions = {motion.clip_id: motion for motion in folder.read("motion", Motion)}
     captions = {caption.clip_id: caption for caption in folder.read("captions", Caption)}
     kept = []
     for clip in folder.read("clips", Clip):
         if verdict := verdicts.pop(clip.clip_id, None):
-            split = split_of(clip.film_id, starts[clip.scene], film_seconds, settings)
             caption, motion = captions.get(clip.clip_id), motions.get(clip.clip_id)
-            sample = make_sample(record, clip, verdict, motion, caption, split)
+            sample = make_sample(record, clip, verdict, motion, caption, splits[clip.scene])
             kept.append(KeptClip(sample, clip, folder.clip_path(clip.clip_id)))
     for clip_id in verdicts:
         raise RecordError(clip_id, "is kept but no such clip was cut; run `animegamer build` again")

@@ -25,7 +25,8 @@ from pipeline.core.ingredients import Ingredients, ResultNote, fingerprint
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import SCHEMA_VERSION, SchemaVersion
 from pipeline.core.store import Dataset, DatasetRecord, StoreError
-from pipeline.publish.samples import SPLITS, KeptClip, Published, Sample, Split, kept_clips
+from pipeline.publish.samples import KeptClip, Published, Sample, kept_clips
+from pipeline.publish.splits import SPLITS, Split
 from pipeline.stages.motion_levels import Edges
 
 _SHARD_NAME = r"[a-z0-9-]+-[0-9]{6}\.tar"

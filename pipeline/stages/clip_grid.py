@@ -5,12 +5,20 @@ the picture on screen at
 
     t(c, j) = t_0 + c * seconds + j / fps           j = 0..frames - 1
 
+With `placing = "overlap"` the rest of a scene gives one more clip. Clips follow each other without a gap then, so all
+their frames lie on one row of moments t_0 + n / fps, and the last clip takes the last ones that are clean:
+
+    t(last, j) = t_0 + (m - frames + 1 + j) / fps   m the largest n whose frame is on screen for 1 / fps
+
+It reaches back into the clip before it, and is left out if nothing is left after that one.
+
 Only presentation times count, so the grid is exact for every frame rate, including variable ones. It needs no
 look-ahead, so a film can be split while it is decoded.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -47,6 +55,8 @@ class Piece(Generic[P]):
     end_seconds: float
     source_frames: tuple[int, ...]
     pictures: tuple[P, ...]
+    overlap_seconds: float = 0.0
+    """Shared with the piece before."""
 
 
 class ClipGrid(Generic[F, P]):
@@ -61,6 +71,7 @@ class ClipGrid(Generic[F, P]):
     """
 
     def __init__(self, settings: ClipSettings, keep: Callable[[F], P]) -> None:
+        self._settings = settings
         self._frames = settings.frames
         self._step_seconds = float(1 / settings.fps)
         self._grid_seconds = settings.seconds
@@ -71,6 +82,8 @@ class ClipGrid(Generic[F, P]):
         self._on_screen: F | None = None
         self._kept: tuple[int, P] | None = None
         self._chosen: list[tuple[int, P]] = []
+        self._latest: deque[tuple[int, P]] = deque(maxlen=settings.frames + 1)
+        """The last frames of the row of moments, if `placing` is overlap."""
 
     def add(self, frame: F) -> list[Piece[P]]:
         """Take the next clean frame and return the clips that it completes."""
@@ -82,7 +95,9 @@ class ClipGrid(Generic[F, P]):
 
     def finish(self, end_seconds: float) -> list[Piece[P]]:
         """Return the clips completed when the last clean frame leaves the screen."""
-        return self._advance(end_seconds)
+        pieces = self._advance(end_seconds)
+        last = self._last_piece(end_seconds)
+        return [*pieces, last] if last else pieces
 
     def _advance(self, until_seconds: float) -> list[Piece[P]]:
         """Return the clips completed if the frame on screen stays there `until_seconds`."""
@@ -99,6 +114,22 @@ class ClipGrid(Generic[F, P]):
             self._done += 1
             self._chosen = []
 
+    def _last_piece(self, end_seconds: float) -> Piece[P] | None:
+        """Return the clip of the last moments, which ends with the scene; None if the grid leaves no rest."""
+        if self._settings.placing == "grid" or self._scene_start is None or not self._done:
+            return None
+        previous = (self._done - 1) * int(self._settings.stride)
+        first = (self._done * int(self._settings.stride)) + len(self._chosen) - self._frames
+        latest = list(self._latest)
+        if self._scene_start + first * self._step_seconds + self._span_seconds > end_seconds + TOLERANCE_SECONDS:
+            first, latest = first - 1, latest[:-1]  # the last frame leaves the screen before its time is over
+        if first <= previous:
+            return None
+        start = self._scene_start + first * self._step_seconds
+        ordinals, pictures = zip(*latest[-self._frames :], strict=True)
+        shared = self._scene_start + (self._done - 1) * self._grid_seconds + self._span_seconds - start
+        return Piece(start, start + self._span_seconds, ordinals, pictures, shared)
+
     def _choose(self, start: float, until_seconds: float, frame: F) -> None:
         while len(self._chosen) < self._frames:
             moment = start + len(self._chosen) * self._step_seconds
@@ -107,6 +138,9 @@ class ClipGrid(Generic[F, P]):
             if self._kept is None or self._kept[0] != frame.ordinal:
                 self._kept = frame.ordinal, self._keep(frame)
             self._chosen.append(self._kept)
+            is_repeated = len(self._chosen) == 1 and self._done and self._settings.stride == self._frames - 1
+            if self._settings.placing == "overlap" and not is_repeated:
+                self._latest.append(self._kept)
 
 
 def span_seconds(settings: ClipSettings) -> float:

@@ -80,7 +80,7 @@ class FindCrop(Stage):
 
     def ingredients(self) -> dict[str, Any]:
         """The settings."""
-        return {"settings": self.settings.model_dump(mode="json")}
+        return {"settings": self.settings.ingredients()}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Write the table `crop`: one row. The keyframes are decoded in a child process.

@@ -80,7 +80,7 @@ class Cut(Stage):
 
     def ingredients(self) -> dict[str, Any]:
         """Settings of the sections `film`, `scenes` and `clips`."""
-        return {key: getattr(self, key).model_dump(mode="json") for key in ("film", "scenes", "clips")}
+        return {key: getattr(self, key).ingredients() for key in ("film", "scenes", "clips")}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Read the film and write its clips; delete clip files of an earlier run that are not made again.
@@ -273,6 +273,7 @@ class _ClipWriter:
             width=settings.width,
             height=settings.height,
             source_frames=piece.source_frames,
+            overlap_seconds=piece.overlap_seconds,
             bytes=len(content),
             sha256=hashlib.sha256(content).hexdigest(),
         )

@@ -53,7 +53,7 @@ class MeasureLooks(Stage):
     def ingredients(self) -> dict[str, Any]:
         """Settings, and the text detector if it is used."""
         detector = detector_version() if self.settings.text else None
-        return {"looks": self.settings.model_dump(mode="json"), "text detector": detector}
+        return {"looks": self.settings.ingredients(), "text detector": detector}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Measure every clip of the film.

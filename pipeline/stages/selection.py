@@ -53,7 +53,8 @@ class Screen(Stage):
 
     def ingredients(self) -> dict[str, Any]:
         """Thresholds used here, and the level edges."""
-        settings = self.settings.model_dump(mode="json", exclude={"uncaptioned"})
+        settings = self.settings.ingredients()
+        del settings["uncaptioned"]  # it counts when publishing
         return {"selection": settings, "edges": list(self.edges)}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
@@ -82,7 +83,9 @@ def judge(films: Sequence[FilmFacts], settings: SelectionSettings) -> dict[str, 
     """
     clips = [(film, clip) for film in films for clip in film.clips]
     hashed = [_hashed(film, clip) for film, clip in clips]
-    repeats = find_repeats(hashed, settings.duplicate_distance, settings.duplicate_gap_seconds)
+    repeats: Mapping[int, Sequence[int]] = {}
+    if settings.near_duplicates:
+        repeats = find_repeats(hashed, settings.duplicate_distance, settings.duplicate_gap_seconds)
     verdicts: dict[str, list[Verdict]] = {film.film_id: [] for film in films}
     kept: dict[int, str] = {}
     for position, (film, clip) in enumerate(clips):

@@ -20,9 +20,9 @@ from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
-from pipeline.publish.samples import Split
 from pipeline.publish.shard_tar import has_oversized_member
 from pipeline.publish.shards import Index, Shard, file_sha256
+from pipeline.publish.splits import Split
 from pipeline.remote.objects import NotThereError, Remote, RemoteError
 
 _WAITS_SECONDS = (0.5, 2.0, 8.0)

@@ -2,7 +2,7 @@
 
 Each turn is the last of one window in every epoch. The length of the window is drawn again in every epoch, uniformly
 from all possible lengths. A turn without an instruction cannot be written into a prompt and is treated as a dropped
-clip.
+clip. A turn that overlaps the one before it is in no window, and its successor follows the one before it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Window:
 
 
 class Windows:
-    """Windows of a sequence of turns: one for each turn with an instruction."""
+    """Windows of a sequence of turns: one for each turn with an instruction and without overlap."""
 
     def __init__(self, turns: Iterable[RecordedTurn], settings: WindowSettings, seed: int = 0) -> None:
         """Compute the maximum window length of each turn.
@@ -44,7 +44,9 @@ class Windows:
             seed: seed of the lengths.
         """
         self.settings, self.seed = settings, seed
-        self.turns = tuple(turn for turn in turns if turn.instruction)
+        turns = tuple(turns)
+        self._overlapping = {_number(turn) for turn in turns if turn.sample.overlap_seconds}
+        self.turns = tuple(turn for turn in turns if turn.instruction and not turn.sample.overlap_seconds)
         self._reach = [1] * len(self.turns)
         for place in range(1, len(self.turns)):
             if self._follows(self.turns[place - 1], self.turns[place]):
@@ -69,4 +71,10 @@ class Windows:
         if one.film_id != other.film_id:
             return False
         in_scene = self.settings.across_scenes or one.scene == other.scene
-        return in_scene and (self.settings.across_gaps or one.index + 1 == other.index)
+        between = {(one.film_id, index) for index in range(one.index + 1, other.index)}
+        return in_scene and (self.settings.across_gaps or between <= self._overlapping)
+
+
+def _number(turn: RecordedTurn) -> tuple[str, int]:
+    """Film and number of the turn's clip."""
+    return turn.sample.film_id, turn.sample.index

@@ -35,7 +35,7 @@ from models.config import ModelConfig, inside_id
 from models.frames import decode_latents, encode_frames, scaling_factor
 from models.hub import quietly
 from pipeline.core.errors import UserError
-from pipeline.publish.samples import Split
+from pipeline.publish.splits import Split
 from training.config import FitSettings
 from training.data.order import Position, generator
 from training.data.shards import open_index, open_shards

@@ -119,6 +119,46 @@ def test_no_frames_give_no_clips() -> None:
     assert chop([], Fraction(10), ClipSettings()) == []
 
 
+def expected_last(times: Sequence[Fraction], end: Fraction, frames: int) -> list[int] | None:
+    """Clip of the last clean moments of a grid of 2 seconds at 8 fps, by trying every moment of the row."""
+    tolerance, last = Fraction(43, 10_000), None
+    clips = len(expected(times, end, frames, Fraction(8)))
+    for number in range(16 * (clips - 1) + 1, 16 * clips) if clips else ():
+        moments = [times[0] + Fraction(number + at, 8) for at in range(frames)]
+        if moments[0] + 2 <= end + tolerance and moments[-1] + tolerance < end:
+            last = [max(at for at, time in enumerate(times) if time <= moment + tolerance) for moment in moments]
+    return last
+
+
+@pytest.mark.parametrize("frames", [16, 17])
+@pytest.mark.parametrize("rate", RATES, ids=str)
+@pytest.mark.parametrize("seconds", [1.9, 2, 2.05, 2.1, 3, 3.9, 4, 7.3])
+def test_the_rest_of_a_scene_gives_a_last_clip_that_reaches_back(rate: Fraction, frames: int, seconds: float) -> None:
+    times = constant(rate, round(seconds * rate), start=Fraction(5, 7))
+    end = times[-1] + 1 / rate
+    pieces = chop(times, end, ClipSettings(frames=frames, placing="overlap"))
+    wanted, last = expected(times, end, frames, Fraction(8)), expected_last(times, end, frames)
+    assert [list(piece.source_frames) for piece in pieces] == [*wanted, *([last] if last else [])]
+    if last:
+        before, piece = pieces[-2:]
+        assert 0 < piece.overlap_seconds < 2
+        assert piece.overlap_seconds == pytest.approx(before.end_seconds - piece.start_seconds)
+        assert end - piece.end_seconds < Fraction(1, 8) + Fraction(1, 100)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_last_clip_of_a_variable_rate_reaches_back_too(seed: int) -> None:
+    *times, end = variable(seed, 60)
+    pieces = chop(times, end, ClipSettings(placing="overlap"))
+    wanted, last = expected(times, end, 16, Fraction(8)), expected_last(times, end, 16)
+    assert [list(piece.source_frames) for piece in pieces] == [*wanted, *([last] if last else [])]
+
+
+def test_overlap_is_refused_where_clips_have_gaps_between_them() -> None:
+    with pytest.raises(ValidationError, match=r"seconds = frames / fps; 12 frames at 8 per second last 1\.5 seconds"):
+        ClipSettings(frames=12, placing="overlap")
+
+
 def test_clips_that_would_overlap_are_refused() -> None:
     with pytest.raises(ValidationError, match="longer than the grid"):
         ClipSettings(frames=18)

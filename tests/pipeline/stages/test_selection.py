@@ -122,6 +122,13 @@ def test_of_two_films_the_first_keeps_the_shot_they_share() -> None:
     assert all(verdict.keep for verdict in turned["two"])
 
 
+def test_near_duplicates_are_kept_where_they_are_not_searched_for() -> None:
+    one, two = facts("one", [{}, {}]), facts("two", [{}])
+    verdicts = judge([one, two], SelectionSettings(near_duplicates=False))
+    assert all(verdict.keep and verdict.duplicate_of is None for rows in verdicts.values() for verdict in rows)
+    assert not judge([one, two], SelectionSettings())["two"][0].keep
+
+
 def test_a_repeat_of_a_dropped_clip_is_kept_and_becomes_the_original() -> None:
     shared = {"hashes": shot(2)}
     film = facts("film", [{**shared, "text_share": 0.3}, shared, shared])

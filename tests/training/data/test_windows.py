@@ -66,6 +66,16 @@ def test_windows_reach_back_as_far_as_they_may(
     assert indices(windows.longest(10)) == [0]  # the second film is independent of the first
 
 
+def test_a_turn_that_overlaps_is_in_no_window_and_no_gap(turns: tuple[RecordedTurn, ...]) -> None:
+    def overlapping(turn: RecordedTurn) -> RecordedTurn:
+        return turn.model_copy(update={"sample": turn.sample.model_copy(update={"overlap_seconds": 0.5})})
+
+    marked = [overlapping(turn) if turn.sample.index in (2, 5) else turn for turn in turns[:10]]
+    windows = Windows(marked, WindowSettings(across_scenes=True, across_gaps=False, most_turns=9))
+    found = [indices(windows.longest(item)) for item in range(len(windows))]
+    assert found == [[0], [0, 1], [4], [4, 6], [8], [8, 9], [8, 9, 10], [8, 9, 10, 11]]
+
+
 def test_a_window_ends_with_its_item_and_holds_one_film_in_time_order(turns: tuple[RecordedTurn, ...]) -> None:
     windows = Windows(turns, FREE, seed=3)
     assert len(windows) == len(turns)
