@@ -20,7 +20,7 @@ from flows.demos.world.barcode import read_barcode
 from flows.demos.world.transitions import mixed
 from pipeline.core.config import ClipSettings, CropSettings, FilmSettings, SceneSettings
 from pipeline.core.progress import silent
-from pipeline.core.records import Clip, Damage, RecordError, Scene, Verdict
+from pipeline.core.records import Clip, Damage, RecordError, Scene
 from pipeline.core.stage import perform
 from pipeline.publish.coverage import film_spans, totals
 from pipeline.stages.crop import CropJob, find_crop
@@ -29,6 +29,7 @@ from pipeline.stages.probe import probe
 from pipeline.video import containers
 from pipeline.video.clip_files import read_clip
 from pipeline.video.containers import Picture
+from tests.support import records
 from tests.support.media.cut_films import barcodes, check_files, check_tiling, cut, expected, folder_of, job_of
 from tests.support.media.decoded_frames import counting_decoded_frames
 from tests.support.media.films import corrupt, make_film, paint_pictures, truncate
@@ -65,16 +66,11 @@ def test_the_last_clip_of_a_scene_reaches_back_and_no_second_counts_twice(tmp_pa
     film = make_film(tmp_path / "film.mp4", frames=count, fps=Fraction(24), scenes=scenes, size=(192, 108))
     plain = expected([Fraction(number, 24) for number in range(count + 1)], scenes, 16)
     folder, result = cut(tmp_path, film, ClipSettings(placing="overlap", width=360, height=240))
-    last = (
-        [2 + 24 * 2 + 18 + 3 * number for number in range(16)],
-        [24 * 5 + 2 + 18 + 3 * number for number in range(16)],
-    )
+    last = [[start + 3 * number for number in range(16)] for start in (2 + 24 * 2 + 18, 24 * 5 + 2 + 18)]
     assert [barcodes(folder, clip) for clip in result.clips] == [*plain[:2], last[0], plain[2], last[1]]
     assert [list(clip.source_frames) for clip in result.clips] == [barcodes(folder, clip) for clip in result.clips]
     assert [clip.overlap_seconds for clip in result.clips] == pytest.approx([0, 0, 1.25, 0, 1.25])
-    verdicts = [
-        Verdict(clip_id=clip.clip_id, keep=True, reasons=(), level=1, duplicate_of=None) for clip in result.clips
-    ]
+    verdicts = [records.verdict(clip.clip_id) for clip in result.clips]
     spans = film_spans(folder.film, result.scenes, result.damage, result.clips, verdicts, None)
     assert totals(spans)["kept", ""] == pytest.approx(2 * 2 + 0.75 + 2 + 0.75)
     assert sum(totals(spans).values()) == pytest.approx(8)

@@ -123,10 +123,11 @@ def test_of_two_films_the_first_keeps_the_shot_they_share() -> None:
 
 
 def test_near_duplicates_are_kept_where_they_are_not_searched_for() -> None:
-    one, two = facts("one", [{}, {}]), facts("two", [{}])
-    verdicts = judge([one, two], SelectionSettings(near_duplicates=False))
-    assert all(verdict.keep and verdict.duplicate_of is None for rows in verdicts.values() for verdict in rows)
-    assert not judge([one, two], SelectionSettings())["two"][0].keep
+    shared = {"hashes": shot(1)}
+    films = [facts("one", [shared]), facts("two", [shared])]
+    assert not judge(films, DEFAULT)["two"][0].keep
+    [verdict] = judge(films, SelectionSettings(near_duplicates=False))["two"]
+    assert (verdict.keep, verdict.duplicate_of) == (True, None)
 
 
 def test_a_repeat_of_a_dropped_clip_is_kept_and_becomes_the_original() -> None:
