@@ -1,7 +1,7 @@
 """Prefect artifacts of a build: progress while it runs, then a table of its films and a page of its results.
 
 Artifacts are read-only and best effort: a server that does not answer neither fails nor delays a film. They are made
-only if PREFECT_API_URL is set, since the temporary server ends with the build and its pages are never opened.
+only if a server is named.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 from prefect.exceptions import PrefectException
-from prefect.settings import PREFECT_API_URL
 
 from flows.console.summary import COLUMNS, film_row
+from flows.engine import has_server
 from pipeline.core.plain_text import printable
 from pipeline.core.progress import Watch, watched
 from pipeline.core.store import StoreError
@@ -41,7 +41,7 @@ SERVER_ERRORS = (httpx.HTTPError, PrefectException)
 @contextmanager
 def shown(subject: str, name: str) -> Iterator[Watch]:
     """Watch a piece of work as `watched` does, and show its progress as an artifact if a server is configured."""
-    bar = _Bar(subject, name) if PREFECT_API_URL.value() else None
+    bar = _Bar(subject, name) if has_server() else None
     with watched(subject, name) as watch, bar.over(watch) if bar else nullcontext():
         yield watch
 
@@ -95,7 +95,7 @@ class _Bar:
 
 def show_results(plan: Plan, failures: Sequence[str]) -> None:
     """Create the artifacts of a finished build: a table of its films, and a page with the paths of its results."""
-    if not PREFECT_API_URL.value():
+    if not has_server():
         return
     name = plan.workspace.name.rstrip("/").rpartition("/")[2]
     with suppress(*SERVER_ERRORS):

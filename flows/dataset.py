@@ -21,6 +21,7 @@ from prefect.states import Completed, Failed
 
 from flows.artifacts import show_results
 from flows.deploy import acquire_with_retry
+from flows.engine import run
 from flows.runners import connected, ray_runner
 from flows.tasks import run_batch, run_publish_stage, run_stage, run_task
 from flows.worker_runs import run_at_a_worker
@@ -60,8 +61,7 @@ def run_plan(plan: Plan) -> State[Any]:
 
     # the server stores parameters as UTF-8; the plan has rejected names that are not
     request = plan.request.model_copy(update={"films": tuple(filter(is_text, plan.request.films))})
-    state: State[Any] = planned(request, return_state=True)
-    return state
+    return run(planned, request)
 
 
 def onboard_and_publish(plan: Plan) -> State[Any]:
@@ -117,9 +117,7 @@ def _run_in_process(film_id: str, plan: Plan) -> State[Any]:
     def planned(film_id: str) -> None:
         run_stages(plan.workspace, film_id, lambda: plan.unfinished[film_id], settings)
 
-    run = planned.with_options(task_runner=ray_runner(settings)) if settings.runner == "ray" else planned
-    state: State[Any] = run(film_id, return_state=True)
-    return state
+    return run(planned.with_options(task_runner=ray_runner(settings)) if settings.runner == "ray" else planned, film_id)
 
 
 @flow(name=ONBOARD, flow_run_name="{film_id}", persist_result=False)
@@ -194,7 +192,7 @@ def publish(plan: Plan) -> list[str]:
     The previous result of a stage stays published until the stage is done.
     """
     for stage in plan.publishing:
-        state: State[Any] = run_publish_stage(stage, plan.dataset, return_state=True)
+        state = run(run_publish_stage, stage, plan.dataset)
         try:
             plan.workspace.send()
         except UserError as error:

@@ -8,12 +8,10 @@ import os
 def set_prefect_defaults() -> None:
     """Set the variables that Prefect reads when it is first imported.
 
-    Telemetry is always off, whatever the user's profile says. The rest are defaults that the environment overrides: a
-    loaded machine needs more than 20 s to start the temporary server, and progress bars and summary replace Prefect's
-    log lines. A build at a terminal must also send heartbeats, since the automation of `deploy.py` marks runs without
-    them as crashed.
+    Telemetry is always off, whatever the user's profile says. The rest are defaults that the environment overrides:
+    progress bars and summary replace Prefect's log lines, and a build at a terminal must send heartbeats, since the
+    automation of `deploy.py` marks runs without them as crashed.
     """
     os.environ.update(PREFECT_SERVER_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1")
-    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "90")
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")

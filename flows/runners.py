@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from prefect.settings import PREFECT_API_URL
-
+from flows.engine import has_server
 from pipeline.core.config import RunSettings
 from pipeline.core.errors import UserError
 
@@ -33,7 +32,7 @@ def connected(settings: RunSettings) -> Iterator[None]:
     Raises:
         UserError: no Prefect server is configured for other machines, or package or cluster is missing.
     """
-    if settings.runner != "threads" and not PREFECT_API_URL.value():
+    if settings.runner != "threads" and not has_server():
         raise UserError(
             f"the runner `{settings.runner}` needs a Prefect server that every machine reaches: start one with "
             "`prefect server start` and set PREFECT_API_URL, for instance to http://127.0.0.1:4200/api"

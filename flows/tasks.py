@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from inspect import isawaitable
 from typing import Any
 
 from prefect import State, Task, task
@@ -19,6 +18,7 @@ from prefect.client.schemas.objects import TaskRun
 from prefect.tasks import exponential_backoff
 
 from flows.artifacts import shown
+from flows.engine import run
 from pipeline.core.config import RunSettings
 from pipeline.core.stage import Stage, make
 from pipeline.core.store import Dataset, FilmFolder
@@ -58,8 +58,9 @@ def run_task(
     """Run a task of a stage on a film with the configured runner, and wait; errors of the task are raised here."""
     task = with_stage_options(task, stage)
     if settings.runner != "ray":
-        done: object = task(stage, FilmJob(workspace.name, film_id, is_here=True), *arguments)
-        assert not isawaitable(done), "our tasks are plain functions"
+        state = run(task, stage, FilmJob(workspace.name, film_id, is_here=True), *arguments)
+        if not state.is_completed():
+            state.result()  # raises its error
         workspace.send(film_part(film_id))  # now: if this machine dies later, the result is not lost
         return
     from prefect_ray.context import remote_options

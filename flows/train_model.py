@@ -15,6 +15,7 @@ from prefect import State, flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed
 
+from flows.engine import run
 from flows.train_request import TrainRequest
 from pipeline.core.errors import UserError
 
@@ -26,7 +27,7 @@ def train_model(request: TrainRequest) -> State[Any]:
     """Run all phases; the result is the folder of the last checkpoint. Ends as Failed if a phase failed."""
     checkpoint = ""
     for phase in PHASES:
-        state: State[str] = run_phase.with_options(task_run_name=phase)(phase, request, return_state=True)
+        state = run(run_phase.with_options(task_run_name=phase), phase, request)
         if not state.is_completed():
             return Failed(message=f"{phase}: {state.result(raise_on_failure=False)}")
         checkpoint = state.result()

@@ -96,9 +96,10 @@ def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ab
 
 def _train_all(request: TrainRequest) -> str:
     set_prefect_defaults()
+    from flows.engine import run
     from flows.train_model import train_model
 
-    state = train_model(request, return_state=True)
+    state = run(train_model, request)
     if not state.is_completed():
         raise UserError(state.message or "training failed")
     return str(state.result())

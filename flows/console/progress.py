@@ -67,7 +67,7 @@ class Bars:
             if self._stopping.is_set():
                 _exit_now()
             self._stopping.set()
-            # Ctrl-C also stops Prefect's temporary server; Prefect would retry for minutes to report the end to it
+            # Ctrl-C may also have stopped a Prefect server of this terminal; Prefect would retry for minutes
             exit_timer.start()
             say("stopping; press Ctrl-C again to stop at once")
 

@@ -8,8 +8,8 @@ The films show numbers that the caption server reads (`caption_server.py`), one 
         if build.wait(3.5) is None:
             build.kill()
 
-A command takes seconds to import its modules and to start Prefect's temporary server; `forked_builds` does both only
-once: one process imports the program, and every build is a fork of it that does the work of the command.
+A command takes seconds to import its modules; `forked_builds` does it only once: one process imports the program, and
+every build is a fork of it that does the work of the command, on a Prefect server if its environment names one.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Builds(Protocol):
 
 
 class CommandBuild:
-    """`animegamer build` as a command, which starts its own Prefect server."""
+    """`animegamer build` as a command, without a Prefect server."""
 
     def __init__(self, arguments: Sequence[object], log: Path, environment: Mapping[str, str], cwd: Path) -> None:
         self.log = log
