@@ -97,7 +97,7 @@ def _values(summary: Summary) -> dict[str, Any]:
         "scene_chart": scene_chart(lengths),
         "scene_remark": _scene_remark(lengths),
         "scope_chart": scope_chart(kept, others, summary.record.edges or ()),
-        "scope_remark": f"Edges of the levels: {summary.record.edges_from or 'not set yet'}.",
+        "scope_remark": _scope_remark(summary),
         "levels": level_rows(summary),
         "caption_remark": _caption_remark(summary, tables),
         "tag_tables": [table for table in tables if table["measured"]],
@@ -133,6 +133,22 @@ def _scene_remark(lengths: Sequence[float]) -> str:
     if not lengths:
         return "No scene yet."
     return f"{many(len(lengths), 'scene')} by length in seconds; half of them are shorter than {median(lengths):.1f} s."
+
+
+CROWDED_SHARE = 0.6
+"""Share of the kept clips above which one motion level says little."""
+
+
+def _scope_remark(summary: Summary) -> str:
+    edges = f"Edges of the levels: {summary.record.edges_from or 'not set yet'}."
+    levels = Counter(seen.level for seen in summary.kept if seen.level)
+    if not levels:
+        return edges
+    [(level, clips)] = levels.most_common(1)
+    if clips <= CROWDED_SHARE * levels.total() or levels.total() < 5:
+        return edges
+    remedy = "`animegamer calibrate` fits the edges to this data set"
+    return f"{edges} Level {level} holds {share(clips, levels.total())} of the kept clips: {remedy}."
 
 
 def _caption_remark(summary: Summary, tables: Sequence[Mapping[str, Any]]) -> str:

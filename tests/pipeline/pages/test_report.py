@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.core.records import RecordError
+from pipeline.core.records import RecordError, Verdict
 from pipeline.core.store import Dataset
 from pipeline.pages.report import write_report
 from pipeline.pages.summary import summarise
@@ -59,6 +59,16 @@ def test_the_splits_are_those_of_the_shards(made: Dataset) -> None:
     ]
     assert {clip.clip.clip_id: clip.split for clip in summary.kept} == {one.clip_id: one.split for one in samples}
     assert {one.split for one in samples} == {"train", "val"}
+
+
+def test_a_level_that_holds_most_clips_is_warned_about(tmp_path: Path, made: Dataset) -> None:
+    assert "animegamer calibrate" not in (made.root / "report.html").read_text(encoding="utf-8")
+    dataset = make_dataset(tmp_path)
+    for folder in dataset.folders():
+        verdicts = folder.read("verdicts", Verdict)
+        folder.write("verdicts", [verdict.model_copy(update={"level": 2}) for verdict in verdicts])
+    page = write_report(dataset).read_text(encoding="utf-8")
+    assert "Level 2 holds 100.0 % of the kept clips: `animegamer calibrate` fits the edges" in page
 
 
 def test_thumbnails_are_small_pictures_of_the_clips(made: Dataset) -> None:
