@@ -62,6 +62,10 @@ def faults_of(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".lstrip(": ") for fault in error.errors())
 
 
+Transfer = Literal["bt709", "untagged", "bt2020", "pq", "hlg"]
+"""Colour coding of a film: SDR of BT.709 or BT.601; SDR without tags; SDR and HDR (PQ, HLG) of BT.2020."""
+
+
 class Film(Record):
     """A source video, as probed (`film.json`)."""
 
@@ -87,6 +91,7 @@ class Film(Record):
     duration_seconds: float = Field(description="last presentation time plus its frame's length, less the first")
     missing_seconds: float = Field(description="length in the header beyond that: the file is truncated")
     warnings: tuple[str, ...] = ()
+    transfer: Transfer | None = Field(default=None, description="colour coding by its tags; null: nobody looked")
 
 
 class Crop(Record):
