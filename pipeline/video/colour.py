@@ -6,8 +6,8 @@
 Scaling averages codes. SDR pictures are scaled in their own code, v = L^(1/2.4), and a mapped film must look like its
 SDR twin, so the code must be close to that. PQ is not: a pixel half black, half white averages to 5 % of the light of
 white, where SDR gives 19 %, and every ink line grows thicker. `recoding` therefore turns the code of each channel into
-c = L^(1/2.4) at full size, a table lookup. What mixes channels costs ten times as much a pixel, and follows at the
-small size.
+a power code at full size, a table lookup. What mixes channels costs ten times as much a pixel, and follows at the small
+size. The power code is that of SDR; for HLG it is S^(1/2), which for gray is the same, as L is in proportion to S^1.2.
 
 E is a code value in 0..1, L the light of a channel as a multiple of diffuse white, which lies at 203 cd/m2 (BT.2408).
 
@@ -26,7 +26,8 @@ below k and bends towards 1 at 1000 cd/m2:
     v' = v                                      for v <= k = 0.95
     v' = k + (1 - k) t (1 + t / T^2) / (1 + t)  for v > k,    t = (v - k) / (1 - k),    T = t at 1000 cd/m2
 
-Diffuse white becomes 0.975. Last, values outside 0..1 are clipped, and E = L^(1/2.4) is rounded to 8 bit.
+Diffuse white becomes 0.975; SDR of BT.2020 has no highlights and skips the curve. Last, values outside 0..1 are clipped,
+and E = L^(1/2.4) is rounded to 8 bit.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ KNEE = 0.95
 CODES = 65536
 FULL_LIGHT = {"pq": 10_000 / DIFFUSE_WHITE, "hlg": 1.0, "bt2020": 1.0}
 """Light of the highest power code, by transfer: of the display, for HLG of the scene."""
+POWER = {"pq": GAMMA, "hlg": 2.0, "bt2020": GAMMA}
 LUMINANCE = np.array([0.2627, 0.6780, 0.0593], np.float32)
 """Luminance of BT.2020's red, green and blue."""
 TO_BT709 = np.array(
@@ -61,7 +63,7 @@ _EXPRESSIONS = {
     "pq": "st(0,pow(min(val/maxval,1),1/78.84375));"
     "maxval*pow(max(ld(0)-0.8359375,0)/(18.8515625-18.6875*ld(0)),1/0.1593017578125/2.4)",
     "hlg": "st(0,min(val/maxval,1));"
-    "maxval*pow(if(lte(ld(0),0.5),ld(0)*ld(0)/3,(exp((ld(0)-0.55991073)/0.17883277)+0.28466892)/12),1/2.4)",
+    "maxval*pow(if(lte(ld(0),0.5),ld(0)*ld(0)/3,(exp((ld(0)-0.55991073)/0.17883277)+0.28466892)/12),1/2)",
 }
 """PQ and HLG codes to power codes, in the language of libavfilter."""
 
@@ -108,7 +110,8 @@ def to_sdr(coded_HWC: NDArray[np.uint16], transfer: Transfer) -> Picture:
         luminance_HW = light_HWC @ LUMINANCE
         light_HWC *= (PEAK / DIFFUSE_WHITE * luminance_HW**0.2)[..., None]
     light_HWC = np.asarray(cv2.transform(light_HWC, TO_BT709), np.float32)
-    _compress_highlights(light_HWC)
+    if transfer != "bt2020":
+        _compress_highlights(light_HWC)
     # The table of E = L^(1/2.4) is indexed by the square root of L, which spends its entries on the dark codes, where
     # they are needed: a fifth of the time of a power, and the same result.
     roots_HWC = np.sqrt(np.clip(light_HWC[..., ::-1], 0, 1)) * (CODES - 1)
@@ -130,7 +133,7 @@ def _compress_highlights(light_HWC: NDArray[np.float32]) -> None:
 @lru_cache
 def _light_of_codes(transfer: Transfer) -> NDArray[np.float32]:
     codes = np.arange(CODES) / (CODES - 1)
-    return np.asarray(FULL_LIGHT[transfer] * codes**GAMMA, np.float32)
+    return np.asarray(FULL_LIGHT[transfer] * codes ** POWER[transfer], np.float32)
 
 
 @lru_cache

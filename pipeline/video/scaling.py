@@ -153,6 +153,7 @@ class Scaler:
         self._transfer = transfer
         self._key: tuple[object, ...] | None = None
         self._graph: av.filter.Graph | None = None
+        self._to_yuv: av.filter.Graph | None = None
 
     def __call__(self, picture: VideoFrame) -> VideoFrame:
         """Return the scaled copy of a decoded picture."""
@@ -165,22 +166,19 @@ class Scaler:
             return scaled
         picture_HWC = to_sdr(np.asarray(scaled.to_ndarray(), np.uint16), self._transfer)
         mapped = VideoFrame.from_ndarray(picture_HWC, format="bgr24")
-        if self._form == "detect":
-            return mapped
-        return mapped.reformat(format="yuv420p", dst_colorspace="ITU601", dst_color_range="MPEG")
+        return mapped if self._form == "detect" else self._as_yuv(mapped)
+
+    def _as_yuv(self, mapped: VideoFrame) -> VideoFrame:
+        if self._to_yuv is None:
+            # without these flags libswscale gives gray a cast of 3 levels
+            scaling = f"flags=area+accurate_rnd+full_chroma_inp:out_color_matrix={BT601}:out_range=tv"
+            self._to_yuv = _graph(mapped, [("scale", scaling), ("format", "yuv420p")])
+        mapped.pts = 0
+        self._to_yuv.vpush(mapped)
+        return self._to_yuv.vpull()
 
     def _build(self, picture: VideoFrame) -> av.filter.Graph:
-        graph = av.filter.Graph()
-        graph.threads = 1
-        source = graph.add(
-            "buffer",
-            f"video_size={picture.width}x{picture.height}:pix_fmt={picture.format.name}:time_base=1/1000"
-            f":pixel_aspect=1/1:colorspace={_matrix_of(picture)}:range={picture.color_range}",
-        )
-        chain = self._mapped_chain(picture) if is_mapped(self._transfer) else self._sdr_chain(picture)
-        nodes = [source, *(graph.add(name, args) for name, args in chain), graph.add("buffersink")]
-        graph.link_nodes(*nodes).configure()
-        return graph
+        return _graph(picture, self._mapped_chain(picture) if is_mapped(self._transfer) else self._sdr_chain(picture))
 
     def _sdr_chain(self, picture: VideoFrame) -> Filters:
         matrix = _matrix_of(picture)
@@ -211,6 +209,20 @@ class Scaler:
         if recode_first:
             return [crop, ("scale", "flags=bilinear" + matrix), RGB_16_BIT, *recode, *scale, RGB_16_BIT]
         return [crop, *scale, RGB_16_BIT, *recode]
+
+
+def _graph(picture: VideoFrame, chain: Filters) -> av.filter.Graph:
+    """Build the graph of a chain of filters for pictures like this one."""
+    graph = av.filter.Graph()
+    graph.threads = 1
+    source = graph.add(
+        "buffer",
+        f"video_size={picture.width}x{picture.height}:pix_fmt={picture.format.name}:time_base=1/1000"
+        f":pixel_aspect=1/1:colorspace={_matrix_of(picture)}:range={picture.color_range}",
+    )
+    nodes = [source, *(graph.add(name, args) for name, args in chain), graph.add("buffersink")]
+    graph.link_nodes(*nodes).configure()
+    return graph
 
 
 def _matrix_of(picture: VideoFrame) -> int:
