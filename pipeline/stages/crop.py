@@ -22,7 +22,7 @@ from pipeline.core.progress import Progress
 from pipeline.core.records import Crop, Film
 from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
-from pipeline.video.colour import mapping_of
+from pipeline.video.colour import is_mapped, mapping_of
 from pipeline.video.film_reader import keyframes
 from pipeline.video.scaling import gray_codes
 
@@ -85,8 +85,8 @@ class FindCrop(Stage):
         return {"settings": self.settings.model_dump(mode="json")}
 
     def film_ingredients(self, film: Film) -> dict[str, Any]:
-        """The colour mapping, for films that need one."""
-        return mapping_of(film)
+        """The colour mapping, for films whose dark levels it changes."""
+        return mapping_of(film) if is_mapped(film.transfer) else {}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Write the table `crop`: one row. The keyframes are decoded in a child process.

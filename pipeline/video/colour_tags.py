@@ -112,4 +112,4 @@ def is_profile_5(unit: bytes) -> bool:
     profile, type_at, exponent_at = bits[25:29], 35, 37
     zeros = len(bits[exponent_at:]) - len(bits[exponent_at:].lstrip("0"))
     exponent_bits = 2 * zeros + 1 if bits[type_at:exponent_at] == "00" else 0
-    return profile == "0000" and bits[33] == "1" and bits[exponent_at + exponent_bits + 2 :][:1] == "1"
+    return profile == "0000" and bits[33:34] == "1" and bits[exponent_at + exponent_bits + 2 :][:1] == "1"
