@@ -4,7 +4,7 @@
     to_sdr(coded_HWC, transfer)   # numpy: the scaled picture to BT.709, 8 bit
 
 Scaling averages codes. SDR pictures are scaled in their own code, v = L^(1/2.4), and a mapped film must look like its
-SDR twin, so the code must be close to that. PQ is not: a pixel half black, half white averages to 5 % of the light of
+SDR twin, so the code must be close to that. PQ is not: a pixel half black, half white averages to 4 % of the light of
 white, where SDR gives 19 %, and every ink line grows thicker. `recoding` therefore turns the code of each channel into
 a power code at full size, a table lookup. What mixes channels costs ten times as much a pixel, and follows at the small
 size. The power code is that of SDR; for HLG it is S^(1/2), which for gray is the same, as L is in proportion to S^1.2.
@@ -26,8 +26,8 @@ below k and bends towards 1 at 1000 cd/m2:
     v' = v                                      for v <= k = 0.95
     v' = k + (1 - k) t (1 + t / T^2) / (1 + t)  for v > k,    t = (v - k) / (1 - k),    T = t at 1000 cd/m2
 
-Diffuse white becomes 0.975; SDR of BT.2020 has no highlights and skips the curve. Last, values outside 0..1 are clipped,
-and E = L^(1/2.4) is rounded to 8 bit.
+Diffuse white becomes 0.975; SDR of BT.2020 has no highlights and skips the curve. Last, values outside 0..1 are
+clipped, and E = L^(1/2.4) is rounded to 8 bit.
 """
 
 from __future__ import annotations
@@ -107,27 +107,21 @@ def to_sdr(coded_HWC: NDArray[np.uint16], transfer: Transfer) -> Picture:
     """Map a picture of 16-bit power codes, RGB of BT.2020, to SDR BT.709: BGR uint8."""
     light_HWC = np.take(_light_of_codes(transfer), coded_HWC)
     if transfer == "hlg":
-        luminance_HW = light_HWC @ LUMINANCE
-        light_HWC *= (PEAK / DIFFUSE_WHITE * luminance_HW**0.2)[..., None]
-    light_HWC = np.asarray(cv2.transform(light_HWC, TO_BT709), np.float32)
+        luminance_HW = np.asarray(cv2.transform(light_HWC, LUMINANCE[None]), np.float32)
+        light_HWC *= np.take(_ootf_gains(), _indices(luminance_HW))[..., None]
+    light_HWC = np.asarray(cv2.transform(light_HWC, TO_BT709[::-1]), np.float32)
     if transfer != "bt2020":
-        _compress_highlights(light_HWC)
-    # The table of E = L^(1/2.4) is indexed by the square root of L, which spends its entries on the dark codes, where
-    # they are needed: a fifth of the time of a power, and the same result.
-    roots_HWC = np.sqrt(np.clip(light_HWC[..., ::-1], 0, 1)) * (CODES - 1)
-    return np.take(_sdr_codes(), roots_HWC.astype(np.uint16))
+        largest_HW = np.asarray(cv2.max(cv2.max(*cv2.split(light_HWC)[:2]), light_HWC[..., 2]), np.float32)
+        light_HWC *= np.take(_tone_gains(), _indices(largest_HW * (DIFFUSE_WHITE / PEAK)))[..., None]
+    return np.take(_sdr_codes(), _indices(light_HWC))
 
 
-def _compress_highlights(light_HWC: NDArray[np.float32]) -> None:
-    """Apply the tone curve in place; few pixels are above its knee."""
-    red, green, blue = cv2.split(light_HWC)
-    largest_HW = np.asarray(cv2.max(cv2.max(red, green), blue), np.float32)  # NumPy takes thirty times as long
-    bright_HW = largest_HW > KNEE**GAMMA
-    value = np.minimum(largest_HW[bright_HW], PEAK / DIFFUSE_WHITE) ** (1 / GAMMA)
-    top = ((PEAK / DIFFUSE_WHITE) ** (1 / GAMMA) - KNEE) / (1 - KNEE)
-    over = (value - KNEE) / (1 - KNEE)
-    bent = KNEE + (1 - KNEE) * over * (1 + over / top**2) / (1 + over)
-    light_HWC[bright_HW] *= (bent**GAMMA / largest_HW[bright_HW])[:, None]
+def _indices(light: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Index of light, 0..1, in a table of 16 bit: its root, which leaves enough entries to dark tones.
+
+    Tables take a fifth of the time of powers.
+    """
+    return np.asarray(cv2.sqrt(np.clip(light, 0, 1)) * np.float32(CODES - 1), np.uint16)
 
 
 @lru_cache
@@ -137,6 +131,27 @@ def _light_of_codes(transfer: Transfer) -> NDArray[np.float32]:
 
 
 @lru_cache
+def _ootf_gains() -> NDArray[np.float32]:
+    """L / S of HLG by luminance."""
+    return np.asarray(PEAK / DIFFUSE_WHITE * _lights() ** 0.2, np.float32)
+
+
+@lru_cache
+def _tone_gains() -> NDArray[np.float32]:
+    """Factor by which the tone curve lowers all channels, by the largest of them, 1000 cd/m2 last; 1 below the knee."""
+    largest = PEAK / DIFFUSE_WHITE * _lights()
+    value = largest ** (1 / GAMMA)
+    top = ((PEAK / DIFFUSE_WHITE) ** (1 / GAMMA) - KNEE) / (1 - KNEE)
+    over = np.maximum(0, (value - KNEE) / (1 - KNEE))
+    bent = np.minimum(value, KNEE) + (1 - KNEE) * over * (1 + over / top**2) / (1 + over)
+    return np.asarray((bent / value) ** GAMMA, np.float32)
+
+
+@lru_cache
 def _sdr_codes() -> Picture:
-    roots = (np.arange(CODES) + 0.5) / CODES
-    return np.asarray(np.round(255 * roots ** (2 / GAMMA)), np.uint8)
+    return np.asarray(np.round(255 * _lights() ** (1 / GAMMA)), np.uint8)
+
+
+def _lights() -> NDArray[np.float64]:
+    """Light of each index of `_indices`."""
+    return ((np.arange(CODES) + 0.5) / CODES) ** 2

@@ -11,12 +11,14 @@ import pytest
 
 from pipeline.core.config import checked
 from pipeline.core.ingredients import fingerprint
+from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Crop, Film, Scene, Verdict
 from pipeline.core.stage import Stage, ingredients_of, perform, why_stale
 from pipeline.core.store import Dataset, FilmFolder, StageRecord
 from pipeline.plan.film_stages import planned_stages
 from pipeline.plan.identify import identify
 from pipeline.plan.request import BuildRequest, Until
+from pipeline.stages.crop import CropJob, find_crop
 from pipeline.stages.motion_levels import PUBLISHED_EDGES
 from pipeline.video.clip_files import read_clip
 from pipeline.video.containers import Picture
@@ -76,6 +78,17 @@ def test_an_hdr_film_is_judged_like_its_sdr_twin(tmp_path: Path, sdr: FilmFolder
     for one, other in zip(sdr.read("clips", Clip), hdr.read("clips", Clip), strict=True):
         pictures = [read_clip(made.clip_path(row.clip_id)).astype(int) for made, row in ((sdr, one), (hdr, other))]
         assert np.abs(pictures[0] - pictures[1]).mean() <= 3
+
+
+@pytest.mark.parametrize("name", ["709", "pq", "hlg"])
+def test_borders_that_are_not_quite_black(tmp_path: Path, name: str) -> None:
+    """Gray of 18, black to `[crop] black_luma`, has the code 27 in PQ."""
+    pictures = list(paint_pictures(2, (320, 240), borders=(0, 24, 0, 24), barcode=False))
+    for picture in pictures:
+        np.maximum(picture, 18, out=picture)
+    film = planned(tmp_path, write_coded(tmp_path / "film.mp4", pictures, name)).film
+    crop = find_crop(CropJob(film, CONFIG.crop), silent)
+    assert (crop.left, crop.top, crop.width, crop.height) == (0, 24, 320, 192)
 
 
 def made_before(root: Path, path: Path) -> FilmFolder:

@@ -59,7 +59,7 @@ CODINGS = {
 def write_coded(path: Path, pictures: Iterable[Picture], name: str, tags: tuple[int, int, int] | None = None) -> Path:
     """Encode SDR pictures, BGR HWC uint8, in a coding of `CODINGS`, under other tags if `tags` is given."""
     coding = CODINGS[name]
-    options = {"x265-params": "log-level=none:pools=none:frame-threads=1"} if coding.ten_bits else {}
+    options = {"x265-params": "log-level=none:pools=none:frame-threads=1:bframes=0"} if coding.ten_bits else {}
     with av.open(str(path), "w") as container:
         stream = container.add_stream(coding.encoder, rate=24, options={"preset": "ultrafast", "crf": "8", **options})
         assert isinstance(stream, av.VideoStream)
