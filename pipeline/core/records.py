@@ -70,6 +70,10 @@ def faults_of(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".lstrip(": ") for fault in error.errors())
 
 
+Transfer = Literal["bt709", "untagged", "bt2020", "pq", "hlg"]
+"""Colour coding of a film: SDR of BT.709 or BT.601; SDR without tags; SDR and HDR (PQ, HLG) of BT.2020."""
+
+
 class AudioTrack(Record):
     """An audio stream of a film."""
 
@@ -129,6 +133,7 @@ class Film(Record):
     frames: int = Field(description="video packets in the file")
     duration_seconds: float = Field(description="last presentation time plus its frame's length, less the first")
     missing_seconds: float = Field(description="length in the header beyond that: the file is truncated")
+    transfer: Transfer | None = Field(default=None, description="colour coding by its tags; null: nobody looked")
     audio_tracks: tuple[AudioTrack, ...] | None = None
     text_tracks: tuple[TextTrack, ...] | None = None
     chapters: tuple[Chapter, ...] | None = None

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from pipeline.core.ingredients import ResultNote, fingerprint
 from pipeline.core.progress import Progress, silent
-from pipeline.core.records import Failure, Record, RecordError
+from pipeline.core.records import Failure, Film, Record, RecordError
 from pipeline.core.store import FilmFolder, StageRecord, StoreError
 
 
@@ -93,6 +93,13 @@ class Stage(Protocol):
         """Return the other dependencies of the result: settings, models and revisions, prompt versions; JSON values."""
         ...
 
+    def film_ingredients(self, film: Film) -> dict[str, Any]:  # noqa: ARG002
+        """Return what the stage does to this film alone because of its kind; by default nothing.
+
+        A kind that the pipeline learns to treat is named here, so that only films of this kind are made again.
+        """
+        return {}
+
     def pending(self, folder: FilmFolder, *, current: bool) -> Pending:  # noqa: ARG002
         """Return the work left besides `run`; `current`: the result on disk is current. By default nothing."""
         return NOTHING_PENDING
@@ -139,6 +146,7 @@ def ingredients_of(stage: Stage, folder: FilmFolder) -> dict[str, Any]:
         "stage": f"{stage.name} {stage.version}",
         "upstream": upstream,
         **stage.ingredients(),
+        **stage.film_ingredients(folder.film),
     }
 
 

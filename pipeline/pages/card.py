@@ -23,7 +23,7 @@ from pipeline.core.atomic import replacing
 from pipeline.core.config import CardSettings
 from pipeline.core.store import Dataset
 from pipeline.pages.charts import clock
-from pipeline.pages.method import made_with, software
+from pipeline.pages.method import made_with, software, treatments
 from pipeline.pages.summary import SeenFilm, Summary, count_reasons, level_rows, summarise
 from pipeline.publish.samples import hub_features
 
@@ -117,6 +117,7 @@ def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
         "kept_time": clock(sum(seen.clip.end_seconds - seen.clip.start_seconds for seen in kept)),
         "film_time": clock(sum(film.film.duration_seconds for film in summary.films)),
         "films": [_film_row(film) for film in summary.films],
+        "treated": [(seen.film.name, text) for seen in summary.films for text in treatments(seen.film)],
         "dropped": sorted(dropped.items(), key=lambda item: (-item[1], item[0])),
         "dropped_twice": sum(dropped.values()) > fates["dropped"],
         "splits": list(summary.index.counts.split.items()) if summary.index else [],

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.pages.charts import clock, strip_path, time_ticks
 from pipeline.pages.contact_sheet import reason_numbers
+from pipeline.pages.method import treatments
 from pipeline.pages.summary import SeenFilm, Summary
 from pipeline.publish.coverage import PAST_END, Fate, Span, totals
 
@@ -87,6 +88,7 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
         "outcome": f"{many(len(seen.clips), 'clip')} in {many(len(seen.scenes), 'scene')}: {outcome}"
         if seen.clips
         else "no clip",
+        "treatments": treatments(film),
         "warnings": seen.warnings,
         "failures": [*damage, *(f"{failure.record_id}: {failure.reason}" for failure in seen.failures)],
     }

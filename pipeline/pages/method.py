@@ -5,8 +5,10 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from pipeline.core.config import CaptionSettings, MotionSettings, SelectionSettings
+from pipeline.core.records import Film
 from pipeline.core.store import DatasetRecord
 from pipeline.pages.summary import Summary
+from pipeline.video.colour import DIFFUSE_WHITE, PEAK
 from prompts.template import load_prompt
 
 
@@ -40,6 +42,17 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
             f"by blocks of {shards.block_seconds:g} s; of films too short for that, {shards.val_share:.0%} as a whole",
         ),
     ]
+
+
+def treatments(film: Film) -> list[str]:
+    """Sentences about what was done to the pictures of this film beyond cropping and scaling; most films have none."""
+    hdr = "HDR ({}, BT.2020), mapped to SDR BT.709: light up to {:g} cd/m² as in SDR, highlights up to {:g} compressed"
+    sentences = {
+        "pq": hdr.format("PQ", DIFFUSE_WHITE, PEAK),
+        "hlg": hdr.format("HLG", DIFFUSE_WHITE, PEAK),
+        "bt2020": "SDR of BT.2020, mapped to BT.709: colours outside the smaller gamut are clipped",
+    }
+    return [sentences[film.transfer]] if film.transfer in sentences else []
 
 
 def _duplicate_phrase(chosen: SelectionSettings) -> str:

@@ -22,7 +22,9 @@ from pipeline.core.progress import Progress
 from pipeline.core.records import Crop, Film
 from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
+from pipeline.video.colour import is_mapped, mapping_of
 from pipeline.video.film_reader import keyframes
+from pipeline.video.scaling import gray_codes
 
 LEVEL_PERCENTILE = 90
 """Percentile of luma used as the level of a row, so that a station's logo in a bar or a scratch is ignored."""
@@ -82,6 +84,10 @@ class FindCrop(Stage):
         """The settings."""
         return {"settings": self.settings.ingredients()}
 
+    def film_ingredients(self, film: Film) -> dict[str, Any]:
+        """The colour mapping, for films whose dark levels it changes."""
+        return mapping_of(film) if is_mapped(film.transfer) else {}
+
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Write the table `crop`: one row. The keyframes are decoded in a child process.
 
@@ -123,11 +129,13 @@ def _votes(job: CropJob, progress: Progress) -> tuple[Votes, int]:
     film, settings = job.film, job.settings
     width, height = upright_size(film)
     rows, columns, places = [], [], []
+    sdr_codes = gray_codes(film.transfer)
     seen = 0
     for picture_HWC in keyframes(Path(film.source), settings.keyframes, film.rotation_degrees):
         seen += 1
         progress(seen, settings.keyframes)
-        luma_HW = np.asarray(cv2.cvtColor(picture_HWC, cv2.COLOR_BGR2GRAY), np.uint8)
+        # HDR codes dark levels otherwise than SDR; borders are gray, so that a table of gray is enough to compare them
+        luma_HW = np.asarray(cv2.LUT(cv2.cvtColor(picture_HWC, cv2.COLOR_BGR2GRAY), sdr_codes), np.uint8)
         if luma_HW.shape != (height, width) or luma_HW.mean() < settings.dark_frame_luma:
             continue
         rows.append(line_levels(luma_HW))

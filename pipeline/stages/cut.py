@@ -28,6 +28,7 @@ from pipeline.core.store import FilmFolder
 from pipeline.stages.clip_grid import ClipGrid, Piece
 from pipeline.stages.scenes import Boundary, SceneFinder
 from pipeline.video.clip_files import write_clip
+from pipeline.video.colour import mapping_of
 from pipeline.video.film_reader import FilmReader, Frame
 from pipeline.video.scaling import Geometry, Scaler
 
@@ -81,6 +82,10 @@ class Cut(Stage):
     def ingredients(self) -> dict[str, Any]:
         """Settings of the sections `film`, `scenes` and `clips`."""
         return {key: getattr(self, key).ingredients() for key in ("film", "scenes", "clips")}
+
+    def film_ingredients(self, film: Film) -> dict[str, Any]:
+        """The colour mapping, for films that need one."""
+        return mapping_of(film)
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Read the film and write its clips; delete clip files of an earlier run that are not made again.
@@ -146,8 +151,9 @@ class _Chopper:
         self._job, self._writer = job, writer
         geometry = Geometry.of(job.film, job.crop)
         small = geometry.size_for_width(job.scenes.detect_width)
-        self._to_small = Scaler(geometry, small, "stretch", "detect")
-        self._to_clip = Scaler(geometry, (job.clips.width, job.clips.height), job.clips.fit, "clip")
+        transfer = job.film.transfer
+        self._to_small = Scaler(geometry, small, "stretch", "detect", transfer)
+        self._to_clip = Scaler(geometry, (job.clips.width, job.clips.height), job.clips.fit, "clip", transfer)
         self._raw_frames = max(2, RAW_BYTES // _stored_bytes(job.film))
         self._margin = job.clips.margin_frames
         self._waiting: deque[_Waiting] = deque()

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from pipeline.core.child_process import call_in_child
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Film, RecordError
+from pipeline.video.colour_tags import ColourTags, check_colours
 from pipeline.video.containers import decode, demux, film_streams, open_film, video_stream
 
 STANDARD_RATES = (
@@ -51,11 +52,14 @@ def probe(path: Path, film_id: str, sha256: str) -> Film:
     """
     with open_film(path, film_id) as container:
         stream = video_stream(container, film_id)
+        written = ColourTags.of_stream(stream.codec_context)  # decoding replaces them by those of the bitstream
         track = _demux(container, stream, film_id)
         missing_seconds = _missing_seconds(container, stream, track)
         picture, timing = track.picture, _timing(track, stream, truncated=missing_seconds > 0)
         aspect, aspect_warning = _sample_aspect(stream.sample_aspect_ratio)
         rotation = _rotation(picture.rotation)
+        codec, tags = stream.codec_context.codec.canonical_name, written.seen_in(picture)
+        check_colours(picture, tags, codec, stream.codec_context.codec_tag, film_id)
         display = (round(picture.width * aspect), picture.height)
         film = Film(
             film_id=film_id,
@@ -64,7 +68,7 @@ def probe(path: Path, film_id: str, sha256: str) -> Film:
             sha256=sha256,
             bytes=path.stat().st_size,
             container=container.format.name,
-            codec=stream.codec_context.codec.canonical_name,
+            codec=codec,
             pixel_format=picture.format.name,
             bit_depth=max(component.bits for component in picture.format.components),
             width=picture.width,
@@ -79,9 +83,10 @@ def probe(path: Path, film_id: str, sha256: str) -> Film:
             frames=len(track.ticks),
             duration_seconds=track.duration_seconds,
             missing_seconds=missing_seconds,
+            transfer=tags.coding,
         )
         several = _several_streams(film_streams(container), stream)
-    warnings = [*_warnings(film, timing), *aspect_warning, *several, *track.stopped]
+    warnings = [*_warnings(film, timing), *aspect_warning, *tags.warnings(film.bit_depth), *several, *track.stopped]
     return film.model_copy(update={"warnings": tuple(warnings)})
 
 

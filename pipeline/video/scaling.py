@@ -1,7 +1,8 @@
 """Scaling of decoded pictures: crop, rotation, square pixels, and colour conversion, in one libavfilter graph.
 
 `Geometry` describes the visible part of a stored picture; a `Scaler` brings it to one size in a single pass of
-libavfilter, so that no picture is converted at full size.
+libavfilter, so that no SDR picture is converted at full size. HDR and BT.2020 pictures pass through the mapping of
+`colour` as well.
 """
 
 from __future__ import annotations
@@ -11,21 +12,24 @@ from fractions import Fraction
 from typing import Literal
 
 import av
+import numpy as np
 from av.video.frame import VideoFrame
+from numpy.typing import NDArray
 
-from pipeline.core.records import Crop, Film
+from pipeline.core.records import Crop, Film, Transfer
+from pipeline.video.colour import is_hd, is_mapped, recoding, to_sdr
+from pipeline.video.colour_tags import BT2020, MATRICES, UNSPECIFIED
 
 Fit = Literal["cover", "fit", "stretch"]
 Filters = list[tuple[str, str]]
 
-BT709, UNSPECIFIED, BT601 = 1, 2, (5, 6)
+BT709, BT601 = 1, 5
 """FFmpeg's numbers of colour matrices."""
-HD_HEIGHT = 720
-"""Height from which untagged pictures are taken as BT.709, as players do; smaller ones are BT.601."""
 BT709_TO_BT601 = ("colorspace", "ispace=bt709:space=smpte170m:fast=1" + "".join(
     f":{key}=bt709" for key in ("iprimaries", "primaries", "itrc", "trc")
 ))  # fmt: skip
 """Filter for the conversion of colour matrices, ten times as fast as the scaler's."""
+RGB_16_BIT = ("format", "gbrp16le")
 
 
 @dataclass(frozen=True)
@@ -134,12 +138,22 @@ class Scaler:
         fit: treatment of differing aspects.
         form: `clip` gives yuv420p, BT.601, limited range, which every reader assumes at clip size;
             `detect` gives BGR by a fast area filter.
+        transfer: colour coding of the film; None: nobody looked, so that it is taken as SDR.
     """
 
-    def __init__(self, geometry: Geometry, size: tuple[int, int], fit: Fit, form: Literal["clip", "detect"]) -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        size: tuple[int, int],
+        fit: Fit,
+        form: Literal["clip", "detect"],
+        transfer: Transfer | None = None,
+    ) -> None:
         self._geometry, self._size, self._fit, self._form = geometry, size, fit, form
+        self._transfer = transfer
         self._key: tuple[object, ...] | None = None
         self._graph: av.filter.Graph | None = None
+        self._to_yuv: av.filter.Graph | None = None
 
     def __call__(self, picture: VideoFrame) -> VideoFrame:
         """Return the scaled copy of a decoded picture."""
@@ -147,26 +161,81 @@ class Scaler:
         if self._graph is None or key != self._key:
             self._key, self._graph = key, self._build(picture)
         self._graph.vpush(picture)
-        return self._graph.vpull()
+        scaled = self._graph.vpull()
+        if self._transfer is None or not is_mapped(self._transfer):
+            return scaled
+        picture_HWC = to_sdr(np.asarray(scaled.to_ndarray(), np.uint16), self._transfer)
+        mapped = VideoFrame.from_ndarray(picture_HWC, format="bgr24")
+        return mapped if self._form == "detect" else self._as_yuv(mapped)
+
+    def _as_yuv(self, mapped: VideoFrame) -> VideoFrame:
+        if self._to_yuv is None:
+            # without these flags libswscale gives gray a cast of 3 levels
+            scaling = f"flags=area+accurate_rnd+full_chroma_inp:out_color_matrix={BT601}:out_range=tv"
+            self._to_yuv = _graph(mapped, [("scale", scaling), ("format", "yuv420p")])
+        mapped.pts = 0
+        self._to_yuv.vpush(mapped)
+        return self._to_yuv.vpull()
 
     def _build(self, picture: VideoFrame) -> av.filter.Graph:
-        matrix = picture.colorspace
+        return _graph(picture, self._mapped_chain(picture) if is_mapped(self._transfer) else self._sdr_chain(picture))
+
+    def _sdr_chain(self, picture: VideoFrame) -> Filters:
+        matrix = _matrix_of(picture)
         scaling = "flags=bicubic:out_range=tv" if self._form == "clip" else "flags=area"
         if matrix == UNSPECIFIED:
-            matrix = BT709 if min(picture.width, picture.height) >= HD_HEIGHT else BT601[0]
+            matrix = BT709 if is_hd(picture.width, picture.height) else BT601
             scaling += f":in_color_matrix={matrix}"
         conversion = [("format", "bgr24")]
         if self._form == "clip":
             conversion = [("format", "yuv420p"), *([BT709_TO_BT601] if matrix == BT709 else [])]
-            scaling += f":out_color_matrix={BT709 if matrix == BT709 else BT601[0]}"
-        graph = av.filter.Graph()
-        graph.threads = 1
-        source = graph.add(
-            "buffer",
-            f"video_size={picture.width}x{picture.height}:pix_fmt={picture.format.name}:time_base=1/1000"
-            f":pixel_aspect=1/1:colorspace={picture.colorspace}:range={picture.color_range}",
-        )
-        chain = self._geometry.filters(*self._size, self._fit, (picture.width, picture.height), scaling)
-        nodes = [source, *(graph.add(name, args) for name, args in [*chain, *conversion]), graph.add("buffersink")]
-        graph.link_nodes(*nodes).configure()
-        return graph
+            scaling += f":out_color_matrix={BT709 if matrix == BT709 else BT601}"
+        stored = (picture.width, picture.height)
+        return [*self._geometry.filters(*self._size, self._fit, stored, scaling), *conversion]
+
+    def _mapped_chain(self, picture: VideoFrame) -> Filters:
+        """Return the filters to a scaled picture of power codes, which `to_sdr` takes.
+
+        The clips' pictures are recoded before they are scaled (see `colour`), the small ones of the scene detector
+        after: every frame of a film becomes one, and they are compared with each other only.
+        """
+        assert self._transfer is not None
+        flags = "flags=bicubic" if self._form == "clip" else "flags=area"
+        matrix = f":in_color_matrix={BT2020}" if _matrix_of(picture) == UNSPECIFIED else ""
+        recode = recoding(self._transfer)
+        recode_first = recode and self._form == "clip"
+        scaling = flags if recode_first else flags + matrix
+        crop, *scale = self._geometry.filters(*self._size, self._fit, (picture.width, picture.height), scaling)
+        if recode_first:
+            return [crop, ("scale", "flags=bilinear" + matrix), RGB_16_BIT, *recode, *scale, RGB_16_BIT]
+        return [crop, *scale, RGB_16_BIT, *recode]
+
+
+def _graph(picture: VideoFrame, chain: Filters) -> av.filter.Graph:
+    """Build the graph of a chain of filters for pictures like this one."""
+    graph = av.filter.Graph()
+    graph.threads = 1
+    source = graph.add(
+        "buffer",
+        f"video_size={picture.width}x{picture.height}:pix_fmt={picture.format.name}:time_base=1/1000"
+        f":pixel_aspect=1/1:colorspace={_matrix_of(picture)}:range={picture.color_range}",
+    )
+    nodes = [source, *(graph.add(name, args) for name, args in chain), graph.add("buffersink")]
+    graph.link_nodes(*nodes).configure()
+    return graph
+
+
+def _matrix_of(picture: VideoFrame) -> int:
+    """Return the tagged matrix; one that libswscale refuses, such as a reserved number, counts as no tag."""
+    return int(picture.colorspace) if picture.colorspace in MATRICES else UNSPECIFIED
+
+
+def gray_codes(transfer: Transfer | None) -> NDArray[np.uint8]:
+    """Lookup table from the 8-bit codes of gray to those of the SDR pictures they are mapped to."""
+    codes = np.arange(256, dtype=np.uint8)
+    if not is_mapped(transfer):
+        return codes
+    scaler = Scaler(Geometry(0, 0, 256, 2, 256, 2), (256, 2), "stretch", "detect", transfer)
+    ramp_HWC = np.broadcast_to(codes[None, :, None], (2, 256, 3))
+    mapped = scaler(VideoFrame.from_ndarray(np.ascontiguousarray(ramp_HWC), format="rgb24"))
+    return np.array(mapped.to_ndarray()[0, :, 0], np.uint8)

@@ -21,7 +21,7 @@ FILM = records.film()
 
 
 @dataclass(frozen=True)
-class First:
+class First(Stage):
     """Stage that writes a table and a file, and counts its runs."""
 
     name: ClassVar[str] = "first"
@@ -50,7 +50,7 @@ class FirstRewritten(First):
 
 
 @dataclass(frozen=True)
-class Second:
+class Second(Stage):
     """Stage that reads the first one's table."""
 
     name: ClassVar[str] = "second"

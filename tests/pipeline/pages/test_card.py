@@ -14,6 +14,7 @@ from pipeline.core.config import CardSettings, Config
 from pipeline.core.records import RecordError
 from pipeline.core.store import Dataset
 from pipeline.pages.card import licence_id, plain_line, write_card
+from pipeline.pages.report import write_report
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import CAST, MODEL, make_dataset
 
@@ -162,6 +163,19 @@ def test_samples_of_a_film_that_failed_last_time_are_counted_with_a_warning(tmp_
 
     assert table(text, "Film")["Kiki's Café (1989).mkv"][-3:] == ["5", "10", "8"]
     assert "because the last one failed: the file is gone" in text
+
+
+def test_only_mapped_films_have_a_sentence_about_their_colours(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path)
+    plain = write_card(dataset, CardSettings()).read_text(encoding="utf-8")
+    folder = dataset.folders()[0]
+    folder.save_film(folder.film.model_copy(update={"transfer": "pq"}))
+    card = write_card(dataset, CardSettings()).read_text(encoding="utf-8")
+
+    [added] = set(card.splitlines()) - set(plain.splitlines())
+    assert added.startswith("* Kiki's Café (1989).mkv: HDR (PQ, BT.2020), mapped to SDR BT.709: light up to 203 cd/m²")
+    page = write_report(dataset).read_text(encoding="utf-8")
+    assert page.count("<li>HDR (PQ, BT.2020), mapped to SDR BT.709") == 1
 
 
 @pytest.mark.parametrize(

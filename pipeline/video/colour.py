@@ -1,0 +1,157 @@
+"""Colour mapping: HDR (PQ, HLG) and BT.2020 pictures to SDR BT.709, in two steps around the scaling.
+
+    recoding(transfer)            # libavfilter filters: each channel to a power code, before the picture is scaled
+    to_sdr(coded_HWC, transfer)   # numpy: the scaled picture to BT.709, 8 bit
+
+Scaling averages codes. SDR pictures are scaled in their own code, v = L^(1/2.4), and a mapped film must look like its
+SDR twin, so the code must be close to that. PQ is not: a pixel half black, half white averages to 4 % of the light of
+white, where SDR gives 19 %, and every ink line grows thicker. `recoding` therefore turns the code of each channel into
+a power code at full size, a table lookup. What mixes channels costs ten times as much a pixel, and follows at the small
+size. The power code is that of SDR; for HLG it is S^(1/2), which for gray is the same, as L is in proportion to S^1.2.
+
+E is a code value in 0..1, L the light of a channel as a multiple of diffuse white, which lies at 203 cd/m2 (BT.2408).
+
+    PQ  (SMPTE ST 2084)   L = 10000/203 (max(E^(1/m2) - c1, 0) / (c2 - c3 E^(1/m2)))^(1/m1)
+                          m1 = 0.1593017578125  m2 = 78.84375  c1 = 0.8359375  c2 = 18.8515625  c3 = 18.6875
+    HLG (ARIB STD-B67)    S = E^2 / 3                      for E <= 1/2      light of the scene
+                          S = (exp((E - c) / a) + b) / 12  for E > 1/2
+                          a = 0.17883277  b = 0.28466892  c = 0.55991073
+                          L = 1000/203 Y^0.2 S             Y = 0.2627 R + 0.6780 G + 0.0593 B of S   (BT.2100 OOTF)
+    SDR (BT.1886)         L = E^2.4
+
+Then the gamut: BT.2020 primaries to those of BT.709 by a matrix on L. Then the tone curve, in SDR's code v = m^(1/2.4)
+of the largest channel m, so that the ratio of the channels, the hue, stays; like the knee of BT.2390 it changes nothing
+below k and bends towards 1 at 1000 cd/m2:
+
+    v' = v                                      for v <= k = 0.95
+    v' = k + (1 - k) t (1 + t / T^2) / (1 + t)  for v > k,    t = (v - k) / (1 - k),    T = t at 1000 cd/m2
+
+Diffuse white becomes 0.975; SDR of BT.2020 has no highlights and skips the curve. Last, values outside 0..1 are
+clipped, and E = L^(1/2.4) is rounded to 8 bit.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.core.records import Film, Transfer
+from pipeline.video.containers import Picture
+
+VERSION = 1
+"""Version number of the mapping, raised by hand whenever it would give other pictures."""
+DIFFUSE_WHITE, PEAK = 203.0, 1000.0
+"""Light of SDR's white, and the light mapped to the brightest white, cd/m2."""
+GAMMA = 2.4
+KNEE = 0.95
+CODES = 65536
+FULL_LIGHT = {"pq": 10_000 / DIFFUSE_WHITE, "hlg": 1.0, "bt2020": 1.0}
+"""Light of the highest power code, by transfer: of the display, for HLG of the scene."""
+POWER = {"pq": GAMMA, "hlg": 2.0, "bt2020": GAMMA}
+LUMINANCE = np.array([0.2627, 0.6780, 0.0593], np.float32)
+"""Luminance of BT.2020's red, green and blue."""
+TO_BT709 = np.array(
+    [[1.660491, -0.587641, -0.072850], [-0.124550, 1.132900, -0.008349], [-0.018151, -0.100579, 1.118730]], np.float32
+)
+"""Linear RGB of BT.2020 to that of BT.709 (BT.2087)."""
+
+_EXPRESSIONS = {
+    "pq": "st(0,pow(min(val/maxval,1),1/78.84375));"
+    "maxval*pow(max(ld(0)-0.8359375,0)/(18.8515625-18.6875*ld(0)),1/0.1593017578125/2.4)",
+    "hlg": "st(0,min(val/maxval,1));"
+    "maxval*pow(if(lte(ld(0),0.5),ld(0)*ld(0)/3,(exp((ld(0)-0.55991073)/0.17883277)+0.28466892)/12),1/2)",
+}
+"""PQ and HLG codes to power codes, in the language of libavfilter."""
+
+
+def is_mapped(transfer: Transfer | None) -> bool:
+    """Return True if pictures of this transfer must be mapped to SDR BT.709."""
+    return transfer in FULL_LIGHT
+
+
+def is_hd(width: int, height: int) -> bool:
+    """Return True if pictures of this size without tags are taken as BT.709, as by players; smaller ones are BT.601."""
+    return max(width, height) >= 1280 or min(width, height) > 576
+
+
+def mapping_of(film: Film) -> dict[str, Any]:
+    """The mapping as an ingredient of results made from the film's pictures; empty if it needs none."""
+    if is_mapped(film.transfer):
+        return {"colour": f"{film.transfer} to bt709, {VERSION}"}
+    if film.transfer == "untagged" and _is_cropped_hd(film):
+        return {"colour": f"untagged is bt709, {VERSION}"}
+    return {}
+
+
+def is_unseen(film: Film) -> bool:
+    """Return True if nobody looked at the tags of a film whose pictures may need another treatment because of them."""
+    return film.transfer is None and (film.bit_depth > 8 or _is_cropped_hd(film))
+
+
+def _is_cropped_hd(film: Film) -> bool:
+    """Return True for a size such as 1280x536, which once was taken as BT.601 where it has no tags."""
+    return is_hd(film.width, film.height) and min(film.width, film.height) < 720
+
+
+def recoding(transfer: Transfer) -> list[tuple[str, str]]:
+    """The filters that turn the channels of an RGB picture into power codes; none if they are that already."""
+    expression = _EXPRESSIONS.get(transfer)
+    return [("lutrgb", ":".join(f"{channel}='{expression}'" for channel in "rgb"))] if expression else []
+
+
+def to_sdr(coded_HWC: NDArray[np.uint16], transfer: Transfer) -> Picture:
+    """Map a picture of 16-bit power codes, RGB of BT.2020, to SDR BT.709: BGR uint8."""
+    light_HWC = np.take(_light_of_codes(transfer), coded_HWC)
+    if transfer == "hlg":
+        luminance_HW = np.asarray(cv2.transform(light_HWC, LUMINANCE[None]), np.float32)
+        light_HWC *= np.take(_ootf_gains(), _indices(luminance_HW))[..., None]
+    light_HWC = np.asarray(cv2.transform(light_HWC, TO_BT709[::-1]), np.float32)
+    if transfer != "bt2020":
+        largest_HW = np.asarray(cv2.max(cv2.max(*cv2.split(light_HWC)[:2]), light_HWC[..., 2]), np.float32)
+        light_HWC *= np.take(_tone_gains(), _indices(largest_HW * (DIFFUSE_WHITE / PEAK)))[..., None]
+    return np.take(_sdr_codes(), _indices(light_HWC))
+
+
+def _indices(light: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Index of light, 0..1, in a table of 16 bit: its root, which leaves enough entries to dark tones.
+
+    Tables take a fifth of the time of powers.
+    """
+    return np.asarray(cv2.sqrt(np.clip(light, 0, 1)) * np.float32(CODES - 1), np.uint16)
+
+
+@lru_cache
+def _light_of_codes(transfer: Transfer) -> NDArray[np.float32]:
+    codes = np.arange(CODES) / (CODES - 1)
+    return np.asarray(FULL_LIGHT[transfer] * codes ** POWER[transfer], np.float32)
+
+
+@lru_cache
+def _ootf_gains() -> NDArray[np.float32]:
+    """L / S of HLG by luminance."""
+    return np.asarray(PEAK / DIFFUSE_WHITE * _lights() ** 0.2, np.float32)
+
+
+@lru_cache
+def _tone_gains() -> NDArray[np.float32]:
+    """Factor by which the tone curve lowers all channels, by the largest of them, 1000 cd/m2 last; 1 below the knee."""
+    largest = PEAK / DIFFUSE_WHITE * _lights()
+    value = largest ** (1 / GAMMA)
+    top = ((PEAK / DIFFUSE_WHITE) ** (1 / GAMMA) - KNEE) / (1 - KNEE)
+    over = np.maximum(0, (value - KNEE) / (1 - KNEE))
+    bent = np.minimum(value, KNEE) + (1 - KNEE) * over * (1 + over / top**2) / (1 + over)
+    return np.asarray((bent / value) ** GAMMA, np.float32)
+
+
+@lru_cache
+def _sdr_codes() -> Picture:
+    return np.asarray(np.round(255 * _lights() ** (1 / GAMMA)), np.uint8)
+
+
+def _lights() -> NDArray[np.float64]:
+    """Light of each index of `_indices`."""
+    return ((np.arange(CODES) + 0.5) / CODES) ** 2
