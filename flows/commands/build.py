@@ -65,6 +65,9 @@ def build(
     until: Annotated[
         Until, typer.Option(help="Last stage to run; the same command later, perhaps on a GPU machine, resumes there.")
     ] = Until.publish,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only identify and probe the films, and print what the build would take.")
+    ] = False,
 ) -> None:
     """Build a data set from films: WebDataset shards, a data card and a report to look at.
 
@@ -76,7 +79,7 @@ def build(
     """
     settings = _override(load_config(config), captioner, flow, end, runner)
     request = checked_request(films=tuple(films), out=out, cast=cast, config=settings, until=until)
-    raise typer.Exit(_build(request))
+    raise typer.Exit(_build(request, only_plan=plan))
 
 
 def _override(
@@ -96,19 +99,19 @@ def _override(
     return checked(values, "the command line")
 
 
-def _build(request: BuildRequest) -> int:
+def _build(request: BuildRequest, *, only_plan: bool) -> int:
     from flows.console.progress import STOPPED, Bars
 
     try:
         with Bars().watching():
-            return _plan_and_run(request)
+            return _plan_and_run(request, only_plan=only_plan)
     except KeyboardInterrupt:
         say(STOPPED, "yellow")
         return 130
 
 
-def _plan_and_run(request: BuildRequest) -> int:
-    from flows.console.summary import print_summary
+def _plan_and_run(request: BuildRequest, *, only_plan: bool) -> int:
+    from flows.console.summary import print_estimate, print_summary
     from pipeline.plan.build_plan import make_plan
     from pipeline.plan.publish import is_published
     from pipeline.plan.workspace import Workspace
@@ -118,6 +121,8 @@ def _plan_and_run(request: BuildRequest) -> int:
         plan = make_plan(request, workspace)
         for notice in plan.notices:
             say(notice)
+        if only_plan:
+            return print_estimate(plan)
         if not plan.films:
             return print_summary(plan, plan.refusals)
         if plan.unfinished or (plan.publishing and not is_published(plan.dataset, plan.config)):

@@ -1,7 +1,8 @@
-"""Summary of a build: a table of its films, the failures with reasons, and the paths of the results."""
+"""Summary of a build, a table of its films, the failures and the paths of the results; and its estimate beforehand."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from pipeline.core.records import Clip, Scene
 from pipeline.core.stage import is_whole
 from pipeline.core.store import FilmFolder
 from pipeline.plan.build_plan import Plan
+from pipeline.plan.estimate import estimate
 from pipeline.plan.publish import verdicts_of
 
 COLUMNS = "film", "length", "scenes", "clips", "kept", "dropped"
@@ -40,6 +42,33 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
     stages = [stage.name for stage in plan.stages]
     built = any(folder.failure is None and is_whole(folder, stages) for folder in folders)
     return 1 if not built else 2 if failures else 0
+
+
+def print_estimate(plan: Plan) -> int:
+    """Print what a build would take, and return the exit code: 0, or 1 if none of its films can be used."""
+    found, cores = estimate(plan), os.cpu_count() or 1
+    table = Table(box=None, pad_edge=False, show_header=False)
+    rows = [
+        ("films", f"{len(plan.films):,}, {found.films:,} with work left, together {_hours(found.film_hours)} long"),
+        ("clips", f"about {found.clips:,}"),
+        ("CPU", f"about {_hours(found.cpu_hours)}, so {_hours(found.cpu_hours / cores)} or more on {cores} cores"),
+        ("disk", f"about {found.gigabytes:.2g} GB for clips and shards"),
+    ]
+    if plan.config.captions.captioner == "server":
+        rows.append(("captions", f"about {found.requests:,} requests to {plan.config.captions.endpoint}"))
+    if plan.config.motion.model != "dis":
+        rows.append(("not counted", f"optical flow by {plan.config.motion.model}, which depends on the GPU"))
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    console.print(table)
+    for refusal in plan.refusals:
+        say(f"failed  {refusal}", "red")
+    say("from rates measured on one film; expect a factor of 1.5 either way")
+    return 0 if plan.films else 1
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
 
 
 def film_row(folder: FilmFolder) -> tuple[str, ...]:

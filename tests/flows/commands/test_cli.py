@@ -96,6 +96,17 @@ def test_nothing_usable_is_exit_code_1(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_plan_says_what_the_build_would_take_and_builds_nothing(tmp_path: Path, settings: Path) -> None:
+    film = make_film(tmp_path / "film.mp4", frames=24)
+    data = tmp_path / "data"
+    done = animegamer("build", film, tmp_path / "none.mp4", "--out", data, "--config", settings, "--plan")
+    assert done.returncode == 0, done.stderr
+    for expected in ("films  1, 1 with work left", "clips  about", "on 2 cores" if os.cpu_count() == 2 else "cores"):
+        assert expected in done.stderr
+    assert "none.mp4: cannot be read" in done.stderr
+    assert not list(data.glob("films/*/*.parquet"))
+
+
 @pytest.mark.slow
 def test_a_file_name_that_is_not_unicode_fails_one_film(tmp_path: Path, settings: Path) -> None:
     good = make_film(tmp_path / "good.mp4", frames=60)

@@ -1,0 +1,101 @@
+"""Estimate of a build before it starts: clips, hours, gigabytes and caption requests, from probes and measured rates.
+
+    estimate(plan).cpu_hours
+
+The rates were measured on Big Buck Bunny (720p, 24 fps; `make bench`) on a two-core machine. Films differ in the length
+of their scenes and machines in speed, so a factor of 1.5 either way is to be expected.
+
+With the film's length s in seconds, its picture p in megapixels, its rate r, and q the pixels of a clip as a multiple
+of those of a clip of default settings:
+
+    clips n   = CLIPS_A_SECOND * s * 2 / (seconds between clip starts)
+    CPU       = s * (CUT_BASE + CUT_MEGAPIXEL * p) * r / 24 + n q * (flow + looks + text + publishing)    seconds
+    disk      = 2 n q * CLIP_BYTES                  the clip, and its copy in a shard
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.core.config import Config
+from pipeline.core.records import Clip, Film
+from pipeline.core.store import FilmFolder
+from pipeline.plan.build_plan import Plan
+
+CLIPS_A_SECOND = 0.375
+"""Clips of 2 seconds cut from a second of film; short scenes, and what longer ones leave over, give none."""
+KEPT_SHARE = 0.9
+"""Share of the clips that screening keeps, which are captioned."""
+CUT_BASE, CUT_MEGAPIXEL = 0.023, 0.097
+"""CPU seconds of the decode with its scenes and clips for a second of film, and more for each megapixel."""
+FLOW, LOOKS, TEXT, PUBLISHING = 0.11, 0.04, 0.20, 0.03
+"""CPU seconds a clip of 720x480: OpenCV DIS, looks without text, text detection, shards and pages."""
+CLIP_BYTES = 385_000
+CLIP_PIXELS = 720 * 480 * 16
+START_SECONDS = 4.0
+"""CPU seconds of the command besides its films."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Work left of a build."""
+
+    films: int
+    """Films with a stage to run."""
+    film_hours: float
+    clips: int
+    cpu_hours: float
+    """Without captions by a server and optical flow by a network, which depend on a GPU."""
+    gigabytes: float
+    requests: int
+    """Requests to the caption service, without those that repeat an unusable reply."""
+
+
+def estimate(plan: Plan) -> Estimate:
+    """Estimate the work of a plan; results of finished stages are counted as they are."""
+    seconds = clips = cpu_seconds = requests = 0.0
+    for film_id, stages in plan.unfinished.items():
+        folder, left = plan.dataset.folder(film_id), {stage.name for stage in stages}
+        used = _used_seconds(folder.film, plan.config)
+        made = _clips(folder, used, plan.config, is_cut="cut" not in left)
+        seconds, clips = seconds + used, clips + made
+        cpu_seconds += _cpu_seconds(folder.film, used, made, left, plan.config)
+        requests += _requests(made, plan) if "captions" in left else 0
+    gigabytes = 2 * clips * CLIP_BYTES * _clip_size(plan.config) / 1e9
+    start = START_SECONDS if plan.unfinished else 0
+    return Estimate(
+        films=len(plan.unfinished),
+        film_hours=seconds / 3600,
+        clips=round(clips),
+        cpu_hours=(cpu_seconds + start) / 3600,
+        gigabytes=gigabytes,
+        requests=round(requests),
+    )
+
+
+def _used_seconds(film: Film, config: Config) -> float:
+    end = config.film.end_seconds
+    return film.duration_seconds if end is None else min(end, film.duration_seconds)
+
+
+def _clips(folder: FilmFolder, seconds: float, config: Config, *, is_cut: bool) -> float:
+    return len(folder.read("clips", Clip)) if is_cut else CLIPS_A_SECOND * seconds * 2 / config.clips.seconds
+
+
+def _clip_size(config: Config) -> float:
+    """Pixels of a clip as a multiple of those of a clip of default settings."""
+    return config.clips.width * config.clips.height * config.clips.frames / CLIP_PIXELS
+
+
+def _cpu_seconds(film: Film, seconds: float, clips: float, left: set[str], config: Config) -> float:
+    per_clip = {"motion": FLOW if config.motion.model == "dis" else 0.0, "looks": LOOKS + TEXT * config.looks.text}
+    cost = PUBLISHING + sum(each for stage, each in per_clip.items() if stage in left)
+    decode = CUT_BASE + CUT_MEGAPIXEL * film.width * film.height / 1e6
+    cut = seconds * decode * float(film.fps) / 24 if "cut" in left else 0.0
+    return cut + clips * cost * _clip_size(config)
+
+
+def _requests(clips: float, plan: Plan) -> float:
+    if plan.config.captions.captioner == "rules":
+        return 0
+    return clips * KEPT_SHARE * (2 if plan.request.cast else 1)

@@ -1,0 +1,65 @@
+"""Estimate of a build: near what Big Buck Bunny took, scaled by settings, and only for the work that is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.config import Config, checked
+from pipeline.plan.build_plan import Plan
+from pipeline.plan.estimate import Estimate, estimate
+from pipeline.plan.film_stages import planned_stages
+from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import Workspace
+from pipeline.stages.motion_levels import PUBLISHED_EDGES
+from tests.support import records
+
+BUNNY_SECONDS = 596.5
+
+
+def estimated(root: Path, left: int = 6, cast: str | None = None, **sections: dict[str, object]) -> Estimate:
+    """Estimate for one film of 1280x720, with its last `left` stages to do; eight clips if it is cut already."""
+    film = records.film(seconds=BUNNY_SECONDS)
+    config = checked(sections, "test") if sections else Config()
+    request = BuildRequest(films=(film.name,), out=root, cast=cast, config=config)
+    workspace = Workspace(request.out)
+    folder = workspace.dataset.folder(film.film_id)
+    folder.save_film(film)
+    folder.write("clips", [records.clip(start_seconds=2.0 * number, index=number) for number in range(8)])
+    stages = planned_stages(request.model_copy(update={"cast": None}), PUBLISHED_EDGES)
+    unfinished = {film.film_id: stages[-left:]} if left else {}
+    return estimate(Plan(request, workspace, stages, (film.film_id,), unfinished, (), (), ()))
+
+
+def test_the_film_of_the_demo_is_estimated_within_half_as_much_again(tmp_path: Path) -> None:
+    """Measured by `make bench`: 216 clips of the whole film and 49 of its first 125 seconds; 1.0 GB an hour of film."""
+    whole, start = estimated(tmp_path), estimated(tmp_path, film={"end_seconds": 125})
+    assert 216 / 1.5 < whole.clips < 216 * 1.5
+    assert 49 / 1.5 < start.clips < 49 * 1.5
+    assert 1 / 1.5 < whole.gigabytes / whole.film_hours < 1.5
+    assert whole.film_hours == pytest.approx(BUNNY_SECONDS / 3600)
+
+
+def test_settings_scale_it(tmp_path: Path) -> None:
+    plain = estimated(tmp_path)
+    assert estimated(tmp_path, clips={"seconds": 4.0}).clips == pytest.approx(plain.clips / 2, abs=1)
+    small = estimated(tmp_path, clips={"width": 360, "height": 240})
+    assert small.gigabytes == pytest.approx(plain.gigabytes / 4)
+    assert estimated(tmp_path, looks={"text": False}).cpu_hours < plain.cpu_hours
+    assert estimated(tmp_path, motion={"model": "memflow"}).cpu_hours < plain.cpu_hours
+
+
+def test_requests_are_those_of_a_server_and_twice_as_many_with_a_cast(tmp_path: Path) -> None:
+    server = {"captioner": "server"}
+    alone, with_cast = estimated(tmp_path, captions=server), estimated(tmp_path, cast="cast", captions=server)
+    assert estimated(tmp_path).requests == 0
+    assert with_cast.requests == pytest.approx(2 * alone.requests, abs=1)
+    assert 0.5 * alone.clips < alone.requests < alone.clips
+
+
+def test_finished_stages_cost_nothing_and_their_clips_are_counted(tmp_path: Path) -> None:
+    all_left, two_left, none_left = (estimated(tmp_path, left) for left in (6, 2, 0))
+    assert two_left.clips == 8
+    assert two_left.cpu_hours < all_left.cpu_hours / 5
+    assert none_left == Estimate(films=0, film_hours=0, clips=0, cpu_hours=0, gigabytes=0, requests=0)
