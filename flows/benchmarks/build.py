@@ -3,8 +3,9 @@
     make bench                                  the first 125 s of Big Buck Bunny
     .venv/bin/python -m flows.benchmarks.build --full      all of it
 
-Machines differ and are noisy, so quote the ratios. CPU seconds are the sum over all processes. Text detection is
-measured separately, as the cost of one option; captions are not measured, since they depend on a server.
+Machines differ and are noisy, so quote the ratios: each command is compared with the bare decodes of the same frames
+right before and after it. CPU seconds are the sum over all processes, from the start of Python to its end. The stages
+are measured once more by plain calls, each by itself. Captions are by rules: those of a server depend on the server.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.demos.bunny import ATTRIBUTION, fetch_bunny
-from pipeline.core.config import LooksSettings, checked
+from pipeline.core.config import checked
 from pipeline.core.progress import silent
 from pipeline.core.records import Clip
 from pipeline.core.stage import perform
@@ -37,8 +38,6 @@ from pipeline.plan.publish import publish_stages
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.verify import verify
-from pipeline.stages.text import find_text
-from pipeline.video.clip_files import read_clip
 from pipeline.video.film_reader import FilmReader
 
 
@@ -51,14 +50,14 @@ class CommandCost:
     peak_mib: float
     """Peak resident memory of the command and its children together."""
     answer: dict[str, Any]
-    """Output of the command, parsed as JSON."""
+    """Last line of its output, parsed as JSON; empty without output."""
 
 
 def measure(*arguments: str) -> CommandCost:
     """Run a Python module in a separate process and measure the cost of it and its children."""
     started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen([sys.executable, *arguments], stdout=output)
+        process = subprocess.Popen([sys.executable, *arguments], stdout=output, stderr=subprocess.DEVNULL)
         peak = 0.0
         while process.poll() is None:
             peak = max(peak, _resident_mib(process.pid))
@@ -66,7 +65,8 @@ def measure(*arguments: str) -> CommandCost:
         if process.returncode:
             raise SystemExit(f"{' '.join(arguments)} ended with {process.returncode}")
         output.seek(0)
-        answer = json.loads(output.read().splitlines()[-1])
+        lines = output.read().splitlines()
+        answer = json.loads(lines[-1]) if lines else {}
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return CommandCost(time.monotonic() - started, cpu, peak, answer)
@@ -92,7 +92,7 @@ def decode(film: Path, end_seconds: float | None) -> dict[str, Any]:
 
 def build(film: Path, out: Path, end_seconds: float | None) -> dict[str, Any]:
     """Build verified shards from a film by plain calls; return counts and the CPU seconds of each stage."""
-    config = checked({"film": {"end_seconds": end_seconds}, "looks": {"text": False}}, "bench")
+    config = checked({"film": {"end_seconds": end_seconds}}, "bench")
     costs: dict[str, float] = {}
     with _cpu_recorded(costs, "probe"):
         plan = make_plan(BuildRequest(films=(film,), out=out, config=config), Workspace(str(out)))
@@ -107,15 +107,6 @@ def build(film: Path, out: Path, end_seconds: float | None) -> dict[str, Any]:
         faults = verify(plan.dataset)
     clips = folder.read("clips", Clip)
     return {"clips": len(clips), "faults": len(faults), "stages": costs}
-
-
-def text(out: Path) -> dict[str, Any]:
-    """Detect text in the clips of a data set made by `build`, reading included."""
-    (folder,) = Dataset(out).folders()
-    clips = folder.read("clips", Clip)
-    for clip in clips:
-        find_text(read_clip(folder.clip_path(clip.clip_id)), LooksSettings().text_frames)
-    return {"clips": len(clips)}
 
 
 @contextmanager
@@ -135,27 +126,53 @@ def compare(film: Path, end_seconds: float | None) -> None:
     """Run all measurements, each in a separate process, and print the tables."""
     end = str(end_seconds or 1e9)
     with tempfile.TemporaryDirectory() as scratch:
-        bare = measure("-m", "flows.benchmarks.build", "decode", str(film), end)
-        ours = measure("-m", "flows.benchmarks.build", "build", str(film), f"{scratch}/ours", end)
-        lettering = measure("-m", "flows.benchmarks.build", "text", f"{scratch}/ours")
-        naive = measure("-m", "flows.benchmarks.naive_baseline", str(film), f"{scratch}/naive", end)
+        without_text = Path(scratch, "without_text.toml")
+        without_text.write_text("[looks]\ntext = false\n")
+        command = ("-m", "flows.cli", "build", str(film), "--end", end, "--out")
+        commands = {
+            "animegamer build": (*command, f"{scratch}/ours"),
+            "the same again": (*command, f"{scratch}/ours"),
+            "without text detection": (*command, f"{scratch}/other", "--config", str(without_text)),
+            "its stages, by plain calls": ("-m", "flows.benchmarks.build", "build", str(film), f"{scratch}/calls", end),
+            "naive baseline": ("-m", "flows.benchmarks.naive_baseline", str(film), f"{scratch}/naive", end),
+        }
+        bare = [_bare_decode(film, end)]
+        costs: dict[str, CommandCost] = {}
+        for name, arguments in commands.items():
+            costs[name] = measure(*arguments)
+            bare.append(_bare_decode(film, end))
+        clips = len(Dataset(Path(scratch, "ours")).folders()[0].read("clips", Clip))
     console = Console()
-    console.print(f"{ATTRIBUTION}; {bare.answer['frames']} frames, {os.cpu_count()} cores", highlight=False)
-    table = Table("", "clips", "CPU s", "x bare decode", "clips / CPU s", "wall s", "peak MiB", box=None)
-    rows = {"bare decode": bare, "film to verified shards": ours, "naive baseline": naive}
-    for name, cost in rows.items():
-        clips = cost.answer.get("clips", 0)
-        figures = [cost.cpu_seconds, cost.cpu_seconds / bare.cpu_seconds, clips / cost.cpu_seconds, cost.wall_seconds]
-        table.add_row(name, str(clips or ""), *(f"{figure:.1f}" for figure in figures), f"{cost.peak_mib:.0f}")
-    console.print(table)
-    stages = Table("stage", "CPU s", "share", box=None)
-    spent = ours.answer["stages"]
-    spent["starting Python"] = ours.cpu_seconds - sum(spent.values())
+    console.print(f"{ATTRIBUTION}; {bare[0].answer['frames']} frames, {clips} clips, {os.cpu_count()} cores")
+    console.print(_command_table(costs, bare))
+    console.print(_stage_table(costs["its stages, by plain calls"]))
+
+
+def _bare_decode(film: Path, end: str) -> CommandCost:
+    return measure("-m", "flows.benchmarks.build", "decode", str(film), end)
+
+
+def _command_table(costs: Mapping[str, CommandCost], bare: Sequence[CommandCost]) -> Table:
+    """Table of the commands; number n ran between the bare decodes n and n + 1."""
+    table = Table("", "CPU s", "x bare decode", "wall s", "peak MiB", box=None)
+    rows = [("bare decode", min(bare, key=lambda cost: cost.cpu_seconds), 1.0)]
+    for number, (name, cost) in enumerate(costs.items()):
+        beside = (bare[number].cpu_seconds + bare[number + 1].cpu_seconds) / 2
+        rows.append((name, cost, cost.cpu_seconds / beside))
+    for name, cost, ratio in rows:
+        table.add_row(
+            name, f"{cost.cpu_seconds:.1f}", f"{ratio:.2f}", f"{cost.wall_seconds:.1f}", f"{cost.peak_mib:.0f}"
+        )
+    return table
+
+
+def _stage_table(cost: CommandCost) -> Table:
+    table = Table("stage", "CPU s", "share", box=None)
+    spent = cost.answer["stages"]
+    spent["starting Python"] = cost.cpu_seconds - sum(spent.values())
     for name, seconds in spent.items():
-        stages.add_row(name, f"{seconds:.1f}", f"{seconds / ours.cpu_seconds:.0%}")
-    stages.add_row("text, apart", f"{lettering.cpu_seconds:.1f}", "")
-    console.print(stages)
-    console.print("captions above are by rules; the cost of a model server is not included", highlight=False)
+        table.add_row(name, f"{seconds:.1f}", f"{seconds / cost.cpu_seconds:.0%}")
+    return table
 
 
 def main() -> None:
@@ -167,8 +184,6 @@ def main() -> None:
         print(json.dumps(decode(Path(sys.argv[2]), float(sys.argv[3]))))
     elif sys.argv[1:2] == ["build"]:
         print(json.dumps(build(Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))))
-    elif sys.argv[1:2] == ["text"]:
-        print(json.dumps(text(Path(sys.argv[2]))))
     else:
         options = parser.parse_args()
         compare(options.film or fetch_bunny(), None if options.full else 125.0)
