@@ -1,6 +1,9 @@
 """Function call in a child process: a crash in native code costs the record being processed, not the run.
 
 The child sends progress and its result through a pipe. It exits when its parent ends, even by SIGKILL.
+
+Children are forked from a server process of multiprocessing, which has one thread and has imported the packages that
+take long; a fresh interpreter would spend a second on them for every child.
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 REPORT_SECONDS = 0.1
+_SLOW_TO_IMPORT = ("av", "cv2", "numpy", "pyarrow", "pydantic", "scenedetect")
 
 
 def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str, progress: Progress) -> R:
-    """Run `work(argument, progress)` in a fresh process and return its result.
+    """Run `work(argument, progress)` in a process of its own and return its result.
 
     Args:
         work: a module-level function; it, `argument` and the result are pickled.
@@ -37,7 +41,8 @@ def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str,
         RecordError: the work raised one, or the child was killed by a signal (a crash in a native library).
         RuntimeError: the work raised anything else; the child has printed the traceback.
     """
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", *_SLOW_TO_IMPORT])
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_serve, args=(work, argument, sender), daemon=True)
     try:

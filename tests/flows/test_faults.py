@@ -314,6 +314,7 @@ def decoder_of(build: ForkedBuild, root: Path, film: Path) -> psutil.Process:
         assert build.wait(0) is None, f"the build ended first: {build.log.read_text()}"
         assert time.monotonic() < deadline, build.log.read_text()
         time.sleep(0.01)
-    children = psutil.Process(build.pid).children(recursive=True)
-    (decoder,) = (child for child in children if "spawn_main" in " ".join(child.cmdline()))
+    children = psutil.Process(build.pid).children()
+    (server,) = (child for child in children if "forkserver" in " ".join(child.cmdline()))
+    (decoder,) = server.children()
     return decoder
