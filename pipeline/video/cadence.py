@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
+from math import inf
 from typing import Literal
 
-from pipeline.video.combs import Fields, combs, motion
+from pipeline.video.combs import FEW, Combs, Fields, Motion, certainly_combed, combs
 
 Kind = Literal["progressive", "telecine", "interlaced"]
 
@@ -26,25 +28,61 @@ DELAY = 12
 """Frames by which a decision follows its frame: two cycles of telecine and two frames more."""
 CHANGE_COST: dict[Kind, float] = {"progressive": 1.5, "telecine": 1.5, "interlaced": 3.0}
 """Costs of entering a state out of turn. One frame that only seems combed must not be enough."""
-LONE_COST = 0.6
+LONE_COST = 0.8
 """Cost of a frame that mixes two film frames among progressive ones: less than its combs, two more than a cycle."""
 TELECINE_COST = 0.002
 """Cost of each frame of telecine, so that it is only found where something speaks for it."""
 INTERLACED_COST = 0.2
-INTERLACED_PAIRS = 0.7
-"""Cost of interlaced video per difference between two neighbouring pairs of fields: they are equally combed."""
+ALL_COMBED = 0.3
+"""Least share of the most combed pair's combs in every pair of interlaced video."""
+REPEAT_COST = 0.4
+"""Cost of a progressive frame of which only one field moves. Thin level lines may all lie in one field."""
+ACROSS_COST = 0.8
+"""Cost of combs across frames where there should be none; thin lines that scroll look like it."""
+NO_REPEAT_COST = 0.5
+"""Cost of a field that should repeat and does not; in noise it does not."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Combs, 0 to 1, of pairs of fields that may be of one moment."""
+    """Certainties, 0 to 1, about a frame. Its two fields are its own pair; a pair across is a field of it and the
+    other field of the frame before, with its top field first in the tuples, then with its bottom field."""
 
-    own: float = 0.0
-    """The two fields of the frame."""
-    top_first: float = 0.0
-    """Its top field and the bottom field of the frame before."""
-    bottom_first: float = 0.0
-    """Its bottom field and the top field of the frame before."""
+    across_smooth: tuple[float, float] = (0.0, 0.0)
+    """Only this pair across is smooth; its own pair and the other one are combed."""
+    own_smooth: float = 0.0
+    """Only its own pair is smooth; both pairs across are combed."""
+    repeats: tuple[float, float] = (0.0, 0.0)
+    """Its top field, or its bottom field, is that of the frame before although the other field moved."""
+    all_combed: float = 0.0
+    """Every pair is combed."""
+    moves: bool = False
+
+    @classmethod
+    def between(cls, before: Fields, now: Fields) -> Evidence:
+        """Compare a frame with the one before."""
+        motion = Motion.between(before, now)
+        if max(motion.top, motion.bottom) < FEW:
+            return cls()
+        pairs = now.woven(before)
+        own, *across = (combs(pair, motion) for pair in (now, *pairs))
+        most = max(each.amount for each in (own, *across))
+
+        def smooth(pair: Combs, *others: Combs) -> float:
+            # thin lines that move up a line each frame are smooth in both pairs across: nothing follows from one alone
+            return min(other.exceed(pair, most) for other in others)
+
+        nearer = min((0, 1), key=lambda order: across[order].amount)
+        all_combed = 0.0
+        if min(own.amount, across[nearer].amount) > max(FEW, ALL_COMBED * most):
+            all_combed = min(certainly_combed(pair, motion) for pair in (now, pairs[nearer]))
+        return cls(
+            across_smooth=(smooth(across[0], own, across[1]), smooth(across[1], own, across[0])),
+            own_smooth=smooth(own, *across),
+            repeats=motion.repeats(),
+            all_combed=all_combed,
+            moves=True,
+        )
 
 
 @dataclass(frozen=True)
@@ -58,22 +96,32 @@ class State:
 
     def cost_alone(self, evidence: Evidence) -> float:
         """Cost of the frame's own combs, if its two fields should be of one moment."""
-        if self.kind == "progressive":
-            return evidence.own
         if self.kind == "interlaced":
             return INTERLACED_COST
-        if self.phase is None:
-            return LONE_COST
-        return TELECINE_COST + (0.0 if self.phase in (2, 3) else evidence.own)
+        if self.phase is None and self.kind == "telecine":
+            return LONE_COST + evidence.all_combed
+        mixed = self.phase in (2, 3)
+        own = 0.0 if mixed else max(evidence.across_smooth)
+        return max(own, evidence.all_combed) + (TELECINE_COST if self.kind == "telecine" else 0.0)
 
     def cost_across(self, evidence: Evidence) -> float:
-        """Cost of combs between the frame and the one before, if it follows that in turn."""
-        across = evidence.top_first if self.top_first else evidence.bottom_first
+        """Cost of the combs between the frame and the one before, and of repeated fields, if it follows that in turn."""
+        repeats = evidence.repeats
+        if self.kind == "progressive":
+            return REPEAT_COST * max(repeats)
         if self.kind == "interlaced":
-            return INTERLACED_PAIRS * abs(evidence.own - min(evidence.top_first, evidence.bottom_first))
-        if self is LONE:
-            return min(evidence.top_first, evidence.bottom_first)
-        return across if self.phase in (2, 3, 4) else 0.0
+            return max(evidence.own_smooth, *evidence.across_smooth, *repeats)
+        if self.phase is None:
+            return evidence.own_smooth
+        if self.phase < 2:
+            return max(repeats)
+        first, second = (0, 1) if self.top_first else (1, 0)
+        combed = ACROSS_COST * max(evidence.own_smooth, evidence.across_smooth[second])
+        if self.phase == 3:
+            return combed
+        repeated, other = (first, second) if self.phase == 2 else (second, first)
+        missing = NO_REPEAT_COST * (1 - repeats[repeated]) if evidence.moves else 0.0
+        return max(combed, repeats[other], missing)
 
 
 PROGRESSIVE, LONE, INTERLACED = State("progressive"), State("telecine"), State("interlaced")
@@ -95,38 +143,33 @@ class CadenceFinder:
 
     def __init__(self) -> None:
         self._last: Fields | None = None
-        self._calm = 0
         self._costs = [0.0 if state is PROGRESSIVE else CHANGE_COST[state.kind] for state in STATES]
         self._paths: deque[list[int]] = deque()
         """Number of the state before each state, for each undecided frame."""
 
     def add(self, fields: Fields) -> State | None:
         """Take the next frame and return the state of the one `DELAY` frames before it; None at the start."""
-        self._step(self._evidence(fields))
+        self._step(Evidence.between(self._last, fields) if self._last else Evidence())
         self._last = fields
         if len(self._paths) <= DELAY:
             return None
-        decided = self._decided()[0]
+        first = self._first_states()
+        decided = first[_cheapest(self._costs)]
+        # later decisions must follow from this one: two explanations of equal cost must not alternate
+        self._costs = [cost if state == decided else inf for cost, state in zip(self._costs, first, strict=True)]
         self._paths.popleft()
-        return decided
+        return STATES[decided]
 
     def finish(self) -> list[State]:
         """Return the states of the frames that are not decided yet."""
-        return self._decided()
-
-    def _evidence(self, fields: Fields) -> Evidence:
-        if self._last is None:
-            return Evidence()
-        motion_LC = motion(fields, self._last)
-        own = combs(fields, motion_LC)
-        self._calm = self._calm + 1 if own == 0 else 0
-        if self._calm > DELAY and min(self._costs) == self._costs[0]:
-            return Evidence()  # progressive, and no other state could win: the pairs across frames are not needed
-        top_first, bottom_first = (combs(pair, motion_LC) for pair in fields.woven(self._last))
-        return Evidence(own, top_first, bottom_first)
+        number, states = _cheapest(self._costs), []
+        for path in reversed(self._paths):
+            states.append(STATES[number])
+            number = path[number]
+        return states[::-1]
 
     def _step(self, evidence: Evidence) -> None:
-        cheapest = min(range(len(STATES)), key=self._costs.__getitem__)
+        cheapest = _cheapest(self._costs)
         costs, path = [], []
         for state, in_turn in zip(STATES, _IN_TURN, strict=True):
             before = min(in_turn, key=self._costs.__getitem__)
@@ -140,10 +183,13 @@ class CadenceFinder:
         self._costs = [cost - least for cost in costs]
         self._paths.append(path)
 
-    def _decided(self) -> list[State]:
-        number = min(range(len(STATES)), key=self._costs.__getitem__)
-        states = []
-        for path in reversed(self._paths):
-            states.append(STATES[number])
-            number = path[number]
-        return states[::-1]
+    def _first_states(self) -> list[int]:
+        """Number of the oldest undecided frame's state in the cheapest sequence to each state of the newest."""
+        numbers = list(range(len(STATES)))
+        for path in islice(reversed(self._paths), len(self._paths) - 1):
+            numbers = [path[number] for number in numbers]
+        return numbers
+
+
+def _cheapest(costs: list[float]) -> int:
+    return min(range(len(costs)), key=costs.__getitem__)

@@ -5,10 +5,10 @@ picture; two of different moments make combs where something moved. A pixel is c
 lines above and below, both from the other field, less two amounts:
 
 * its difference from the next lines of its own field, because a thin line differs from both;
-* at most the change since the last picture, because a pattern that does not move has no combs.
+* all beyond the change since the picture before, because a pattern that does not move has no combs.
 
-What differs more within its field than across is counted against the combs: in noise both are equally frequent.
-All columns would cost too much, so every fourth or so is looked at. Fields are arrays of lines and columns, `field_LC`.
+Noise and fine texture look combed in every pair of fields alike, so pairs are compared: the fields of one moment are
+those with fewer combs. All columns would cost too much; about 160 are looked at. `field_LC`: lines and columns.
 """
 
 from __future__ import annotations
@@ -28,14 +28,20 @@ Field = NDArray[np.uint8]
 
 COLUMNS = 160
 """Least number of columns looked at, in wider pictures."""
-BLOCK = (8, 16)
-"""Columns and lines of a field over which combed pixels are counted: a moving mouth fills one."""
 VISIBLE = 10
 """Least gray levels by which a combed pixel stands out."""
+CODING = 4
+"""Gray levels by which lossy coding changes what does not move."""
 LUCK = 3.0
-"""Standard deviations by which combed pixels must outnumber those expected in noise."""
-SURE = 12.0
-"""Combed pixels in a block beyond those, at which a picture is certainly combed."""
+"""Standard deviations by which a count must exceed the one it is compared with."""
+FEW = 300.0
+"""Sum of gray levels that is little in a whole picture: ten combed pixels."""
+REPEATED = (0.25, 0.55)
+"""Share of the change of the other field below which a field certainly repeats, and above which it does not."""
+BLOCK = (8, 16)
+"""Columns and lines of a field over which combed pixels are counted: a moving mouth fills one."""
+MANY = 12.0
+"""Combed pixels in a block, beyond luck, at which it is certainly combed."""
 _LUMA_FIRST = re.compile(r"(yuvj?4\d\dp|yuva4\d\dp|gray|nv\d\d)(9|10|12|14|16)?(le)?")
 
 
@@ -63,24 +69,58 @@ class Fields:
         return Fields(self.top_LC, before.bottom_LC), Fields(before.top_LC, self.bottom_LC)
 
 
-def motion(now: Fields, before: Fields) -> Field:
-    """Return the change since the picture before around each inner top line, gray levels."""
-    bottom_LC = cv2.absdiff(now.bottom_LC, before.bottom_LC)
-    around_LC = cv2.max(bottom_LC[:-2], bottom_LC[1:-1])
-    return np.asarray(cv2.max(around_LC, cv2.absdiff(now.top_LC, before.top_LC)[1:-1]), np.uint8)
+@dataclass(frozen=True)
+class Motion:
+    """Change from one picture to the next."""
+
+    around_LC: Field
+    """Largest change around each inner top line, gray levels."""
+    top: float
+    """Sum of the changes of the top field, gray levels; `bottom` likewise."""
+    bottom: float
+
+    @classmethod
+    def between(cls, before: Fields, now: Fields) -> Motion:
+        """Compare two pictures."""
+        top_LC, bottom_LC = cv2.absdiff(now.top_LC, before.top_LC), cv2.absdiff(now.bottom_LC, before.bottom_LC)
+        around_LC = cv2.max(cv2.max(bottom_LC[:-2], bottom_LC[1:-1]), top_LC[1:-1])
+        return cls(np.asarray(around_LC, np.uint8), _sum_above(top_LC, CODING), _sum_above(bottom_LC, CODING))
+
+    def repeats(self) -> tuple[float, float]:
+        """Return the certainties, 0 to 1, that only the bottom field moved, and that only the top field did."""
+        return _repeats(self.top, self.bottom), _repeats(self.bottom, self.top)
 
 
-def combs(fields: Fields, motion_LC: Field) -> float:
-    """Return the certainty that two fields are of different moments, 0 to 1, in the most combed block."""
-    across = _outlying(fields.top_LC[1:-1], fields.bottom_LC[:-2], fields.bottom_LC[1:-1])
-    within = fields.alternation_LC
-    combed_LC = cv2.max(*(cv2.subtract(a, w) for a, w in zip(across, within, strict=True)))
-    if not _visible(combed_LC, motion_LC).any():
-        return 0.0
-    smooth_LC = cv2.max(*(cv2.subtract(w, a) for a, w in zip(across, within, strict=True)))
-    combed_B, smooth_B = (_counts(_visible(each, motion_LC)) for each in (combed_LC, smooth_LC))
-    beyond_luck_B = combed_B - smooth_B - LUCK * np.sqrt(combed_B + smooth_B)
-    return float(np.clip(beyond_luck_B.max(initial=0.0) / SURE, 0.0, 1.0))
+@dataclass(frozen=True)
+class Combs:
+    """Combed pixels of a pair of fields."""
+
+    amount: float
+    """Sum over the visibly combed pixels, gray levels."""
+    squares: float
+    """Sum of squares of the same."""
+
+    def exceed(self, other: Combs, most: float) -> float:
+        """Return the certainty, 0 to 1, that this pair is combed more than another; `most`: any pair's amount."""
+        beyond_luck = self.amount - other.amount - LUCK * (self.squares + other.squares) ** 0.5
+        return min(max(beyond_luck / (most / 2 + FEW), 0.0), 1.0)
+
+
+def combs(fields: Fields, motion: Motion) -> Combs:
+    """Measure the combs of a pair of fields."""
+    combed_LC, _ = _unevenness(fields, motion)
+    return Combs(cv2.norm(combed_LC, cv2.NORM_L1), cv2.norm(combed_LC, cv2.NORM_L2SQR))
+
+
+def certainly_combed(fields: Fields, motion: Motion) -> float:
+    """Return the certainty, 0 to 1, that two fields are of different moments, by their most combed block.
+
+    Pixels that differ more within their field than across are counted against it: in noise both are equally frequent.
+    """
+    combed_B, smooth_B = (_counts(each_LC) for each_LC in _unevenness(fields, motion))
+    expected_B = np.maximum(smooth_B, smooth_B.mean())
+    beyond_luck_B = combed_B - expected_B - (LUCK + 1) * np.sqrt(2 * expected_B)
+    return float(np.clip(beyond_luck_B.max(initial=0.0) / MANY, 0.0, 1.0))
 
 
 def top_field_first(pictures: Iterable[Fields]) -> bool:
@@ -96,20 +136,40 @@ def top_field_first(pictures: Iterable[Fields]) -> bool:
     return distances[0] <= distances[1]
 
 
+def _unevenness(fields: Fields, motion: Motion) -> tuple[Field, Field]:
+    """Amount by which each inner top line stands out more across fields than within its own, and the reverse."""
+    across = _outlying(fields.top_LC[1:-1], fields.bottom_LC[:-2], fields.bottom_LC[1:-1])
+    within = fields.alternation_LC
+    combed_LC = cv2.max(*(cv2.subtract(a, w) for a, w in zip(across, within, strict=True)))
+    smooth_LC = cv2.max(*(cv2.subtract(w, a) for a, w in zip(across, within, strict=True)))
+    return _visible(combed_LC, motion), _visible(smooth_LC, motion)
+
+
 def _outlying(middle_LC: Field, above_LC: Field, below_LC: Field) -> tuple[Field, Field]:
     lighter_LC = cv2.min(cv2.subtract(middle_LC, above_LC), cv2.subtract(middle_LC, below_LC))
     darker_LC = cv2.min(cv2.subtract(above_LC, middle_LC), cv2.subtract(below_LC, middle_LC))
     return np.asarray(lighter_LC, np.uint8), np.asarray(darker_LC, np.uint8)
 
 
-def _visible(amount_LC: cv2.typing.MatLike, motion_LC: Field) -> NDArray[np.bool_]:
-    return np.asarray(cv2.min(amount_LC, motion_LC)) >= VISIBLE
+def _visible(amount_LC: cv2.typing.MatLike, motion: Motion) -> Field:
+    seen_LC = cv2.threshold(cv2.min(amount_LC, motion.around_LC), VISIBLE - 1, 0, cv2.THRESH_TOZERO)[1]
+    return np.asarray(seen_LC, np.uint8)
 
 
-def _counts(marked_LC: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _sum_above(amount_LC: cv2.typing.MatLike, least: int) -> float:
+    return cv2.norm(cv2.threshold(amount_LC, least, 0, cv2.THRESH_TOZERO)[1], cv2.NORM_L1)
+
+
+def _repeats(change: float, other_change: float) -> float:
+    certain, doubtful = REPEATED
+    like_other = (change + FEW / 2) / (other_change + FEW / 2)
+    return min(max((doubtful - like_other) / (doubtful - certain), 0.0), 1.0)
+
+
+def _counts(amount_LC: Field) -> NDArray[np.float64]:
     """Number of marked pixels in each block; blocks overlap by half, so that none splits what is combed."""
     columns, lines = BLOCK
-    padded_LC = np.pad(marked_LC, ((0, -marked_LC.shape[0] % lines), (0, -marked_LC.shape[1] % columns)))
+    padded_LC = np.pad(amount_LC > 0, ((0, -amount_LC.shape[0] % lines), (0, -amount_LC.shape[1] % columns)))
     halves = padded_LC.reshape(padded_LC.shape[0] // (lines // 2), lines // 2, -1, columns // 2).sum(axis=(1, 3))
     return (halves[:-1, :-1] + halves[1:, :-1] + halves[:-1, 1:] + halves[1:, 1:]).astype(np.float64)
 
