@@ -33,8 +33,8 @@ LONE_COST = 0.8
 TELECINE_COST = 0.002
 """Cost of each frame of telecine, so that it is only found where something speaks for it."""
 INTERLACED_COST = 0.2
-ALL_COMBED = 0.3
-"""Least share of the most combed pair's combs in every pair of interlaced video."""
+ALL_COMBED = 0.25
+"""Least share of the combs of fields three apart in interlaced fields one apart; in film some fields have none."""
 REPEAT_COST = 0.4
 """Cost of a progressive frame of which only one field moves. Thin level lines may all lie in one field."""
 ACROSS_COST = 0.8
@@ -65,24 +65,24 @@ class Evidence:
         if max(motion.top, motion.bottom) < FEW:
             return cls()
         pairs = now.woven(before)
-        own, *across = (combs(pair, motion) for pair in (now, *pairs))
-        most = max(each.amount for each in (own, *across))
+        own, top, bottom = (combs(pair, motion) for pair in (now, *pairs))
+        most = max(own.amount, top.amount, bottom.amount)
 
         def smooth(pair: Combs, *others: Combs) -> float:
             # thin lines that move up a line each frame are smooth in both pairs across: nothing follows from one alone
             return min(other.exceed(pair, most) for other in others)
 
-        nearer = min((0, 1), key=lambda order: across[order].amount)
+        own_smooth, across_smooth = smooth(own, top, bottom), (smooth(top, own, bottom), smooth(bottom, own, top))
         all_combed = 0.0
-        if min(own.amount, across[nearer].amount) > max(FEW, ALL_COMBED * most):
-            all_combed = min(certainly_combed(pair, motion) for pair in (now, pairs[nearer]))
-        return cls(
-            across_smooth=(smooth(across[0], own, across[1]), smooth(across[1], own, across[0])),
-            own_smooth=smooth(own, *across),
-            repeats=motion.repeats(),
-            all_combed=all_combed,
-            moves=True,
-        )
+        if max(own_smooth, *across_smooth) < 0.5:
+            near, far = (top, bottom) if top.amount < bottom.amount else (bottom, top)
+            least = min(own.amount, near.amount)
+            if least > ALL_COMBED * far.amount:  # a pair across is one field apart, the other three
+                all_combed = min(far.exceed(own, most), far.exceed(near, most))
+            if least > FEW:
+                certain = (certainly_combed(pair, motion) for pair in (now, pairs[near is bottom]))
+                all_combed = max(all_combed, min(certain))
+        return cls(across_smooth, own_smooth, motion.repeats(), all_combed, moves=True)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,8 @@ class CadenceFinder:
 
     def __init__(self) -> None:
         self._last: Fields | None = None
-        self._costs = [0.0 if state is PROGRESSIVE else CHANGE_COST[state.kind] for state in STATES]
+        # below the cost of a change, so that the first frame, without a comparison, is taken for one like the next
+        self._costs = [0.0 if state is PROGRESSIVE else 0.9 * CHANGE_COST[state.kind] for state in STATES]
         self._paths: deque[list[int]] = deque()
         """Number of the state before each state, for each undecided frame."""
 
