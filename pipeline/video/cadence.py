@@ -9,7 +9,7 @@ In a film under telecine (3:2 pulldown) the fields of four film frames A B C D f
 Phases 2 and 3 are combed where something moves, but a first field and the second field of the frame before are of one
 moment in phases 2, 3 and 4. In interlaced video no two fields are. Each state of `STATES` says which fields are of one
 moment; combs between them cost up to 1, and so does a change of state. The cheapest sequence (Viterbi's algorithm, a
-few frames behind the film) bridges holds, in which every state is free, and finds the jump of the phase at an edit.
+second behind the film) bridges holds, in which every state is free, and finds the jump of the phase at an edit.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pipeline.video.combs import FEW, Combs, Fields, Motion, certainly_combed, c
 
 Kind = Literal["progressive", "telecine", "interlaced"]
 
-DELAY = 12
-"""Frames by which a decision follows its frame: two cycles of telecine and two frames more."""
+DELAY = 24
+"""Frames by which a decision follows its frame: a second of telecine."""
 CHANGE_COST: dict[Kind, float] = {"progressive": 1.5, "telecine": 1.5, "interlaced": 3.0}
 """Costs of entering a state out of turn. One frame that only seems combed must not be enough."""
 LONE_COST = 0.8
@@ -39,7 +39,7 @@ REPEAT_COST = 0.4
 """Cost of a progressive frame of which only one field moves. Thin level lines may all lie in one field."""
 ACROSS_COST = 0.8
 """Cost of combs across frames where there should be none; thin lines that scroll look like it."""
-NO_REPEAT_COST = 0.5
+NO_REPEAT_COST = 0.4
 """Cost of a field that should repeat and does not; in noise it does not."""
 
 
@@ -56,7 +56,8 @@ class Evidence:
     """Its top field, or its bottom field, is that of the frame before although the other field moved."""
     all_combed: float = 0.0
     """Every pair is combed."""
-    moves: bool = False
+    both_move: float = 0.0
+    """Both of its fields differ from those of the frame before."""
 
     @classmethod
     def between(cls, before: Fields, now: Fields) -> Evidence:
@@ -82,7 +83,7 @@ class Evidence:
             if least > FEW:
                 certain = (certainly_combed(pair, motion) for pair in (now, pairs[near is bottom]))
                 all_combed = max(all_combed, min(certain))
-        return cls(across_smooth, own_smooth, motion.repeats(), all_combed, moves=True)
+        return cls(across_smooth, own_smooth, motion.repeats(), all_combed, motion.alike)
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,8 @@ class State:
         combed = ACROSS_COST * max(evidence.own_smooth, evidence.across_smooth[second])
         if self.phase == 3:
             return combed
-        repeated, other = (first, second) if self.phase == 2 else (second, first)
-        missing = NO_REPEAT_COST * (1 - repeats[repeated]) if evidence.moves else 0.0
-        return max(combed, repeats[other], missing)
+        other = second if self.phase == 2 else first
+        return max(combed, repeats[other], NO_REPEAT_COST * evidence.both_move)
 
 
 PROGRESSIVE, LONE, INTERLACED = State("progressive"), State("telecine"), State("interlaced")

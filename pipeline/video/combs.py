@@ -28,16 +28,20 @@ Field = NDArray[np.uint8]
 
 COLUMNS = 160
 """Least number of columns looked at, in wider pictures."""
-VISIBLE = 10
+VISIBLE = 6
 """Least gray levels by which a combed pixel stands out."""
 CODING = 4
 """Gray levels by which lossy coding changes what does not move."""
 LUCK = 3.0
 """Standard deviations by which a count must exceed the one it is compared with."""
 FEW = 300.0
-"""Sum of gray levels that is little in a whole picture: ten combed pixels."""
+"""Sum of gray levels that is little in a whole picture: a few combed pixels."""
 REPEATED = (0.25, 0.55)
 """Share of the change of the other field below which a field certainly repeats, and above which it does not."""
+ALIKE = (0.6, 0.8)
+"""Share of the change of the other field above which both fields moved: not certainly, certainly."""
+MUCH = 3000.0
+"""Sum of gray levels of changes that are not just lossy coding of small ones."""
 BLOCK = (8, 16)
 """Columns and lines of a field over which combed pixels are counted: a moving mouth fills one."""
 MANY = 12.0
@@ -85,6 +89,12 @@ class Motion:
         top_LC, bottom_LC = cv2.absdiff(now.top_LC, before.top_LC), cv2.absdiff(now.bottom_LC, before.bottom_LC)
         around_LC = cv2.max(cv2.max(bottom_LC[:-2], bottom_LC[1:-1]), top_LC[1:-1])
         return cls(np.asarray(around_LC, np.uint8), _sum_above(top_LC, CODING), _sum_above(bottom_LC, CODING))
+
+    @property
+    def alike(self) -> float:
+        """Certainty, 0 to 1, that both fields moved."""
+        less, more = sorted((self.top, self.bottom))
+        return min(max((less / (more + MUCH) - ALIKE[0]) / (ALIKE[1] - ALIKE[0]), 0.0), 1.0)
 
     def repeats(self) -> tuple[float, float]:
         """Return the certainties, 0 to 1, that only the bottom field moved, and that only the top field did."""
