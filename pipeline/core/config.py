@@ -11,7 +11,7 @@ import re
 import tomllib
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
@@ -23,6 +23,18 @@ class Section(BaseModel):
     """Base of the sections: frozen, unknown keys raise an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    later_keys: ClassVar[frozenset[str]] = frozenset()
+    """Keys that came after the first data sets; see `ingredients`."""
+
+    def ingredients(self) -> dict[str, Any]:
+        """The settings as ingredients of a result, JSON values by key.
+
+        A later key is left out while it has its default, so that a result made before it existed stays current.
+        """
+        fields = type(self).model_fields
+        unset = {key for key in self.later_keys if getattr(self, key) == fields[key].default}
+        return self.model_dump(mode="json", exclude=unset)
 
 
 def _even(value: int) -> int:
@@ -73,9 +85,14 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class FilmSettings(Section):
-    """Part of each film to use."""
+    """Part of each film to use, and the treatment of its fields."""
+
+    later_keys = frozenset({"fields"})
 
     end_seconds: float | None = Field(None, gt=0, description="end of the part to use; unset: the whole film (`--end`)")
+    fields: Literal["auto", "keep", "refuse"] = Field(
+        "auto", description="telecine and interlace, found from the pictures: undo them, keep them, or refuse the film"
+    )
 
 
 class CropSettings(Section):

@@ -167,6 +167,7 @@ def _film_row(seen: SeenFilm) -> dict[str, Any]:
         "fps": _rate(seen.film.fps),
         "scenes": len(seen.scenes),
         "clips": len(seen.clips),
+        "fields": seen.fields_sentence,
         "kept": sum(clip.fate == "kept" for clip in seen.clips),
     }
 

@@ -69,6 +69,8 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
         facts.append(f"used up to {clock(used)}")
     if seen.crop and (seen.crop.width, seen.crop.height) != _upright(seen):
         facts.append(f"cropped to {seen.crop.width}x{seen.crop.height}")
+    if seen.fields_sentence:
+        facts.append(seen.fields_sentence)
     fates = Counter(clip.fate for clip in seen.clips)
     outcome = ", ".join(f"{fates[fate]:,} {fate}" for fate in ("kept", "dropped", "failed", "pending") if fates[fate])
     damage = [f"{clock(row.start_seconds)} to {clock(row.end_seconds)}: {row.reason}" for row in seen.damage]

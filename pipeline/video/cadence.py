@@ -26,10 +26,10 @@ Kind = Literal["progressive", "telecine", "interlaced"]
 
 DELAY = 24
 """Frames by which a decision follows its frame: a second of telecine."""
-CHANGE_COST: dict[Kind, float] = {"progressive": 1.5, "telecine": 1.5, "interlaced": 3.0}
+CHANGE_COST: dict[Kind, float] = {"progressive": 1.5, "telecine": 2.0, "interlaced": 3.0}
 """Costs of entering a state out of turn. One frame that only seems combed must not be enough."""
 LONE_COST = 0.8
-"""Cost of a frame that mixes two film frames among progressive ones: less than its combs, two more than a cycle."""
+"""Cost of a mixed frame among progressive ones: less than its combs, and three of them more than telecine."""
 TELECINE_COST = 0.002
 """Cost of each frame of telecine, so that it is only found where something speaks for it."""
 INTERLACED_COST = 0.2
@@ -106,7 +106,7 @@ class State:
         return max(own, evidence.all_combed) + (TELECINE_COST if self.kind == "telecine" else 0.0)
 
     def cost_across(self, evidence: Evidence) -> float:
-        """Cost of the combs between the frame and the one before, and of repeated fields, if it follows that in turn."""
+        """Cost of combs between the frame and the one before, and of repeated fields, if it follows that in turn."""
         repeats = evidence.repeats
         if self.kind == "progressive":
             return REPEAT_COST * max(repeats)

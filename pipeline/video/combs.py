@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from math import sqrt
+from typing import TypeVar
 
 import cv2
 import numpy as np
@@ -25,6 +27,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 Field = NDArray[np.uint8]
+T = TypeVar("T", bound=np.generic)
 
 COLUMNS = 160
 """Least number of columns looked at, in wider pictures."""
@@ -64,7 +67,7 @@ class Fields:
         return cls(_eight_bit(luma_HW[0 : 2 * lines : 2], picture), _eight_bit(luma_HW[1 : 2 * lines : 2], picture))
 
     @cached_property
-    def alternation_LC(self) -> tuple[Field, Field]:
+    def alternation(self) -> tuple[Field, Field]:
         """Amount by which each inner top line is lighter, and darker, than the next top lines."""
         return _outlying(self.top_LC[1:-1], self.top_LC[:-2], self.top_LC[2:])
 
@@ -112,7 +115,7 @@ class Combs:
 
     def exceed(self, other: Combs, most: float) -> float:
         """Return the certainty, 0 to 1, that this pair is combed more than another; `most`: any pair's amount."""
-        beyond_luck = self.amount - other.amount - LUCK * (self.squares + other.squares) ** 0.5
+        beyond_luck = self.amount - other.amount - LUCK * sqrt(self.squares + other.squares)
         return min(max(beyond_luck / (most / 2 + FEW), 0.0), 1.0)
 
 
@@ -149,7 +152,7 @@ def top_field_first(pictures: Iterable[Fields]) -> bool:
 def _unevenness(fields: Fields, motion: Motion) -> tuple[Field, Field]:
     """Amount by which each inner top line stands out more across fields than within its own, and the reverse."""
     across = _outlying(fields.top_LC[1:-1], fields.bottom_LC[:-2], fields.bottom_LC[1:-1])
-    within = fields.alternation_LC
+    within = fields.alternation
     combed_LC = cv2.max(*(cv2.subtract(a, w) for a, w in zip(across, within, strict=True)))
     smooth_LC = cv2.max(*(cv2.subtract(w, a) for a, w in zip(across, within, strict=True)))
     return _visible(combed_LC, motion), _visible(smooth_LC, motion)
@@ -181,18 +184,22 @@ def _counts(amount_LC: Field) -> NDArray[np.float64]:
     columns, lines = BLOCK
     padded_LC = np.pad(amount_LC > 0, ((0, -amount_LC.shape[0] % lines), (0, -amount_LC.shape[1] % columns)))
     halves = padded_LC.reshape(padded_LC.shape[0] // (lines // 2), lines // 2, -1, columns // 2).sum(axis=(1, 3))
-    return (halves[:-1, :-1] + halves[1:, :-1] + halves[:-1, 1:] + halves[1:, 1:]).astype(np.float64)
+    return np.asarray(halves[:-1, :-1] + halves[1:, :-1] + halves[:-1, 1:] + halves[1:, 1:], np.float64)
 
 
 def _luma(picture: VideoFrame) -> NDArray[np.uint8] | NDArray[np.uint16]:
     known = _LUMA_FIRST.fullmatch(picture.format.name)
     plane = picture.planes[0] if known else picture.reformat(format="gray").planes[0]
-    deep = known is not None and known[2] is not None
-    lines_HW = np.frombuffer(memoryview(plane), np.uint16 if deep else np.uint8)
-    return lines_HW.reshape(-1, plane.line_size // (2 if deep else 1))[: picture.height, : picture.width]
+    if known is None or known[2] is None:
+        return _rows(np.frombuffer(memoryview(plane), np.uint8), plane.line_size, picture)
+    return _rows(np.frombuffer(memoryview(plane), np.uint16), plane.line_size // 2, picture)
+
+
+def _rows(values: NDArray[T], row: int, picture: VideoFrame) -> NDArray[T]:
+    return values.reshape(-1, row)[: picture.height, : picture.width]
 
 
 def _eight_bit(lines_LC: NDArray[np.uint8] | NDArray[np.uint16], picture: VideoFrame) -> Field:
-    if lines_LC.dtype == np.uint8:
-        return np.ascontiguousarray(lines_LC, np.uint8)
-    return np.ascontiguousarray(lines_LC >> (picture.format.components[0].bits - 8), np.uint8)
+    if lines_LC.dtype == np.uint16:
+        return np.ascontiguousarray(lines_LC >> (picture.format.components[0].bits - 8), np.uint8)
+    return np.ascontiguousarray(lines_LC, np.uint8)

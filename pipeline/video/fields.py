@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Literal
 
@@ -24,7 +24,7 @@ import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from pipeline.core.records import RecordError
+from pipeline.core.records import FieldStretch, RecordError
 from pipeline.video.cadence import LONE, CadenceFinder, Kind, State
 from pipeline.video.combs import Fields, top_field_first
 from pipeline.video.film_reader import Frame
@@ -36,15 +36,6 @@ TALLEST = 1152
 SHORTEST = 32
 SHORT_SECONDS = 1.0
 """Progressive stretches shorter than this count as part of their neighbours in the list of stretches."""
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Part of a film whose frames are of one kind."""
-
-    start_seconds: float
-    end_seconds: float
-    kind: Kind
 
 
 class FieldRestorer:
@@ -64,7 +55,7 @@ class FieldRestorer:
         self._before: tuple[Frame, State] | None = None
         self._deinterlacer: _Deinterlacer | None = None
         self._removed = 0
-        self._noted: list[Stretch] = []
+        self._noted: list[FieldStretch] = []
 
     def frames(self, frames: Iterable[Frame]) -> Iterator[Frame]:
         """Yield the film frames. Ordinals count film frames; times stay on the axis of the file's.
@@ -91,17 +82,17 @@ class FieldRestorer:
         yield from self._finish()
 
     @property
-    def stretches(self) -> list[Stretch]:
-        """Stretches so far, in order, without gaps; empty if nobody looked."""
-        joined: list[Stretch] = []
+    def stretches(self) -> list[FieldStretch]:
+        """Stretches so far, in order, without gaps; empty if fields are kept."""
+        joined: list[FieldStretch] = []
         for stretch in self._noted:
             short = stretch.kind == "progressive" and stretch.end_seconds - stretch.start_seconds < SHORT_SECONDS
             if joined and (short or stretch.kind == joined[-1].kind):
-                joined[-1] = replace(joined[-1], end_seconds=stretch.end_seconds)
+                joined[-1] = _until(joined[-1], stretch.end_seconds)
             else:
                 joined.append(stretch)
         if len(joined) > 1 and joined[0].kind == "progressive" and joined[0].end_seconds < SHORT_SECONDS:
-            joined[:2] = [replace(joined[1], start_seconds=joined[0].start_seconds)]
+            joined[:2] = [joined[1].model_copy(update={"start_seconds": joined[0].start_seconds})]
         return joined
 
     def _breaks(self, frame: Frame) -> bool:
@@ -159,17 +150,21 @@ class FieldRestorer:
     def _note(self, frame: Frame, kind: Kind) -> None:
         end = frame.seconds + frame.duration_seconds
         if self._noted and self._noted[-1].kind == kind:
-            self._noted[-1] = replace(self._noted[-1], end_seconds=end)
+            self._noted[-1] = _until(self._noted[-1], end)
             return
         if self._noted:
-            self._noted[-1] = replace(self._noted[-1], end_seconds=frame.seconds)
-        self._noted.append(Stretch(frame.seconds, end, kind))
+            self._noted[-1] = _until(self._noted[-1], frame.seconds)
+        self._noted.append(FieldStretch(film_id=self._film_id, start_seconds=frame.seconds, end_seconds=end, kind=kind))
         if kind != "progressive" and self._treatment == "refuse":
             raise RecordError(
                 self._film_id,
                 f"{kind} from {timedelta(seconds=int(frame.seconds))} on, and [film] fields is 'refuse'; "
                 "set it to 'auto' to restore the film's frames, or restore the film first",
             )
+
+
+def _until(stretch: FieldStretch, end_seconds: float) -> FieldStretch:
+    return stretch.model_copy(update={"end_seconds": end_seconds})
 
 
 def _film_frame(frame: Frame, state: State, before: Frame | None) -> Frame | None:
