@@ -65,8 +65,8 @@ class Evidence:
         motion = Motion.between(before, now)
         if max(motion.top, motion.bottom) < FEW:
             return cls()
-        pairs = now.woven(before)
-        own, top, bottom = (combs(pair, motion) for pair in (now, *pairs))
+        pairs = (now, now), (now, before), (before, now)
+        own, top, bottom = (combs(*pair, motion) for pair in pairs)
         most = max(own.amount, top.amount, bottom.amount)
 
         def smooth(pair: Combs, *others: Combs) -> float:
@@ -76,13 +76,13 @@ class Evidence:
         own_smooth, across_smooth = smooth(own, top, bottom), (smooth(top, own, bottom), smooth(bottom, own, top))
         all_combed = 0.0
         if max(own_smooth, *across_smooth) < 0.5:
-            near, far = (top, bottom) if top.amount < bottom.amount else (bottom, top)
+            near, far, across = (top, bottom, pairs[1]) if top.amount < bottom.amount else (bottom, top, pairs[2])
             least = min(own.amount, near.amount)
             if least > ALL_COMBED * far.amount:  # a pair across is one field apart, the other three
                 all_combed = min(far.exceed(own, most), far.exceed(near, most))
             if least > FEW:
-                certain = (certainly_combed(pair, motion) for pair in (now, pairs[near is bottom]))
-                all_combed = max(all_combed, min(certain))
+                certain = min(certainly_combed(*pair, motion) for pair in (pairs[0], across))
+                all_combed = max(all_combed, certain)
         return cls(across_smooth, own_smooth, motion.repeats(), all_combed, motion.alike)
 
 
