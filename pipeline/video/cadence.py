@@ -7,9 +7,12 @@ In a film under telecine (3:2 pulldown) the fields of four film frames A B C D f
     second field     A     B     C     D     D
 
 Phases 2 and 3 are combed where something moves, but a first field and the second field of the frame before are of one
-moment in phases 2, 3 and 4. In interlaced video no two fields are. Each state of `STATES` says which fields are of one
-moment; combs between them cost up to 1, and so does a change of state. The cheapest sequence (Viterbi's algorithm, a
-second behind the film) bridges holds, in which every state is free, and finds the jump of the phase at an edit.
+moment in phases 2, 3 and 4. In film shifted by a field (often in 25 frames a second) that is so in every frame, and
+every frame is combed. In interlaced video no two fields are of one moment.
+
+Each state of `STATES` says which fields are of one moment; combs between them cost up to 1, and so does a change of
+state. The cheapest sequence (Viterbi's algorithm, a second behind the film) bridges holds, in which every state is
+free, and finds the jump of the phase at an edit.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from pipeline.video.combs import FEW, Combs, Fields, Motion, certainly_combed, c
 
 Kind = Literal["progressive", "telecine", "interlaced"]
 
+SHIFTED = 5
+"""Phase of all frames of a film shifted by a field: the first field, and the second field of the frame before."""
 DELAY = 24
 """Frames by which a decision follows its frame: a second of telecine."""
 CHANGE_COST: dict[Kind, float] = {"progressive": 1.5, "telecine": 2.0, "interlaced": 3.0}
@@ -32,7 +37,7 @@ LONE_COST = 0.8
 """Cost of a mixed frame among progressive ones: less than its combs, and three of them more than telecine."""
 TELECINE_COST = 0.002
 """Cost of each frame of telecine, so that it is only found where something speaks for it."""
-INTERLACED_COST = 0.2
+INTERLACED_COST = 0.1
 ALL_COMBED = 0.25
 """Least share of the combs of fields three apart in interlaced fields one apart; in film some fields have none."""
 REPEAT_COST = 0.4
@@ -92,7 +97,7 @@ class State:
 
     kind: Kind
     phase: int | None = None
-    """Phase of telecine; None in telecine is a lone mixed frame."""
+    """Phase of telecine, or `SHIFTED`; None in telecine is a lone mixed frame."""
     top_first: bool = True
 
     def cost_alone(self, evidence: Evidence) -> float:
@@ -101,7 +106,7 @@ class State:
             return INTERLACED_COST
         if self.phase is None and self.kind == "telecine":
             return LONE_COST + evidence.all_combed
-        mixed = self.phase in (2, 3)
+        mixed = self.phase in (2, 3, SHIFTED)
         own = 0.0 if mixed else max(evidence.across_smooth)
         return max(own, evidence.all_combed) + (TELECINE_COST if self.kind == "telecine" else 0.0)
 
@@ -120,6 +125,8 @@ class State:
         combed = ACROSS_COST * max(evidence.own_smooth, evidence.across_smooth[second])
         if self.phase == 3:
             return combed
+        if self.phase == SHIFTED:
+            return max(combed, REPEAT_COST * max(repeats))
         other = second if self.phase == 2 else first
         return max(combed, repeats[other], NO_REPEAT_COST * evidence.both_move)
 
@@ -130,8 +137,13 @@ STATES = (
     LONE,
     INTERLACED,
     *(State("telecine", phase, top_first) for top_first in (True, False) for phase in range(5)),
+    *(State("telecine", SHIFTED, top_first) for top_first in (True, False)),
 )
-_IN_TURN = ((0, 1), (0,), (2,), *((first + (phase - 1) % 5,) for first in (3, 8) for phase in range(5)))
+_IN_TURN = (
+    *((0, 1), (0,), (2,)),
+    *((first + (phase - 1) % 5,) for first in (3, 8) for phase in range(5)),
+    *((13,), (14,)),
+)
 """Numbers of the states that each state may follow without a change."""
 
 

@@ -25,7 +25,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from pipeline.core.records import FieldStretch, RecordError
-from pipeline.video.cadence import LONE, CadenceFinder, Kind, State
+from pipeline.video.cadence import LONE, SHIFTED, CadenceFinder, Kind, State
 from pipeline.video.combs import Fields, top_field_first
 from pipeline.video.film_reader import Frame
 
@@ -105,7 +105,7 @@ class FieldRestorer:
 
     def _skip(self, frame: Frame) -> None:
         """Start again after a break; of frames lost in telecine, one in five was no film frame."""
-        if self._before is not None and self._before[1].phase is not None:
+        if self._before is not None and self._before[1].phase in range(5):
             self._removed += (frame.ordinal - self._before[0].ordinal - 1) // 5
         self._finder, self._before = CadenceFinder(), None
 
@@ -123,6 +123,12 @@ class FieldRestorer:
 
     def _restore(self, frame: Frame, state: State) -> Iterator[Frame]:
         self._note(frame, state.kind)
+        if self._treatment == "refuse" and state.kind != "progressive" and state is not LONE:
+            raise RecordError(
+                self._film_id,
+                f"{state.kind} from {timedelta(seconds=int(frame.seconds))} on, and [film] fields is 'refuse'; "
+                "set it to 'auto' to restore the film's frames, or restore the film first",
+            )
         numbered = replace(frame, ordinal=frame.ordinal - self._removed) if self._removed else frame
         if state.kind == "interlaced":
             assert self._deinterlacer is not None
@@ -145,7 +151,8 @@ class FieldRestorer:
         if self._before is None or state.phase is None:
             return None
         frame, before = self._before
-        return frame if before == replace(state, phase=(state.phase - 1) % 5) else None
+        expected = SHIFTED if state.phase == SHIFTED else (state.phase - 1) % 5
+        return frame if before == replace(state, phase=expected) else None
 
     def _note(self, frame: Frame, kind: Kind) -> None:
         end = frame.seconds + frame.duration_seconds
@@ -155,12 +162,6 @@ class FieldRestorer:
         if self._noted:
             self._noted[-1] = _until(self._noted[-1], frame.seconds)
         self._noted.append(FieldStretch(film_id=self._film_id, start_seconds=frame.seconds, end_seconds=end, kind=kind))
-        if kind != "progressive" and self._treatment == "refuse":
-            raise RecordError(
-                self._film_id,
-                f"{kind} from {timedelta(seconds=int(frame.seconds))} on, and [film] fields is 'refuse'; "
-                "set it to 'auto' to restore the film's frames, or restore the film first",
-            )
 
 
 def _until(stretch: FieldStretch, end_seconds: float) -> FieldStretch:
@@ -189,7 +190,7 @@ def _film_frame(frame: Frame, state: State, before: Frame | None) -> Frame | Non
     return replace(
         frame,
         seconds=frame.seconds - step / 2,
-        duration_seconds=lasting,
+        duration_seconds=frame.duration_seconds if state.phase == SHIFTED else lasting,
         picture=_woven(top.picture, bottom.picture),
     )
 

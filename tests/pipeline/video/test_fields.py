@@ -18,7 +18,7 @@ from pipeline.core.records import FieldStretch, RecordError
 from pipeline.video.fields import FieldRestorer
 from pipeline.video.film_reader import FilmReader, Frame
 from tests.support.media.films import corrupt, paint_pictures
-from tests.support.media.woven_films import interlaced, telecined
+from tests.support.media.woven_films import interlaced, telecined, woven
 
 SIZE = (320, 180)
 NTSC = Fraction(30_000, 1001)
@@ -108,6 +108,17 @@ def test_half_telecine_half_video_of_whole_frames(tmp_path: Path, telecine_first
     assert kinds(stretches) == (["telecine", "progressive"] if telecine_first else ["progressive", "telecine"])
     edge = 2.0 if telecine_first else 40 * 1001 / 30_000
     assert stretches[0].end_seconds == pytest.approx(edge, abs=0.1)
+
+
+@pytest.mark.parametrize("top_first", [True, False])
+def test_film_shifted_by_a_field_is_matched(tmp_path: Path, top_first: bool) -> None:
+    pictures = list(paint_pictures(49, SIZE, scenes=(0, 22)))
+    video = [woven(second, first, top_first) for first, second in pairwise(pictures)]
+    frames, stretches = restored(film(tmp_path, video, 25))
+    assert numbers(frames) == list(range(1, 48))  # the first and the last film frame have one field each
+    assert_uncombed(frames, pictures)
+    assert [frame.seconds for frame in frames] == pytest.approx([(n + 0.5) / 25 for n in range(47)], abs=0.001)
+    assert kinds(stretches) == ["telecine"]
 
 
 def on_twos() -> list[Picture]:
