@@ -34,6 +34,7 @@ Treatment = Literal["auto", "keep", "refuse"]
 TALLEST = 1152
 """Lines. No taller format is interlaced, so taller films are not looked at."""
 SHORTEST = 32
+"""Lines. In fewer there is too little to see."""
 SHORT_SECONDS = 1.0
 """Progressive stretches shorter than this count as part of their neighbours in the list of stretches."""
 
