@@ -28,12 +28,18 @@ CODINGS: dict[str, dict[str, object]] = {
     "H.264 with lying flags": {"options": {"x264-params": "bff=1"}},
     "MPEG-2 flagged as interlaced": {"codec": "mpeg2video", "options": {"b": "4M", "flags": "+ildct+ilme"}},
 }
+FAST = {("H.264 coded as progressive", "top first"), ("MPEG-2 flagged as interlaced", "bottom first")}
 WOVEN = [
-    pytest.param(top_first, coding, marks=[pytest.mark.slow] if slow else [], id=f"{order}, {coding}")
-    for coding, slow in zip(CODINGS, (False, True, True, False), strict=True)
+    pytest.param(
+        top_first,
+        coding,
+        marks=[] if (coding, order) in FAST else [pytest.mark.slow],
+        id=f"{order}, {coding}",
+    )
+    for coding in CODINGS
     for top_first, order in ((True, "top first"), (False, "bottom first"))
 ]
-"""Both field orders in every coding; two codings are slow tests."""
+"""Both field orders in every coding; most are slow tests."""
 
 
 def film(path: Path, pictures: Iterable[Picture], fps: Fraction | int = NTSC, **coding: object) -> Path:
@@ -95,7 +101,7 @@ def test_the_phase_jumps_at_an_edit(tmp_path: Path, edit: int) -> None:
     assert whole <= set(found)
 
 
-@pytest.mark.parametrize("telecine_first", [True, False])
+@pytest.mark.parametrize("telecine_first", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_half_telecine_half_video_of_whole_frames(tmp_path: Path, telecine_first: bool) -> None:
     pictures = list(paint_pictures(88, SIZE, scenes=(0, 48 if telecine_first else 40)))
     if telecine_first:
@@ -110,7 +116,7 @@ def test_half_telecine_half_video_of_whole_frames(tmp_path: Path, telecine_first
     assert stretches[0].end_seconds == pytest.approx(edge, abs=0.1)
 
 
-@pytest.mark.parametrize("top_first", [True, False])
+@pytest.mark.parametrize("top_first", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_film_shifted_by_a_field_is_matched(tmp_path: Path, top_first: bool) -> None:
     pictures = list(paint_pictures(49, SIZE, scenes=(0, 22)))
     video = [woven(second, first, top_first) for first, second in pairwise(pictures)]
@@ -171,9 +177,13 @@ PROGRESSIVE: dict[str, Callable[[], list[Picture]]] = {
     "lines 4 apart, moving": lines(4, 1),
     "noise": noise,
 }
+MORE = {"credits, 2 lines a frame", "credits, 3 lines a frame", "lines 2 apart, still", "lines 3 apart, moving"}
+"""Content of slow tests."""
 
 
-@pytest.mark.parametrize("content", PROGRESSIVE)
+@pytest.mark.parametrize(
+    "content", [pytest.param(name, marks=[pytest.mark.slow] if name in MORE else []) for name in PROGRESSIVE]
+)
 def test_progressive_frames_are_the_same_objects(tmp_path: Path, content: str) -> None:
     path = film(tmp_path, PROGRESSIVE[content]())  # 30 frames a second, as telecine has
     restorer = FieldRestorer("auto", "film-01234567")
@@ -239,9 +249,9 @@ def test_a_refused_kind_lets_a_progressive_film_pass(tmp_path: Path) -> None:
 
 
 def test_telecine_goes_on_after_damage(tmp_path: Path) -> None:
-    pictures = list(paint_pictures(160, SIZE, scenes=(0, 70)))
-    path = write_film(tmp_path / "film.mp4", telecined(pictures), fps=NTSC, options={"g": "25", "sc_threshold": "0"})
-    corrupt(path, 0.4, 0.45)
+    pictures = list(paint_pictures(112, SIZE, scenes=(0, 70)))
+    path = write_film(tmp_path / "film.mp4", telecined(pictures), fps=NTSC, options={"g": "20", "sc_threshold": "0"})
+    corrupt(path, 0.42, 0.46)
     restorer = FieldRestorer("auto", "film-01234567")
     with FilmReader(path) as reader:
         frames = list(restorer.frames(reader.frames()))
@@ -251,6 +261,6 @@ def test_telecine_goes_on_after_damage(tmp_path: Path) -> None:
     assert not [frame for frame in frames if start < frame.seconds < end]
     after = found.index(next(number for number in found if number * 1001 / 24_000 > end))
     assert found[:20] == list(range(20))
-    assert found[after:] == list(range(found[after], 160))
+    assert found[after:] == list(range(found[after], 112))
     off = [frame.ordinal - number for frame, number in zip(frames, found, strict=True)]
     assert max(map(abs, off)) <= 1  # of the lost frames, one in five was no film frame
