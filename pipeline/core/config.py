@@ -85,9 +85,14 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class FilmSettings(Section):
-    """Part of each film to use."""
+    """Part of each film to use, and the treatment of its fields."""
+
+    later_keys = frozenset({"fields"})
 
     end_seconds: float | None = Field(None, gt=0, description="end of the part to use; unset: the whole film (`--end`)")
+    fields: Literal["auto", "keep", "refuse"] = Field(
+        "auto", description="telecine and interlace, found from the pictures: undo them, keep them, or refuse the film"
+    )
 
 
 class CropSettings(Section):

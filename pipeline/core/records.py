@@ -161,6 +161,20 @@ class Damage(Record):
     reason: str
 
 
+class FieldStretch(Record):
+    """A stretch of film by the kind of its fields; the stretches of a film tile it without gaps.
+
+    A film without the table is progressive throughout, or was cut by a version, or with a setting, that does not look.
+    """
+
+    film_id: str
+    start_seconds: float
+    end_seconds: float
+    kind: Literal["progressive", "telecine", "interlaced"] = Field(
+        description="telecine was matched back to film frames, interlaced video deinterlaced"
+    )
+
+
 class Scene(Record):
     """The frames between two cuts; the scenes and the damage of a film tile it without gaps."""
 

@@ -117,7 +117,7 @@ def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
         "kept_time": clock(sum(seen.clip.end_seconds - seen.clip.start_seconds for seen in kept)),
         "film_time": clock(sum(film.film.duration_seconds for film in summary.films)),
         "films": [_film_row(film) for film in summary.films],
-        "treated": [(seen.film.name, text) for seen in summary.films for text in treatments(seen.film)],
+        "treated": [(seen.film.name, text) for seen in summary.films for text in treatments(seen)],
         "dropped": sorted(dropped.items(), key=lambda item: (-item[1], item[0])),
         "dropped_twice": sum(dropped.values()) > fates["dropped"],
         "splits": list(summary.index.counts.split.items()) if summary.index else [],

@@ -88,7 +88,7 @@ def film_strip(seen: SeenFilm, colours: Colours) -> dict[str, Any]:
         "outcome": f"{many(len(seen.clips), 'clip')} in {many(len(seen.scenes), 'scene')}: {outcome}"
         if seen.clips
         else "no clip",
-        "treatments": treatments(film),
+        "treatments": treatments(seen),
         "warnings": seen.warnings,
         "failures": [*damage, *(f"{failure.record_id}: {failure.reason}" for failure in seen.failures)],
     }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
 from pipeline.core.config import CaptionSettings, MotionSettings, SelectionSettings
-from pipeline.core.records import Film
+from pipeline.core.records import FieldStretch
 from pipeline.core.store import DatasetRecord
-from pipeline.pages.summary import Summary
+from pipeline.pages.charts import clock
+from pipeline.pages.summary import SeenFilm, Summary
 from pipeline.video.colour import DIFFUSE_WHITE, PEAK
 from prompts.template import load_prompt
 
@@ -44,15 +47,26 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
     ]
 
 
-def treatments(film: Film) -> list[str]:
-    """Sentences about what was done to the pictures of this film beyond cropping and scaling; most films have none."""
+def treatments(seen: SeenFilm) -> list[str]:
+    """Sentences about what was done to the pictures of a film beyond cropping and scaling; most films have none."""
     hdr = "HDR ({}, BT.2020), mapped to SDR BT.709: light up to {:g} cd/m² as in SDR, highlights up to {:g} compressed"
     sentences = {
         "pq": hdr.format("PQ", DIFFUSE_WHITE, PEAK),
         "hlg": hdr.format("HLG", DIFFUSE_WHITE, PEAK),
         "bt2020": "SDR of BT.2020, mapped to BT.709: colours outside the smaller gamut are clipped",
     }
-    return [sentences[film.transfer]] if film.transfer in sentences else []
+    transfer = seen.film.transfer
+    colours = [sentences[transfer]] if transfer in sentences else []
+    return colours + _field_treatments(seen.fields)
+
+
+def _field_treatments(stretches: Iterable[FieldStretch]) -> list[str]:
+    """A sentence for each kind of fields that was undone, with the length of film that had it."""
+    seconds: dict[str, float] = defaultdict(float)
+    for stretch in stretches:
+        seconds[stretch.kind] += stretch.end_seconds - stretch.start_seconds
+    undone = {"telecine": "telecine matched back to film frames", "interlaced": "interlaced video deinterlaced"}
+    return [f"{sentence}, {clock(seconds[kind])} of it" for kind, sentence in undone.items() if seconds[kind]]
 
 
 def _duplicate_phrase(chosen: SelectionSettings) -> str:

@@ -14,7 +14,19 @@ from typing import Literal, TypeVar
 from pydantic import ValidationError
 
 from pipeline.core.config import Config
-from pipeline.core.records import Caption, Clip, Crop, Damage, Failure, Film, Motion, Record, Scene, Verdict
+from pipeline.core.records import (
+    Caption,
+    Clip,
+    Crop,
+    Damage,
+    Failure,
+    FieldStretch,
+    Film,
+    Motion,
+    Record,
+    Scene,
+    Verdict,
+)
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
 from pipeline.publish.coverage import NOT_JUDGED, Span, film_spans
 from pipeline.publish.shards import Index, read_index
@@ -74,6 +86,8 @@ class SeenFilm:
     failures: tuple[Failure, ...]
     last_failure: Failure | None
     """Failure of the film in the last build although it has samples: all other fields are from an earlier build."""
+    fields: tuple[FieldStretch, ...] = ()
+    """Stretches of telecine, interlaced and progressive video; none for a film that is progressive."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -181,7 +195,8 @@ def _seen_film(folder: FilmFolder, place: int, index: Index | None) -> SeenFilm:
     verdicts = [seen.verdict for seen in clips if seen.verdict]
     spans = film_spans(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
     crop = next(iter(_rows(folder, "crop", Crop)), None)
-    return SeenFilm(film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure)
+    fields = tuple(_rows(folder, "fields", FieldStretch))
+    return SeenFilm(film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure, fields)
 
 
 def _clips(folder: FilmFolder, splits: Mapping[int, Split]) -> tuple[SeenClip, ...]:

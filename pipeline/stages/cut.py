@@ -1,16 +1,16 @@
 """The single decode of a film: scenes, damage, and clips as small video files.
 
-Every frame goes to the scene finder as a small picture. A frame is passed to its scene's clip grid only once no cut can
-fall on it any more, and only the frames chosen by the grid are scaled to clip size. A clip is encoded in a second
-thread as soon as it is complete, so memory use does not depend on the length of a scene. Everything runs in a child
-process.
+Telecine and interlace are undone on the way (`fields.py`). Every frame goes to the scene finder as a small picture. A
+frame is passed to its scene's clip grid only once no cut can fall on it any more, and only the frames chosen by the
+grid are scaled to clip size. A clip is encoded in a second thread as soon as it is complete, so memory use does not
+depend on the length of a scene. Everything runs in a child process.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +22,14 @@ from pipeline.core.atomic import replacing
 from pipeline.core.child_process import call_in_child
 from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings
 from pipeline.core.progress import Progress
-from pipeline.core.records import Clip, Crop, Damage, Film, RecordError, Scene, make_clip_id
+from pipeline.core.records import Clip, Crop, Damage, FieldStretch, Film, Record, RecordError, Scene, make_clip_id
 from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
 from pipeline.stages.clip_grid import ClipGrid, Piece
 from pipeline.stages.scenes import Boundary, SceneFinder
 from pipeline.video.clip_files import write_clip
 from pipeline.video.colour import mapping_of
+from pipeline.video.fields import FieldRestorer, Treatment
 from pipeline.video.film_reader import FilmReader, Frame
 from pipeline.video.scaling import Geometry, Scaler
 
@@ -49,6 +50,7 @@ class CutJob:
     scenes: SceneSettings
     clips: ClipSettings
     threads: int
+    fields: Treatment = "auto"
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,12 @@ class CutResult:
     scenes: list[Scene]
     damage: list[Damage]
     clips: list[Clip]
+    fields: list[FieldStretch]
 
 
 @dataclass(frozen=True)
 class Cut(Stage):
-    """Stage `cut`: tables `scenes`, `damage` and `clips`, and the clip files."""
+    """Stage `cut`: tables `scenes`, `damage`, `clips` and, for a film not all progressive, `fields`; the clip files."""
 
     name: ClassVar[str] = "cut"
     version: ClassVar[int] = 1
@@ -91,15 +94,20 @@ class Cut(Stage):
         """Read the film and write its clips; delete clip files of an earlier run that are not made again.
 
         Raises:
-            RecordError: the film cannot be decoded at all, or crashes the decoder.
+            RecordError: the film cannot be decoded at all, or crashes the decoder, or its fields are to be refused.
         """
         [crop] = folder.read("crop", Crop)
-        job = CutJob(folder.film, crop, folder.path, self.film.end_seconds, self.scenes, self.clips, self.threads)
+        film, end = folder.film, self.film.end_seconds
+        job = CutJob(film, crop, folder.path, end, self.scenes, self.clips, self.threads, self.film.fields)
         result = call_in_child(cut_film, job, folder.film_id, progress)
         files = [folder.clip_path(clip.clip_id) for clip in result.clips]
         _remove_others(folder.path / "clips", {file.name for file in files})
+        tables: dict[str, Sequence[Record]] = {"scenes": result.scenes, "damage": result.damage, "clips": result.clips}
+        folder.table_path("fields").unlink(missing_ok=True)
+        if any(row.kind != "progressive" for row in result.fields):  # others leave the files of earlier versions
+            tables["fields"] = result.fields
         return Outcome(
-            tables={"scenes": result.scenes, "damage": result.damage, "clips": result.clips},
+            tables=tables,
             files=tuple(str(file.relative_to(folder.path)) for file in files),
         )
 
@@ -108,24 +116,25 @@ def cut_film(job: CutJob, progress: Progress) -> CutResult:
     """Read the film once, in this process.
 
     Raises:
-        RecordError: no frame of it can be decoded.
+        RecordError: no frame of it can be decoded, or its fields are to be refused.
     """
+    film_id, restorer = job.film.film_id, FieldRestorer(job.fields, job.film.film_id)
     end_seconds = job.film.duration_seconds
     if job.end_seconds is not None:
         end_seconds = min(end_seconds, job.end_seconds)
     with FilmReader(Path(job.film.source), job.threads) as reader, _ClipWriter(job) as writer:
         chopper = _Chopper(job, writer)
-        for frame in reader.frames(job.end_seconds):
+        for frame in restorer.frames(reader.frames(job.end_seconds)):
             chopper.add(frame, reader.damage)
             progress(frame.seconds, end_seconds)
         chopper.finish(reader.end_seconds, reader.damage)
         if not chopper.scenes:
-            raise RecordError(job.film.film_id, "not one frame of it can be decoded")
+            raise RecordError(film_id, "not one frame of it can be decoded")
         damage = [
-            Damage(film_id=job.film.film_id, start_seconds=start, end_seconds=end, reason=reason)
+            Damage(film_id=film_id, start_seconds=start, end_seconds=end, reason=reason)
             for start, end, reason in reader.damage
         ]
-        return CutResult(chopper.scenes, damage, writer.finish())
+        return CutResult(chopper.scenes, damage, writer.finish(), restorer.stretches)
 
 
 class _Waiting:
@@ -164,11 +173,11 @@ class _Chopper:
         self._finder = SceneFinder(job.scenes, float(job.film.fps))
 
     def add(self, frame: Frame, damage: list[tuple[float, float, str]]) -> None:
-        """Take the next frame; `damage` holds all damage found so far."""
-        if len(damage) > self._damages:
+        """Take the next frame; `damage` holds all damage found so far, which may lie after this frame."""
+        if len(damage) > self._damages and damage[self._damages][1] <= frame.seconds:
             self._break_off(damage[self._damages][0])
-            self._damages = len(damage)
-            self._open(frame.ordinal, damage[-1][1], "damage", clean_from=frame.ordinal)
+            self._open(frame.ordinal, damage[self._damages][1], "damage", clean_from=frame.ordinal)
+            self._damages += 1
             self._finder = SceneFinder(self._job.scenes, float(self._job.film.fps))
         small_HWC = self._to_small(frame.picture).to_ndarray()
         self._waiting.append(_Waiting(frame))

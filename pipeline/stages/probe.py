@@ -302,7 +302,7 @@ def _warnings(film: Film, timing: _Timing) -> list[str]:
         f"anamorphic: {film.width}x{film.height} stored, {film.display_width}x{film.display_height} shown": (
             film.sample_aspect != 1
         ),
-        "interlaced: moving edges will show combs; deinterlace it first": film.interlaced,
+        "interlaced by its flags; its pictures decide, unless [film] fields is `keep`": film.interlaced,
         f"variable rate: {timing.odd_intervals} of {film.frames - 1} frame intervals differ from the usual "
         f"{1000 * timing.typical_seconds:.1f} ms; the longest, at {timedelta(seconds=int(timing.longest_at_seconds))}, "
         f"lasts {timing.longest_seconds:.2f} s": film.variable_rate,

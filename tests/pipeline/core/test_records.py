@@ -15,6 +15,7 @@ from pipeline.core.records import (
     Clip,
     Crop,
     Damage,
+    FieldStretch,
     Record,
     RecordError,
     arrow_schema,
@@ -32,6 +33,7 @@ ROWS: dict[str, list[Record]] = {
     "crop": [records.crop(top=20, width=320, height=140, frames_used=58, warnings=("one", "two"))],
     "scenes": [records.scene(end_seconds=1.5), records.scene(scene=1, start_seconds=1.5, opened_by="fade")],
     "damage": [Damage(film_id="f", start_seconds=1.25, end_seconds=2, reason="undecodable: “é” \n")],
+    "fields": [FieldStretch(film_id="f", start_seconds=0, end_seconds=2.5, kind="telecine")],
     "clips": [CLIP],
     "looks": [
         records.looks("c", light=90.5, still_share=0, text_share=None, text_lines=None, hashes=("0" * 16, "f" * 16))

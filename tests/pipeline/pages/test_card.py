@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
 from datasets import load_dataset
 
 from pipeline.core.config import CardSettings, Config
-from pipeline.core.records import RecordError
+from pipeline.core.records import FieldStretch, RecordError
 from pipeline.core.store import Dataset
 from pipeline.pages.card import licence_id, plain_line, write_card
 from pipeline.pages.report import write_report
@@ -64,6 +64,25 @@ def test_it_names_the_tools_that_made_the_data_set(tmp_path: Path) -> None:
     for fact in ("PySceneDetect 0.7.2", "DIS", MODEL, "who 1, what 1", "webdataset 1.0.2", "level edges: published"):
         assert fact in text
     assert "rules" not in text.split("## The format")[0]
+
+
+def test_card_and_report_say_what_was_done_about_fields(tmp_path: Path) -> None:
+    dataset, config = published(tmp_path, captioner=MODEL)
+    folder, other = dataset.folders()
+    kinds: tuple[tuple[float, float, Literal["telecine", "interlaced", "progressive"]], ...] = (
+        (0, 12, "telecine"),
+        (12, 14, "progressive"),
+        (14, 17, "interlaced"),
+        (17, 20, "telecine"),
+    )
+    rows = [FieldStretch(film_id=folder.film_id, start_seconds=a, end_seconds=b, kind=kind) for a, b, kind in kinds]
+    folder.write("fields", rows)
+    said = ["telecine matched back to film frames, 0:15 of it", "interlaced video deinterlaced, 0:03 of it"]
+    lines = write_card(dataset, config.card).read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if "of it" in line] == [f"* {folder.film.name}: {sentence}." for sentence in said]
+    report = write_report(dataset).read_text(encoding="utf-8")
+    assert [report.count(sentence) for sentence in said] == [1, 1]
+    assert other.film.name in report
 
 
 def test_captions_made_by_rules_are_announced_prominently(tmp_path: Path) -> None:

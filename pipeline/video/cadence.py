@@ -1,0 +1,208 @@
+"""Cadence of fields: progressive, telecine or interlaced, for each frame, as the cheapest explanation of its combs.
+
+In a film under telecine (3:2 pulldown) the fields of four film frames A B C D fill five frames of video:
+
+    phase            0     1     2     3     4
+    first field      A     B     B     C     D
+    second field     A     B     C     D     D
+
+Phases 2 and 3 are combed where something moves, but a first field and the second field of the frame before are of one
+moment in phases 2, 3 and 4. In film shifted by a field (often in 25 frames a second) that is so in every frame, and
+every frame is combed. In interlaced video no two fields are of one moment.
+
+Each state of `STATES` says which fields are of one moment; combs between them cost up to 1, and so does a change of
+state. The cheapest sequence (Viterbi's algorithm, a second behind the film) bridges holds, in which every state is
+free, and finds the jump of the phase at an edit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice
+from math import inf
+from typing import Literal
+
+from pipeline.video.combs import FEW, Combs, Fields, Motion, certainly_combed, combs
+
+Kind = Literal["progressive", "telecine", "interlaced"]
+
+SHIFTED = 5
+"""Phase of all frames of a film shifted by a field: the first field, and the second field of the frame before."""
+DELAY = 24
+"""Frames by which a decision follows its frame: a second of telecine."""
+CHANGE_COST: dict[Kind, float] = {"progressive": 1.5, "telecine": 2.0, "interlaced": 3.0}
+"""Costs of entering a state out of turn. One frame that only seems combed must not be enough."""
+LONE_COST = 0.8
+"""Cost of a mixed frame among progressive ones: less than its combs, and three of them more than telecine."""
+TELECINE_COST = 0.002
+"""Cost of each frame of telecine, so that it is only found where something speaks for it."""
+INTERLACED_COST = 0.1
+ALL_COMBED = 0.25
+"""Least share of the combs of fields three apart in interlaced fields one apart; in film some fields have none."""
+REPEAT_COST = 0.4
+"""Cost of a progressive frame of which only one field moves. Thin level lines may all lie in one field."""
+ACROSS_COST = 0.8
+"""Cost of combs across frames where there should be none; thin lines that scroll look like it."""
+NO_REPEAT_COST = 0.4
+"""Cost of a field that should repeat and does not; in noise it does not."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Certainties, 0 to 1, about a frame. Its two fields are its own pair; a pair across is a field of it and the
+    other field of the frame before, with its top field first in the tuples, then with its bottom field."""
+
+    across_smooth: tuple[float, float] = (0.0, 0.0)
+    """Only this pair across is smooth; its own pair and the other one are combed."""
+    own_smooth: float = 0.0
+    """Only its own pair is smooth; both pairs across are combed."""
+    repeats: tuple[float, float] = (0.0, 0.0)
+    """Its top field, or its bottom field, is that of the frame before although the other field moved."""
+    all_combed: float = 0.0
+    """Every pair is combed."""
+    both_move: float = 0.0
+    """Both of its fields differ from those of the frame before."""
+
+    @classmethod
+    def between(cls, before: Fields, now: Fields) -> Evidence:
+        """Compare a frame with the one before."""
+        motion = Motion.between(before, now)
+        if max(motion.top, motion.bottom) < FEW:
+            return cls()
+        pairs = (now, now), (now, before), (before, now)
+        own, top, bottom = (combs(*pair, motion) for pair in pairs)
+        most = max(own.amount, top.amount, bottom.amount)
+
+        def smooth(pair: Combs, *others: Combs) -> float:
+            # thin lines that move up a line each frame are smooth in both pairs across: nothing follows from one alone
+            return min(other.exceed(pair, most) for other in others)
+
+        own_smooth, across_smooth = smooth(own, top, bottom), (smooth(top, own, bottom), smooth(bottom, own, top))
+        all_combed = 0.0
+        if max(own_smooth, *across_smooth) < 0.5:
+            near, far, across = (top, bottom, pairs[1]) if top.amount < bottom.amount else (bottom, top, pairs[2])
+            least = min(own.amount, near.amount)
+            if least > ALL_COMBED * far.amount:  # a pair across is one field apart, the other three
+                all_combed = min(far.exceed(own, most), far.exceed(near, most))
+            if least > FEW:
+                certain = min(certainly_combed(*pair, motion) for pair in (pairs[0], across))
+                all_combed = max(all_combed, certain)
+        return cls(across_smooth, own_smooth, motion.repeats(), all_combed, motion.alike)
+
+
+@dataclass(frozen=True)
+class State:
+    """Possible place of a frame in a cadence."""
+
+    kind: Kind
+    phase: int | None = None
+    """Phase of telecine, or `SHIFTED`; None in telecine is a lone mixed frame."""
+    top_first: bool = True
+
+    def cost_alone(self, evidence: Evidence) -> float:
+        """Cost of the frame's own combs, if its two fields should be of one moment."""
+        if self.kind == "interlaced":
+            return INTERLACED_COST
+        if self.phase is None and self.kind == "telecine":
+            return LONE_COST + evidence.all_combed
+        mixed = self.phase in (2, 3, SHIFTED)
+        own = 0.0 if mixed else max(evidence.across_smooth)
+        return max(own, evidence.all_combed) + (TELECINE_COST if self.kind == "telecine" else 0.0)
+
+    def cost_across(self, evidence: Evidence) -> float:
+        """Cost of combs between the frame and the one before, and of repeated fields, if it follows that in turn."""
+        repeats = evidence.repeats
+        if self.kind == "progressive":
+            return REPEAT_COST * max(repeats)
+        if self.kind == "interlaced":
+            return max(evidence.own_smooth, *evidence.across_smooth, *repeats)
+        if self.phase is None:
+            return evidence.own_smooth
+        if self.phase < 2:
+            return max(repeats)
+        first, second = (0, 1) if self.top_first else (1, 0)
+        combed = ACROSS_COST * max(evidence.own_smooth, evidence.across_smooth[second])
+        if self.phase == 3:
+            return combed
+        if self.phase == SHIFTED:
+            return max(combed, REPEAT_COST * max(repeats))
+        other = second if self.phase == 2 else first
+        return max(combed, repeats[other], NO_REPEAT_COST * evidence.both_move)
+
+
+PROGRESSIVE, LONE, INTERLACED = State("progressive"), State("telecine"), State("interlaced")
+STATES = (
+    PROGRESSIVE,
+    LONE,
+    INTERLACED,
+    *(State("telecine", phase, top_first) for top_first in (True, False) for phase in range(5)),
+    *(State("telecine", SHIFTED, top_first) for top_first in (True, False)),
+)
+_IN_TURN = (
+    *((0, 1), (0,), (2,)),
+    *((first + (phase - 1) % 5,) for first in (3, 8) for phase in range(5)),
+    *((13,), (14,)),
+)
+"""Numbers of the states that each state may follow without a change."""
+
+
+class CadenceFinder:
+    """Decision on the state of each frame, from frames in order; `DELAY` frames late.
+
+    Call `finish` where the sequence breaks, and start with a new finder.
+    """
+
+    def __init__(self) -> None:
+        self._last: Fields | None = None
+        # below the cost of a change, so that the first frame, without a comparison, is taken for one like the next
+        self._costs = [0.0 if state is PROGRESSIVE else 0.9 * CHANGE_COST[state.kind] for state in STATES]
+        self._paths: deque[list[int]] = deque()
+        """Number of the state before each state, for each undecided frame."""
+
+    def add(self, fields: Fields) -> State | None:
+        """Take the next frame and return the state of the one `DELAY` frames before it; None at the start."""
+        self._step(Evidence.between(self._last, fields) if self._last else Evidence())
+        self._last = fields
+        if len(self._paths) <= DELAY:
+            return None
+        first = self._first_states()
+        decided = first[_cheapest(self._costs)]
+        # later decisions must follow from this one: two explanations of equal cost must not alternate
+        self._costs = [cost if state == decided else inf for cost, state in zip(self._costs, first, strict=True)]
+        self._paths.popleft()
+        return STATES[decided]
+
+    def finish(self) -> list[State]:
+        """Return the states of the frames that are not decided yet."""
+        number, states = _cheapest(self._costs), []
+        for path in reversed(self._paths):
+            states.append(STATES[number])
+            number = path[number]
+        return states[::-1]
+
+    def _step(self, evidence: Evidence) -> None:
+        cheapest = _cheapest(self._costs)
+        costs, path = [], []
+        for state, in_turn in zip(STATES, _IN_TURN, strict=True):
+            before = min(in_turn, key=self._costs.__getitem__)
+            cost = self._costs[before] + state.cost_across(evidence)
+            changed = self._costs[cheapest] + CHANGE_COST[state.kind]
+            if state is not LONE and changed < cost:  # at an edit the frame before belongs to another scene
+                before, cost = cheapest, changed
+            path.append(before)
+            costs.append(cost + state.cost_alone(evidence))
+        least = min(costs)
+        self._costs = [cost - least for cost in costs]
+        self._paths.append(path)
+
+    def _first_states(self) -> list[int]:
+        """Number of the oldest undecided frame's state in the cheapest sequence to each state of the newest."""
+        numbers = list(range(len(STATES)))
+        for path in islice(reversed(self._paths), len(self._paths) - 1):
+            numbers = [path[number] for number in numbers]
+        return numbers
+
+
+def _cheapest(costs: list[float]) -> int:
+    return min(range(len(costs)), key=costs.__getitem__)
