@@ -31,7 +31,7 @@ MOST_README_LINES = 200
 MOST_COLUMNS = 120
 
 _PATH = re.compile(rf"(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-]*|\w+\.py")
-_DEFINITION = re.compile(r"([\w/]+\.py):([\w.]+)")
+_DEFINITION = re.compile(r"([\w/]+\.py):([A-Za-z_][\w.]*)")
 _SETTING = re.compile(r"\[(\w+)\] (\w+)(?: = .+)?")
 _VARIABLE = re.compile(r"\bANIMEGAMER_\w+")
 
@@ -254,7 +254,9 @@ SAMPLES: list[tuple[Check, str]] = [
     (late_commands, "# Title\n\nFirst some words.\n\n```sh\nmake demo\n```"),
 ]
 CHECKS = list(dict.fromkeys(check for check, _ in SAMPLES))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+MUTATIONS = ROOT / "docs/mutations.md"
+"""Written by `tests/mutations` about the code of the commit that it names."""
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs").glob("*.md")} - {MUTATIONS})]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
