@@ -220,11 +220,11 @@ def test_no_name_within_the_data_set_is_chosen_by_the_input(built: Built) -> Non
 
 @pytest.mark.slow
 def test_the_key_is_in_no_file_and_no_message_of_a_build(built: Built) -> None:
-    """The server knows the key and repeats it in its errors; Prefect's database holds parameters and states."""
+    """The server knows the key and repeats it in its errors."""
     assert {request.headers.get("Authorization") for request in built.requests} == {f"Bearer {KEY}"}
     assert KEY not in built.said
     files = [path for path in built.place.rglob("*") if path.is_file()]
-    assert built.place / "prefect" / "prefect.db" in files
+    assert built.out / "dataset.json" in files
     assert [path for path in files if KEY.encode() in path.read_bytes()] == []
     tables = [path for path in files if path.suffix == ".parquet"]  # compressed
     faults = "".join(str(pq.read_table(path).to_pylist()) for path in tables)
