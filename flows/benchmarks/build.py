@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -55,33 +54,56 @@ class CommandCost:
 
 def measure(*arguments: str) -> CommandCost:
     """Run a Python module in a separate process and measure the cost of it and its children."""
-    started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.monotonic()
+    spent: dict[int, float] = {}
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen([sys.executable, *arguments], stdout=output, stderr=subprocess.DEVNULL)
         peak = 0.0
         while process.poll() is None:
             peak = max(peak, _resident_mib(process.pid))
-            time.sleep(0.05)
+            spent.update(_own_seconds(process.pid))
+            time.sleep(0.02)
         if process.returncode:
             raise SystemExit(f"{' '.join(arguments)} ended with {process.returncode}")
         output.seek(0)
         lines = output.read().splitlines()
         answer = json.loads(lines[-1]) if lines else {}
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return CommandCost(time.monotonic() - started, cpu, peak, answer)
+    return CommandCost(time.monotonic() - started, sum(spent.values()), peak, answer)
+
+
+def _own_seconds(pid: int) -> dict[int, float]:
+    """CPU seconds of a process and each of its descendants, those of ended children left out.
+
+    The server that forks child processes is not waited for, so `getrusage` would miss it and all its children.
+    """
+    try:
+        user, system, *_ = _times(pid)
+        own = {pid: user + system}
+        for child in _children(pid):
+            own |= _own_seconds(child)
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return own
+
+
+def _times(pid: int) -> list[float]:
+    """CPU seconds of a process and of its ended children: user, system, children's user, children's system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return [int(ticks) / os.sysconf("SC_CLK_TCK") for ticks in fields[11:15]]
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
 
 
 def _resident_mib(pid: int) -> float:
     """Memory of a process and its descendants; 0 for one that has just ended."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        children = [
-            child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()
-        ]
+        children = _children(pid)
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20 + sum(_resident_mib(int(child)) for child in children)
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20 + sum(map(_resident_mib, children))
 
 
 def decode(film: Path, end_seconds: float | None) -> dict[str, Any]:
@@ -111,15 +133,15 @@ def build(film: Path, out: Path, end_seconds: float | None) -> dict[str, Any]:
 
 @contextmanager
 def _cpu_recorded(costs: dict[str, float], name: str) -> Iterator[None]:
-    """Add the CPU seconds of the block, in this process and in children that end inside it, to `costs`."""
+    """Add the CPU seconds of the block, in this process and its children, to `costs`."""
     before = _cpu_seconds()
     yield
     costs[name] = costs.get(name, 0.0) + _cpu_seconds() - before
 
 
 def _cpu_seconds() -> float:
-    both = [resource.getrusage(target) for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(used.ru_utime + used.ru_stime for used in both)
+    """CPU seconds of this process and of its children, ended ones included."""
+    return sum(sum(_times(pid)) for pid in (os.getpid(), *_children(os.getpid())))
 
 
 def compare(film: Path, end_seconds: float | None) -> None:
