@@ -123,7 +123,7 @@ def measure(settings: MotionSettings, cases: Sequence[Case]) -> Iterator[Measure
 
 
 def _measured(path: Path, settings: MotionSettings, optical_flow: OpticalFlow) -> ClipMotion:
-    frames = read_clip_gray(path) if settings.model == "dis" else read_clip(path)
+    frames = read_clip(path) if optical_flow.colour else read_clip_gray(path)
     [found] = measure_frames([frames], optical_flow, settings.background_px)
     return found
 
