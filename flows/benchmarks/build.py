@@ -4,8 +4,9 @@
     .venv/bin/python -m flows.benchmarks.build --full      all of it
 
 Machines differ and are noisy, so quote the ratios: each command is compared with the bare decodes of the same frames
-right before and after it. CPU seconds are the sum over all processes, from the start of Python to its end. The stages
-are measured once more by plain calls, each by itself. Captions are by rules: those of a server depend on the server.
+right before and after it. CPU seconds are the sum over all processes, read every 20 ms from the start of Python to its
+end. The stages are measured once more by plain calls, each by itself. Captions are by rules: those of a server depend
+on the server.
 """
 
 from __future__ import annotations
