@@ -139,6 +139,10 @@ class Film(Record):
     chapters: tuple[Chapter, ...] | None = None
     warnings: tuple[str, ...] = ()
 
+    def used_seconds(self, end_seconds: float | None) -> float:
+        """Length of the part before `end_seconds`; None: of the whole film."""
+        return self.duration_seconds if end_seconds is None else min(end_seconds, self.duration_seconds)
+
 
 class Crop(Record):
     """The picture inside the black borders, in display-oriented coded pixels (one decision per film)."""

@@ -56,7 +56,7 @@ def estimate(plan: Plan) -> Estimate:
     seconds = clips = cpu_seconds = requests = 0.0
     for film_id, stages in plan.unfinished.items():
         folder, left = plan.dataset.folder(film_id), {stage.name for stage in stages}
-        used = _used_seconds(folder.film, plan.config)
+        used = folder.film.used_seconds(plan.config.film.end_seconds)
         made = _clips(folder, used, plan.config, is_cut="cut" not in left)
         seconds, clips = seconds + used, clips + made
         cpu_seconds += _cpu_seconds(folder.film, used, made, left, plan.config)
@@ -71,11 +71,6 @@ def estimate(plan: Plan) -> Estimate:
         gigabytes=gigabytes,
         requests=round(requests),
     )
-
-
-def _used_seconds(film: Film, config: Config) -> float:
-    end = config.film.end_seconds
-    return film.duration_seconds if end is None else min(end, film.duration_seconds)
 
 
 def _clips(folder: FilmFolder, seconds: float, config: Config, *, is_cut: bool) -> float:

@@ -56,7 +56,7 @@ def film_spans(
         end_seconds: end of the part that was used, None for the whole film.
     """
     fates = {verdict.clip_id: _fate(verdict) for verdict in verdicts}
-    used = film.duration_seconds if end_seconds is None else min(end_seconds, film.duration_seconds)
+    used = film.used_seconds(end_seconds)
     members: dict[int, list[Clip]] = defaultdict(list)
     for clip in clips:
         members[clip.scene].append(clip)

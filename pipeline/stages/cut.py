@@ -119,9 +119,7 @@ def cut_film(job: CutJob, progress: Progress) -> CutResult:
         RecordError: no frame of it can be decoded, or its fields are to be refused.
     """
     film_id, restorer = job.film.film_id, FieldRestorer(job.fields, job.film.film_id)
-    end_seconds = job.film.duration_seconds
-    if job.end_seconds is not None:
-        end_seconds = min(end_seconds, job.end_seconds)
+    end_seconds = job.film.used_seconds(job.end_seconds)
     with FilmReader(Path(job.film.source), job.threads) as reader, _ClipWriter(job) as writer:
         chopper = _Chopper(job, writer)
         for frame in restorer.frames(reader.frames(job.end_seconds)):
