@@ -188,7 +188,7 @@ class Scene(Record):
     end_seconds: float
     start_frame: int = Field(description="ordinal of the first frame in presentation order")
     end_frame: int = Field(description="ordinal after the last frame")
-    opened_by: Literal["start", "cut", "dissolve", "fade", "damage"]
+    opened_by: Literal["start", "cut", "dissolve", "fade", "wipe", "damage"]
 
 
 class Clip(Record):

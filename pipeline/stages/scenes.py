@@ -12,7 +12,7 @@ neighbours. Four cases need special treatment:
 * Pans. During a fast pan the neighbours change so much that a cut hardly stands out. A lower threshold is enough there
   if the colours change as well, which a pan does not do.
 
-Dissolves and fades come from `dissolves.py`. A change stays pending until no later one can overlap it; then
+Dissolves, fades and wipes come from `gradual.py`. A change stays pending until no later one can overlap it; then
 neighbouring changes are judged together and reported as one `Boundary`.
 """
 
@@ -29,11 +29,13 @@ from scenedetect.common import FrameTimecode
 from scenedetect.detectors import AdaptiveDetector, ContentDetector
 
 from pipeline.core.config import SceneSettings
-from pipeline.stages.dissolves import DissolveFinder, mean_change, tiny_gray
+from pipeline.stages.gradual import GradualFinder, likeness_of, mean_change, tiny_gray
 
-TransitionKind = Literal["cut", "dissolve", "fade"]
-KINDS: tuple[TransitionKind, ...] = ("cut", "dissolve", "fade")
+TransitionKind = Literal["cut", "wipe", "dissolve", "fade"]
+KINDS: tuple[TransitionKind, ...] = ("cut", "wipe", "dissolve", "fade")
 
+ROOM = 1.4
+"""Length of the longest window over that of the longest transition: room for clean frames at both ends."""
 SAME_DRAWING = 0.5
 """Largest mean change of a held drawing by the encoder, gray levels."""
 LONGEST_HOLD = 6
@@ -46,6 +48,12 @@ SAME_SHARE, SAME_LEVELS = 0.3, 15
 """A picture has returned after a flash if it differs by less than this share of the flash and by fewer than this many
 gray levels. At cuts the mean change was 23 levels or more; by movement in a quarter of a second, 15 in one case of
 ten."""
+SAME_PLACE = 0.95
+"""Likeness of two pictures of one place in different light, at least."""
+LETTER_LEVELS, LINE, INNER_SHARE = 30, 5, 0.6
+"""Gray levels by which letters differ from their background; a change is a title if less of it than a share remains
+after erosion by a square of so many pixels. The share grows with that of the most common gray level, since figures
+are neither thin nor of one colour."""
 HISTOGRAM = ([0, 1, 2], None, [12, 4, 8], [0, 180, 0, 256, 0, 256])
 """Channels, mask, bins and ranges of a hue-saturation-value histogram: most bins for hue, fewest for saturation."""
 
@@ -110,12 +118,12 @@ class SceneFinder:
         self._settings = settings
         self._fps = float(fps)  # FrameTimecode rejects integers
         self._short = max(1, round(settings.min_scene_seconds * fps))
-        self._longest = max(8, round(settings.transition_seconds * fps))
+        self._longest = max(8, round(ROOM * settings.transition_seconds * fps))
         self._sure = _detector(settings, settings.adaptive_threshold)
         self._likely = _detector(settings, settings.moving_threshold, self._sure)
-        self._dissolves = DissolveFinder(self._longest, settings.dissolve_change, settings.dissolve_misfit)
+        self._gradual = GradualFinder(self._longest, settings.dissolve_change, settings.dissolve_misfit)
         detector_delay = LONGEST_HOLD * settings.adaptive_window
-        self.lag = self._longest + max(detector_delay, self._dissolves.delay) + 2 * self._short + 1
+        self.lag = self._longest + max(detector_delay, self._gradual.delay) + 2 * self._short + 1
         self._ahead: deque[_Picture] = deque()
         self._seen: deque[_Picture] = deque(maxlen=self.lag + 2)
         self._steady: deque[_Picture] = deque(maxlen=self.lag + 2)
@@ -159,9 +167,10 @@ class SceneFinder:
             # The first drawing is repeated as its own neighbours, so that a cut right after it can be detected.
             for _ in range(1 if self._count > 1 else 1 + self._settings.adaptive_window):
                 self._detect(steady.small_bgr_HWC)
-        for gradual in self._dissolves.add(steady.tiny_P):
-            kind: TransitionKind = "fade" if gradual.fade else "dissolve"
-            self._enqueue(_Change(gradual.last_clean_before, gradual.middle, gradual.first_clean_after, kind))
+        for gradual in self._gradual.add(steady.tiny_P):
+            change = _Change(gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind)
+            if change.kind != "dissolve" or not (self._is_title(change) or self._is_light_beside_cut(change)):
+                self._enqueue(change)
 
     def _is_flash(self, seen: _Picture) -> bool:
         """Return true if the picture before this one returns within the frames ahead."""
@@ -193,6 +202,23 @@ class SceneFinder:
         if changed_HW.mean() < self._settings.changed_share:
             return False
         return sure or float(np.minimum(_colours(old_HWC), _colours(new_HWC)).sum()) < self._settings.colour_overlap
+
+    def _is_light_beside_cut(self, change: _Change) -> bool:
+        """Return true if a cut lies within the change, and only the light changes before or after that cut."""
+        cuts = [cut for cut in self._pending if cut.kind == "cut" and change.before <= cut.before < change.after - 1]
+        return any(self._is_alike(cut.after, change.after) or self._is_alike(change.before, cut.before) for cut in cuts)
+
+    def _is_alike(self, frame: int, later: int) -> bool:
+        old_P, new_P = self._shown(frame).tiny_P, self._shown(later).tiny_P
+        return later - frame > 1 and likeness_of(old_P, new_P, np.abs(new_P - old_P) > FLASH_LEVELS) > SAME_PLACE
+
+    def _is_title(self, change: _Change) -> bool:
+        """Return true if lines of one colour appear or vanish: letters that fade in or out."""
+        pair = [self._shown(frame).gray_HW for frame in (change.before, change.after)]
+        changed_HW = cv2.absdiff(*pair) > LETTER_LEVELS
+        inner_HW = cv2.erode(changed_HW.astype(np.uint8), np.ones((LINE, LINE), np.uint8))
+        uniform = max(_share_of_one_colour(gray_HW[changed_HW]) for gray_HW in pair)
+        return bool(inner_HW.sum() < INNER_SHARE * uniform**1.5 * changed_HW.sum())
 
     def _enqueue(self, change: _Change) -> None:
         """Queue a change, merged with those it overlaps; ignore one that begins within a change already judged."""
@@ -248,6 +274,12 @@ class SceneFinder:
 def _is_back(old_P: np.ndarray, new_P: np.ndarray, change: float) -> bool:
     """Return true if a picture equals an old one again, after a change by `change` gray levels."""
     return mean_change(old_P, new_P) < min(SAME_LEVELS, SAME_SHARE * change)
+
+
+def _share_of_one_colour(levels: np.ndarray) -> float:
+    """Return the share of pixels within the most common 16 of 256 gray levels; 0 of no pixels."""
+    counts = np.histogram(levels, bins=32, range=(0, 256))[0]
+    return float((counts[:-1] + counts[1:]).max() / max(levels.size, 1))
 
 
 class _ScoreOf(AdaptiveDetector):  # type: ignore[misc]

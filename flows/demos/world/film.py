@@ -27,12 +27,12 @@ def compose_film(path: Path, scenes: Sequence[Scene]) -> Truth:
 
 
 def pictures_of(scenes: Sequence[Scene]) -> Iterator[Picture]:
-    """Yield every frame of the film, BGR, HWC uint8, read-only; transitions mix in a still clean picture."""
+    """Yield every frame of the film, BGR, HWC uint8, read-only."""
     for number, scene in enumerate(scenes):
         for frame in range(scene.length):
             picture_HWC = scene.picture(frame)
             if mix := mix_at(scenes, number, frame):
                 other_HWC = scenes[mix.scene].picture(mix.frame)
                 old_HWC, new_HWC = (other_HWC, picture_HWC) if mix.scene < number else (picture_HWC, other_HWC)
-                picture_HWC = mixed(old_HWC, new_HWC, mix.share)
+                picture_HWC = mixed(old_HWC, new_HWC, mix.share, mix.kind)
             yield picture_HWC

@@ -50,17 +50,27 @@ class Painting:
         Raises:
             UserError: the art cannot be fetched.
         """
-        world = _image(self.name).copy()
-        for sprite in sprites:
-            _paste(sprite, world)
-        seen = world.resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR, box=box, reducing_gap=1.0)
-        seen_HWC = np.ascontiguousarray(np.asarray(seen)[..., ::-1])
+        seen_HWC = seen(_image(self.name), sprites, box)
         return np.round(seen_HWC * np.array((0.6, 0.4, 0.35))).astype(np.uint8) if self.night else seen_HWC
 
     def seen_at(self, sprite: Sprite, box: Box) -> Point:
         """Return the position of a character's feet in that picture."""
-        left, top, right, bottom = box
-        return (sprite.x - left) * WIDTH / (right - left), (sprite.y - top) * HEIGHT / (bottom - top)
+        return feet_at(sprite, box)
+
+
+def seen(background: Image.Image, sprites: Sprites, box: Box) -> Picture:
+    """Return characters of the art before a background, as the camera sees them: BGR, HWC uint8."""
+    world = background.copy()
+    for sprite in sprites:
+        _paste(sprite, world)
+    view = world.resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR, box=box, reducing_gap=1.0)
+    return np.ascontiguousarray(np.asarray(view)[..., ::-1])
+
+
+def feet_at(sprite: Sprite, box: Box) -> Point:
+    """Return the position of a character's feet in the picture of a box."""
+    left, top, right, bottom = box
+    return (sprite.x - left) * WIDTH / (right - left), (sprite.y - top) * HEIGHT / (bottom - top)
 
 
 def _paste(sprite: Sprite, world: Image.Image) -> None:

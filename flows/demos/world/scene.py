@@ -11,7 +11,7 @@ import numpy as np
 
 from flows.demos.world.textures import Picture, PictureSize
 
-TransitionKind = Literal["cut", "dissolve", "fade"]
+TransitionKind = Literal["cut", "dissolve", "fade", "wipe", "iris-in", "iris-out"]
 Movement = Literal["none", "talks", "walks", "fights", "dances", "hugs"]
 Camera = Literal["static", "pan", "zoom"]
 TimeOfDay = Literal["day", "night"]
@@ -37,7 +37,9 @@ Sprites = tuple[Sprite, ...]
 Draw = Callable[[int], Sprites]
 """Drawing number -> the sprites on it."""
 Look = Callable[[int], Box]
-"""Frame of the scene -> the camera's box."""
+"""Frame of the scene -> the camera's box; also for frames before and after the scene, shown in its transitions."""
+Light = Callable[[int], float]
+"""Frame of the scene -> brightness."""
 
 
 class Place(Hashable, Protocol):
@@ -93,9 +95,11 @@ class Scene:
     """Camera's box of each frame; None: the whole place."""
     flashes: tuple[tuple[int, int], ...] = ()
     """First white frame and number of white frames of each flash."""
+    light: Light | None = None
+    """Brightness of each frame, 1 as painted; None: constant."""
     opened_by: TransitionKind = "cut"
     opening_frames: int = 0
-    """Even number of mixed frames of the dissolve or fade; half of them lie in the scene before."""
+    """Even number of mixed frames of the transition; half of them lie in the scene before."""
 
     @property
     def characters(self) -> tuple[str, ...]:
@@ -119,7 +123,10 @@ class Scene:
         if self.is_white(frame):
             width, height = self.place.size
             return np.full((height, width, 3), 255, np.uint8)
-        return _painted(self.place, self.sprites(frame), self.box(frame))
+        picture_HWC = _painted(self.place, self.sprites(frame), self.box(frame))
+        if self.light is None:
+            return picture_HWC
+        return np.clip(picture_HWC * self.light(frame), 0, 255).astype(np.uint8)
 
 
 @lru_cache(maxsize=8)  # held drawings, and the still half of a dissolve, are painted once

@@ -108,8 +108,8 @@ def test_every_mixed_frame_holds_the_share_of_the_new_scene_that_the_truth_says(
     for frame, picture_HWC in zip(truth.frames, seen, strict=True):
         newer = frame.mix.share if frame.mix else float(frame.scene)
         assert picture_HWC.mean() == pytest.approx(40 + 160 * newer, abs=0.6)
-    assert truth.frames[6].mix == Mix("dissolve", scene=1, frame=0, share=1 / 9)
-    assert truth.frames[10].mix == Mix("dissolve", scene=0, frame=9, share=5 / 9)
+    assert truth.frames[6].mix == Mix("dissolve", scene=1, frame=-4, share=1 / 9)
+    assert truth.frames[10].mix == Mix("dissolve", scene=0, frame=10, share=5 / 9)
     (transition,) = truth.transitions
     assert (transition.last_clean_before, transition.frame, transition.first_clean_after) == (5, 10, 14)
 

@@ -1,0 +1,282 @@
+"""Detector of gradual transitions (dissolves, fades, wipes, irises), which no comparison of neighbouring frames finds.
+
+In windows of several lengths that end at the newest frame, the first picture is taken as A, the last as B. At every
+pixel p that differs between both, the share of B in frame t is
+
+    r_tp = (x_tp - A_p) / (B_p - A_p)               s_t = median_p r_tp, or the share of pixels with r_tp > 1/2
+
+In a dissolve all pixels have the same share: the misfit is the median of |r_tp - s_t| over the mixed frames and their
+pixels. In a wipe or iris every pixel shows A or B: the misfit is the share of pixels that are undecided (neither below
+1/4 nor above 3/4), and none returns. Medians, since characters and the camera move on during a transition. A window is
+a transition if all of these hold:
+
+    -LARGEST_RETURN <= s_(t+1) - s_t <= LARGEST_STEP    else, upwards, a hard cut: a perfect mix, but s jumps
+    s < CLEAN next to A, s > 1 - CLEAN next to B        else part of the transition lies outside the window
+    misfit <= largest_misfit * min(most, STEEP * (LONGEST_RISE - rise))     else a pan, a zoom or a moving character
+    A and B are other scenes                            else the light changed, or a title faded in
+
+`rise` is the part of the window in which s goes from 0.1 to 0.9. A pan or a zoom fills every window; a transition fills
+only those that are hardly longer, and the next longer ones show it with a smaller rise.
+
+A and B are other scenes if most pixels differ and the shapes there are not alike. Figures that dissolve before a place
+that stays change fewer pixels, as pans do too; they must fit a dissolve better. A fade is a dissolve from or to a blank
+picture (black, white or any colour), and always another scene.
+
+Pictures are 32x18 gray pixels (P = 576): film grain, small movements and hold patterns vanish at this size. Most
+windows are rejected by their second and their last picture but one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import cv2
+import numpy as np
+
+GradualKind = Literal["dissolve", "fade", "wipe"]
+
+TINY_WIDTH, TINY_HEIGHT = 32, 18
+SHORTEST_WINDOW = 6
+"""Frames. A shorter transition is a hard cut to the eye and to the detector of hard cuts."""
+WINDOW_GROWTH = 1.5
+"""Ratio of neighbouring window lengths. Small, because a window must hold the whole transition and little else."""
+STEPS_PER_WINDOW = 20
+"""Steps between the evenly spaced frames by which a long window is judged."""
+CLEAN = 0.1
+"""A frame with less than this share of the other scene is clean: movement alone gives as much."""
+SEEN = 0.06
+"""Share of the other scene from which a frame is kept out of clips."""
+LARGEST_STEP = 0.45
+"""Largest growth of the share between two frames examined: drawings on threes mix in jumps, a hard cut jumps by 1."""
+LARGEST_RETURN = 0.1
+"""Largest decrease of the share between two frames examined: characters move during a dissolve."""
+LONGEST_RISE, STEEP = 0.8, 3.6
+"""Rise from which nothing is a transition, and how fast the limit on the misfit grows with a shorter rise."""
+LONGEST_RISE_OF_ALL = 0.93
+"""The same in the longest windows, since no longer ones would show a long transition with a shorter rise."""
+UNDECIDED = 2.0
+"""Limit on the undecided pixels of a wipe, over that on the misfit of a dissolve: its border is blurred at this size."""
+MOST_RETURNED = 0.15
+"""Largest share of the pixels that show the old scene again after the new one during a wipe."""
+MOST_UNLIKE = 0.2
+"""Largest misfit of a frame before or after the mixed ones: it shows A or B, not a third scene."""
+LAYOUT = 5
+"""Pixels; structures larger than this are layout, which other places may share, and not detail."""
+WHOLE, WHOLE_ALIKE, WHOLE_MISFIT = 0.5, 0.4, 0.6
+"""Least share of the pixels changed by a transition of the whole picture, and the likeness of both from which nothing
+but the light or the camera changed; a change of light has a likeness of 0.9 or more."""
+FIGURE, FIGURE_ALIKE, FIGURE_MISFIT = 0.12, 0.6, 0.3
+"""The same for figures that dissolve before a place that stays, and the largest part of the limit on the misfit. A line
+of text that fades in changes fewer pixels."""
+BLANK_DEVIATION = 4.0
+"""Standard deviation of gray values below which a picture is blank."""
+
+
+@dataclass(frozen=True)
+class Gradual:
+    """A gradual transition; frames are counted from the first one added to the finder."""
+
+    last_clean_before: int
+    middle: int
+    first_clean_after: int
+    kind: GradualKind
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Windows of one length: frames from first to last, frames between two examinations, offsets of examined frames."""
+
+    length: int
+    stride: int
+    offsets: np.ndarray
+
+
+def tiny_gray(gray_HW: np.ndarray) -> np.ndarray:
+    """Return the input of the finder for a picture: 576 gray values, float32."""
+    tiny_HW = cv2.resize(gray_HW, (TINY_WIDTH, TINY_HEIGHT), interpolation=cv2.INTER_AREA)
+    return tiny_HW.astype(np.float32).ravel()
+
+
+def mean_change(one_P: np.ndarray, other_P: np.ndarray) -> float:
+    """Mean absolute difference of two pictures: mean_p |a_p - b_p|, in gray levels, 0 to 255."""
+    return float(cv2.norm(one_P, other_P, cv2.NORM_L1)) / one_P.size
+
+
+def likeness_of(one_P: np.ndarray, other_P: np.ndarray, changed_P: np.ndarray) -> float:
+    """Correlation of the shapes in two pictures where they differ; near 1 in another light, or under a title.
+
+    Compared is the detail, without the broad layout of light and dark, at the changed pixels and their neighbours.
+    """
+    if not changed_P.any():
+        return 1.0
+    changed_HW = changed_P.reshape(TINY_HEIGHT, TINY_WIDTH).astype(np.uint8)
+    around_P = cv2.dilate(changed_HW, np.ones((3, 3), np.uint8)).ravel() > 0
+    one_R, other_R = (_detail(picture_P)[around_P] for picture_P in (one_P, other_P))
+    one_R, other_R = one_R - one_R.mean(), other_R - other_R.mean()
+    return float(one_R @ other_R / np.sqrt((one_R @ one_R) * (other_R @ other_R) + 1e-6))
+
+
+def _detail(picture_P: np.ndarray) -> np.ndarray:
+    picture_HW = picture_P.reshape(TINY_HEIGHT, TINY_WIDTH)
+    return (picture_HW - cv2.blur(picture_HW, (LAYOUT, LAYOUT), borderType=cv2.BORDER_REPLICATE)).ravel()
+
+
+def is_blank(picture_P: np.ndarray) -> bool:
+    """Return true if the picture shows nothing: black, white or any even gray."""
+    return bool(picture_P.std() < BLANK_DEVIATION)
+
+
+class GradualFinder:
+    """Detector of gradual transitions in a stream of tiny pictures; it buffers `longest` + 1 of them.
+
+    Args:
+        longest: frames in the longest window; a transition and a clean frame at both ends must fit into it.
+        least_change: least difference of a changed pixel, in gray levels.
+        largest_misfit: largest misfit of a short rise; see the top of this file.
+    """
+
+    def __init__(self, longest: int, least_change: float, largest_misfit: float) -> None:
+        self._least_change = least_change
+        self._largest_misfit = largest_misfit
+        self._windows = list(_windows(longest))
+        # Ring buffer. Every picture is written twice, half the buffer apart, so any window is one contiguous slice.
+        self._size = longest + 1
+        self._pictures_RP = np.zeros((2 * self._size, TINY_WIDTH * TINY_HEIGHT), np.float32)
+        self._count = 0
+
+    def add(self, picture_P: np.ndarray) -> list[Gradual]:
+        """Return the transitions in windows that end at this picture; most transitions are found several times."""
+        slot = self._count % self._size
+        self._pictures_RP[slot] = self._pictures_RP[slot + self._size] = picture_P
+        self._count += 1
+        return list(self._examine_windows())
+
+    @property
+    def delay(self) -> int:
+        """Most frames between the end of a transition's window and its examination."""
+        return max(window.stride for window in self._windows)
+
+    def _examine_windows(self) -> Iterator[Gradual]:
+        newest = self._count - 1
+        for window in self._windows:
+            if window.length <= newest and newest % window.stride == 0:
+                found = self._judge(newest - window.length, window)
+                if found:
+                    yield found
+
+    def _judge(self, start: int, window: _Window) -> Gradual | None:
+        """Return the transition that fills the window of `length` + 1 pictures from `start`, if there is one."""
+        slot = start % self._size
+        window_WP = self._pictures_RP[slot : slot + window.length + 1]
+        first_P, last_P = window_WP[0], window_WP[-1]
+        change_P = last_P - first_P
+        changed_P = np.abs(change_P) > self._least_change
+        changed = np.count_nonzero(changed_P)
+        if changed < FIGURE * changed_P.size:
+            return None
+        second, last_but_one = window_WP[window.offsets[1]], window_WP[window.offsets[-2]]
+        for moved_P in (second - first_P, last_P - last_but_one):  # before the medians, which take much longer
+            if 2 * np.count_nonzero(changed_P & (moved_P * np.sign(change_P) > CLEAN * np.abs(change_P))) > changed:
+                return None
+        if not _most_misfit(first_P, last_P, self._least_change):
+            return None
+        shares_NC = _shares(window_WP, first_P, change_P, changed_P, window.offsets)
+        longest_rise = LONGEST_RISE_OF_ALL if window.length == self._windows[0].length else LONGEST_RISE
+        for course_of in (_dissolve_of, _wipe_of) if changed >= WHOLE * changed_P.size else (_dissolve_of,):
+            course = course_of(shares_NC)
+            if not course.is_transition(self._largest_misfit, longest_rise):
+                continue
+            before, after = (int(window.offsets[end]) for end in course.ends)
+            most = _most_misfit(window_WP[before], window_WP[after], self._least_change)
+            if course.misfit < most * self._largest_misfit:
+                between = np.arange(before, after + 1)
+                exact = course_of(_shares(window_WP, first_P, change_P, changed_P, between))
+                blank = is_blank(window_WP[before]) or is_blank(window_WP[after])
+                return exact.found(start + before, "fade" if blank and course.kind == "dissolve" else course.kind)
+        return None
+
+
+def _shares(
+    window_WP: np.ndarray, first_P: np.ndarray, change_P: np.ndarray, changed_P: np.ndarray, frames: np.ndarray
+) -> np.ndarray:
+    """Return r_tp of some frames of a window, at the changed pixels."""
+    shares_NC: np.ndarray = (window_WP[frames][:, changed_P] - first_P[changed_P]) / change_P[changed_P]
+    return shares_NC
+
+
+def _most_misfit(old_P: np.ndarray, new_P: np.ndarray, least_change: float) -> float:
+    """Return the largest part of the limit on the misfit, 0 if both pictures show the same scene."""
+    if is_blank(old_P) or is_blank(new_P):
+        return 1.0
+    changed_P = np.abs(new_P - old_P) > least_change
+    likeness = likeness_of(old_P, new_P, changed_P)
+    if changed_P.mean() >= WHOLE and likeness < WHOLE_ALIKE:
+        return WHOLE_MISFIT
+    return FIGURE_MISFIT if changed_P.mean() >= FIGURE and likeness < FIGURE_ALIKE else 0.0
+
+
+@dataclass(frozen=True)
+class _Course:
+    """Share of the new scene in every picture of a window, and the misfit of one kind of transition."""
+
+    kind: Literal["dissolve", "wipe"]
+    shares_N: np.ndarray
+    misfit: float
+
+    def is_transition(self, largest_misfit: float, longest_rise: float) -> bool:
+        """Return true if the share rises once, all within the window, and the misfit suits the rise."""
+        shares_N, steps_N = self.shares_N, np.diff(self.shares_N)
+        if steps_N.max() > LARGEST_STEP or steps_N.min() < -LARGEST_RETURN:
+            return False
+        if shares_N[1] > CLEAN or shares_N[-2] < 1 - CLEAN:
+            return False
+        rise = (_moment(shares_N, 1 - SEEN) - _moment(shares_N, SEEN)) / len(steps_N)
+        return self.misfit < largest_misfit * STEEP * (longest_rise - rise)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The last picture that shows the old scene alone, and the first after it that shows the new one."""
+        before = int(np.flatnonzero(self.shares_N < SEEN)[-1])
+        return before, before + int(np.flatnonzero(self.shares_N[before:] > 1 - SEEN)[0])
+
+    def found(self, start: int, kind: GradualKind) -> Gradual:
+        """Return the transition in frames of the film; the first picture is that of the frame `start`."""
+        before, after = self.ends
+        middle = before + int(np.argmax(self.shares_N[before:] >= 0.5))
+        return Gradual(start + before, start + middle, start + after, kind)
+
+
+def _moment(shares_N: np.ndarray, share: float) -> float:
+    """Return the moment, in pictures, at which the share of the new scene first exceeds a value."""
+    after = int(np.argmax(shares_N > share))
+    return after - float((shares_N[after] - share) / (shares_N[after] - shares_N[after - 1]))
+
+
+def _dissolve_of(shares_NC: np.ndarray) -> _Course:
+    shares_N = np.median(shares_NC, axis=1)
+    mixed_N = (shares_N > CLEAN) & (shares_N < 1 - CLEAN)
+    misfits_NC = np.abs(shares_NC - shares_N[:, None])
+    if not mixed_N.any() or np.median(misfits_NC[~mixed_N], axis=1).max() > MOST_UNLIKE:
+        return _Course("dissolve", shares_N, np.inf)
+    return _Course("dissolve", shares_N, float(np.median(misfits_NC[mixed_N])))
+
+
+def _wipe_of(shares_NC: np.ndarray) -> _Course:
+    new_NC = shares_NC > 0.5
+    shares_N = new_NC.mean(axis=1)
+    mixed_N = (shares_N > CLEAN) & (shares_N < 1 - CLEAN)
+    returned = (new_NC[:-1] & ~new_NC[1:]).sum() / new_NC.shape[1]
+    if returned > MOST_RETURNED or not mixed_N.any():
+        return _Course("wipe", shares_N, np.inf)
+    undecided_MC = np.abs(np.abs(shares_NC[mixed_N] - 0.5) - 0.5) > 0.25
+    return _Course("wipe", shares_N, float(undecided_MC.mean()) / UNDECIDED)
+
+
+def _windows(longest: int) -> Iterator[_Window]:
+    length = longest
+    while length >= SHORTEST_WINDOW:
+        offsets = np.linspace(0, length, min(length, STEPS_PER_WINDOW) + 1).round().astype(int)
+        yield _Window(length, max(1, length // 8), offsets)
+        length = round(length / WINDOW_GROWTH)
