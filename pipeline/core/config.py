@@ -224,13 +224,14 @@ class CaptionSettings(Section):
 class SelectionSettings(Section):
     """Selection of the clips to keep. Changing these repeats no measurement."""
 
-    later_keys = frozenset({"near_duplicates"})
+    later_keys = frozenset({"near_duplicates", "max_two_groups"})
 
     min_light: float = Field(16, ge=0, le=255, description="mean luma below this: dark")
     max_dark_share: Share = Field(0.97, description="share of near-black pixels above this: dark")
     min_contrast: float = Field(6, ge=0, le=128, description="contrast below this: blank")
     max_text_share: Share = Field(0.01, description="share of the picture under text above this: text")
     credits_lines: int = Field(4, ge=1, le=100, description="this many lines of text on a frame: credits")
+    max_two_groups: Share = Field(0.35, description="pictures that fall into two groups in time by more: two scenes")
     near_duplicates: bool = Field(True, description="search for clips that repeat another, and drop them")
     duplicate_distance: int = Field(
         24, ge=0, le=48, description="most bits of 256 in which the hashes of two frames of one picture differ"

@@ -270,8 +270,13 @@ def _wipe_of(shares_NC: np.ndarray) -> _Course:
     returned = (new_NC[:-1] & ~new_NC[1:]).sum() / new_NC.shape[1]
     if returned > MOST_RETURNED or not mixed_N.any():
         return _Course("wipe", shares_N, np.inf)
-    undecided_MC = np.abs(np.abs(shares_NC[mixed_N] - 0.5) - 0.5) > 0.25
-    return _Course("wipe", shares_N, float(undecided_MC.mean()) / UNDECIDED)
+    return _Course("wipe", shares_N, float(undecided(shares_NC[mixed_N]).mean()) / UNDECIDED)
+
+
+def undecided(shares_NC: np.ndarray) -> np.ndarray:
+    """Return true for the pixels that show neither of both scenes: their share is neither near 0 nor near 1."""
+    far_NC: np.ndarray = np.abs(np.abs(shares_NC - 0.5) - 0.5) > 0.25
+    return far_NC
 
 
 def _windows(longest: int) -> Iterator[_Window]:

@@ -1,4 +1,5 @@
-"""Looks of a clip: the stage `looks`, which measures light, contrast, stillness and text share, and hashes every frame.
+"""Looks of a clip: the stage `looks`, which measures light, contrast, stillness, text share
+and how far the pictures look like two scenes, and hashes every frame.
 
 Facts only; `selection` turns them into verdicts. Everything but text is measured on small pictures (180x120), which
 costs a fraction of reading the clip.
@@ -19,7 +20,9 @@ from pipeline.core.records import Clip, Looks
 from pipeline.core.stage import Outcome, Resources, Stage, attempt_each
 from pipeline.core.store import FilmFolder
 from pipeline.stages.duplicates import frame_hash
+from pipeline.stages.gradual import tiny_gray
 from pipeline.stages.text import TextFacts, detector_version, find_text
+from pipeline.stages.two_groups import two_groups
 from pipeline.video.clip_files import read_clip, read_clip_gray
 
 DARK_LUMA = 24
@@ -94,6 +97,7 @@ def measure_looks(clip_id: str, frames: NDArray[np.uint8], text: TextFacts | Non
         text_share=text.share if text else None,
         text_lines=text.lines if text else None,
         hashes=tuple(frame_hash(small_HW) for small_HW in small_THW),
+        two_groups=two_groups(np.stack([tiny_gray(small_HW) for small_HW in small_THW])),
     )
 
 

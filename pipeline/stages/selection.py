@@ -143,6 +143,8 @@ def _reasons(looks: Looks, level: int, original: str | None, settings: Selection
         yield "credits"
     if looks.text_share is not None and looks.text_share > settings.max_text_share:
         yield "text"
+    if looks.two_groups is not None and looks.two_groups > settings.max_two_groups:
+        yield "two scenes"
     if original is not None:
         yield "near-duplicate"
     if _too_still(looks, level, settings):
