@@ -29,8 +29,9 @@ SHIFTED = 5
 """Phase of all frames of a film shifted by a field: the first field, and the second field of the frame before."""
 DELAY = 24
 """Frames by which a decision follows its frame: a second of telecine."""
-CHANGE_COST: dict[FieldKind, float] = {"progressive": 1.5, "telecine": 2.0, "interlaced": 3.0}
-"""Costs of entering a state out of turn. One frame that only seems combed must not be enough."""
+CHANGE_COST: dict[FieldKind, float] = {"progressive": 3.0, "telecine": 2.0, "interlaced": 3.0}
+"""Costs of entering a state out of turn. One frame that only seems combed must not be enough, and a stretch of
+telecine whose combs the coding has blurred is worth less than the two changes to leave it and to enter it again."""
 LONE_COST = 0.8
 """Cost of a mixed frame among progressive ones: less than its combs, and three of them more than telecine."""
 TELECINE_COST = 0.002
