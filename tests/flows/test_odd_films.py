@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 NTSC = Fraction(30_000, 1001)
 INTERLACED = {"options": {"x264-params": "interlaced=1"}}
-SETTINGS = {"looks": {"text": False}, "clips": {"width": 360, "height": 240}, "crop": {"enabled": False}}
+SETTINGS = {"looks": {"text": False}, "clips": {"width": 360, "height": 240}}
 
 
 def pictures(count: int = PART, *scenes: int) -> list[Picture]:
