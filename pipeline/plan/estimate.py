@@ -9,7 +9,8 @@ With the film's length s in seconds, its picture p in megapixels, its rate r, an
 of those of a clip of default settings:
 
     clips n   = CLIPS_A_SECOND * s * 2 / (seconds between clip starts)
-    CPU       = OPENING + s * (CUT_BASE + CUT_MEGAPIXEL * p) * r / 24 + n q * (flow + looks + text + publishing)  seconds
+    CPU       = OPENING + s * (CUT_BASE + CUT_MEGAPIXEL * p) * r / 24
+              + n q * (flow + looks + text + publishing)    seconds
     disk      = 2 n q * CLIP_BYTES                  the clip, and its copy in a shard
 """
 
