@@ -5,8 +5,8 @@
 
 Machines differ and are noisy, so quote the ratios: each command is compared with the bare decodes of the same frames
 right before and after it. CPU seconds are the sum over all processes, read every 20 ms from the start of Python to its
-end. The stages are measured once more by plain calls, each by itself. Captions are by rules: those of a server depend
-on the server.
+end; so is memory, every 100 ms, with pages that processes share counted once. The stages are measured once more by
+plain calls, each by itself. Captions are by rules: those of a server depend on the server.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,13 +22,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from flows.demos.bunny import ATTRIBUTION, fetch_bunny
+from flows.demos.bunny import ATTRIBUTION, fetch_bunny, short_films
 from pipeline.core.config import checked
 from pipeline.core.progress import silent
 from pipeline.core.records import Clip
@@ -40,6 +42,9 @@ from pipeline.plan.workspace import Workspace
 from pipeline.publish.verify import verify
 from pipeline.video.film_reader import FilmReader
 
+SHORT_FILMS = 26, 8.0
+"""Number of short films in one build, and the seconds of each: they cost mostly what every film costs to begin."""
+
 
 @dataclass(frozen=True)
 class CommandCost:
@@ -48,7 +53,7 @@ class CommandCost:
     wall_seconds: float
     cpu_seconds: float
     peak_mib: float
-    """Peak resident memory of the command and its children together."""
+    """Peak memory of the command and its children together."""
     answer: dict[str, Any]
     """Last line of its output, parsed as JSON; empty without output."""
 
@@ -57,11 +62,17 @@ def measure(*arguments: str) -> CommandCost:
     """Run a Python module in a separate process and measure the cost of it and its children."""
     started = time.monotonic()
     spent: dict[int, float] = {}
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # else every process compiles our modules again
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen([sys.executable, *arguments], stdout=output, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [sys.executable, *arguments], stdout=output, stderr=subprocess.DEVNULL, env=environment
+        )
         peak = 0.0
-        while process.poll() is None:
-            peak = max(peak, _resident_mib(process.pid))
+        for number in count():
+            if process.poll() is not None:
+                break
+            if number % 5 == 0:
+                peak = max(peak, _memory_mib(process.pid))
             spent.update(_own_seconds(process.pid))
             time.sleep(0.02)
         if process.returncode:
@@ -97,14 +108,14 @@ def _children(pid: int) -> list[int]:
     return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
 
 
-def _resident_mib(pid: int) -> float:
-    """Memory of a process and its descendants; 0 for one that has just ended."""
+def _memory_mib(pid: int) -> float:
+    """Memory of a process and its descendants (PSS: a page that several share is counted once); 0 if just ended."""
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        (kilobytes,) = re.findall(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
         children = _children(pid)
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, ValueError):
         return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20 + sum(map(_resident_mib, children))
+    return int(kilobytes) / 2**10 + sum(map(_memory_mib, children))
 
 
 def decode(film: Path, end_seconds: float | None) -> dict[str, Any]:
@@ -165,9 +176,13 @@ def compare(film: Path, end_seconds: float | None) -> None:
             costs[name] = measure(*arguments)
             bare.append(_bare_decode(film, end))
         clips = len(Dataset(Path(scratch, "ours")).folders()[0].read("clips", Clip))
+        shorts = measure("-m", "flows.cli", "build", *map(str, short_films(*SHORT_FILMS)), "--out", f"{scratch}/shorts")
     console = Console()
     console.print(f"{ATTRIBUTION}; {bare[0].answer['frames']} frames, {clips} clips, {os.cpu_count()} cores")
     console.print(_command_table(costs, bare))
+    films, seconds = SHORT_FILMS
+    console.print(f"{films} films of {seconds:g} s in one build: {shorts.cpu_seconds / films:.2f} CPU s a film,")
+    console.print(f"{shorts.cpu_seconds:.1f} together, in {shorts.wall_seconds:.1f} s and {shorts.peak_mib:.0f} MiB\n")
     console.print(_stage_table(costs["its stages, by plain calls"]))
 
 

@@ -20,12 +20,15 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
+import av
 from platformdirs import user_cache_path
 
+from pipeline.core.atomic import replacing
 from pipeline.core.errors import UserError
 
 ATTRIBUTION = "Big Buck Bunny (c) 2008 Blender Foundation, CC BY 3.0, peach.blender.org"
 
+FILM_SECONDS = 596.5
 _PACKAGE = "moviepy==2.2.1"
 _MEDIA = "docs/_static/medias/getting_started/moviepy_10_minutes"
 _SHA256 = {
@@ -42,6 +45,35 @@ def fetch_bunny() -> Path:
 def fetch_trailer() -> Path:
     """Return the path of a 55-second trailer cut from the film, with cross-fades, titles and slow motion."""
     return _fetch("big_buck_bunny_trailer.mp4")
+
+
+def short_films(count: int, seconds: float) -> list[Path]:
+    """Return the paths of short films copied from the film at keyframes, evenly spread; kept in the cache."""
+    film = fetch_bunny()
+    paths = [film.with_name(f"big_buck_bunny_{seconds:g}s_{number:02d}of{count}.mp4") for number in range(count)]
+    for number, path in enumerate(paths):
+        if not path.exists():
+            with replacing(path) as temporary:
+                _copy_packets(film, temporary, FILM_SECONDS * number / count, seconds)
+    return paths
+
+
+def _copy_packets(film: Path, out: Path, start_seconds: float, seconds: float) -> None:
+    """Copy the video packets of a part of the film that begins at the keyframe before `start_seconds`."""
+    with av.open(str(film)) as source, av.open(str(out), "w") as short:
+        stream = source.streams.video[0]
+        copied = short.add_stream_from_template(stream)
+        assert stream.time_base is not None
+        source.seek(int(start_seconds / stream.time_base), stream=stream)
+        start = None
+        for packet in source.demux(stream):
+            if packet.pts is None or packet.dts is None:
+                break
+            start = packet.pts if start is None else start
+            if (packet.pts - start) * stream.time_base >= seconds:
+                break
+            packet.pts, packet.dts, packet.stream = packet.pts - start, packet.dts - start, copied
+            short.mux(packet)
 
 
 def _fetch(name: str) -> Path:

@@ -2,8 +2,8 @@
 
 The child sends progress and its result through a pipe. It exits when its parent ends, even by SIGKILL.
 
-Children are forked from a server process of multiprocessing, which has one thread and has imported the packages that
-take long; a fresh interpreter would spend a second on them for every child.
+Children are forked from a server process of multiprocessing, which has one thread and has imported their modules; a
+fresh interpreter would spend a second on that for every child.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 REPORT_SECONDS = 0.1
-_SLOW_TO_IMPORT = ("av", "cv2", "numpy", "pyarrow", "pydantic", "scenedetect")
+_PRELOADED = ("flows.cli", *(f"pipeline.stages.{stage}" for stage in ("probe", "crop", "cut")))
+"""Modules of the work done in children, and the command line: every child runs the `__main__` of its parent again."""
 
 
 def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str, progress: Progress) -> R:
@@ -42,7 +43,7 @@ def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str,
         RuntimeError: the work raised anything else; the child has printed the traceback.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", *_SLOW_TO_IMPORT])
+    context.set_forkserver_preload(list(_PRELOADED))
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_serve, args=(work, argument, sender), daemon=True)
     try:

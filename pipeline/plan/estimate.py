@@ -9,7 +9,8 @@ With the film's length s in seconds, its picture p in megapixels, its rate r, an
 of those of a clip of default settings:
 
     clips n   = CLIPS_A_SECOND * s * 2 / (seconds between clip starts)
-    CPU       = s * (CUT_BASE + CUT_MEGAPIXEL * p) * r / 24 + n q * (flow + looks + text + publishing)    seconds
+    CPU       = OPENING + s * (CUT_BASE + CUT_MEGAPIXEL * p) * r / 24
+              + n q * (flow + looks + text + publishing)    seconds
     disk      = 2 n q * CLIP_BYTES                  the clip, and its copy in a shard
 """
 
@@ -26,14 +27,16 @@ CLIPS_A_SECOND = 0.375
 """Clips of 2 seconds cut from a second of film; short scenes, and what longer ones leave over, give none."""
 KEPT_SHARE = 0.9
 """Share of the clips that screening keeps, which are captioned."""
-CUT_BASE, CUT_MEGAPIXEL = 0.023, 0.097
+OPENING = 0.5
+"""CPU seconds before a film's decode: its probe, its borders, child processes."""
+CUT_BASE, CUT_MEGAPIXEL = 0.020, 0.085
 """CPU seconds of the decode with its scenes and clips for a second of film, and more for each megapixel."""
-FLOW, LOOKS, TEXT, PUBLISHING = 0.11, 0.04, 0.20, 0.03
+FLOW, LOOKS, TEXT, PUBLISHING = 0.08, 0.035, 0.07, 0.01
 """CPU seconds a clip of 720x480: OpenCV DIS, looks without text, text detection, shards and pages."""
 CLIP_BYTES = 385_000
 CLIP_PIXELS = 720 * 480 * 16
-START_SECONDS = 4.0
-"""CPU seconds of the command besides its films."""
+START_SECONDS = 3.0
+"""CPU seconds of the command besides its films: imports, the text detector."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def _cpu_seconds(film: Film, seconds: float, clips: float, left: set[str], confi
     per_clip = {"motion": FLOW if config.motion.model == "dis" else 0.0, "looks": LOOKS + TEXT * config.looks.text}
     cost = PUBLISHING + sum(each for stage, each in per_clip.items() if stage in left)
     decode = CUT_BASE + CUT_MEGAPIXEL * film.width * film.height / 1e6
-    cut = seconds * decode * float(film.fps) / 24 if "cut" in left else 0.0
+    cut = OPENING + seconds * decode * float(film.fps) / 24 if "cut" in left else 0.0
     return cut + clips * cost * _clip_size(config)
 
 

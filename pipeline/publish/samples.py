@@ -160,11 +160,21 @@ def read_sample(content: bytes) -> Sample:
         ValidationError: it is not a sample.
     """
     try:
+        return Sample.model_validate_json(content)
+    except ValidationError:
+        old = _of_schema_1(content)
+        if old is None:
+            raise
+    return Sample.model_validate_json(json.dumps(upgraded(old)))
+
+
+def _of_schema_1(content: bytes) -> dict[str, Any] | None:
+    """The JSON of a sample of schema 1; None if it is anything else."""
+    try:
         sample = json.loads(content)
     except ValueError:
-        sample = None  # pydantic names the fault
-    is_old = isinstance(sample, dict) and sample.get("schema") == 1
-    return Sample.model_validate_json(json.dumps(upgraded(sample)) if is_old else content)
+        return None
+    return sample if isinstance(sample, dict) and sample.get("schema") == 1 else None
 
 
 def upgraded(sample: dict[str, Any]) -> dict[str, Any]:

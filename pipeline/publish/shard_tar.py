@@ -1,14 +1,16 @@
-"""Tar reader for untrusted shards: samples in file order, and a list of problems.
+"""Tar files of shards: the writer, and a reader for untrusted ones that gives samples in file order and the problems.
 
-Members are read into memory one sample at a time and never written under their own names. Training reads with
+The writer's bytes are those of webdataset's `TarWriter`, whose import loads PyTorch where that is installed. The reader
+takes one sample at a time into memory, and nothing is written under the name of a member. Training reads with
 webdataset, after the headers have been checked here.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -33,6 +35,16 @@ class Packed:
 
     key: str
     members: dict[str, bytes]
+
+
+def pack(path: Path, samples: Iterable[Packed]) -> None:
+    """Write the samples to a tar, the members of each by extension; equal samples give equal bytes."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for sample in samples:
+            for extension, content in sorted(sample.members.items()):
+                member = tarfile.TarInfo(f"{sample.key}.{extension}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
 
 
 def unpack(path: Path, problems: list[str]) -> Iterator[Packed]:

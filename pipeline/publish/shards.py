@@ -26,6 +26,7 @@ from pipeline.core.progress import Progress, silent
 from pipeline.core.records import SCHEMA_VERSION, SchemaVersion
 from pipeline.core.store import Dataset, DatasetRecord, StoreError
 from pipeline.publish.samples import KeptClip, Published, Sample, kept_clips
+from pipeline.publish.shard_tar import Packed, pack
 from pipeline.publish.splits import SPLITS, Split
 from pipeline.stages.motion_levels import Edges
 
@@ -169,12 +170,7 @@ def _unchanged(root: Path, shard: Shard | None, ingredients: Ingredients) -> Sha
 
 
 def _write_shard(path: Path, name: str, clips: Sequence[KeptClip]) -> Shard:
-    from webdataset.writer import TarWriter  # slow import (torch, where installed), needed only here
-
-    with path.open("wb") as file, TarWriter(file, user="", group="", mode=0o644, mtime=0, encoder=False) as tar:
-        for clip in clips:
-            texts = {"json": clip.json.encode(), "txt": clip.text.encode()}
-            tar.write({"__key__": clip.sample.clip_id, "mp4": clip.video(), **texts})
+    pack(path, (Packed(clip.sample.clip_id, _members(clip)) for clip in clips))
     first, last = clips[0].sample, clips[-1].sample
     return Shard(
         name=name,
@@ -187,6 +183,10 @@ def _write_shard(path: Path, name: str, clips: Sequence[KeptClip]) -> Shard:
         first_clip=first.clip_id,
         last_clip=last.clip_id,
     )
+
+
+def _members(clip: KeptClip) -> dict[str, bytes]:
+    return {"json": clip.json.encode(), "mp4": clip.video(), "txt": clip.text.encode()}
 
 
 def _index(record: DatasetRecord, settings: ShardSettings, samples: Sequence[Sample], shards: Sequence[Shard]) -> Index:

@@ -1,8 +1,10 @@
 """Text detection: share and number of text lines in a picture (credits, title cards, burnt-in subtitles), without OCR.
 
 The network is the text detector of PP-OCRv4 (DBNet), which ships inside the package rapidocr, so nothing is downloaded.
-Its input is 320 pixels high: subtitles and rolling credits are still found, it costs 40 ms on one core, and faces and
-leaves are mistaken for letters ten times less often than at 480 (measured on Big Buck Bunny).
+Its input is 320 pixels high: subtitles and rolling credits are still found, it costs 35 ms on one core, and faces and
+leaves are mistaken for letters ten times less often than at 480 (measured on Big Buck Bunny). At 256 it loses six of
+the film's 45 clips with text. No picture is left out for its edges: a share of thin strokes that keeps all text but 4 %
+(570 composed titles, subtitles and credits, besides the film's) passes six textured pictures of ten as well.
 """
 
 from __future__ import annotations

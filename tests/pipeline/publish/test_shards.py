@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 import webdataset
+from webdataset.writer import TarWriter
 
 from pipeline.core.config import ShardSettings
 from pipeline.core.records import Caption, RecordError, Verdict
 from pipeline.core.store import Dataset
 from pipeline.publish.samples import hub_features, read_sample
+from pipeline.publish.shard_tar import unpack
 from pipeline.publish.shards import Index, read_index, write_shards
 from tests.support.datasets.made_dataset import EDGES, MODEL, make_dataset
 from tests.support.datasets.published_clips import SMALL, change, samples_of, tars
@@ -183,6 +185,16 @@ def test_a_killed_run_leaves_no_half_written_shard_and_the_next_one_cleans_up(da
 @pytest.fixture
 def published(dataset: Dataset) -> tuple[Dataset, Index]:
     return dataset, write_shards(dataset, SMALL)
+
+
+def test_its_bytes_are_those_of_webdataset(published: tuple[Dataset, Index], tmp_path: Path) -> None:
+    dataset, index = published
+    for shard in index.shards:
+        ours, theirs = dataset.root / "shards" / shard.name, tmp_path / "theirs.tar"
+        with theirs.open("wb") as file, TarWriter(file, user="", group="", mode=0o644, mtime=0, encoder=False) as tar:
+            for sample in unpack(ours, problems := []):
+                tar.write({"__key__": sample.key, **sample.members})
+        assert (ours.read_bytes(), problems) == (theirs.read_bytes(), [])
 
 
 @pytest.mark.parametrize("split", ["train", "val"])

@@ -45,7 +45,7 @@ _FORKER = """
 import json, os, resource, sys, threading
 from flows.prefect_settings import set_prefect_defaults
 set_prefect_defaults()
-import flows.cli, flows.dataset, flows.console.summary, pipeline.plan.publish, webdataset.writer
+import flows.cli, flows.dataset, flows.console.summary, pipeline.plan.publish
 assert threading.active_count() == 1, "only a process of one thread can be forked safely"
 print("ready", flush=True)
 for line in sys.stdin:

@@ -23,7 +23,7 @@ from tests.support.datasets.built_dataset import build_here
 
 DEADLINE_SECONDS = 120
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload([__name__, "webdataset.writer"])  # imports torch where it is installed
+_FORKS.set_forkserver_preload([__name__])
 
 
 def run(request: BuildRequest, kill_at: int = 0, below: str = "") -> int:
