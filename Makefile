@@ -9,7 +9,7 @@ BIN := .venv/bin
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-training soak mutations constraints clean
+.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-training soak mutations constraints clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -71,6 +71,9 @@ bench-learning: install-train  ## proof that it learns, on painted clips: six cl
 bench-motion: install-dev  ## motion scope and level on composed clips of known motion
 	$(BIN)/python -m flows.benchmarks.motion
 
+bench-scenes: install-dev  ## found scene changes, and clips with two scenes, on composed films with truth (an hour)
+	$(BIN)/python -m flows.benchmarks.scenes $(if $(TRANSNETV2),--transnetv2 $(TRANSNETV2))
+
 bench-training: install-train  ## memory and time of a step of each phase; RECIPE=card24; measured where there is a GPU
 	$(BIN)/python -m flows.benchmarks.training --recipe $(RECIPE)
 
@@ -88,5 +91,5 @@ constraints: install-dev  ## resolve the pins anew
 		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --upgrade --output-file constraints.txt
 
 clean:  ## remove the environment and the outputs of the commands above
-	rm -rf .venv .mutations demo demo-model bench-learning
+	rm -rf .venv .mutations demo demo-model bench-learning bench-scenes
 	git worktree prune

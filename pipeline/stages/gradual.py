@@ -57,7 +57,7 @@ LONGEST_RISE, STEEP = 0.8, 3.6
 LONGEST_RISE_OF_ALL = 0.93
 """The same in the longest windows, since no longer ones would show a long transition with a shorter rise."""
 UNDECIDED = 2.0
-"""Limit on the undecided pixels of a wipe, over that on the misfit of a dissolve: its border is blurred at this size."""
+"""Limit on the undecided pixels of a wipe, over that on the misfit of a dissolve: its border is blurred here."""
 MOST_RETURNED = 0.15
 """Largest share of the pixels that show the old scene again after the new one during a wipe."""
 MOST_UNLIKE = 0.2

@@ -8,8 +8,8 @@ of pixel p from its own group's mean:
     value    = share * (1 - likeness)
 
 The largest value counts. A fast pan from one place to another scores as high as a cut, but passes through pictures that
-show neither: next to a change of scenes every picture shows A, B, a dissolve or a wipe of both (`gradual.py`). Where one
-does not, the value is multiplied by `ODD`.
+show neither: next to a change of scenes every picture shows A, B, a dissolve or a wipe of both (`gradual.py`). Where
+one does not, the value is multiplied by `ODD`.
 """
 
 from __future__ import annotations

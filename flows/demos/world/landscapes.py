@@ -90,7 +90,8 @@ def _varied(dice: np.random.Generator, colour: Colour) -> Colour:
 
 def _gradient(colour: Colour, height: int) -> Picture:
     light_H = np.linspace(0.85, 1.15, height)
-    return np.clip(light_H[:, None, None] * np.array(colour), 0, 255).astype(np.uint8)
+    shades_H1C: Picture = np.clip(light_H[:, None, None] * np.array(colour), 0, 255).astype(np.uint8)
+    return shades_H1C
 
 
 def _clouds(canvas_HWC: Picture, dice: np.random.Generator, horizon: int) -> None:
@@ -116,7 +117,9 @@ def _house(canvas_HWC: Picture, dice: np.random.Generator, horizon: int, colour:
     roof = np.array([corner, (left + width, bottom - height), (left + width // 2, bottom - height - width // 3)])
     cv2.fillPoly(canvas_HWC, [roof], _varied(dice, (150, 70, 60)), cv2.LINE_AA)
     for x in range(left + 20, left + width - 40, 50):
-        cv2.rectangle(canvas_HWC, (x, bottom - height + 20), (x + 26, bottom - height + 56), (250, 240, 190), cv2.FILLED)
+        cv2.rectangle(
+            canvas_HWC, (x, bottom - height + 20), (x + 26, bottom - height + 56), (250, 240, 190), cv2.FILLED
+        )
 
 
 def _tree(canvas_HWC: Picture, dice: np.random.Generator, horizon: int, colour: Colour) -> None:

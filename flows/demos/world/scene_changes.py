@@ -100,7 +100,9 @@ class _Director:
         """Scene of a random action, with room for the transitions before and after."""
         action, length = self.dice.choice(ACTIONS), self._stay() + before // 2 + after // 2
         if action == "pan" and isinstance(place, Painting):
-            return Scene("pan", length, Painting("bg panorama"), frames_per_drawing=1, look=self._sweep(length), **opening)
+            return Scene(
+                "pan", length, Painting("bg panorama"), frames_per_drawing=1, look=self._sweep(length), **opening
+            )
         held = self.dice.choice((1, 2, 3)) if action in ("pan", "zoom") else self.dice.choice((2, 3))
         look, draw = self._look(place, action, length, held), self._draw(action)
         flashes = ((before + self.dice.randint(8, 40), self.dice.randint(1, 3)),) if action == "flash" else ()
@@ -134,15 +136,14 @@ class _Director:
     def _look(self, place: Place, action: str, length: int, held: int) -> Look:
         x, y = self.dice.randrange(WORLD_WIDTH), self.dice.randrange(WORLD_HEIGHT)
         if action == "zoom":
-            scales = self.dice.sample((1.0, 1.4, 2.0, 2.6), 2)
-            return _inside(zoom(place.whole, x, y, *scales, length), length, held)
+            start, end = self.dice.sample((1.0, 1.4, 2.0, 2.6), 2)
+            return _inside(zoom(place.whole, x, y, start, end, length), length, held)
         if action == "wild":
             return lambda _: place.whole  # closer up, the leaping figures would be the whole picture
         box = closer(place.whole, x, y, self.dice.uniform(1, 2.2))
         if action == "pan":
-            end = closer(place.whole, WORLD_WIDTH - x, WORLD_HEIGHT - y, WORLD_WIDTH / (box[2] - box[0]))
-            step = [(to - start) / length for start, to in zip(box, end, strict=True)]
-            return _inside(pan(box, step[0], step[1]), length, held)
+            other = closer(place.whole, WORLD_WIDTH - x, WORLD_HEIGHT - y, WORLD_WIDTH / (box[2] - box[0]))
+            return _inside(pan(box, (other[0] - box[0]) / length, (other[1] - box[1]) / length), length, held)
         return lambda _: box
 
     def _sweep(self, length: int) -> Look:

@@ -133,7 +133,9 @@ def test_a_dissolve_is_found_with_all_its_mixed_frames(frames: int) -> None:
 
 def test_a_dissolve_is_found_while_the_camera_moves_slowly() -> None:
     old, new = painting(4, 400), painting(5, 400)
-    looks = [(old[:, at : at + WIDTH], new[:, 200 - at : 200 - at + WIDTH]) for at in (frame // 4 for frame in range(140))]
+    looks = [
+        (old[:, at : at + WIDTH], new[:, 200 - at : 200 - at + WIDTH]) for at in (frame // 4 for frame in range(140))
+    ]
     shares = np.clip((np.arange(140) - 60) / 17, 0, 1)
     pictures = [mixed(left, right, share) for (left, right), share in zip(looks, shares, strict=True)]
     (cut,) = cuts_in(pictures)
