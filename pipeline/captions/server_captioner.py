@@ -15,7 +15,8 @@ from typing import Any
 
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
-from pipeline.captions.questions import Question, conversation, pictures_for, questions_about, reply_settings, view_clip
+from pipeline.captions.pictures import view_clip
+from pipeline.captions.questions import Question, conversation, pictures_for, questions_about, reply_settings
 from pipeline.captions.reply_cache import Exchange, Replies, load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
