@@ -1,6 +1,8 @@
-"""Pictures of a clip: the frames and the grid that a captioner sees, sized for InternVL.
+"""Pictures of a clip: the frames and the grid that a captioner sees, in InternVL's tiles of 448 x 448.
 
-InternVL cuts a picture into tiles of 448 x 448 at 256 tokens a tile: one tile per frame, six for the grid.
+InternVL squeezes a picture to whole tiles, 256 tokens each, and adds a thumbnail to several. A frame squeezed to one
+tile here, not cropped, costs 256 tokens on every server, whether or not it reads `max_dynamic_patch`; the grid of two
+by two tiles costs 1,280.
 """
 
 from __future__ import annotations
@@ -10,18 +12,18 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.captions.chat_client import Picture
-from pipeline.video.clip_files import read_clip
+from pipeline.video import clip_files
+from pipeline.video.containers import Picture as Picture_HWC
 
-Picture_HWC = npt.NDArray[np.uint8]
-
+TILE_PIXELS = 448
 FRAMES, GRID_FRAMES = 8, 4
-_FRAME_WIDTH_PIXELS = 672  # a 3:2 clip is then 448 high, and its grid exactly three by two tiles
-_GRID_TILES, _FRAME_TILES = 6, 1
 _JPEG_QUALITY = 90
-PICTURES = f"{FRAMES} and {GRID_FRAMES} frames, {_FRAME_WIDTH_PIXELS} px, quality {_JPEG_QUALITY}"
+PICTURES = (
+    f"{FRAMES} frames and {GRID_FRAMES} of them in a grid, {TILE_PIXELS} px square, quality {_JPEG_QUALITY}, "
+    "labelled, before the text"
+)
 """The pictures as an ingredient of every reply."""
 
 
@@ -33,20 +35,18 @@ class ClipPictures:
     frames: tuple[Picture, ...]
 
 
-def view_clip(path: Path, *, tiles: bool) -> ClipPictures:
+def view_clip(path: Path) -> ClipPictures:
     """Read the grid for the first question and the frames for the second.
 
     Raises:
         RecordError: the clip file cannot be read.
     """
-    frames_THWC = read_clip(path)
-    shown = shown_frames(len(frames_THWC))
-    pictures = [_scaled(frames_THWC[index]) for index in spread(len(frames_THWC), shown)]
-    corners = [_scaled(frames_THWC[index]) for index in spread(len(frames_THWC), GRID_FRAMES)]
+    frames_THWC = clip_files.read_frames(path, _shown, TILE_PIXELS, TILE_PIXELS)
+    corners = [frames_THWC[index] for index in spread(len(frames_THWC), GRID_FRAMES)]
     grid_HWC = np.vstack([np.hstack(corners[:2]), np.hstack(corners[2:])])
     return ClipPictures(
-        grid=Picture(_jpeg(grid_HWC), _GRID_TILES if tiles else None),
-        frames=tuple(Picture(_jpeg(picture), _FRAME_TILES if tiles else None) for picture in pictures),
+        grid=Picture(_jpeg(grid_HWC), tiles=GRID_FRAMES),
+        frames=tuple(Picture(_jpeg(frame_HWC)) for frame_HWC in frames_THWC),
     )
 
 
@@ -60,13 +60,8 @@ def spread(count: int, wanted: int) -> list[int]:
     return [(2 * position + 1) * count // (2 * wanted) for position in range(wanted)]
 
 
-def _scaled(picture_HWC: Picture_HWC) -> Picture_HWC:
-    """Scale a picture down to the width of the model's input; smaller pictures are unchanged."""
-    height, width = picture_HWC.shape[:2]
-    if width <= _FRAME_WIDTH_PIXELS:
-        return picture_HWC
-    size = (_FRAME_WIDTH_PIXELS, round(height * _FRAME_WIDTH_PIXELS / width))
-    return np.asarray(cv2.resize(picture_HWC, size, interpolation=cv2.INTER_AREA), np.uint8)
+def _shown(frames: int) -> list[int]:
+    return spread(frames, shown_frames(frames))
 
 
 def _jpeg(picture_HWC: Picture_HWC) -> bytes:

@@ -1,6 +1,6 @@
 """Questions about a clip: text, pictures and fingerprint of the method's two requests to a vision-language model.
 
-    who    the numbered cast sheet and a grid of four frames   -> characters of the cast on screen
+    who    the numbered cast sheets and a grid of four frames   -> characters of the cast on screen
     what   up to eight frames in order and the measured motion level -> S MD EV MA SC ET ST
 
 The pictures of a clip are made in `pictures.py`, the sheet in `cast.py`.
@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import Message, Picture, assistant, user
+from pipeline.captions.chat_client import Message, assistant, user
 from pipeline.captions.pictures import PICTURES, ClipPictures, shown_frames
 from pipeline.core.config import CaptionSettings
 from pipeline.core.ingredients import fingerprint
@@ -23,7 +23,6 @@ from pipeline.core.records import Clip
 from prompts.tags import EXAMPLE, TagError, WhatReply, WhoReply, format_what, parse_what, parse_who
 from prompts.template import load_prompt
 
-_SHEET_TILES = 12
 _LONGEST_QUOTE = 2000
 
 
@@ -71,20 +70,20 @@ def questions_about(clip: Clip, level: int, settings: CaptionSettings, cast: Cas
 
 
 def _ingredients(clip: Clip, settings: CaptionSettings, text: str, about: dict[str, Any]) -> dict[str, Any]:
-    inputs = {"clip": clip.sha256, "pictures": PICTURES, "text": hashlib.sha256(text.encode()).hexdigest()[:16]}
+    inputs = {
+        "clip": clip.sha256,
+        "pictures": PICTURES,
+        "text": hashlib.sha256(text.encode()).hexdigest()[:16],
+    }
     return {**reply_settings(settings), **inputs, **about}
 
 
-def pictures_for(question: Question, views: ClipPictures, cast: Cast, *, tiles: bool) -> Sequence[Picture]:
-    """Return the pictures of a question, in the order in which its text refers to them."""
+def conversation(question: Question, views: ClipPictures, cast: Cast, replies: Sequence[str]) -> list[Message]:
+    """Return the messages to send: the pictures, the question, then every unusable reply so far with its fault."""
     if question.request == "what":
-        return views.frames
-    return (Picture(cast.sheet_jpeg, _SHEET_TILES if tiles else None), views.grid)
-
-
-def conversation(question: Question, pictures: Sequence[Picture], replies: Sequence[str]) -> list[Message]:
-    """Return the messages to send: the question, then every unusable reply so far with its fault."""
-    messages = [user(question.text, pictures)]
+        messages = [user(question.text, views.frames, "Frame")]
+    else:
+        messages = [user(question.text, (*cast.sheets, views.grid))]
     for reply in replies:
         fault = question.fault_in(reply)
         messages.append(assistant(reply[:_LONGEST_QUOTE] or "(no words)"))
