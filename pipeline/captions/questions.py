@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import Message, Picture, assistant, user
+from pipeline.captions.chat_client import Message, Picture, Reply, assistant, user
 from pipeline.core.config import CaptionSettings
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import Clip
@@ -54,10 +54,12 @@ class Question:
         """Cache key of the reply; equal for questions that must get equal replies."""
         return fingerprint(self.ingredients)
 
-    def fault_in(self, reply: str) -> str | None:
+    def fault_in(self, reply: Reply) -> str | None:
         """Return the fault of a reply as a sentence to the model, or None if the reply is usable."""
+        if reply.cut_off:
+            return "It was too long and was cut off before its end; answer with one short line."
         try:
-            self.read(reply)
+            self.read(reply.text)
         except TagError as error:
             return str(error)
         return None
@@ -119,12 +121,12 @@ def pictures_for(question: Question, views: ClipPictures, cast: Cast, *, tiles: 
     return (Picture(cast.sheet_jpeg, _SHEET_TILES if tiles else None), views.grid)
 
 
-def conversation(question: Question, pictures: Sequence[Picture], replies: Sequence[str]) -> list[Message]:
+def conversation(question: Question, pictures: Sequence[Picture], replies: Sequence[Reply]) -> list[Message]:
     """Return the messages to send: the question, then every unusable reply so far with its fault."""
     messages = [user(question.text, pictures)]
     for reply in replies:
         fault = question.fault_in(reply)
-        messages.append(assistant(reply[:_LONGEST_QUOTE] or "(no words)"))
+        messages.append(assistant(reply.text[:_LONGEST_QUOTE] or "(no words)"))
         messages.append(user(load_prompt("repair").render(fault=fault or "")))
     return messages
 
