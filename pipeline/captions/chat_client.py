@@ -1,7 +1,8 @@
 """Chat client: OpenAI's chat completions protocol over HTTP, as lmdeploy, vLLM and other servers implement it.
 
     async with ChatClient(endpoint) as client:
-        text = await client.chat([user("What is this?", Picture(jpeg))])
+        reply = await client.chat([user("What is this?", [Picture(jpeg)])])
+        print(reply.text)
 
 A request is retried with exponential backoff, after at least the server's Retry-After and at most a minute, on every
 transient failure: no connection, timeout, 429, 5xx, a connection closed early, a body that is not the protocol's JSON.
@@ -108,12 +109,22 @@ class Endpoint:
     """Remedy shown when the service is not running, such as the command that starts it."""
 
 
-class _Reply(BaseModel):
+@dataclass(frozen=True)
+class Reply:
+    """A model's reply."""
+
+    text: str
+    cut_off: bool = False
+    """True if it ended at `max_tokens` rather than where the model ended it."""
+
+
+class _Message(BaseModel):
     content: str | None
 
 
 class _Choice(BaseModel):
-    message: _Reply
+    message: _Message
+    finish_reason: str | None = None
 
 
 class _Completion(BaseModel):
@@ -162,7 +173,7 @@ class ChatClient:
     ) -> None:
         await self._http.aclose()
 
-    async def chat(self, messages: Sequence[Message]) -> str:
+    async def chat(self, messages: Sequence[Message]) -> Reply:
         """Return the model's reply to a conversation, verbatim but for the key; empty if there is no text.
 
         Raises:
@@ -188,7 +199,7 @@ class ChatClient:
                     await asyncio.sleep(_pause_seconds(last, attempt, endpoint.first_pause_seconds))
             raise await self._final_error(last)
 
-    async def _attempt(self, body: bytes) -> str:
+    async def _attempt(self, body: bytes) -> Reply:
         try:
             async with (
                 asyncio.timeout(self.endpoint.timeout_seconds),
@@ -203,10 +214,10 @@ class ChatClient:
             raise _TransientError(f"the connection was cut off ({type(error).__name__})") from None
         self._check_status(response, content)
         try:
-            reply = _Completion.model_validate_json(content).choices[0].message.content or ""
+            choice = _Completion.model_validate_json(content).choices[0]
         except ValidationError:
             raise _TransientError(f"the answer is not a chat completion: {self._clean(content)!r}") from None
-        return self._without_key(reply)
+        return Reply(self._without_key(choice.message.content or ""), cut_off=choice.finish_reason == "length")
 
     def _check_status(self, response: httpx.Response, content: bytes) -> None:
         status = response.status_code

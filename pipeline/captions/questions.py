@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import Message, assistant, user
+from pipeline.captions.chat_client import Message, Reply, assistant, user
 from pipeline.captions.pictures import PICTURES, ClipPictures, shown_frames
 from pipeline.core.config import CaptionSettings
 from pipeline.core.ingredients import fingerprint
@@ -41,10 +41,12 @@ class Question:
         """Cache key of the reply; equal for questions that must get equal replies."""
         return fingerprint(self.ingredients)
 
-    def fault_in(self, reply: str) -> str | None:
+    def fault_in(self, reply: Reply) -> str | None:
         """Return the fault of a reply as a sentence to the model, or None if the reply is usable."""
+        if reply.cut_off:
+            return "It was too long and was cut off before its end; answer with one short line."
         try:
-            self.read(reply)
+            self.read(reply.text)
         except TagError as error:
             return str(error)
         return None
@@ -78,7 +80,7 @@ def _ingredients(clip: Clip, settings: CaptionSettings, text: str, about: dict[s
     return {**reply_settings(settings), **inputs, **about}
 
 
-def conversation(question: Question, views: ClipPictures, cast: Cast, replies: Sequence[str]) -> list[Message]:
+def conversation(question: Question, views: ClipPictures, cast: Cast, replies: Sequence[Reply]) -> list[Message]:
     """Return the messages to send: the pictures, the question, then every unusable reply so far with its fault."""
     if question.request == "what":
         messages = [user(question.text, views.frames, "Frame")]
@@ -86,6 +88,6 @@ def conversation(question: Question, views: ClipPictures, cast: Cast, replies: S
         messages = [user(question.text, (*cast.sheets, views.grid))]
     for reply in replies:
         fault = question.fault_in(reply)
-        messages.append(assistant(reply[:_LONGEST_QUOTE] or "(no words)"))
+        messages.append(assistant(reply.text[:_LONGEST_QUOTE] or "(no words)"))
         messages.append(user(load_prompt("repair").render(fault=fault or "")))
     return messages

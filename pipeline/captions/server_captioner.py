@@ -17,7 +17,7 @@ from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
 from pipeline.captions.pictures import view_clip
 from pipeline.captions.questions import Question, conversation, questions_about, reply_settings
-from pipeline.captions.reply_cache import Exchange, Replies, load_replies, save_replies
+from pipeline.captions.reply_cache import Replies, load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip, RecordError
@@ -133,8 +133,7 @@ class ServerCaptioner:
         while question := self._open_question(kept, questions):
             before = kept.to(question.fingerprint)
             reply = await client.chat(conversation(question, views, self.cast, before))
-            exchange = Exchange(request=question.request, ingredients=question.ingredients, replies=(*before, reply))
-            kept = kept.adding(question.fingerprint, exchange)
+            kept = kept.adding(question.fingerprint, question.request, question.ingredients, reply)
             save_replies(folder, kept)
 
     def _questions(self, clip: Clip, levels: LevelsByClip) -> list[Question]:
@@ -180,8 +179,8 @@ class ServerCaptioner:
 
 
 def _last_replies(kept: Replies, questions: Sequence[Question]) -> dict[str, str]:
-    """Return the last reply to each answered question, by its request, `who` or `what`."""
-    return {question.request: replies[-1] for question in questions if (replies := kept.to(question.fingerprint))}
+    """Return the text of the last reply to each answered question, by its request, `who` or `what`."""
+    return {question.request: replies[-1].text for question in questions if (replies := kept.to(question.fingerprint))}
 
 
 def _endpoint(settings: CaptionSettings) -> Endpoint:

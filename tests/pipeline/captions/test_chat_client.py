@@ -37,7 +37,8 @@ def ask(server: CaptionServer, count: int = 1, **changes: object) -> list[str]:
 
     async def run() -> list[str]:
         async with ChatClient(replace(endpoint, **changes)) as client:
-            return await asyncio.gather(*[client.chat([user(f"question {number}")]) for number in range(count)])
+            asked = [client.chat([user(f"question {number}")]) for number in range(count)]
+            return [reply.text for reply in await asyncio.gather(*asked)]
 
     return asyncio.run(run())
 
@@ -55,7 +56,7 @@ def test_requests_follow_the_protocol() -> None:
 
         async def run() -> str:
             async with ChatClient(endpoint) as client:
-                return await client.chat(messages)
+                return (await client.chat(messages)).text
 
         assert asyncio.run(run()) == "fine"
         (request,) = server.requests

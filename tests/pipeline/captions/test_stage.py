@@ -155,6 +155,21 @@ def test_a_bad_reply_is_repaired_with_its_fault_named(tmp_path: Path, cast: Cast
         assert len(server.requests) == 8
 
 
+def test_a_reply_that_was_cut_off_is_asked_for_again_although_it_can_be_read(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 2)
+
+    def cut_off(request: Request) -> Answer:
+        if request.turn or request.number or request.kind == "who":
+            assert request.turn == 0 or "was cut off before its end" in request.text
+            return good_answer(request)
+        return Answer(good_answer(request).text.replace("</ST>", ""), finish_reason="length")
+
+    with CaptionServer(cut_off) as server:
+        for number, caption in enumerate(captions_of(stage_for(server.address, cast), folder)):
+            expect_good(caption, number)
+        assert sorted(server.asked("what")) == [0, 0, 1]
+
+
 def test_a_clip_without_a_usable_reply_is_quarantined_with_the_reply(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 6)
 

@@ -55,6 +55,7 @@ class Answer:
     raw: bytes | None = None
     """Body sent instead of a chat completion."""
     delay_seconds: float = 0
+    finish_reason: str = "stop"
     cut_off: bool = False
     """Flag to announce a body and close the connection after half of it."""
 
@@ -120,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         assert self.path == "/v1/chat/completions"
         answer = self.server.owner.handle(_understand(body, dict(self.headers)))
-        content = _completion(answer.text) if answer.raw is None else answer.raw
+        content = _completion(answer.text, answer.finish_reason) if answer.raw is None else answer.raw
         self._send(answer.status, content, answer.headers, cut_off=answer.cut_off)
 
     def _send(self, status: int, content: bytes, headers: dict[str, str], *, cut_off: bool = False) -> None:
@@ -141,8 +142,8 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def _completion(text: str) -> bytes:
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+def _completion(text: str, finish_reason: str = "stop") -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}
     return json.dumps({"id": "1", "object": "chat.completion", "choices": [choice]}).encode()
 
 
