@@ -26,8 +26,10 @@ from pipeline.core.config import CaptionSettings
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import Clip
 from pipeline.video.clip_files import read_clip
-from prompts.tags import EXAMPLE, TagError, WhatReply, WhoReply, format_what, parse_what, parse_who
+from prompts.tags import EXAMPLE, TagError, WhatReply, WhoReply, format_what, what_pattern, who_pattern
 from prompts.template import load_prompt
+from prompts.what_replies import parse_what
+from prompts.who_replies import parse_who
 
 Picture_HWC = npt.NDArray[np.uint8]
 
@@ -48,6 +50,8 @@ class Question:
     text: str
     ingredients: dict[str, Any]
     read: Callable[[str], WhoReply | WhatReply]
+    pattern: str
+    """Regular expression of the replies in the form asked for, for a server that guides the model by one."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -75,13 +79,14 @@ def questions_about(clip: Clip, level: int, settings: CaptionSettings, cast: Cas
     prompt = load_prompt("what")
     text = prompt.render(frames=_shown_frames(clip.frames), level=level, example=format_what(EXAMPLE))
     ingredients = _ingredients(clip, settings, text, {"prompt": prompt.identity, "level": level})
-    what = Question("what", text, ingredients, parse_what)
+    what = Question("what", text, ingredients, parse_what, what_pattern())
     if not cast.names:
         return [what]
     prompt = load_prompt("who")
     text = prompt.render(count=len(cast.names), cast=cast.listing())
     ingredients = _ingredients(clip, settings, text, {"prompt": prompt.identity, "cast": cast.sha256})
-    return [Question("who", text, ingredients, lambda reply: parse_who(reply, len(cast.names))), what]
+    who = Question("who", text, ingredients, lambda reply: parse_who(reply, cast.names), who_pattern(len(cast.names)))
+    return [who, what]
 
 
 def _ingredients(clip: Clip, settings: CaptionSettings, text: str, about: dict[str, Any]) -> dict[str, Any]:

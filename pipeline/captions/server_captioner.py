@@ -21,8 +21,9 @@ from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip, RecordError
 from pipeline.core.store import FilmFolder
-from prompts.tags import parse_what, parse_who
 from prompts.template import load_prompt
+from prompts.what_replies import parse_what
+from prompts.who_replies import parse_who
 
 REPORT_SECONDS = 0.5
 """Interval of progress reports. Cancellation is checked in them, so they continue while the server is silent."""
@@ -175,7 +176,7 @@ class ServerCaptioner:
         """Parse usable replies into fields of a caption."""
         tags: dict[str, Any] = asdict(parse_what(latest["what"]))
         if "who" in latest:
-            tags["characters"] = self.cast.named(parse_who(latest["who"], len(self.cast.names)).indices)
+            tags["characters"] = self.cast.named(parse_who(latest["who"], self.cast.names).indices)
         return tags
 
 
