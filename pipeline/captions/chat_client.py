@@ -12,8 +12,8 @@ help), the service rejects the client (the configuration must change), or only t
 The key is read from the environment, sent in one header, and removed from server output before it is shown. Redirects
 and proxies are not followed: pictures of a film are sent to the configured address only.
 
-A message has one text, before its pictures: lmdeploy's InternVL template reads the first text only and puts all
-pictures in front of it. `max_dynamic_patch` in a picture is lmdeploy's own key (InternLM/lmdeploy pull request 2245).
+A message shows its pictures first, each after its label, and the text last, as InternVL was trained (`Image-1:`,
+`Frame-1:`); lmdeploy keeps the order of the parts since 0.11. `max_dynamic_patch` in a picture is lmdeploy's own key.
 """
 
 from __future__ import annotations
@@ -60,18 +60,27 @@ class Picture:
 
     jpeg: bytes
     tiles: int | None = None
-    """Most tiles of 448 x 448 that InternVL cuts it into, 256 tokens each; None: the server's default."""
+    """Tiles of 448 x 448 that InternVL cuts it into at most, 256 tokens each; None: it is one tile or the default."""
 
 
-def user(text: str, pictures: Sequence[Picture] = ()) -> Message:
-    """Return a user message: a text and the pictures it refers to, in order."""
-    parts: list[dict[str, Any]] = [{"type": "text", "text": text}]
-    for picture in pictures:
+def user(text: str, pictures: Sequence[Picture] = (), label: str = "Image") -> Message:
+    """Return a user message: pictures, each labelled with its number, and the text that refers to them.
+
+    Args:
+        text: the question.
+        pictures: the pictures, in order.
+        label: kind of the pictures: `Image`, or `Frame` for those of one clip.
+    """
+    if not pictures:
+        return {"role": "user", "content": text}
+    parts: list[dict[str, Any]] = []
+    for number, picture in enumerate(pictures, start=1):
         image: dict[str, Any] = {"url": f"data:image/jpeg;base64,{base64.b64encode(picture.jpeg).decode()}"}
         if picture.tiles is not None:
             image["max_dynamic_patch"] = picture.tiles
+        parts.append({"type": "text", "text": f"{label}-{number}: "})
         parts.append({"type": "image_url", "image_url": image})
-    return {"role": "user", "content": parts if pictures else text}
+    return {"role": "user", "content": [*parts, {"type": "text", "text": text}]}
 
 
 def assistant(text: str) -> Message:
@@ -93,6 +102,8 @@ class Endpoint:
     attempts: int = 4
     max_tokens: int = 256
     temperature: float = 0
+    tiles: bool = True
+    """False: the server rejects `max_dynamic_patch`."""
     first_pause_seconds: float = 0.5
     remedy: str = ""
     """Remedy shown when the service is not running, such as the command that starts it."""
@@ -173,7 +184,7 @@ class ChatClient:
         endpoint = self.endpoint
         payload = {
             "model": endpoint.model,
-            "messages": list(messages),
+            "messages": list(messages) if endpoint.tiles else [_without_tiles(message) for message in messages],
             "max_tokens": endpoint.max_tokens,
             "temperature": endpoint.temperature,
         }
@@ -246,6 +257,15 @@ class ChatClient:
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text
+
+
+def _without_tiles(message: Message) -> Message:
+    """Return a message whose pictures have no `max_dynamic_patch`."""
+    parts = message["content"]
+    if isinstance(parts, str):
+        return message
+    bare = [{**part, "image_url": {"url": part["image_url"]["url"]}} if "image_url" in part else part for part in parts]
+    return {**message, "content": bare}
 
 
 async def _bounded(response: httpx.Response) -> bytes:

@@ -15,7 +15,8 @@ from typing import Any
 
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
-from pipeline.captions.questions import Question, conversation, pictures_for, questions_about, reply_settings, view_clip
+from pipeline.captions.pictures import view_clip
+from pipeline.captions.questions import Question, conversation, questions_about, reply_settings
 from pipeline.captions.reply_cache import Replies, load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
@@ -128,13 +129,11 @@ class ServerCaptioner:
 
     async def _ask_about(self, client: ChatClient, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> None:
         """Ask the open questions about one clip, each until a reply is usable or its repairs are used up."""
-        tiles = self.settings.tiles
         kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
-        views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id), tiles=tiles)
+        views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id))
         while question := self._open_question(kept, questions):
             before = kept.to(question.fingerprint)
-            pictures = pictures_for(question, views, self.cast, tiles=tiles)
-            reply = await client.chat(conversation(question, pictures, before))
+            reply = await client.chat(conversation(question, views, self.cast, before))
             kept = kept.adding(question.fingerprint, question.request, question.ingredients, reply)
             save_replies(folder, kept)
 
@@ -195,6 +194,7 @@ def _endpoint(settings: CaptionSettings) -> Endpoint:
         attempts=settings.attempts,
         max_tokens=settings.max_tokens,
         temperature=settings.temperature,
+        tiles=settings.tiles,
         remedy=f"start it with `lmdeploy serve api_server {settings.model} --session-len 8192`, "
         "or set `endpoint` and `model` in the section [captions]",
     )

@@ -150,24 +150,16 @@ def _completion(text: str, finish_reason: str = "stop") -> bytes:
 def _understand(body: dict[str, Any], headers: dict[str, str]) -> Request:
     messages = body["messages"]
     last = messages[-1]["content"]
-    text = last if isinstance(last, str) else last[0]["text"]
-    parts = messages[0]["content"]
+    text = last if isinstance(last, str) else last[-1]["text"]
+    parts, turn = messages[0]["content"], len(messages) // 2
     if isinstance(parts, str):
-        return Request("talk", -1, len(messages) // 2, text, body, headers)
-    urls = [part["image_url"]["url"] for part in parts[1:]]
-    pictures = tuple(_picture(url) for url in urls)
-    if len(pictures) == 2:
-        height, width = pictures[1].shape[:2]
-        return Request(
-            "who",
-            read_stripes(pictures[1][: height // 2, : width // 2]),
-            len(messages) // 2,
-            text,
-            body,
-            headers,
-            pictures,
-        )
-    return Request("what", read_stripes(pictures[0]), len(messages) // 2, text, body, headers, pictures)
+        return Request("talk", -1, turn, text, body, headers)
+    pictures = tuple(_picture(part["image_url"]["url"]) for part in parts if part["type"] == "image_url")
+    if parts[0]["text"].startswith("Image"):
+        height, width = pictures[-1].shape[:2]
+        number = read_stripes(pictures[-1][: height // 2, : width // 2])
+        return Request("who", number, turn, text, body, headers, pictures)
+    return Request("what", read_stripes(pictures[0]), turn, text, body, headers, pictures)
 
 
 def _picture(url: str) -> NDArray[np.uint8]:
