@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 TAGS = ("S", "MD", "EV", "MA", "SC", "ET", "ST")
@@ -65,7 +65,6 @@ class WhatReply:
     """The sentence as the model wrote it, usable or not."""
 
 
-EXAMPLE_NAMES = ("Rosa", "Felix")
 EXAMPLE = WhatReply(
     S="gardener",
     MD="water the tulips",
@@ -77,6 +76,11 @@ EXAMPLE = WhatReply(
     sentence="A gardener waters the tulips in a greenhouse in the morning.",
 )
 """Example in the prompt; a reply that repeats it is a fault."""
+EXAMPLE_NAMES = ("Rosa", "Felix")
+EXAMPLE_WITH_ACTOR = replace(
+    EXAMPLE, actor="Rosa", sentence="Rosa waters the tulips in a greenhouse in the morning while Felix watches."
+)
+"""Example in a prompt that names characters."""
 
 
 def format_who(reply: WhoReply) -> str:

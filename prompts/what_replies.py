@@ -23,6 +23,7 @@ from typing import Any
 from prompts.reply_text import SAYS_NOTHING, as_text, fold, objects, quoted
 from prompts.tags import (
     EXAMPLE,
+    EXAMPLE_WITH_ACTOR,
     MOST_WORDS,
     NOBODY,
     NUMBERS,
@@ -35,6 +36,7 @@ from prompts.tags import (
 from prompts.words import adverb, present_tense
 
 _MOST_CHARACTERS = 80
+_EXAMPLES = (EXAMPLE.sentence, EXAMPLE_WITH_ACTOR.sentence)
 _STILL = {"still", "static", "motionless", "not move", "remain still", "do not move", "does not move", "be still"}
 """Motions that mean `stay still`, besides those that begin with `no`."""
 
@@ -153,7 +155,7 @@ def _read_sentence(raw: str | None, names: Sequence[str]) -> str | None:
         return None
     sentence = words[0].upper() + words[1:] + ("" if words.endswith((".", "!", "?")) else ".")
     usable = len(sentence.split()) > 2 and re.fullmatch(sentence_pattern(names), sentence)
-    return sentence if usable and sentence != EXAMPLE.sentence else None
+    return sentence if usable and sentence not in _EXAMPLES else None
 
 
 def _only(tag: str, texts: list[str]) -> str:

@@ -12,6 +12,7 @@ import pytest
 from prompts.tags import (
     EXAMPLE,
     EXAMPLE_NAMES,
+    EXAMPLE_WITH_ACTOR,
     TagError,
     WhatReply,
     WhoReply,
@@ -101,8 +102,8 @@ def test_patterns_are_plain_and_short() -> None:
 
 
 def test_the_example_is_in_its_form() -> None:
-    for names in ((), EXAMPLE_NAMES):
-        line = format_what(EXAMPLE, names)
+    for example, names in ((EXAMPLE, ()), (EXAMPLE_WITH_ACTOR, EXAMPLE_NAMES)):
+        line = format_what(example, names)
         assert re.fullmatch(what_pattern(names), line)
         with pytest.raises(TagError, match="repeats the example"):
             parse_what(line, names)
