@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from pipeline.captions.cast import Cast
+from pipeline.captions.flags import UNKNOWN_CHARACTERS
 from pipeline.captions.questions import AnyQuestion, Question, R, what_question, who_question
 from pipeline.captions.reply_cache import Replies
 from pipeline.core.config import CaptionSettings
@@ -85,6 +86,7 @@ class Answers:
             "others": found.others if found else None,
             "sentence": reply.sentence,
             "raw_sentence": reply.raw_sentence,
+            "flags": (f"{UNKNOWN_CHARACTERS}: {self._fault(self.who)}",) if self.who and not found else (),
         }
 
     def _is_open(self, question: AnyQuestion) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 from pipeline.captions.answers import Answers
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
+from pipeline.captions.flags import flagged
 from pipeline.captions.pictures import view_clip
 from pipeline.captions.questions import conversation, reply_settings
 from pipeline.captions.reply_cache import load_replies, save_replies
@@ -75,7 +76,8 @@ class ServerCaptioner:
             UserError: the service as a whole cannot be used; replies received before are cached.
         """
         failures = self.ask(folder, clips, levels, progress)
-        return [self._answers(folder, clip, levels).caption(failures.get(clip.clip_id)) for clip in clips]
+        rows = [self._answers(folder, clip, levels).caption(failures.get(clip.clip_id)) for clip in clips]
+        return flagged(rows, clips, levels)
 
     def ask(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress

@@ -210,6 +210,10 @@ def test_where_the_characters_stay_unknown_the_rest_is_asked(tmp_path: Path, cas
     assert (unknown.fault, unknown.raw_who) == (None, "everybody")
     assert (unknown.characters, unknown.others) == (None, None)
     assert (unknown.actor, unknown.S) == ("boat", "boat")
+    assert unknown.flags == (
+        "characters unknown: no usable reply to `who` in 2 tries; the last: "
+        "The reply has no line of the form [Number]how many[Index]number,number[Others]how many.",
+    )
 
 
 def test_too_many_quarantined_clips_fail_the_film(tmp_path: Path, cast: Cast) -> None:
