@@ -9,7 +9,7 @@ BIN := .venv/bin
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-training soak mutations constraints clean
+.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-captions bench-training soak mutations constraints clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ bench-learning: install-train  ## proof that it learns, on painted clips: six cl
 
 bench-motion: install-dev  ## motion scope and level on composed clips of known motion
 	$(BIN)/python -m flows.benchmarks.motion
+
+bench-captions: install-dev  ## use of a model server's slots, CPU and memory of the caption client
+	$(BIN)/python -m flows.benchmarks.captions
 
 bench-training: install-train  ## memory and time of a step of each phase; RECIPE=card24; measured where there is a GPU
 	$(BIN)/python -m flows.benchmarks.training --recipe $(RECIPE)

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from pipeline.captions.chat_client import Picture
+from pipeline.captions.messages import Picture
 from pipeline.core.errors import UserError
 
 LAYOUT_VERSION = 2

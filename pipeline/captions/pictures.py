@@ -13,7 +13,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from pipeline.captions.chat_client import Picture
+from pipeline.captions.messages import Picture
 from pipeline.video import clip_files
 from pipeline.video.containers import Picture as Picture_HWC
 

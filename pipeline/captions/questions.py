@@ -16,7 +16,8 @@ from functools import cached_property
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import Message, Reply, assistant, user
+from pipeline.captions.chat_client import Reply
+from pipeline.captions.messages import Message, assistant, user
 from pipeline.captions.pictures import PICTURES, ClipPictures, shown_frames
 from pipeline.core.config import CaptionSettings
 from pipeline.core.ingredients import fingerprint
@@ -73,7 +74,8 @@ AnyQuestion: TypeAlias = Question[WhoReply] | Question[WhatReply]
 
 def reply_settings(settings: CaptionSettings) -> dict[str, Any]:
     """Return the settings that a reply depends on: the model and its sampling parameters."""
-    return settings.model_dump(include={"model", "revision", "temperature", "max_tokens", "tiles"})
+    wanted = ("model", "revision", "temperature", "max_tokens", "tiles", "guided")
+    return {key: value for key, value in settings.ingredients().items() if key in wanted}
 
 
 def who_question(clip: Clip, settings: CaptionSettings, cast: Cast) -> Question[WhoReply]:

@@ -104,7 +104,7 @@ class ServerCaptioner:
         views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id))
         while question := answers.open_question:
             before = answers.kept.to(question.fingerprint)
-            reply = await client.chat(conversation(question, views, self.cast, before))
+            reply = await client.chat(conversation(question, views, self.cast, before), question.pattern)
             kept = answers.kept.adding(question.fingerprint, question.request, question.ingredients, reply)
             await asyncio.to_thread(save_replies, folder, kept)
             answers = replace(answers, kept=kept)
@@ -124,6 +124,8 @@ def _endpoint(settings: CaptionSettings) -> Endpoint:
         max_tokens=settings.max_tokens,
         temperature=settings.temperature,
         tiles=settings.tiles,
+        guided=settings.guided,
+        most_requests=settings.most_requests,
         remedy=f"start it with `lmdeploy serve api_server {settings.model} --session-len 8192`, "
         "or set `endpoint` and `model` in the section [captions]",
     )

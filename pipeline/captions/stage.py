@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from pipeline.captions.budget import BudgetError
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import EndpointDownError
 from pipeline.captions.rules_captioner import RulesCaptioner
@@ -94,7 +95,12 @@ class WriteCaptions(Stage):
         """
         wanted = set(batch)
         clips, levels = _candidates(folder)
-        self._captioner().captions(folder, [clip for clip in clips if clip.clip_id in wanted], levels, progress)
+        try:
+            self._captioner().captions(folder, [clip for clip in clips if clip.clip_id in wanted], levels, progress)
+        except BudgetError as error:
+            left = len(self.pending(folder, current=False).ids)
+            rest = f"{left} of {len(clips)} clips of this film are still to be asked about, by the next build"
+            raise BudgetError(f"{error}; {rest}") from None
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Make the table captions; clips without a usable caption are in it with their fault, and count as failures.

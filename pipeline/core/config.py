@@ -192,6 +192,8 @@ class MotionSettings(Section):
 class CaptionSettings(Section):
     """Captions: the characters on screen and what happens."""
 
+    later_keys = frozenset({"guided", "most_requests"})
+
     captioner: Literal["rules", "server"] = Field(
         "rules", description="rules: measured facts only, offline; server: an OpenAI-compatible endpoint"
     )
@@ -219,6 +221,13 @@ class CaptionSettings(Section):
         True,
         description="state the tiles of the grid and the cast sheet (lmdeploy's max_dynamic_patch) for models that cut "
         "fewer by default; false if the server rejects it",
+    )
+    guided: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="replies guided by a regular expression (lmdeploy's regex_schema); auto: where the server takes it",
+    )
+    most_requests: int | None = Field(
+        None, ge=1, description="requests of one build, repeated ones included, after which it stops; unset: no bound"
     )
     failed_limit: Share = Field(0.2, description="share of clips without a usable caption that fails the film")
 

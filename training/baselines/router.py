@@ -17,7 +17,8 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from models.tokens import State
-from pipeline.captions.chat_client import ChatClient, Endpoint, assistant, user
+from pipeline.captions.chat_client import ChatClient, Endpoint
+from pipeline.captions.messages import assistant, user
 from pipeline.core.errors import UserError
 from prompts.template import load_prompt
 

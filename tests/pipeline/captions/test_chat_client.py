@@ -16,16 +16,13 @@ from email.utils import formatdate
 import pytest
 
 from pipeline.captions.chat_client import (
-    MOST_REPLY_BYTES,
     ChatClient,
     Endpoint,
     EndpointDownError,
-    Picture,
     RequestError,
-    assistant,
-    encoded,
-    user,
 )
+from pipeline.captions.chat_transport import MOST_REPLY_BYTES
+from pipeline.captions.messages import Picture, assistant, encoded, user
 from pipeline.core.errors import UserError
 from tests.support.servers.caption_server import Answer, CaptionServer, Request, _completion
 

@@ -66,19 +66,31 @@ class Answer:
     finish_reason: str = "stop"
     cut_off: bool = False
     """Flag to announce a body and close the connection after half of it."""
+    twice: bool = False
+    """Flag to send the whole response two times."""
+    model: str | None = None
+    """Name under which the model answers; None: none is given."""
 
 
 class CaptionServer:
     """Threaded server that records every request and the largest number open at once."""
 
-    def __init__(self, answer: Callable[[Request], Answer], models_status: int = 200) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Request], Answer],
+        models_status: int = 200,
+        *,
+        port: int = 0,
+        read: Callable[[NDArray[np.uint8]], int] = read_stripes,
+    ) -> None:
         self.answer = answer
+        self.read = read
         self.models_status = models_status
         self.requests: list[Request] = []
         self.most_open = 0
         self._open = 0
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.owner = self
 
     @property
@@ -128,9 +140,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         assert self.path == "/v1/chat/completions"
-        answer = self.server.owner.handle(_understand(body, dict(self.headers)))
-        content = _completion(answer.text, answer.finish_reason) if answer.raw is None else answer.raw
-        self._send(answer.status, content, answer.headers, cut_off=answer.cut_off)
+        owner = self.server.owner
+        answer = owner.handle(_understand(body, dict(self.headers), owner.read))
+        content = _completion(answer.text, answer.finish_reason, answer.model) if answer.raw is None else answer.raw
+        for _ in range(1 + answer.twice):
+            self._send(answer.status, content, answer.headers, cut_off=answer.cut_off)
 
     def _send(self, status: int, content: bytes, headers: dict[str, str], *, cut_off: bool = False) -> None:
         try:
@@ -150,12 +164,13 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def _completion(text: str, finish_reason: str = "stop") -> bytes:
+def _completion(text: str, finish_reason: str = "stop", model: str | None = None) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}
-    return json.dumps({"id": "1", "object": "chat.completion", "choices": [choice]}).encode()
+    named = {"model": model} if model else {}
+    return json.dumps({"id": "1", "object": "chat.completion", **named, "choices": [choice]}).encode()
 
 
-def _understand(body: dict[str, Any], headers: dict[str, str]) -> Request:
+def _understand(body: dict[str, Any], headers: dict[str, str], read: Callable[[NDArray[np.uint8]], int]) -> Request:
     messages = body["messages"]
     last = messages[-1]["content"]
     text = last if isinstance(last, str) else last[-1]["text"]
@@ -165,9 +180,9 @@ def _understand(body: dict[str, Any], headers: dict[str, str]) -> Request:
     pictures = tuple(_picture(part["image_url"]["url"]) for part in parts if part["type"] == "image_url")
     if parts[0]["text"].startswith("Image"):
         height, width = pictures[-1].shape[:2]
-        number = read_stripes(pictures[-1][: height // 2, : width // 2])
+        number = read(pictures[-1][: height // 2, : width // 2])
         return Request("who", number, turn, text, body, headers, pictures)
-    return Request("what", read_stripes(pictures[0]), turn, text, body, headers, pictures)
+    return Request("what", read(pictures[0]), turn, text, body, headers, pictures)
 
 
 def _picture(url: str) -> NDArray[np.uint8]:
