@@ -195,6 +195,6 @@ def _endpoint(settings: CaptionSettings) -> Endpoint:
         attempts=settings.attempts,
         max_tokens=settings.max_tokens,
         temperature=settings.temperature,
-        remedy=f"start it with `lmdeploy serve api_server {settings.model} --session-len 8192`, "
+        remedy="start it with `animegamer caption-server` on its machine, "
         "or set `endpoint` and `model` in the section [captions]",
     )

@@ -1,15 +1,7 @@
 """Captions stage: a structured caption of every clip that screening keeps, by rules or by a model server.
 
-Any server with OpenAI's chat protocol works; the defaults suit InternVL2-26B behind lmdeploy:
-
-    lmdeploy serve api_server OpenGVLab/InternVL2-26B --server-port 23333 --tp 2 --session-len 8192 \\
-        --cache-max-entry-count 0.5 --vision-max-batch-size 8
-
-The language part is split over the `--tp` GPUs (26B in 16 bits takes 52 GB); the vision part is not and lies on the
-first, so the cache gets half of the remaining memory instead of lmdeploy's 0.8. Pictures of several requests are
-encoded together up to `--vision-max-batch-size` (1 by default, which is slow); raise it and `concurrency` together, and
-lower both if the server stalls. `--api-keys KEY` protects the server; put the key into the environment variable that
-`api_key_env` names.
+Any server with OpenAI's chat protocol works; the defaults suit InternVL2-26B as `animegamer caption-server` serves it
+(`lmdeploy_server.py`).
 
 `WriteCaptions` run as a stage asks all open questions and collects the replies. For long films a scheduler first
 processes `pending` in batches, each a small task that can be retried alone; the stage then finds all replies cached and
