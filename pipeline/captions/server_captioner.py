@@ -16,6 +16,7 @@ from typing import Any
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
 from pipeline.captions.questions import Question, conversation, pictures_for, questions_about, reply_settings, view_clip
+from pipeline.captions.repeats import Repeats, changes_of, kept_caption
 from pipeline.captions.reply_cache import Exchange, Replies, load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
@@ -46,6 +47,7 @@ class ServerCaptioner:
             "prompts": [load_prompt(name).identity for name in ("who", "what", "repair")],
             "cast": self.cast.sha256,
             **reply_settings(self.settings),
+            **({"keep_old": True} if self.settings.keep_old else {}),
         }
 
     def pending(
@@ -56,7 +58,10 @@ class ServerCaptioner:
         `made` holds the rows of the table by clip id; a killed build may not have collected all replies into it.
         """
         waiting, uncollected = [], False
+        old = self._old_captions(folder, clips, levels)
         for clip in clips:
+            if clip.clip_id in old:
+                continue
             kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
             if self._open_question(kept, questions):
                 waiting.append(clip.clip_id)
@@ -64,6 +69,31 @@ class ServerCaptioner:
                 latest = _last_replies(kept, questions)
                 uncollected = uncollected or (row.raw_who, row.raw_what) != (latest.get("who"), latest.get("what"))
         return waiting, uncollected
+
+    def repeats(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> Repeats:
+        """Return the clips with a good caption that would be asked about again."""
+        found = self._repeats(folder, clips, levels, _rows(folder))
+        return found.without(self._old_captions(folder, clips, levels))
+
+    def _repeats(
+        self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, made: Mapping[str, Caption]
+    ) -> Repeats:
+        found = {}
+        for clip in clips:
+            stored = load_replies(folder, clip.clip_id)
+            question = self._open_question(stored, self._questions(clip, levels)) if stored.exchanges else None
+            if question and (changes := changes_of(question, stored, made.get(clip.clip_id))):
+                found[clip.clip_id] = changes
+        return Repeats(found)
+
+    def _old_captions(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Caption]:
+        """Return the captions to keep with `keep_old` where the question would be asked again, by clip id."""
+        if not self.settings.keep_old:
+            return {}
+        made = _rows(folder)
+        changes = self._repeats(folder, clips, levels, made).changes
+        old = {clip_id: kept_caption(made.get(clip_id), why, self.settings.model) for clip_id, why in changes.items()}
+        return {clip_id: caption for clip_id, caption in old.items() if caption}
 
     def captions(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
@@ -73,8 +103,11 @@ class ServerCaptioner:
         Raises:
             UserError: the service as a whole cannot be used; replies received before are cached.
         """
+        old = self._old_captions(folder, clips, levels)
         failures = self.ask(folder, clips, levels, progress)
-        return [self._caption(folder, clip, levels, failures.get(clip.clip_id)) for clip in clips]
+        return [
+            old.get(clip.clip_id) or self._caption(folder, clip, levels, failures.get(clip.clip_id)) for clip in clips
+        ]
 
     def ask(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
@@ -178,6 +211,13 @@ class ServerCaptioner:
         if "who" in latest:
             tags["characters"] = self.cast.named(parse_who(latest["who"], len(self.cast.names)).indices)
         return tags
+
+
+def _rows(folder: FilmFolder) -> dict[str, Caption]:
+    """Return the captions made so far by clip id, current or not; empty if there are none."""
+    if not folder.table_path("captions").exists():
+        return {}
+    return {row.clip_id: row for row in folder.read("captions", Caption)}
 
 
 def _last_replies(kept: Replies, questions: Sequence[Question]) -> dict[str, str]:
