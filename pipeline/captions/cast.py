@@ -4,7 +4,9 @@
     cast/Ponyo/side.jpg             png, jpg, jpeg or webp; the first four by name are shown
     cast/Sosuke/portrait.webp
 
-The sheet is one JPEG: a panel per character in the order of names, its number and name painted above its pictures.
+A sheet is one JPEG: a panel per character in the order of names, its number and name painted above its pictures. A
+panel is one tile of InternVL, so that no tile edge cuts it, and a sheet has at most as many panels as InternVL cuts
+tiles; a larger cast has several sheets, numbered on.
 The identity of a cast is a hash of the names and of the content of the files shown, not of the painted sheet, so a new
 version of the JPEG encoder does not repeat thousands of questions.
 
@@ -21,20 +23,22 @@ import os
 import struct
 import unicodedata
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from pipeline.captions.chat_client import Picture
 from pipeline.core.errors import UserError
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 MOST_CHARACTERS = 36
 MOST_PICTURES = 4
 MOST_FILE_BYTES = 64 * 2**20
 MOST_PIXELS = 50_000_000
 LEAST_SIDE_PIXELS = 16
-_SHEET_WIDTH_PIXELS = 1792  # four InternVL tiles of 448
-_LARGEST_PANEL_PIXELS = 448
+PANELS_ON_SHEET = 12
+_PANEL_PIXELS = 448
 _BACKGROUND = (224, 224, 224)
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".webp"}
 _FORMATS = ("PNG", "JPEG", "WEBP")
@@ -43,10 +47,10 @@ _FORBIDDEN_IN_NAMES = set('/\\,;:<>[]{}|"$*?')
 
 @dataclass(frozen=True)
 class Cast:
-    """Names in the order of their numbers on the sheet (from 1), and the sheet."""
+    """Names in the order of their numbers on the sheets (from 1), and the sheets."""
 
     names: tuple[str, ...] = ()
-    sheet_jpeg: bytes = b""
+    sheets: tuple[Picture, ...] = ()
     sha256: str = ""
     """Hash of the names and of the files shown; empty for an empty cast."""
     warnings: tuple[str, ...] = ()
@@ -83,7 +87,7 @@ def _read_cast(folder: Path) -> Cast:
     if not pictures:
         raise UserError(f"{_shown(folder)}: no characters; make a folder per character with pictures of it inside")
     if len(pictures) > MOST_CHARACTERS:
-        raise UserError(f"{_shown(folder)}: {len(pictures)} characters; a sheet can show {MOST_CHARACTERS}")
+        raise UserError(f"{_shown(folder)}: {len(pictures)} characters; at most {MOST_CHARACTERS} can be shown")
     digest = hashlib.sha256(f"layout {LAYOUT_VERSION}".encode())
     panels = []
     for name, files in pictures.items():
@@ -91,8 +95,8 @@ def _read_cast(folder: Path) -> Cast:
         for content in contents:
             digest.update(f"\n{name} ".encode() + hashlib.sha256(content).digest())
         panels.append([_decode(file, content) for file, content in zip(files, contents, strict=True)])
-    sheet = _paint(tuple(pictures), panels)
-    return Cast(tuple(pictures), sheet, digest.hexdigest(), tuple(warnings))
+    sheets = _paint_sheets([_panel(*panel) for panel in zip(count(1), pictures, panels, strict=False)])
+    return Cast(tuple(pictures), sheets, digest.hexdigest(), tuple(warnings))
 
 
 def _characters(folder: Path, warnings: list[str]) -> list[tuple[str, Path]]:
@@ -182,22 +186,27 @@ def _flattened(picture: Image.Image) -> Image.Image:
     return Image.alpha_composite(ground, whole).convert("RGB")
 
 
-def _paint(names: tuple[str, ...], panels: list[list[Image.Image]]) -> bytes:
-    """Paint the sheet as JPEG: panels in rows, in a grid as square as the count allows."""
-    columns = math.ceil(math.sqrt(len(names)))
-    rows = math.ceil(len(names) / columns)
-    side = min(_LARGEST_PANEL_PIXELS, _SHEET_WIDTH_PIXELS // columns)
-    sheet = Image.new("RGB", (columns * side, rows * side), _BACKGROUND)
-    for index, (name, pictures) in enumerate(zip(names, panels, strict=True)):
-        panel = _panel(index + 1, name, pictures, side)
-        sheet.paste(panel, (index % columns * side, index // columns * side))
+def _paint_sheets(panels: list[Image.Image]) -> tuple[Picture, ...]:
+    """Paint as few sheets as hold the panels, of equal size but for the last."""
+    size = math.ceil(len(panels) / math.ceil(len(panels) / PANELS_ON_SHEET))
+    return tuple(_paint(panels[start : start + size]) for start in range(0, len(panels), size))
+
+
+def _paint(panels: list[Image.Image]) -> Picture:
+    """Paint one sheet as JPEG: panels in rows, in a grid as square as the count allows."""
+    columns = math.ceil(math.sqrt(len(panels)))
+    rows = math.ceil(len(panels) / columns)
+    sheet = Image.new("RGB", (columns * _PANEL_PIXELS, rows * _PANEL_PIXELS), _BACKGROUND)
+    for index, panel in enumerate(panels):
+        sheet.paste(panel, (index % columns * _PANEL_PIXELS, index // columns * _PANEL_PIXELS))
     content = io.BytesIO()
     sheet.save(content, "JPEG", quality=90, subsampling=0)
-    return content.getvalue()
+    return Picture(content.getvalue(), tiles=columns * rows)
 
 
-def _panel(number: int, name: str, pictures: list[Image.Image], side: int) -> Image.Image:
+def _panel(number: int, name: str, pictures: list[Image.Image]) -> Image.Image:
     """Paint one character: number and name on a dark band, one to four pictures below it, and a frame."""
+    side = _PANEL_PIXELS
     panel = Image.new("RGB", (side, side), _BACKGROUND)
     draw = ImageDraw.Draw(panel)
     band = side // 7

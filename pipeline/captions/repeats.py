@@ -79,15 +79,15 @@ def changes_of(question: Question, stored: Replies, made: Caption | None) -> dic
     Returns:
         Descriptions by name; empty if the question is no repeat.
     """
-    present = stored.exchanges.get(question.fingerprint)
-    if present:
-        is_last = made is not None and present.replies[-1] in (made.raw_who, made.raw_what)
+    if present := stored.to(question.fingerprint):
+        is_last = made is not None and present[-1].text in (made.raw_who, made.raw_what)
         return {"parser": _STRICTER} if is_last and _is_good(made) else {}
-    earlier = [exchange for exchange in stored.exchanges.values() if exchange.request == question.request]
-    usable = [each for each in earlier if question.fault_in(each.replies[-1]) is None]
-    if not (earlier if _is_good(made) else usable):
-        return {}
-    return min((_differences(each, question) for each in (earlier if _is_good(made) else usable)), key=len)
+    earlier = [
+        exchange
+        for key, exchange in stored.exchanges.items()
+        if exchange.request == question.request and (_is_good(made) or question.fault_in(stored.to(key)[-1]) is None)
+    ]
+    return min((_differences(exchange, question) for exchange in earlier), key=len, default={})
 
 
 def kept_caption(made: Caption | None, changes: Mapping[str, str], model: str) -> Caption | None:

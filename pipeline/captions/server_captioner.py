@@ -11,22 +11,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
+from pipeline.captions.asking import AskingLoop
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
-from pipeline.captions.questions import Question, conversation, pictures_for, questions_about, reply_settings, view_clip
+from pipeline.captions.chat_client import ChatClient, Endpoint
+from pipeline.captions.pictures import view_clip
+from pipeline.captions.questions import Question, conversation, questions_about, reply_settings
 from pipeline.captions.repeats import Repeats, changes_of, kept_caption
-from pipeline.captions.reply_cache import Exchange, Replies, load_replies, save_replies
+from pipeline.captions.reply_cache import Replies, load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
-from pipeline.core.records import Caption, Clip, RecordError
+from pipeline.core.records import Caption, Clip
 from pipeline.core.store import FilmFolder
 from prompts.tags import parse_what, parse_who
 from prompts.template import load_prompt
-
-REPORT_SECONDS = 0.5
-"""Interval of progress reports. Cancellation is checked in them, so they continue while the server is silent."""
 
 LevelsByClip = Mapping[str, int | None]
 """Motion level by clip id; None: not measured."""
@@ -125,51 +125,19 @@ class ServerCaptioner:
         progress(len(clips) - len(waiting), len(clips))
         if not waiting:
             return {}
-        try:
-            return asyncio.run(self._ask_all(folder, waiting, levels, len(clips), progress))
-        except ExceptionGroup as group:
-            # the first failure cancelled the other tasks; each means the same to the caller
-            raise group.exceptions[0] from None
+        loop = AskingLoop(_endpoint(self.settings), waiting, partial(self._ask_about, folder, levels))
+        asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
+        return loop.failures
 
-    async def _ask_all(
-        self, folder: FilmFolder, waiting: Sequence[Clip], levels: LevelsByClip, total: int, progress: Progress
-    ) -> dict[str, str]:
-        failures: dict[str, str] = {}
-        queue = iter(waiting)
-        left = len(waiting)
-
-        async def work_through_queue(client: ChatClient) -> None:
-            nonlocal left
-            for clip in queue:
-                try:
-                    await self._ask_about(client, folder, clip, levels)
-                except RecordError as error:
-                    failures[clip.clip_id] = error.reason
-                except RequestError as error:
-                    failures[clip.clip_id] = str(error)
-                left -= 1
-
-        async with ChatClient(_endpoint(self.settings)) as client, asyncio.TaskGroup() as group:
-            count = min(self.settings.concurrency, len(waiting))
-            running = {group.create_task(work_through_queue(client)) for _ in range(count)}
-            while running:
-                _, running = await asyncio.wait(running, timeout=REPORT_SECONDS)
-                # Here rather than in a task: its exception cancels the tasks and is not wrapped in an exception group.
-                progress(total - left, total)
-        return failures
-
-    async def _ask_about(self, client: ChatClient, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> None:
+    async def _ask_about(self, folder: FilmFolder, levels: LevelsByClip, client: ChatClient, clip: Clip) -> None:
         """Ask the open questions about one clip, each until a reply is usable or its repairs are used up."""
-        tiles = self.settings.tiles
         kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
-        views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id), tiles=tiles)
+        views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id))
         while question := self._open_question(kept, questions):
             before = kept.to(question.fingerprint)
-            pictures = pictures_for(question, views, self.cast, tiles=tiles)
-            reply = await client.chat(conversation(question, pictures, before))
-            exchange = Exchange(request=question.request, ingredients=question.ingredients, replies=(*before, reply))
-            kept = kept.adding(question.fingerprint, exchange)
-            save_replies(folder, kept)
+            reply = await client.chat(conversation(question, views, self.cast, before))
+            kept = kept.adding(question.fingerprint, question.request, question.ingredients, reply)
+            await asyncio.to_thread(save_replies, folder, kept)
 
     def _questions(self, clip: Clip, levels: LevelsByClip) -> list[Question]:
         level = levels[clip.clip_id]
@@ -221,8 +189,8 @@ def _rows(folder: FilmFolder) -> dict[str, Caption]:
 
 
 def _last_replies(kept: Replies, questions: Sequence[Question]) -> dict[str, str]:
-    """Return the last reply to each answered question, by its request, `who` or `what`."""
-    return {question.request: replies[-1] for question in questions if (replies := kept.to(question.fingerprint))}
+    """Return the text of the last reply to each answered question, by its request, `who` or `what`."""
+    return {question.request: replies[-1].text for question in questions if (replies := kept.to(question.fingerprint))}
 
 
 def _endpoint(settings: CaptionSettings) -> Endpoint:
@@ -235,6 +203,7 @@ def _endpoint(settings: CaptionSettings) -> Endpoint:
         attempts=settings.attempts,
         max_tokens=settings.max_tokens,
         temperature=settings.temperature,
+        tiles=settings.tiles,
         remedy="start it with `animegamer caption-server` on its machine, "
         "or set `endpoint` and `model` in the section [captions]",
     )

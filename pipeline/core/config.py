@@ -216,7 +216,9 @@ class CaptionSettings(Section):
     max_tokens: int = Field(256, ge=16, le=4096, description="longest reply")
     temperature: float = Field(0.0, ge=0, le=2, description="0: the same answer each time")
     tiles: bool = Field(
-        True, description="send InternVL's tile count (lmdeploy's max_dynamic_patch); false if the server rejects it"
+        True,
+        description="state the tiles of the grid and the cast sheet (lmdeploy's max_dynamic_patch) for models that cut "
+        "fewer by default; false if the server rejects it",
     )
     failed_limit: Share = Field(0.2, description="share of clips without a usable caption that fails the film")
     keep_old: bool = Field(

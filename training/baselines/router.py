@@ -95,7 +95,7 @@ class LanguageRouter:
         messages = [user(prompt)]
         async with ChatClient(self.endpoint) as client:
             for _ in range(1 + REPAIRS):
-                reply = await client.chat(messages)
+                reply = (await client.chat(messages)).text
                 try:
                     return parse_scene(reply)
                 except RouterError as error:

@@ -37,7 +37,8 @@ def ask(server: CaptionServer, count: int = 1, **changes: object) -> list[str]:
 
     async def run() -> list[str]:
         async with ChatClient(replace(endpoint, **changes)) as client:
-            return await asyncio.gather(*[client.chat([user(f"question {number}")]) for number in range(count)])
+            asked = [client.chat([user(f"question {number}")]) for number in range(count)]
+            return [reply.text for reply in await asyncio.gather(*asked)]
 
     return asyncio.run(run())
 
@@ -55,7 +56,7 @@ def test_requests_follow_the_protocol() -> None:
 
         async def run() -> str:
             async with ChatClient(endpoint) as client:
-                return await client.chat(messages)
+                return (await client.chat(messages)).text
 
         assert asyncio.run(run()) == "fine"
         (request,) = server.requests
@@ -63,12 +64,14 @@ def test_requests_follow_the_protocol() -> None:
     assert "Authorization" not in request.headers
 
 
-def test_pictures_follow_the_text_of_a_message() -> None:
-    message = user("look", [Picture(b"\xff\xd8", tiles=1), Picture(b"\xff\xd8")])
+def test_the_text_of_a_message_follows_its_labelled_pictures() -> None:
+    message = user("look", [Picture(b"\xff\xd8", tiles=4), Picture(b"\xff\xd8")], "Frame")
     assert message["content"] == [
-        {"type": "text", "text": "look"},
-        {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9g=", "max_dynamic_patch": 1}},
+        {"type": "text", "text": "Frame-1: "},
+        {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9g=", "max_dynamic_patch": 4}},
+        {"type": "text", "text": "Frame-2: "},
         {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9g="}},
+        {"type": "text", "text": "look"},
     ]
 
 

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,14 @@ from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
 from pipeline.core.records import RecordError
 from pipeline.core.stage import perform
-from tests.support.media.painted_clips import captions_of, clip_ids, make_screened_film, read_moment, stage_for
+from tests.support.media.painted_clips import (
+    captions_of,
+    clip_ids,
+    make_cast,
+    make_screened_film,
+    read_moment,
+    stage_for,
+)
 from tests.support.servers.caption_server import (
     Answer,
     CaptionServer,
@@ -38,12 +46,40 @@ def test_both_questions_have_the_right_pictures(tmp_path: Path, cast: Cast) -> N
     sheet, grid = who.pictures
     assert sheet.shape == (448, 896, 3)
     halves = [half for row in np.vsplit(grid, 2) for half in np.hsplit(row, 2)]
-    assert [round(read_moment(half)) for half in halves] == [2, 6, 10, 14]
+    assert [half.shape for half in halves] == [(448, 448, 3)] * 4
+    assert [round(read_moment(half)) for half in halves] == [3, 7, 11, 15]
     assert "of this clip is 4" in what.text
     assert [round(read_moment(picture)) for picture in what.pictures] == [1, 3, 5, 7, 9, 11, 13, 15]
-    urls = [part["image_url"] for part in what.body["messages"][0]["content"][1:]]
-    assert {url["max_dynamic_patch"] for url in urls} == {1}
+    assert {picture.shape for picture in what.pictures} == {(448, 448, 3)}  # one tile each, so no key is needed
+    assert [tiles_of(request) for request in (who, what)] == [[2, 4], [None] * 8]
+    assert [labels_of(request) for request in (who, what)] == [
+        ["Image-1: ", "Image-2: "],
+        [f"Frame-{number}: " for number in range(1, 9)],
+    ]
     assert (what.body["model"], what.body["max_tokens"], what.body["temperature"]) == ("test-model", 99, 0)
+
+
+def parts_of(request: Request, kind: str) -> list[Any]:
+    return [part[kind] for part in request.body["messages"][0]["content"] if part["type"] == kind]
+
+
+def tiles_of(request: Request) -> list[int | None]:
+    return [url.get("max_dynamic_patch") for url in parts_of(request, "image_url")]
+
+
+def labels_of(request: Request) -> list[str]:
+    return parts_of(request, "text")[:-1]
+
+
+def test_a_large_cast_is_shown_on_several_sheets(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 1)
+    cast = make_cast(tmp_path / "cast", *[f"N{number:02}" for number in range(13)])
+    with CaptionServer(good_answer) as server:
+        captions_of(stage_for(server.address, cast), folder)
+        who = server.requests[0]
+    assert [picture.shape[:2] for picture in who.pictures] == [(3 * 448, 3 * 448), (2 * 448, 3 * 448), (896, 896)]
+    assert tiles_of(who) == [9, 6, 4]
+    assert labels_of(who) == ["Image-1: ", "Image-2: ", "Image-3: "]
 
 
 def test_tiles_are_not_mentioned_to_servers_that_refuse_them(tmp_path: Path, cast: Cast) -> None:
@@ -117,6 +153,21 @@ def test_a_bad_reply_is_repaired_with_its_fault_named(tmp_path: Path, cast: Cast
         for number, caption in enumerate(captions_of(stage_for(server.address, cast), folder)):
             expect_good(caption, number)
         assert len(server.requests) == 8
+
+
+def test_a_reply_that_was_cut_off_is_asked_for_again_although_it_can_be_read(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 2)
+
+    def cut_off(request: Request) -> Answer:
+        if request.turn or request.number or request.kind == "who":
+            assert request.turn == 0 or "was cut off before its end" in request.text
+            return good_answer(request)
+        return Answer(good_answer(request).text.replace("</ST>", ""), finish_reason="length")
+
+    with CaptionServer(cut_off) as server:
+        for number, caption in enumerate(captions_of(stage_for(server.address, cast), folder)):
+            expect_good(caption, number)
+        assert sorted(server.asked("what")) == [0, 0, 1]
 
 
 def test_a_clip_without_a_usable_reply_is_quarantined_with_the_reply(tmp_path: Path, cast: Cast) -> None:
@@ -292,7 +343,7 @@ def test_a_clip_of_few_frames_has_the_stated_number_of_pictures(tmp_path: Path, 
         who, what = server.requests
     assert "You see 5 pictures" in what.text
     assert [round(read_moment(picture)) for picture in what.pictures] == [0, 1, 2, 3, 4]
-    assert who.pictures[1].shape == (128, 192, 3)
+    assert who.pictures[1].shape == (896, 896, 3)
 
 
 def test_the_server_reads_the_painted_numbers(tmp_path: Path) -> None:

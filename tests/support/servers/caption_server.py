@@ -55,6 +55,7 @@ class Answer:
     raw: bytes | None = None
     """Body sent instead of a chat completion."""
     delay_seconds: float = 0
+    finish_reason: str = "stop"
     cut_off: bool = False
     """Flag to announce a body and close the connection after half of it."""
 
@@ -120,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         assert self.path == "/v1/chat/completions"
         answer = self.server.owner.handle(_understand(body, dict(self.headers)))
-        content = _completion(answer.text) if answer.raw is None else answer.raw
+        content = _completion(answer.text, answer.finish_reason) if answer.raw is None else answer.raw
         self._send(answer.status, content, answer.headers, cut_off=answer.cut_off)
 
     def _send(self, status: int, content: bytes, headers: dict[str, str], *, cut_off: bool = False) -> None:
@@ -141,32 +142,24 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def _completion(text: str) -> bytes:
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+def _completion(text: str, finish_reason: str = "stop") -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}
     return json.dumps({"id": "1", "object": "chat.completion", "choices": [choice]}).encode()
 
 
 def _understand(body: dict[str, Any], headers: dict[str, str]) -> Request:
     messages = body["messages"]
     last = messages[-1]["content"]
-    text = last if isinstance(last, str) else last[0]["text"]
-    parts = messages[0]["content"]
+    text = last if isinstance(last, str) else last[-1]["text"]
+    parts, turn = messages[0]["content"], len(messages) // 2
     if isinstance(parts, str):
-        return Request("talk", -1, len(messages) // 2, text, body, headers)
-    urls = [part["image_url"]["url"] for part in parts[1:]]
-    pictures = tuple(_picture(url) for url in urls)
-    if len(pictures) == 2:
-        height, width = pictures[1].shape[:2]
-        return Request(
-            "who",
-            read_stripes(pictures[1][: height // 2, : width // 2]),
-            len(messages) // 2,
-            text,
-            body,
-            headers,
-            pictures,
-        )
-    return Request("what", read_stripes(pictures[0]), len(messages) // 2, text, body, headers, pictures)
+        return Request("talk", -1, turn, text, body, headers)
+    pictures = tuple(_picture(part["image_url"]["url"]) for part in parts if part["type"] == "image_url")
+    if parts[0]["text"].startswith("Image"):
+        height, width = pictures[-1].shape[:2]
+        number = read_stripes(pictures[-1][: height // 2, : width // 2])
+        return Request("who", number, turn, text, body, headers, pictures)
+    return Request("what", read_stripes(pictures[0]), turn, text, body, headers, pictures)
 
 
 def _picture(url: str) -> NDArray[np.uint8]:
