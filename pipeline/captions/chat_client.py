@@ -4,10 +4,14 @@
         reply = await client.chat([user("What is this?", [Picture(jpeg)])])
         print(reply.text)
 
-A request is retried with exponential backoff, after at least the server's Retry-After and at most a minute, on every
-transient failure: no connection, timeout, 429, 5xx, a connection closed early, a body that is not the protocol's JSON.
-It is not retried when the server rejects it. The remaining failures are three errors: the service is down (waiting may
-help), the service rejects the client (the configuration must change), or only this request fails.
+A request is sent again, after a pause, on every transient failure: timeout, 429, 5xx, a connection closed early, a body
+that is not the protocol's JSON. It is not sent again when the server rejects it. The remaining failures are three
+errors: the service is down (waiting may help), the service rejects the client (the configuration must change), or only
+this request fails. What concerns the service is met by all requests together (`request_limit.py`): they pause together,
+and one probe waits for a server that has died. The requests that it was answering when it died are then sent one at a
+time; the one at which it dies again is given up.
+
+A connection carries one request, so that an answer that comes late or twice is never taken for another request's.
 
 The key is read from the environment, sent in one header, and removed from server output before it is shown. Redirects
 and proxies are not followed: pictures of a film are sent to the configured address only.
@@ -34,6 +38,7 @@ from typing import Any
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
+from pipeline.captions.request_limit import Place, RequestLimit
 from pipeline.core.errors import UserError
 from pipeline.core.server_address import checked_address
 
@@ -41,9 +46,11 @@ Message = dict[str, Any]
 """One message of a conversation, in the protocol's JSON form."""
 
 MOST_REPLY_BYTES = 1 << 20
-LONGEST_PAUSE_SECONDS = 60.0
 _REJECTIONS = {401, 403, 404, 405, 407}
-_TRANSIENT = {408, 425, 429}
+_TRANSIENT = {408, 425}
+_REFUSALS = {429, 503}
+_MOST_REFUSALS = 5
+_LONGEST_PROBE_PAUSE_SECONDS = 5.0
 
 
 class EndpointDownError(UserError):
@@ -131,14 +138,44 @@ class _Completion(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
 
 
-class _TransientError(Exception):
-    """Transient failure of one attempt: reason, pause that the server asked for, and if it affects all requests."""
+class _FailedError(Exception):
+    """Failure of one attempt at a request; the message is its reason."""
 
-    def __init__(self, reason: str, pause_seconds: float = 0.0, *, whole_service: bool = False) -> None:
+
+class _RefusedError(_FailedError):
+    """The server refuses requests for now, and may ask for a pause."""
+
+    def __init__(self, reason: str, pause_seconds: float) -> None:
         super().__init__(reason)
-        self.reason = reason
         self.pause_seconds = pause_seconds
-        self.whole_service = whole_service
+
+
+class _SilentError(_FailedError):
+    """No answer in time."""
+
+
+class _UnreachableError(_FailedError):
+    """No connection; the request was not sent."""
+
+
+class _CutOffError(_FailedError):
+    """The connection was closed before the end of the answer."""
+
+
+@dataclass
+class _Tries:
+    """History of one request."""
+
+    failed: int = 0
+    refused: int = 0
+    cut_off: int = 0
+    is_suspect: bool = False
+    """True if the server died while answering it."""
+
+    @property
+    def alone(self) -> bool:
+        """True if it is sent with no other request beside it: a server may die and be back unnoticed."""
+        return self.is_suspect or self.cut_off > 1
 
 
 class ChatClient:
@@ -152,7 +189,9 @@ class ChatClient:
         """
         self.endpoint = endpoint
         self._key = _read_key(endpoint.api_key_env)
-        self._slots = asyncio.Semaphore(endpoint.concurrency)
+        self._limit = RequestLimit(endpoint.concurrency, endpoint.first_pause_seconds)
+        self._probe = asyncio.Lock()
+        self._answered_at = self._died_at = 0.0
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -160,7 +199,7 @@ class ChatClient:
             base_url=_base_address(endpoint.address),
             headers=headers,
             timeout=endpoint.timeout_seconds,
-            limits=httpx.Limits(max_connections=endpoint.concurrency),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             follow_redirects=False,
             trust_env=False,
         )
@@ -173,6 +212,10 @@ class ChatClient:
     ) -> None:
         await self._http.aclose()
 
+    def stop(self, error: UserError) -> None:
+        """Send nothing more: requests in flight end, any other `chat` raises the error."""
+        self._limit.close(error)
+
     async def chat(self, messages: Sequence[Message]) -> Reply:
         """Return the model's reply to a conversation, verbatim but for the key; empty if there is no text.
 
@@ -181,6 +224,20 @@ class ChatClient:
             UserError: the key, the model or the path is wrong.
             RequestError: only this request fails, in every attempt.
         """
+        body, tries = self._body(messages), _Tries()
+        while True:
+            async with self._limit.place(alone=tries.alone) as place:
+                try:
+                    reply = await self._attempt(body)
+                except _FailedError as error:
+                    failure = error
+                else:
+                    self._answered_at = time.monotonic()
+                    self._limit.answered(place)
+                    return reply
+            await self._recover(failure, place, tries)
+
+    def _body(self, messages: Sequence[Message]) -> bytes:
         endpoint = self.endpoint
         payload = {
             "model": endpoint.model,
@@ -188,16 +245,65 @@ class ChatClient:
             "max_tokens": endpoint.max_tokens,
             "temperature": endpoint.temperature,
         }
-        body = json.dumps(payload).encode()
-        async with self._slots:
-            for attempt in range(1, endpoint.attempts + 1):
-                try:
-                    return await self._attempt(body)
-                except _TransientError as error:
-                    last = error
-                if attempt < endpoint.attempts:
-                    await asyncio.sleep(_pause_seconds(last, attempt, endpoint.first_pause_seconds))
-            raise await self._final_error(last)
+        return json.dumps(payload).encode()
+
+    async def _recover(self, failure: _FailedError, place: Place, tries: _Tries) -> None:
+        """Wait until the request may be sent again.
+
+        Raises:
+            EndpointDownError: the service is down.
+            RequestError: the request has failed too often.
+        """
+        most = self.endpoint.attempts
+        if isinstance(failure, _UnreachableError):
+            return await self._until_back(failure)
+        if isinstance(failure, _RefusedError):
+            self._limit.refused(place, failure.pause_seconds)
+            tries.refused += 1
+            if self._limit.troubles >= most:
+                raise self._down(f"{failure} after {most} attempts")
+            if tries.refused < _MOST_REFUSALS * most:
+                return None
+            raise self._only_this(failure, tries.refused)
+        tries.failed += 1
+        if isinstance(failure, _SilentError):
+            self._limit.unanswered(place)
+            if tries.failed < most <= self._limit.troubles:
+                raise self._down(f"{failure}, for {most} requests in a row")
+        if isinstance(failure, _CutOffError):
+            await self._after_cut_off(failure, place, tries)
+        if tries.failed < most:
+            return await asyncio.sleep(self.endpoint.first_pause_seconds * 2.0 ** (tries.failed - 1) * _jitter())
+        if await self._is_up():
+            raise self._only_this(failure, most)
+        raise self._down(f"{failure} after {most} attempts")
+
+    async def _after_cut_off(self, failure: _FailedError, place: Place, tries: _Tries) -> None:
+        """Find out if the server died, wait until it is back, and give up a request at which it died twice."""
+        tries.cut_off += 1
+        if self._died_at < place.started and not await self._is_up():
+            await self._until_back(failure)
+        if self._died_at < place.started:
+            return
+        if tries.is_suspect:
+            raise RequestError(f"the model server at {self.endpoint.address} died twice while answering this request")
+        tries.is_suspect, tries.failed = True, 0
+
+    async def _until_back(self, failure: _FailedError) -> None:
+        """Wait until the server answers a probe; one waits for all.
+
+        A server that has answered before is given as long as the attempts of a request, since it may be starting again.
+        """
+        endpoint = self.endpoint
+        async with self._probe:
+            patience = endpoint.attempts * endpoint.timeout_seconds if self._answered_at else 0.0
+            gives_up_at, pause, probes = time.monotonic() + patience, endpoint.first_pause_seconds, 1
+            while not await self._is_up():
+                self._died_at = time.monotonic()
+                if self._limit.is_closed or (probes >= endpoint.attempts and self._died_at >= gives_up_at):
+                    raise self._down(f"{failure} after {probes} attempts")
+                await asyncio.sleep(pause * _jitter())
+                pause, probes = min(2 * pause, _LONGEST_PROBE_PAUSE_SECONDS), probes + 1
 
     async def _attempt(self, body: bytes) -> Reply:
         try:
@@ -206,17 +312,17 @@ class ChatClient:
                 self._http.stream("POST", "chat/completions", content=body) as response,
             ):
                 content = await _bounded(response)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise _UnreachableError(f"no connection ({self._clean(str(error)) or type(error).__name__})") from None
         except (TimeoutError, httpx.TimeoutException):
-            raise _TransientError(f"no answer within {self.endpoint.timeout_seconds:g} s") from None
-        except httpx.ConnectError as error:
-            raise _TransientError(f"no connection ({self._clean(str(error))})", whole_service=True) from None
+            raise _SilentError(f"no answer within {self.endpoint.timeout_seconds:g} s") from None
         except httpx.TransportError as error:
-            raise _TransientError(f"the connection was cut off ({type(error).__name__})") from None
+            raise _CutOffError(f"the connection was cut off ({type(error).__name__})") from None
         self._check_status(response, content)
         try:
             choice = _Completion.model_validate_json(content).choices[0]
         except ValidationError:
-            raise _TransientError(f"the answer is not a chat completion: {self._clean(content)!r}") from None
+            raise _FailedError(f"the answer is not a chat completion: {self._clean(content)!r}") from None
         return Reply(self._without_key(choice.message.content or ""), cut_off=choice.finish_reason == "length")
 
     def _check_status(self, response: httpx.Response, content: bytes) -> None:
@@ -224,19 +330,25 @@ class ChatClient:
         if response.is_success:
             return
         answer = f"it answered {status}: {self._clean(content)!r}"
+        if status in _REFUSALS:
+            raise _RefusedError(answer, _retry_after_seconds(response.headers.get("Retry-After", "")))
         if status in _TRANSIENT or status >= 500:
-            pause_seconds = _retry_after_seconds(response.headers.get("Retry-After", ""))
-            raise _TransientError(answer, pause_seconds, whole_service=status == 429)
+            raise _FailedError(answer)
         if status in _REJECTIONS or response.is_redirect:
-            raise UserError(self._about_service(answer, _hint(status, self.endpoint)))
+            raise self._ended(UserError(self._about_service(answer, _hint(status, self.endpoint))))
         raise RequestError(f"the model server at {self.endpoint.address} rejects the request: {answer}")
 
-    async def _final_error(self, last: _TransientError) -> Exception:
-        """Return the error after the last attempt: the service is down, or only this request fails."""
-        tries = f"after {self.endpoint.attempts} attempts"
-        if last.whole_service or not await self._is_up():
-            return EndpointDownError(self._about_service(f"{last.reason} {tries}", self.endpoint.remedy))
-        return RequestError(f"the model server at {self.endpoint.address} fails on this request {tries}: {last.reason}")
+    def _ended(self, error: UserError) -> UserError:
+        """Send nothing more because of this error, and return it."""
+        self.stop(error)
+        return error
+
+    def _down(self, reason: str) -> UserError:
+        return self._ended(EndpointDownError(self._about_service(reason, self.endpoint.remedy)))
+
+    def _only_this(self, failure: _FailedError, attempts: int) -> RequestError:
+        address = self.endpoint.address
+        return RequestError(f"the model server at {address} fails on this request after {attempts} attempts: {failure}")
 
     async def _is_up(self) -> bool:
         """Return true if the service still answers the protocol's simplest request."""
@@ -279,10 +391,8 @@ async def _bounded(response: httpx.Response) -> bytes:
     return b"".join(parts)
 
 
-def _pause_seconds(error: _TransientError, attempt: int, first_seconds: float) -> float:
-    """Return the pause before a retry: at least the server's, else doubling from `first_seconds` with jitter."""
-    growing = first_seconds * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
-    return min(max(growing, error.pause_seconds), LONGEST_PAUSE_SECONDS)
+def _jitter() -> float:
+    return random.uniform(0.5, 1.5)
 
 
 def _retry_after_seconds(header: str) -> float:

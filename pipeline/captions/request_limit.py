@@ -62,6 +62,11 @@ class RequestLimit:
         self._usual = self._recent = 0.0
         self._closed: Exception | None = None
 
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`."""
+        return self._closed is not None
+
     @asynccontextmanager
     async def place(self, *, alone: bool = False) -> AsyncIterator[Place]:
         """Wait for a place in flight; `alone`: for one with no other request beside it, before all others.
@@ -108,14 +113,12 @@ class RequestLimit:
             self._lower(self.limit / 2)
         self._resumes_at = max(self._resumes_at, time.monotonic() + min(seconds, LONGEST_PAUSE_SECONDS))
 
-    def unanswered(self, place: Place) -> bool:
-        """Note a request without an answer; return True if the server has been silent since: next is one probe."""
-        is_silent = self._answered_at < place.started
-        if is_silent and place.epoch == self._epoch:
+    def unanswered(self, place: Place) -> None:
+        """Note a request without an answer; if no other request got one either, the next is a probe."""
+        if self._answered_at < place.started and place.epoch == self._epoch:
             self.troubles += 1
             self._lower(self.limit / 2)
             self.limit = 1.0
-        return is_silent
 
     def close(self, error: Exception) -> None:
         """Give no more places: those waiting, now or later, get the error; requests in flight go on."""
@@ -135,9 +138,10 @@ class RequestLimit:
             asyncio.get_running_loop().call_later(pause, self._admit)
             return
         while self._has_room() and (queue := self._suspects or self._waiting):
-            self._has_suspect = queue is self._suspects
+            is_suspect = queue is self._suspects
             turn = queue.popleft()
             if not turn.done():
+                self._has_suspect = is_suspect
                 self._open += 1
                 turn.set_result(None)
 

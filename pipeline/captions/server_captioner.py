@@ -12,23 +12,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pipeline.captions.answers import Answers
+from pipeline.captions.asking import AskingLoop
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
+from pipeline.captions.chat_client import ChatClient, Endpoint
 from pipeline.captions.flags import flagged
 from pipeline.captions.pictures import view_clip
 from pipeline.captions.questions import conversation, reply_settings
+from pipeline.captions.repeats import Repeats, changes_of, kept_caption
 from pipeline.captions.reply_cache import load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
-from pipeline.core.records import Caption, Clip, RecordError
+from pipeline.core.records import Caption, Clip
 from pipeline.core.store import FilmFolder
 from prompts.template import load_prompt
-
-REPORT_SECONDS = 0.5
-"""Interval of progress reports. Cancellation is checked in them, so they continue while the server is silent."""
 
 LevelsByClip = Mapping[str, int | None]
 """Motion level by clip id; None: not measured."""
@@ -49,6 +49,7 @@ class ServerCaptioner:
             "prompts": [load_prompt(name).identity for name in ("who", "what", "actor", "repair")],
             "cast": self.cast.sha256,
             **reply_settings(self.settings),
+            **({"keep_old": True} if self.settings.keep_old else {}),
         }
 
     def pending(
@@ -59,13 +60,41 @@ class ServerCaptioner:
         `made` holds the rows of the table by clip id; a killed build may not have collected all replies into it.
         """
         waiting, uncollected = [], False
+        old = self._old_captions(folder, clips, levels)
         for clip in clips:
+            if clip.clip_id in old:
+                continue
             answers = self._answers(folder, clip, levels)
             if answers.open_question:
                 waiting.append(clip.clip_id)
             elif row := made.get(clip.clip_id):
                 uncollected = uncollected or row.model_dump(include={"raw_who", "raw_what"}) != answers.raw
         return waiting, uncollected
+
+    def repeats(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> Repeats:
+        """Return the clips with a good caption that would be asked about again."""
+        found = self._repeats(folder, clips, levels, _rows(folder))
+        return found.without(self._old_captions(folder, clips, levels))
+
+    def _repeats(
+        self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, made: Mapping[str, Caption]
+    ) -> Repeats:
+        found = {}
+        for clip in clips:
+            answers = self._answers(folder, clip, levels)
+            question = answers.open_question if answers.kept.exchanges else None
+            if question and (changes := changes_of(question, answers.kept, made.get(clip.clip_id))):
+                found[clip.clip_id] = changes
+        return Repeats(found)
+
+    def _old_captions(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Caption]:
+        """Return the captions to keep with `keep_old` where the question would be asked again, by clip id."""
+        if not self.settings.keep_old:
+            return {}
+        made = _rows(folder)
+        changes = self._repeats(folder, clips, levels, made).changes
+        old = {clip_id: kept_caption(made.get(clip_id), why, self.settings.model) for clip_id, why in changes.items()}
+        return {clip_id: caption for clip_id, caption in old.items() if caption}
 
     def captions(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
@@ -75,8 +104,12 @@ class ServerCaptioner:
         Raises:
             UserError: the service as a whole cannot be used; replies received before are cached.
         """
+        old = self._old_captions(folder, clips, levels)
         failures = self.ask(folder, clips, levels, progress)
-        rows = [self._answers(folder, clip, levels).caption(failures.get(clip.clip_id)) for clip in clips]
+        rows = [
+            old.get(clip.clip_id) or self._answers(folder, clip, levels).caption(failures.get(clip.clip_id))
+            for clip in clips
+        ]
         return flagged(rows, clips, levels)
 
     def ask(
@@ -95,40 +128,11 @@ class ServerCaptioner:
         progress(len(clips) - len(waiting), len(clips))
         if not waiting:
             return {}
-        try:
-            return asyncio.run(self._ask_all(folder, waiting, levels, len(clips), progress))
-        except ExceptionGroup as group:
-            # the first failure cancelled the other tasks; each means the same to the caller
-            raise group.exceptions[0] from None
+        loop = AskingLoop(_endpoint(self.settings), waiting, partial(self._ask_about, folder, levels))
+        asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
+        return loop.failures
 
-    async def _ask_all(
-        self, folder: FilmFolder, waiting: Sequence[Clip], levels: LevelsByClip, total: int, progress: Progress
-    ) -> dict[str, str]:
-        failures: dict[str, str] = {}
-        queue = iter(waiting)
-        left = len(waiting)
-
-        async def work_through_queue(client: ChatClient) -> None:
-            nonlocal left
-            for clip in queue:
-                try:
-                    await self._ask_about(client, folder, clip, levels)
-                except RecordError as error:
-                    failures[clip.clip_id] = error.reason
-                except RequestError as error:
-                    failures[clip.clip_id] = str(error)
-                left -= 1
-
-        async with ChatClient(_endpoint(self.settings)) as client, asyncio.TaskGroup() as group:
-            count = min(self.settings.concurrency, len(waiting))
-            running = {group.create_task(work_through_queue(client)) for _ in range(count)}
-            while running:
-                _, running = await asyncio.wait(running, timeout=REPORT_SECONDS)
-                # Here rather than in a task: its exception cancels the tasks and is not wrapped in an exception group.
-                progress(total - left, total)
-        return failures
-
-    async def _ask_about(self, client: ChatClient, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> None:
+    async def _ask_about(self, folder: FilmFolder, levels: LevelsByClip, client: ChatClient, clip: Clip) -> None:
         """Ask the open questions about one clip, each until a reply is usable or its repairs are used up."""
         answers = self._answers(folder, clip, levels)
         views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id))
@@ -136,11 +140,18 @@ class ServerCaptioner:
             before = answers.kept.to(question.fingerprint)
             reply = await client.chat(conversation(question, views, self.cast, before))
             kept = answers.kept.adding(question.fingerprint, question.request, question.ingredients, reply)
-            save_replies(folder, kept)
+            await asyncio.to_thread(save_replies, folder, kept)
             answers = replace(answers, kept=kept)
 
     def _answers(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> Answers:
         return Answers(clip, levels[clip.clip_id], self.settings, self.cast, load_replies(folder, clip.clip_id))
+
+
+def _rows(folder: FilmFolder) -> dict[str, Caption]:
+    """Return the captions made so far by clip id, current or not; empty if there are none."""
+    if not folder.table_path("captions").exists():
+        return {}
+    return {row.clip_id: row for row in folder.read("captions", Caption)}
 
 
 def _endpoint(settings: CaptionSettings) -> Endpoint:
@@ -154,6 +165,6 @@ def _endpoint(settings: CaptionSettings) -> Endpoint:
         max_tokens=settings.max_tokens,
         temperature=settings.temperature,
         tiles=settings.tiles,
-        remedy=f"start it with `lmdeploy serve api_server {settings.model} --session-len 8192`, "
+        remedy="start it with `animegamer caption-server` on its machine, "
         "or set `endpoint` and `model` in the section [captions]",
     )

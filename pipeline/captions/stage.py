@@ -1,15 +1,7 @@
 """Captions stage: a structured caption of every clip that screening keeps, by rules or by a model server.
 
-Any server with OpenAI's chat protocol works; the defaults suit InternVL2-26B behind lmdeploy:
-
-    lmdeploy serve api_server OpenGVLab/InternVL2-26B --server-port 23333 --tp 2 --session-len 8192 \\
-        --cache-max-entry-count 0.5 --vision-max-batch-size 8
-
-The language part is split over the `--tp` GPUs (26B in 16 bits takes 52 GB); the vision part is not and lies on the
-first, so the cache gets half of the remaining memory instead of lmdeploy's 0.8. Pictures of several requests are
-encoded together up to `--vision-max-batch-size` (1 by default, which is slow); raise it and `concurrency` together, and
-lower both if the server stalls. `--api-keys KEY` protects the server; put the key into the environment variable that
-`api_key_env` names.
+Any server with OpenAI's chat protocol works; the defaults suit InternVL2-26B as `animegamer caption-server` serves it
+(`lmdeploy_server.py`).
 
 `WriteCaptions` run as a stage asks all open questions and collects the replies. For long films a scheduler first
 processes `pending` in batches, each a small task that can be retried alone; the stage then finds all replies cached and
@@ -24,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import EndpointDownError
+from pipeline.captions.repeats import Repeats, refuse_repeats
 from pipeline.captions.rules_captioner import RulesCaptioner
 from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import CaptionSettings
@@ -53,6 +46,8 @@ class WriteCaptions(Stage):
 
     settings: CaptionSettings
     cast: Cast
+    ask_again: bool = False
+    """True: ask again about clips with a good caption if an ingredient of the question changed."""
     name: ClassVar[str] = "captions"
     version: ClassVar[int] = 1
     needs: ClassVar[tuple[str, ...]] = ("cut", "looks", "motion", "screened")
@@ -83,6 +78,15 @@ class WriteCaptions(Stage):
             reason=reason or ("stored replies are not in the table yet" if uncollected else None),
         )
 
+    def repeats(self, folder: FilmFolder) -> Repeats:
+        """Return the clips with a good caption that would be asked about again without leave.
+
+        Judged by the tables on disk; a stage before this one that runs again may still change clips or levels.
+        """
+        if self.settings.captioner == "rules" or self.ask_again:
+            return Repeats()
+        return ServerCaptioner(self.settings, self.cast).repeats(folder, *_candidates(folder))
+
     def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
         """Ask the open questions about some clips, by id, and cache the replies in the film's folder.
 
@@ -90,19 +94,25 @@ class WriteCaptions(Stage):
         `concurrency` requests in flight.
 
         Raises:
-            UserError: the service as a whole cannot be used; replies received before are cached.
+            UserError: clips with a good caption would be asked about again, or the service as a whole cannot be used;
+                replies received before are cached.
         """
         wanted = set(batch)
         clips, levels = _candidates(folder)
-        self._captioner().captions(folder, [clip for clip in clips if clip.clip_id in wanted], levels, progress)
+        asked = [clip for clip in clips if clip.clip_id in wanted]
+        if not self.ask_again and ServerCaptioner(self.settings, self.cast).repeats(folder, asked, levels):
+            refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # names those of all batches
+        self._captioner().captions(folder, asked, levels, progress)
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Make the table captions; clips without a usable caption are in it with their fault, and count as failures.
 
         Raises:
             RecordError: more than `failed_limit` of the clips have no usable caption.
-            UserError: the service as a whole cannot be used; replies received before are cached.
+            UserError: clips with a good caption would be asked about again, or the service as a whole cannot be used;
+                replies received before are cached.
         """
+        refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)
         clips, levels = _candidates(folder)
         captions = self._captioner().captions(folder, clips, levels, progress)
         failures = tuple(Failure(record_id=row.clip_id, reason=row.fault) for row in captions if row.fault)

@@ -221,6 +221,9 @@ class CaptionSettings(Section):
         "fewer by default; false if the server rejects it",
     )
     failed_limit: Share = Field(0.2, description="share of clips without a usable caption that fails the film")
+    keep_old: bool = Field(
+        False, description="keep good captions, flagged, where a changed prompt or setting would ask again"
+    )
 
 
 class SelectionSettings(Section):

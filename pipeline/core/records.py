@@ -235,6 +235,10 @@ class Motion(Record):
     unique_frames: int = Field(description="drawings: frames that differ from the one before, the first counted")
 
 
+KEPT = "kept: "
+"""Start of the flag of a caption that was not asked for again although ingredients changed; their names follow."""
+
+
 class Caption(Record):
     """The structured answer about a clip. A tag that was not measured is null, and training masks it."""
 
@@ -257,6 +261,11 @@ class Caption(Record):
     sentence: str | None = Field(default=None, description="the clip in a sentence")
     flags: tuple[str, ...] = Field(default=(), description="doubts about the caption, for review")
     raw_sentence: str | None = Field(default=None, description="the sentence as the captioner wrote it, usable or not")
+
+    @property
+    def is_kept(self) -> bool:
+        """True if it answers an earlier form of the question (`[captions] keep_old`)."""
+        return any(flag.startswith(KEPT) for flag in self.flags)
 
 
 class Verdict(Record):

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from pipeline.captions.repeats import merged, refuse_repeats
+from pipeline.captions.stage import WriteCaptions
 from pipeline.core.atomic import HeldError, held
 from pipeline.core.config import Config
 from pipeline.core.errors import UserError
@@ -70,7 +72,8 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     """Identify the films, list new ones in `dataset.json`, and choose the stages; the workspace must be locked.
 
     Raises:
-        UserError: the request does not fit the data set that is already in `out`, or the cast folder cannot be used.
+        UserError: the request does not fit the data set that is already in `out`, the cast folder cannot be used, or
+            clips with a good caption would be asked about again.
         RemoteError: an address cannot be used.
     """
     if request.config.run.runner != "threads":
@@ -89,6 +92,7 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         stage.ingredients()  # report a missing checkpoint or package now, not hours later
     films = tuple(film.film_id for film in found.films)
     listed = found.listed(record.films)
+    _refuse_repeated_captions([dataset.folder(film_id) for film_id in films], stages, request)
     refuse_to_join([dataset.folder(entry.film_id) for entry in listed if entry.film_id not in films], stages)
     changes = {
         "films": listed,
@@ -113,6 +117,14 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         refused=tuple(found.refused),
         notices=(*found.notices, *cast.warnings),
     )
+
+
+def _refuse_repeated_captions(folders: Sequence[FilmFolder], stages: Sequence[Stage], request: BuildRequest) -> None:
+    """Raise a UserError if a good caption would be asked for again, before any work is done."""
+    for stage in stages:
+        if isinstance(stage, WriteCaptions):
+            ready = [folder for folder in folders if all(map(folder.stage_record, stage.needs))]
+            refuse_repeats(merged(list(map(stage.repeats, ready))), keep_old=request.config.captions.keep_old)
 
 
 def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dict[str, tuple[Stage, ...]]:

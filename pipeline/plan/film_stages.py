@@ -43,7 +43,7 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
         MeasureLooks(config.looks, threads, config.run.failed_limit),
         MeasureMotion(config.motion, threads, config.run.failed_limit),
         Screen(config.selection, edges),
-        WriteCaptions(config.captions, cast or cast_of(request)),
+        WriteCaptions(config.captions, cast or cast_of(request), request.ask_again),
     )
     if request.until is Until.publish:
         return stages
