@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from pipeline.captions.cast import Cast
 from pipeline.captions.repeats import merged, refuse_repeats
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.atomic import HeldError, held
@@ -23,7 +24,7 @@ from pipeline.core.errors import UserError
 from pipeline.core.progress import watched
 from pipeline.core.records import Failure
 from pipeline.core.stage import Stage, staleness_of
-from pipeline.core.store import ClipFormat, Dataset, FilmFolder
+from pipeline.core.store import ClipFormat, Dataset, FilmEntry, FilmFolder
 from pipeline.plan.consistency import refuse_to_join
 from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages
 from pipeline.plan.identify import identify
@@ -99,7 +100,7 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         "edges": edges,
         "edges_from": edges_from,
         "clips": ClipFormat(**request.config.clips.model_dump(include=set(ClipFormat.model_fields))),
-        "cast": cast.names,
+        "cast": cast.all_names,
         "cast_source": request.cast and absolute(request.cast),
         "config": request.config.model_dump(mode="json", exclude={"run"}),
     }
@@ -115,7 +116,7 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         unfinished=_unfinished([dataset.folder(film_id) for film_id in films], stages),
         publishing=publish_stages(request.config) if request.until is Until.publish else (),
         refused=tuple(found.refused),
-        notices=(*found.notices, *cast.warnings),
+        notices=(*found.notices, *cast.warnings, *_unused(cast, listed)),
     )
 
 
@@ -125,6 +126,11 @@ def _refuse_repeated_captions(folders: Sequence[FilmFolder], stages: Sequence[St
         if isinstance(stage, WriteCaptions):
             ready = [folder for folder in folders if all(map(folder.stage_record, stage.needs))]
             refuse_repeats(merged(list(map(stage.repeats, ready))), keep_old=request.config.captions.keep_old)
+
+
+def _unused(cast: Cast, listed: Sequence[FilmEntry]) -> list[str]:
+    reason = "not used, since no film of the data set has this file name (without suffix) or id"
+    return [f"cast of the film {key}: {reason}" for key in cast.without_film(listed)]
 
 
 def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dict[str, tuple[Stage, ...]]:
