@@ -31,6 +31,7 @@ from pipeline.plan.identify import identify
 from pipeline.plan.publish import PublishStage, publish_stages
 from pipeline.plan.request import BuildRequest, Until, absolute
 from pipeline.plan.workspace import Workspace
+from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.remote.film_cache import delete_local_film
 
 
@@ -85,6 +86,7 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         watch.changed = False
         workspace.fetch(progress=watch)
     cast = cast_of(request)
+    load_vocabulary(dataset.root)  # report a broken one now, not hours later
     found = identify(request.films, dataset)
     record = dataset.record
     edges, edges_from = choose_edges(request.config, record)
