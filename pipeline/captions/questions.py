@@ -1,7 +1,8 @@
 """Questions about a clip: text, pictures and fingerprint of the method's two requests to a vision-language model.
 
     who    the numbered cast sheets and a grid of four frames   -> characters of the cast on screen
-    what   up to eight frames in order and the measured motion level -> S MD EV MA SC ET ST
+    what   up to eight frames in order, the measured motion level and the characters found
+           -> S MD EV MA SC ET ST, the actor, a sentence
 
 The pictures of a clip are made in `pictures.py`, the sheet in `cast.py`.
 """
@@ -12,7 +13,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import Message, Reply, assistant, user
@@ -20,21 +21,36 @@ from pipeline.captions.pictures import PICTURES, ClipPictures, shown_frames
 from pipeline.core.config import CaptionSettings
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import Clip
-from prompts.tags import EXAMPLE, TagError, WhatReply, WhoReply, format_what, parse_what, parse_who
+from prompts.tags import (
+    EXAMPLE,
+    EXAMPLE_NAMES,
+    EXAMPLE_WITH_ACTOR,
+    TagError,
+    WhatReply,
+    WhoReply,
+    format_what,
+    what_pattern,
+    who_pattern,
+)
 from prompts.template import load_prompt
+from prompts.what_replies import parse_what
+from prompts.who_replies import parse_who
 
+R = TypeVar("R", WhoReply, WhatReply)
 _LONGEST_QUOTE = 2000
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(Generic[R]):
     """One request about one clip, without its pictures."""
 
     request: str
     """`who` or `what`."""
     text: str
     ingredients: dict[str, Any]
-    read: Callable[[str], WhoReply | WhatReply]
+    read: Callable[[str], R]
+    pattern: str
+    """Regular expression of the replies in the form asked for, for a server that guides the model by one."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -52,23 +68,34 @@ class Question:
         return None
 
 
+AnyQuestion: TypeAlias = Question[WhoReply] | Question[WhatReply]
+
+
 def reply_settings(settings: CaptionSettings) -> dict[str, Any]:
     """Return the settings that a reply depends on: the model and its sampling parameters."""
     return settings.model_dump(include={"model", "revision", "temperature", "max_tokens", "tiles"})
 
 
-def questions_about(clip: Clip, level: int, settings: CaptionSettings, cast: Cast) -> list[Question]:
-    """Return the questions about a clip, in order; without a cast there is no `who`."""
-    prompt = load_prompt("what")
-    text = prompt.render(frames=shown_frames(clip.frames), level=level, example=format_what(EXAMPLE))
-    ingredients = _ingredients(clip, settings, text, {"prompt": prompt.identity, "level": level})
-    what = Question("what", text, ingredients, parse_what)
-    if not cast.names:
-        return [what]
+def who_question(clip: Clip, settings: CaptionSettings, cast: Cast) -> Question[WhoReply]:
+    """Return the first question: the characters of the cast in the clip, and the number of other people."""
     prompt = load_prompt("who")
     text = prompt.render(count=len(cast.names), cast=cast.listing())
     ingredients = _ingredients(clip, settings, text, {"prompt": prompt.identity, "cast": cast.sha256})
-    return [Question("who", text, ingredients, lambda reply: parse_who(reply, len(cast.names))), what]
+    return Question("who", text, ingredients, lambda reply: parse_who(reply, cast.names), who_pattern(len(cast.names)))
+
+
+def what_question(clip: Clip, level: int, settings: CaptionSettings, names: Sequence[str] = ()) -> Question[WhatReply]:
+    """Return the second question: what happens, and which of the characters found by the first one acts."""
+    prompt, actor, example = load_prompt("what"), "", format_what(EXAMPLE)
+    identity = {"prompt": prompt.identity}
+    if names:
+        naming = load_prompt("actor")
+        identity["actor"] = naming.identity
+        actor = naming.render(names=", ".join(names)) + "\n"
+        example = format_what(EXAMPLE_WITH_ACTOR, EXAMPLE_NAMES)
+    text = prompt.render(frames=shown_frames(clip.frames), level=level, actor=actor, example=example)
+    ingredients = _ingredients(clip, settings, text, {**identity, "level": level, "names": list(names)})
+    return Question("what", text, ingredients, lambda reply: parse_what(reply, names), what_pattern(names))
 
 
 def _ingredients(clip: Clip, settings: CaptionSettings, text: str, about: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +107,7 @@ def _ingredients(clip: Clip, settings: CaptionSettings, text: str, about: dict[s
     return {**reply_settings(settings), **inputs, **about}
 
 
-def conversation(question: Question, views: ClipPictures, cast: Cast, replies: Sequence[Reply]) -> list[Message]:
+def conversation(question: AnyQuestion, views: ClipPictures, cast: Cast, replies: Sequence[Reply]) -> list[Message]:
     """Return the messages to send: the pictures, the question, then every unusable reply so far with its fault."""
     if question.request == "what":
         messages = [user(question.text, views.frames, "Frame")]

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pipeline.captions.questions import Question
+from pipeline.captions.questions import AnyQuestion
 from pipeline.captions.reply_cache import Exchange, Replies
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import LONGEST_CHANGE, changed
@@ -68,7 +68,7 @@ def refuse_repeats(repeats: Repeats, *, keep_old: bool) -> None:
     )
 
 
-def changes_of(question: Question, stored: Replies, made: Caption | None) -> dict[str, str]:
+def changes_of(question: AnyQuestion, stored: Replies, made: Caption | None) -> dict[str, str]:
     """Return the ingredients by which an open question differs from the one that gave the clip its good caption.
 
     Args:
@@ -109,7 +109,7 @@ def _is_good(made: Caption | None) -> bool:
     return made is not None and made.fault is None and made.source != "rules"
 
 
-def _differences(earlier: Exchange, question: Question) -> dict[str, str]:
+def _differences(earlier: Exchange, question: AnyQuestion) -> dict[str, str]:
     before, now = earlier.ingredients, question.ingredients
     names = changed(before, now)
     found = {}

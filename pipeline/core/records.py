@@ -260,7 +260,7 @@ class Caption(Record):
     others: int | None = Field(default=None, description="people besides the characters; null: not counted")
     sentence: str | None = Field(default=None, description="the clip in a sentence")
     flags: tuple[str, ...] = Field(default=(), description="doubts about the caption, for review")
-    raw_sentence: str | None = Field(default=None, description="the reply that the sentence is taken from, verbatim")
+    raw_sentence: str | None = Field(default=None, description="the sentence as the captioner wrote it, usable or not")
 
     @property
     def is_kept(self) -> bool:

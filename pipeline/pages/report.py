@@ -20,6 +20,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from pipeline.captions.flags import kinds_of
 from pipeline.core.atomic import replacing
 from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset
@@ -177,7 +178,12 @@ def _tag_tables(summary: Summary) -> list[dict[str, Any]]:
     for caption in captions:
         people.update([None] if caption.characters is None else caption.characters or ["nobody of the cast"])
     links = {name: f"#sheet?character={number}" for name, number in character_numbers(summary).items()}
-    return [_tag_table("characters", "Cast on screen", people, ordered=False, links=links), *tables]
+    doubts: Counter[str | None] = Counter(kind for caption in captions for kind in kinds_of(caption))
+    return [
+        _tag_table("characters", "Cast on screen", people, ordered=False, links=links),
+        *tables,
+        _tag_table("flags", "Doubts about captions", doubts, ordered=False),
+    ]
 
 
 def _tag_table(

@@ -66,14 +66,20 @@ def test_a_change_repeats_dependent_questions_and_reverting_it_none(
     assert captions_of(stage_for(server.address, cast), folder) == first
 
 
-def test_another_cast_repeats_only_the_question_about_characters(tmp_path: Path, cast: Cast) -> None:
+def test_another_cast_repeats_the_question_about_characters_and_what_follows_from_its_answer(
+    tmp_path: Path, cast: Cast
+) -> None:
     folder = make_screened_film(tmp_path, 3)
     with CaptionServer(good_answer) as server:
         perform(stage_for(server.address, cast), folder)
         server.requests.clear()
         captions = captions_of(stage_for(server.address, make_cast(tmp_path / "cast", "Lisa"), ask_again=True), folder)
         assert sorted(server.asked("who")) == [0, 1, 2]
-        assert server.asked("what") == []
+        assert sorted(server.asked("what")) == [0, 1, 2]  # the names found are others
+        server.requests.clear()
+        captions_of(stage_for(server.address, make_cast(tmp_path / "cast", "Zoe"), ask_again=True), folder)
+        assert sorted(server.asked("who")) == [0, 1, 2]
+        assert server.asked("what") == []  # the names found are the same
     assert [caption.characters for caption in captions] == [("Lisa",), ("Ponyo",), ("Lisa",)]
 
 

@@ -176,29 +176,44 @@ def test_a_clip_without_a_usable_reply_is_quarantined_with_the_reply(tmp_path: P
     def babbles(request: Request) -> Answer:
         if request.number == 2 and request.kind == "what":
             return Answer(f"a nice picture, {request.turn}")
-        if request.number == 4 and request.kind == "who":
-            return Answer("everybody")
         return good_answer(request)
 
     with CaptionServer(babbles) as server:
         stage = stage_for(server.address, cast, repairs=2, failed_limit=0.5)
         captions = captions_of(stage, folder)
         assert server.asked("what").count(2) == 3
-        assert server.asked("who").count(4) == 3
-        assert server.asked("what").count(4) == 0  # no further paid request
-    for number in (0, 1, 3, 5):
+    for number in (0, 1, 3, 4, 5):
         expect_good(captions[number], number)
-    what, who = captions[2], captions[4]
-    assert "`what` in 3 tries" in str(what.fault)
-    assert "<S> is missing" in str(what.fault)
-    assert "`who` in 3 tries" in str(who.fault)
-    assert (what.raw_what, who.raw_who) == ("a nice picture, 2", "everybody")
-    for caption in (what, who):
-        tags = (caption.S, caption.MD, caption.EV, caption.MA, caption.SC, caption.ET, caption.ST, caption.characters)
-        assert tags == (None,) * 8
+    bad = captions[2]
+    assert "`what` in 3 tries" in str(bad.fault)
+    assert "<S> is missing" in str(bad.fault)
+    assert bad.raw_what == "a nice picture, 2"
+    tags = (bad.S, bad.MD, bad.EV, bad.MA, bad.SC, bad.ET, bad.ST, bad.characters, bad.actor, bad.others, bad.sentence)
+    assert tags == (None,) * 11
     record = folder.stage_record("captions")
     assert record is not None
-    assert [failure.record_id for failure in record.failures] == [what.clip_id, who.clip_id]
+    assert [failure.record_id for failure in record.failures] == [bad.clip_id]
+
+
+def test_where_the_characters_stay_unknown_the_rest_is_asked(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 3)
+
+    def blind(request: Request) -> Answer:
+        return Answer("everybody") if (request.kind, request.number) == ("who", 1) else good_answer(request)
+
+    with CaptionServer(blind) as server:
+        captions = captions_of(stage_for(server.address, cast, repairs=1), folder)
+        assert server.asked("who").count(1) == 2
+        assert server.asked("what").count(1) == 1
+    expect_good(captions[0], 0)
+    unknown = captions[1]
+    assert (unknown.fault, unknown.raw_who) == (None, "everybody")
+    assert (unknown.characters, unknown.others) == (None, None)
+    assert (unknown.actor, unknown.S) == ("boat", "boat")
+    assert unknown.flags == (
+        "characters unknown: no usable reply to `who` in 2 tries; the last: "
+        "The reply has no line of the form [Number]how many[Index]number,number[Others]how many.",
+    )
 
 
 def test_too_many_quarantined_clips_fail_the_film(tmp_path: Path, cast: Cast) -> None:
@@ -208,9 +223,7 @@ def test_too_many_quarantined_clips_fail_the_film(tmp_path: Path, cast: Cast) ->
         return Answer("no") if request.number < 2 else good_answer(request)
 
     with CaptionServer(half) as server:
-        with pytest.raises(
-            RecordError, match=r"2 of 4 clips got no usable caption; first: .*no line of the form"
-        ) as caught:
+        with pytest.raises(RecordError, match=r"2 of 4 clips got no usable caption; first: .*<S> is missing") as caught:
             perform(stage_for(server.address, cast, failed_limit=0.4), folder)
         assert caught.value.record_id == folder.film_id
         perform(stage_for(server.address, cast, failed_limit=0.5), folder)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # noqa: TID251 - the server of the tests
 from typing import Any, Self
@@ -43,6 +44,13 @@ class Request:
     body: dict[str, Any]
     headers: dict[str, str]
     pictures: tuple[NDArray[np.uint8], ...] = ()
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """Names of the characters that the question names as found."""
+        parts = self.body["messages"][0]["content"]
+        named = re.search(r"found in the clip: ([^.]+)\.", parts[-1]["text"])
+        return tuple(named[1].split(", ")) if named else ()
 
 
 @dataclass(frozen=True)
@@ -173,15 +181,22 @@ def _picture(url: str) -> NDArray[np.uint8]:
 
 def good_answer(request: Request) -> Answer:
     """Correct answer about the painted number."""
-    return Answer(good_who(request.number) if request.kind == "who" else good_what(request.number))
+    return Answer(good_who(request.number) if request.kind == "who" else good_what(request.number, request.found))
 
 
 def good_who(number: int) -> str:
-    return f"[Number]1[Index]{number % 2 + 1}"
+    return f"[Number]1[Index]{number % 2 + 1}[Others]{number % 3}"
 
 
-def good_what(number: int) -> str:
-    return f"<S>{WORDS[number]}</S><MD>fall</MD><EV>room</EV><MA>slowly</MA><SC>0</SC><ET>{number % 2}</ET><ST>-1</ST>"
+def good_what(number: int, found: Sequence[str] = ()) -> str:
+    """Answer about a painted number: every third clip's subject is the first character found."""
+    tags = f"<S>{WORDS[number]}</S><MD>fall</MD><EV>room</EV><MA>slowly</MA><SC>0</SC><ET>{number % 2}</ET><ST>-1</ST>"
+    actor = f"<AC>{'none' if number % 3 else found[0]}</AC>" if found else ""
+    return f"{tags}{actor}<SE>{sentence(number)}</SE>"
+
+
+def sentence(number: int) -> str:
+    return f"The {WORDS[number]} falls slowly in a room."
 
 
 def expect_good(caption: Caption, number: int) -> None:
@@ -191,6 +206,9 @@ def expect_good(caption: Caption, number: int) -> None:
     assert words == (WORDS[number], "fall", "room", "slowly")
     numbers = (caption.SC, caption.ET, caption.ST)
     assert numbers == (0, number % 2, -1)
-    assert caption.characters == (("Ponyo", "Sosuke")[number % 2],)
+    name = ("Ponyo", "Sosuke")[number % 2]
+    assert (caption.characters, caption.others) == ((name,), number % 3)
+    assert caption.actor == (WORDS[number] if number % 3 else name)
+    assert (caption.sentence, caption.raw_sentence) == (sentence(number), sentence(number))
     assert caption.source == "test-model"
-    assert (caption.raw_who, caption.raw_what) == (good_who(number), good_what(number))
+    assert (caption.raw_who, caption.raw_what) == (good_who(number), good_what(number, (name,)))
