@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from flows.commands.build import build, config, deploy
-from flows.commands.captions import caption_server
+from flows.commands.captions import caption_server, captions
 from flows.commands.dataset import calibrate, report, status, verify, vocabulary
 from flows.commands.model import import_weights, new_checkpoint
 from flows.commands.play import play
@@ -54,6 +54,7 @@ for command in (
     calibrate,
     vocabulary,
     caption_server,
+    captions,
     new_checkpoint,
     import_weights,
     play,

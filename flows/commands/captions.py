@@ -1,4 +1,4 @@
-"""Command `caption-server`: lmdeploy with the model for this machine's GPU, kept running until Ctrl-C."""
+"""Commands `caption-server`, lmdeploy kept running until Ctrl-C, and `captions`, a trial of a captioner."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 from platformdirs import user_log_path
 from rich.markup import escape
 from rich.status import Status
 
+from flows.commands.dataset import DatasetPlace, checked_request, open_workspace, settings_of
 from flows.console.terminal import console, say
-from pipeline.core.config import CaptionSettings
+from pipeline.core.config import CaptionSettings, Config, load_config
 from pipeline.core.plain_text import printable
+
+if TYPE_CHECKING:
+    from pipeline.captions.trial import Trial
 
 SECONDS_BETWEEN_LINES = 30.0
 LMDEPLOY_ENVIRONMENT = Path(sys.prefix).parent / ".venv-lmdeploy"
@@ -88,6 +92,76 @@ def caption_server(
     with _ServerDisplay(settings) as display:
         keep_serving(program, Limits(), _stopped_by_signals(), display)
     say("stopped")
+
+
+def captions(
+    dataset: DatasetPlace,
+    tries: Annotated[int, typer.Option("--try", min=1, help="Clips to ask about, spread over the data set.")] = 20,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings as TOML, with the section [captions]; unset: those of the last build.")
+    ] = None,
+    cast: Annotated[str | None, typer.Option(help="Folder of the cast; unset: that of the last build.")] = None,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs of the server, for the GPU hours.")] = 1,
+    price: Annotated[
+        float | None, typer.Option("--price-per-million-tokens", min=0, help="Price of a service, for the cost.")
+    ] = None,
+) -> None:
+    """Try the caption server on a few clips, and print what the captions of the whole data set would cost.
+
+    Writes DATASET/captions-try.html with the pictures and the replies side by side. The replies are stored, so that no
+    build asks about these clips again. The clips must exist: build them without a server first.
+
+        animegamer captions data/ --try 20 --price-per-million-tokens 0.25
+    """
+    from flows.console.progress import Bars
+    from pipeline.captions.trial import try_captions
+    from pipeline.core.progress import watched
+    from pipeline.pages.trial import write_trial
+    from pipeline.plan.film_stages import captions_of
+
+    workspace = open_workspace(dataset)
+    settings = _asking(load_config(config) if config else settings_of(workspace))
+    place = cast or workspace.dataset.record.cast_source
+    request = checked_request(films=(), out=dataset, cast=place, config=settings)
+    page = workspace.dataset.root / "captions-try.html"
+    with workspace.locked("animegamer captions"), Bars().watching():
+        stage, folders = captions_of(workspace.dataset, request)
+        with watched(workspace.dataset.root.name, "captions") as watch:
+            trial = try_captions(folders, stage, tries, watch)
+        asked = settings.captions
+        figures = _figures(trial, asked.concurrency, gpus, price)
+        write_trial(page, trial, stage.cast, f"{asked.model} {asked.revision} at {asked.endpoint}", figures)
+        workspace.send()
+    for name, value in (*figures, ("page", str(page))):
+        typer.echo(f"{name:<12} {value}")
+
+
+def _asking(config: Config) -> Config:
+    return config.model_copy(update={"captions": config.captions.model_copy(update={"captioner": "server"})})
+
+
+def _figures(trial: Trial, concurrency: int, gpus: int, price: float | None) -> list[tuple[str, str]]:
+    """Names and values of the figures of a trial, for the terminal and the page."""
+    count, tokens = len(trial.clips), trial.tokens_a_clip
+    rows = [
+        ("tried", f"{count:,} of {trial.total:,} clips, {trial.asked:,} of them asked about now"),
+        ("usable", f"{trial.usable_share:.0%}"),
+        (
+            "tokens",
+            "not reported by the server" if tokens is None else f"{tokens:,.0f} a clip",
+        ),
+    ]
+    if trial.hours_left is not None:
+        rows.append(("seconds", f"{trial.seconds / trial.asked:.2g} a clip, with up to {concurrency} requests at once"))
+    cost = []
+    if trial.hours_left is not None:
+        cost.append(f"at most {trial.hours_left:.2g} hours, {trial.hours_left * gpus:.2g} GPU hours")
+    if trial.tokens_left is not None:
+        cost.append(f"{trial.tokens_left / 1e6:,.3g} million tokens")
+        if price is not None:
+            cost.append(f"{trial.tokens_left / 1e6 * price:,.2f} at {price:g} a million")
+    rows.append(("clips left", f"{trial.left:,}: {'; '.join(cost) or 'cost unknown, nothing was asked'}"))
+    return rows
 
 
 class _ServerDisplay:

@@ -48,7 +48,7 @@ def checked_request(**fields: Any) -> BuildRequest:
         raise UserError(faults_of(error)) from None
 
 
-def _open(dataset: str) -> Workspace:
+def open_workspace(dataset: str) -> Workspace:
     """Open the data set, fetched if at an address; a local copy that a build is working on is the newest version."""
     from pipeline.core.atomic import HeldError, held
     from pipeline.core.store import open_dataset
@@ -62,7 +62,7 @@ def _open(dataset: str) -> Workspace:
     return workspace
 
 
-def _settings(workspace: Workspace) -> Config:
+def settings_of(workspace: Workspace) -> Config:
     """Configuration of the last build."""
     return checked(workspace.dataset.record.config, str(workspace.dataset.root / "dataset.json"))
 
@@ -87,8 +87,8 @@ def status(
     from pipeline.plan.status import film_rows, published_line
 
     shown = Console(soft_wrap=True)
-    workspace = _open(dataset)
-    settings = load_config(config) if config else _settings(workspace)
+    workspace = open_workspace(dataset)
+    settings = load_config(config) if config else settings_of(workspace)
     certain = [*(["captions"] if cast else []), *(["motion"] if config else [])]
     request = checked_request(films=(), out=dataset, cast=cast or workspace.dataset.record.cast_source, config=settings)
     rows = film_rows(workspace.dataset, request, certain)
@@ -114,7 +114,7 @@ def verify(dataset: DatasetPlace) -> None:
     from pipeline.core.progress import watched
     from pipeline.publish.verify import verify as find_faults
 
-    workspace = _open(dataset)
+    workspace = open_workspace(dataset)
     with Bars().watching(), watched(workspace.dataset.root.name, "verify") as watch:
         faults = find_faults(workspace.dataset, progress=watch)
     for fault in faults:
@@ -129,9 +129,9 @@ def report(dataset: DatasetPlace) -> None:
     from pipeline.pages.card import write_card
     from pipeline.pages.report import write_report
 
-    workspace = _open(dataset)
+    workspace = open_workspace(dataset)
     with held(workspace.dataset.root, "animegamer report"):
-        for page in (write_card(workspace.dataset, _settings(workspace).card), write_report(workspace.dataset)):
+        for page in (write_card(workspace.dataset, settings_of(workspace).card), write_report(workspace.dataset)):
             typer.echo(page)
         workspace.send()
 
@@ -151,7 +151,7 @@ def calibrate(
     from pipeline.core.atomic import held
     from pipeline.stages.motion_levels import calibrate as fit
 
-    workspace = _open(dataset)
+    workspace = open_workspace(dataset)
     with held(workspace.dataset.root, "animegamer calibrate"):
         fitted = fit(workspace.dataset, method.value)
         updates = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": f"calibrated: {method.value}"}

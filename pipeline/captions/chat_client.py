@@ -30,7 +30,7 @@ import random
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any
@@ -123,6 +123,9 @@ class Reply:
     text: str
     cut_off: bool = False
     """True if it ended at `max_tokens` rather than where the model ended it."""
+    prompt_tokens: int = field(default=0, compare=False)
+    """Tokens that the server read for it, pictures included; 0: not reported."""
+    reply_tokens: int = field(default=0, compare=False)
 
 
 class _Message(BaseModel):
@@ -134,8 +137,24 @@ class _Choice(BaseModel):
     finish_reason: str | None = None
 
 
+class _Usage(BaseModel):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
 class _Completion(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
+    usage: _Usage | None = None
+
+    def reply(self) -> Reply:
+        """Return the first choice as a reply."""
+        choice, usage = self.choices[0], self.usage or _Usage()
+        return Reply(
+            choice.message.content or "",
+            cut_off=choice.finish_reason == "length",
+            prompt_tokens=usage.prompt_tokens or 0,
+            reply_tokens=usage.completion_tokens or 0,
+        )
 
 
 class _FailedError(Exception):
@@ -320,10 +339,10 @@ class ChatClient:
             raise _CutOffError(f"the connection was cut off ({type(error).__name__})") from None
         self._check_status(response, content)
         try:
-            choice = _Completion.model_validate_json(content).choices[0]
+            reply = _Completion.model_validate_json(content).reply()
         except ValidationError:
             raise _FailedError(f"the answer is not a chat completion: {self._clean(content)!r}") from None
-        return Reply(self._without_key(choice.message.content or ""), cut_off=choice.finish_reason == "length")
+        return replace(reply, text=self._without_key(reply.text))
 
     def _check_status(self, response: httpx.Response, content: bytes) -> None:
         status = response.status_code

@@ -75,7 +75,7 @@ class WriteCaptions(Stage):
         """Return the clips still to ask, in batches, and whether stored replies are not yet collected."""
         if self.settings.captioner == "rules":
             return NOTHING_PENDING  # without reading a table
-        clips, levels = _candidates(folder)
+        clips, levels = candidates(folder)
         made = {row.clip_id: row for row in folder.read("captions", Caption)} if current else {}
         waiting, uncollected = self._server(folder).pending(folder, clips, levels, made)
         reason = f"{len(waiting)} clips still to be asked about" if waiting else None
@@ -93,7 +93,7 @@ class WriteCaptions(Stage):
         """
         if self.settings.captioner == "rules" or self.ask_again:
             return Repeats()
-        return self._server(folder).repeats(folder, *_candidates(folder))
+        return self._server(folder).repeats(folder, *candidates(folder))
 
     def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
         """Ask the open questions about some clips, by id, and cache the replies in the film's folder.
@@ -106,7 +106,7 @@ class WriteCaptions(Stage):
                 replies received before are cached.
         """
         wanted = set(batch)
-        clips, levels = _candidates(folder)
+        clips, levels = candidates(folder)
         asked = [clip for clip in clips if clip.clip_id in wanted]
         if not self.ask_again and self._server(folder).repeats(folder, asked, levels):
             refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # names those of all batches
@@ -121,7 +121,7 @@ class WriteCaptions(Stage):
                 replies received before are cached.
         """
         refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)
-        clips, levels = _candidates(folder)
+        clips, levels = candidates(folder)
         captions = self._captioner(folder).captions(folder, clips, levels, progress)
         failures = tuple(Failure(record_id=row.clip_id, reason=row.fault) for row in captions if row.fault)
         if len(failures) > self.settings.failed_limit * len(captions):
@@ -137,7 +137,7 @@ class WriteCaptions(Stage):
         return ServerCaptioner(self.settings, self.cast.of(folder.film))
 
 
-def _candidates(folder: FilmFolder) -> tuple[list[Clip], dict[str, int | None]]:
+def candidates(folder: FilmFolder) -> tuple[list[Clip], dict[str, int | None]]:
     """Return the clips that screening keeps, in the film's order, and their motion levels."""
     levels = {row.clip_id: row.level for row in folder.read("screened", Verdict) if row.keep}
     return [clip for clip in folder.read("clips", Clip) if clip.clip_id in levels], levels

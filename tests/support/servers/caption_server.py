@@ -152,7 +152,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _completion(text: str, finish_reason: str = "stop") -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}
-    return json.dumps({"id": "1", "object": "chat.completion", "choices": [choice]}).encode()
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
+    return json.dumps({"id": "1", "object": "chat.completion", "choices": [choice], "usage": usage}).encode()
 
 
 def _understand(body: dict[str, Any], headers: dict[str, str]) -> Request:
