@@ -172,7 +172,7 @@ def vocabulary(dataset: DatasetPlace) -> None:
     from pipeline.core.records import Caption
     from pipeline.publish.vocabulary import VOCABULARY, as_toml, suggested
 
-    workspace = _open(dataset)
+    workspace = open_workspace(dataset)
     path = workspace.dataset.root / VOCABULARY
     with held(workspace.dataset.root, "animegamer vocabulary"):
         if path.exists():
