@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from prompts.tags import EXAMPLE, format_what
+from prompts.tags import EXAMPLE, WhoReply, format_what, format_who
 
-_WHO = "[Number]1[Index]1"
+_WHO = format_who(WhoReply((), others=1))
 _WHAT = format_what(EXAMPLE).replace("tulips", "roses").replace(EXAMPLE.S, "man").replace("morning ", "")
 
 

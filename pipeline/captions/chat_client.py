@@ -39,7 +39,7 @@ from pipeline.captions.chat_transport import (
     UnusableError,
 )
 from pipeline.captions.dialect import FORMAT, LENGTH, TILES, DialectRequest
-from pipeline.captions.messages import Message
+from pipeline.captions.messages import Message, Reply
 from pipeline.captions.request_limit import Place, RequestLimit
 from pipeline.core.errors import UserError
 
@@ -78,15 +78,6 @@ class Endpoint:
     first_pause_seconds: float = 0.5
     remedy: str = ""
     """Remedy shown when the service is not running, such as the command that starts it."""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A model's reply."""
-
-    text: str
-    cut_off: bool = False
-    """True if it ended at `max_tokens` rather than where the model ended it."""
 
 
 @dataclass
@@ -155,7 +146,7 @@ class ChatClient:
             async with self._limit.place(alone=tries.alone) as place:
                 try:
                     self._budget.take()
-                    text, cut_off = await self._transport.send(request.body)
+                    reply = await self._transport.send(request.body)
                 except BudgetError as error:
                     raise self._ended(error) from None
                 except RejectedError as error:
@@ -171,7 +162,7 @@ class ChatClient:
                     request.accepted()
                     self._answered_at = time.monotonic()
                     self._limit.answered(place)
-                    return Reply(text, cut_off=cut_off)
+                    return reply
             await self._recover(failure, place, tries)
 
     def _payload(self, messages: Sequence[Message], pattern: str) -> dict[str, Any]:

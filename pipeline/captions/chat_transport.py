@@ -12,11 +12,13 @@ import asyncio
 import os
 import re
 import time
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
+from pipeline.captions.messages import Reply
 from pipeline.core.errors import UserError
 from pipeline.core.server_address import checked_address
 
@@ -35,9 +37,25 @@ class _Choice(BaseModel):
     finish_reason: str | None = None
 
 
+class _Usage(BaseModel):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
 class _Completion(BaseModel):
     model: str | None = None
     choices: list[_Choice] = Field(min_length=1)
+    usage: _Usage | None = None
+
+    def reply(self) -> Reply:
+        """Return the first choice as a reply."""
+        choice, usage = self.choices[0], self.usage or _Usage()
+        return Reply(
+            choice.message.content or "",
+            cut_off=choice.finish_reason == "length",
+            prompt_tokens=usage.prompt_tokens or 0,
+            reply_tokens=usage.completion_tokens or 0,
+        )
 
 
 class FailedError(Exception):
@@ -118,8 +136,8 @@ class ChatTransport:
         """Close the connections."""
         await self._http.aclose()
 
-    async def send(self, body: bytes) -> tuple[str, bool]:
-        """Send one request; return the reply's text without the key, and if it ended at its longest length.
+    async def send(self, body: bytes) -> Reply:
+        """Send one request; return the reply, without the key.
 
         Raises:
             FailedError: one of the classes above.
@@ -144,8 +162,8 @@ class ChatTransport:
         if completion.model and not _is_same_model(completion.model, self._model):
             other = f"the model {self._clean(completion.model)} answers instead of {self._model}"
             raise UnusableError(f"{other}; set `model` to the one that is served")
-        choice = completion.choices[0]
-        return self._without_key(choice.message.content or ""), choice.finish_reason == "length"
+        reply = completion.reply()
+        return replace(reply, text=self._without_key(reply.text))
 
     def _check_status(self, response: httpx.Response, content: bytes) -> None:
         status = response.status_code

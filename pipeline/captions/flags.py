@@ -16,6 +16,7 @@ SUBJECT = "subject against cast"
 SOCIAL = "social alone"
 ADVERB = "adverb against level"
 
+_RAISED_HERE = {ONCE_IN_SCENE, SUBJECT, SOCIAL, ADVERB}
 LEAST_CLIPS = 3
 """Clips of a scene with known characters from which on one of them can be out of place."""
 _FAINT = {
@@ -35,7 +36,7 @@ _PEOPLE = {
 
 
 def flagged(captions: Sequence[Caption], clips: Sequence[Clip], levels: Mapping[str, int | None]) -> list[Caption]:
-    """Return the captions of a film with the doubts about each added to its flags.
+    """Return the captions of a film with the doubts about each added to its other flags.
 
     Args:
         captions: captions of `clips`, in the same order.
@@ -45,7 +46,8 @@ def flagged(captions: Sequence[Caption], clips: Sequence[Clip], levels: Mapping[
     once = _seen_once(captions, clips)
     rows = []
     for caption, clip in zip(captions, clips, strict=True):
-        found = [*caption.flags, *_doubts(caption, levels[clip.clip_id])]
+        others = [flag for flag in caption.flags if flag.split(":", 1)[0] not in _RAISED_HERE]
+        found = [*others, *_doubts(caption, levels[clip.clip_id])]
         found += [f"{ONCE_IN_SCENE}: {name} is in no other clip of scene {clip.scene}" for name in once[clip.clip_id]]
         rows.append(caption.model_copy(update={"flags": tuple(found)}))
     return rows

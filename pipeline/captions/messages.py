@@ -1,4 +1,4 @@
-"""Messages to a model: text and pictures in the form of OpenAI's chat protocol, and their JSON.
+"""Messages to a model, in the form of OpenAI's chat protocol and as JSON, and its replies.
 
 A message shows its pictures first, each after its label, and the text last, as InternVL was trained (`Image-1:`,
 `Frame-1:`); lmdeploy keeps the order of the parts since 0.11. `max_dynamic_patch` in a picture is lmdeploy's own key.
@@ -10,7 +10,7 @@ import base64
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -34,6 +34,18 @@ class Picture:
     def url(self) -> bytes:
         """The picture as a data URL, a JSON string."""
         return b'"data:image/jpeg;base64,%b"' % base64.b64encode(self.jpeg)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A model's reply."""
+
+    text: str
+    cut_off: bool = False
+    """True if it ended at `max_tokens` rather than where the model ended it."""
+    prompt_tokens: int = field(default=0, compare=False)
+    """Tokens that the server read for it, pictures included; 0: not reported."""
+    reply_tokens: int = field(default=0, compare=False)
 
 
 def user(text: str, pictures: Sequence[Picture] = (), label: str = "Image") -> Message:

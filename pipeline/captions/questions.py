@@ -16,8 +16,7 @@ from functools import cached_property
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import Reply
-from pipeline.captions.messages import Message, assistant, user
+from pipeline.captions.messages import Message, Reply, assistant, user
 from pipeline.captions.pictures import PICTURES, ClipPictures, shown_frames
 from pipeline.core.config import CaptionSettings
 from pipeline.core.ingredients import fingerprint

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from pipeline.captions.chat_client import Reply
+from pipeline.captions.messages import Reply
 from pipeline.core.atomic import write_json
 from pipeline.core.records import Record
 from pipeline.core.store import FilmFolder, StoreError
@@ -26,11 +26,20 @@ class Exchange(Record):
     ingredients: dict[str, Any] = Field(description="inputs of the fingerprint, in readable form")
     replies: tuple[str, ...]
     cut_off: tuple[int, ...] = Field(default=(), description="positions in `replies` of those that were cut off")
+    prompt_tokens: int = Field(default=0, description="tokens that the server read for all replies; 0: not reported")
+    reply_tokens: int = Field(default=0, description="tokens of all replies")
 
     def adding(self, reply: Reply) -> Exchange:
         """Return a copy with the next reply."""
         cut_off = (*self.cut_off, len(self.replies)) if reply.cut_off else self.cut_off
-        return self.model_copy(update={"replies": (*self.replies, reply.text), "cut_off": cut_off})
+        return Exchange(
+            request=self.request,
+            ingredients=self.ingredients,
+            replies=(*self.replies, reply.text),
+            cut_off=cut_off,
+            prompt_tokens=self.prompt_tokens + reply.prompt_tokens,
+            reply_tokens=self.reply_tokens + reply.reply_tokens,
+        )
 
 
 class Replies(Record):

@@ -22,6 +22,7 @@ from pipeline.captions.chat_client import ChatClient, Endpoint
 from pipeline.captions.flags import flagged
 from pipeline.captions.pictures import view_clip
 from pipeline.captions.questions import conversation, reply_settings
+from pipeline.captions.repeats import Repeats, changes_of, kept_caption
 from pipeline.captions.reply_cache import load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
@@ -48,6 +49,7 @@ class ServerCaptioner:
             "prompts": [load_prompt(name).identity for name in ("who", "what", "actor", "repair")],
             "cast": self.cast.sha256,
             **reply_settings(self.settings),
+            **({"keep_old": True} if self.settings.keep_old else {}),
         }
 
     def pending(
@@ -58,13 +60,41 @@ class ServerCaptioner:
         `made` holds the rows of the table by clip id; a killed build may not have collected all replies into it.
         """
         waiting, uncollected = [], False
+        old = self._old_captions(folder, clips, levels)
         for clip in clips:
+            if clip.clip_id in old:
+                continue
             answers = self._answers(folder, clip, levels)
             if answers.open_question:
                 waiting.append(clip.clip_id)
             elif row := made.get(clip.clip_id):
                 uncollected = uncollected or row.model_dump(include={"raw_who", "raw_what"}) != answers.raw
         return waiting, uncollected
+
+    def repeats(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> Repeats:
+        """Return the clips with a good caption that would be asked about again."""
+        found = self._repeats(folder, clips, levels, _rows(folder))
+        return found.without(self._old_captions(folder, clips, levels))
+
+    def _repeats(
+        self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, made: Mapping[str, Caption]
+    ) -> Repeats:
+        found = {}
+        for clip in clips:
+            answers = self._answers(folder, clip, levels)
+            question = answers.open_question if answers.kept.exchanges else None
+            if question and (changes := changes_of(question, answers.kept, made.get(clip.clip_id))):
+                found[clip.clip_id] = changes
+        return Repeats(found)
+
+    def _old_captions(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Caption]:
+        """Return the captions to keep with `keep_old` where the question would be asked again, by clip id."""
+        if not self.settings.keep_old:
+            return {}
+        made = _rows(folder)
+        changes = self._repeats(folder, clips, levels, made).changes
+        old = {clip_id: kept_caption(made.get(clip_id), why, self.settings.model) for clip_id, why in changes.items()}
+        return {clip_id: caption for clip_id, caption in old.items() if caption}
 
     def captions(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
@@ -74,8 +104,12 @@ class ServerCaptioner:
         Raises:
             UserError: the service as a whole cannot be used; replies received before are cached.
         """
+        old = self._old_captions(folder, clips, levels)
         failures = self.ask(folder, clips, levels, progress)
-        rows = [self._answers(folder, clip, levels).caption(failures.get(clip.clip_id)) for clip in clips]
+        rows = [
+            old.get(clip.clip_id) or self._answers(folder, clip, levels).caption(failures.get(clip.clip_id))
+            for clip in clips
+        ]
         return flagged(rows, clips, levels)
 
     def ask(
@@ -113,6 +147,13 @@ class ServerCaptioner:
         return Answers(clip, levels[clip.clip_id], self.settings, self.cast, load_replies(folder, clip.clip_id))
 
 
+def _rows(folder: FilmFolder) -> dict[str, Caption]:
+    """Return the captions made so far by clip id, current or not; empty if there are none."""
+    if not folder.table_path("captions").exists():
+        return {}
+    return {row.clip_id: row for row in folder.read("captions", Caption)}
+
+
 def _endpoint(settings: CaptionSettings) -> Endpoint:
     return Endpoint(
         address=settings.endpoint,
@@ -126,6 +167,6 @@ def _endpoint(settings: CaptionSettings) -> Endpoint:
         tiles=settings.tiles,
         guided=settings.guided,
         most_requests=settings.most_requests,
-        remedy=f"start it with `lmdeploy serve api_server {settings.model} --session-len 8192`, "
+        remedy="start it with `animegamer caption-server` on its machine, "
         "or set `endpoint` and `model` in the section [captions]",
     )

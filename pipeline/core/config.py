@@ -230,6 +230,9 @@ class CaptionSettings(Section):
         None, ge=1, description="requests of one build, repeated ones included, after which it stops; unset: no bound"
     )
     failed_limit: Share = Field(0.2, description="share of clips without a usable caption that fails the film")
+    keep_old: bool = Field(
+        False, description="keep good captions, flagged, where a changed prompt or setting would ask again"
+    )
 
 
 class SelectionSettings(Section):

@@ -273,7 +273,7 @@ def test_a_service_that_is_down_stops_the_stage_and_keeps_its_replies(tmp_path: 
 
     with CaptionServer(dies, models_status=503) as server:
         stage = stage_for(server.address, cast, concurrency=1)
-        with pytest.raises(EndpointDownError, match=r"lmdeploy serve api_server test-model"):
+        with pytest.raises(EndpointDownError, match="start it with `animegamer caption-server`"):
             perform(stage, folder)
         kept = {(request.kind, request.number) for request in answered[:4]}
         server.requests.clear()

@@ -43,7 +43,7 @@ from models.config import inside_id, tiny_config
 from models.engine_options import EngineOptions
 from pipeline.captions.answers import Answers
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import Reply
+from pipeline.captions.messages import Reply
 from pipeline.captions.reply_cache import Replies, save_replies
 from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import checked

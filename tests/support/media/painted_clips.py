@@ -77,9 +77,9 @@ def make_cast(folder: Path, *names: str) -> Cast:
     return load_cast(folder)
 
 
-def stage_for(address: str, cast: Cast, **changes: Any) -> WriteCaptions:
+def stage_for(address: str, cast: Cast, *, ask_again: bool = False, **changes: Any) -> WriteCaptions:
     settings = {"captioner": "server", "endpoint": address, "model": "test-model", "attempts": 1, "timeout_seconds": 10}
-    return WriteCaptions(CaptionSettings.model_validate({**settings, **changes}), cast)
+    return WriteCaptions(CaptionSettings.model_validate({**settings, **changes}), cast, ask_again)
 
 
 def captions_of(stage: WriteCaptions, folder: FilmFolder) -> list[Caption]:

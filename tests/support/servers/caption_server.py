@@ -167,7 +167,9 @@ class _Handler(BaseHTTPRequestHandler):
 def _completion(text: str, finish_reason: str = "stop", model: str | None = None) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}
     named = {"model": model} if model else {}
-    return json.dumps({"id": "1", "object": "chat.completion", **named, "choices": [choice]}).encode()
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
+    whole = {"id": "1", "object": "chat.completion", **named, "choices": [choice], "usage": usage}
+    return json.dumps(whole).encode()
 
 
 def _understand(body: dict[str, Any], headers: dict[str, str], read: Callable[[NDArray[np.uint8]], int]) -> Request:
