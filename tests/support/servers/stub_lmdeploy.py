@@ -73,12 +73,12 @@ def write_repository(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(_CONFIG))
     (folder / "configuration_internvl_chat.py").write_text(_CONFIG_CODE)
-    (folder / "tokenizer.json").write_text(json.dumps(_byte_tokenizer()))
+    (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer()))
     names = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "chat_template": _TEMPLATE}
     (folder / "tokenizer_config.json").write_text(json.dumps({**names, "model_max_length": 32768}))
 
 
-def _byte_tokenizer() -> dict[str, Any]:
+def byte_tokenizer() -> dict[str, Any]:
     """Return byte-level BPE without merges, in the form of the library `tokenizers`."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = {byte: chr(byte) for byte in printable}
