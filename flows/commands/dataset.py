@@ -1,4 +1,4 @@
-"""Commands on an existing data set: `status`, `verify`, `report` and `calibrate`.
+"""Commands on an existing data set: `status`, `verify`, `report`, `calibrate` and `vocabulary`.
 
 Each takes a folder or an address; a data set at an address is fetched first, and sent back if it was changed.
 """
@@ -161,3 +161,26 @@ def calibrate(
         upper = f"up to {fitted.edges[level - 1]:.3g}" if level < 5 else "above"
         typer.echo(f"level {level}  {upper:>12} px  median {value:.3g} px  {count} clips")
     typer.echo("now run `animegamer build` again with the same films: what depends on the levels is redone")
+
+
+def vocabulary(dataset: DatasetPlace) -> None:
+    """Suggest which motions and places mean the same, in `vocabulary.toml` of the data set, for you to edit.
+
+    Only spellings are compared: add synonyms by hand (`"forest" = ["woods"]`). The next build publishes with it.
+    """
+    from pipeline.core.atomic import held, replacing
+    from pipeline.core.records import Caption
+    from pipeline.publish.vocabulary import VOCABULARY, as_toml, suggested
+
+    workspace = open_workspace(dataset)
+    path = workspace.dataset.root / VOCABULARY
+    with held(workspace.dataset.root, "animegamer vocabulary"):
+        if path.exists():
+            raise UserError(f"{path}: there is one already; edit it, or move it away for a new suggestion")
+        made = [folder for folder in workspace.dataset.folders() if folder.table_path("captions").exists()]
+        groups = suggested(row for folder in made for row in folder.read("captions", Caption))
+        with replacing(path) as temporary:
+            temporary.write_text(as_toml(groups), encoding="utf-8")
+        workspace.send()
+    found = ", ".join(f"{sum(map(len, group.values()))} values of {tag}" for tag, group in groups.items())
+    typer.echo(f"{path}: {found} grouped with others; edit it, then run `animegamer build` again with the same films")

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 LONGEST_PAUSE_SECONDS = 60.0
-_FIRST = 4.0
+_FIRST = 8.0
 _SLOW, _SLOWER_SHARE = 3.0, 0.75
 _RECENT, _USUAL = 1 / 8, 1 / 64
 

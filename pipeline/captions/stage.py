@@ -21,7 +21,7 @@ from pipeline.captions.rules_captioner import RulesCaptioner
 from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress, silent
-from pipeline.core.records import Caption, Clip, Failure, RecordError, Verdict
+from pipeline.core.records import Caption, Clip, Failure, Film, RecordError, Verdict
 from pipeline.core.stage import CAPTIONS, NOTHING_PENDING, Outcome, Pending, Resources, Stage
 from pipeline.core.store import FilmFolder
 
@@ -53,8 +53,16 @@ class WriteCaptions(Stage):
     needs: ClassVar[tuple[str, ...]] = ("cut", "looks", "motion", "screened")
 
     def ingredients(self) -> dict[str, Any]:
-        """Ingredients of the captioner."""
-        return self._captioner().ingredients()
+        """Ingredients of the captioner, with the cast of all films."""
+        if self.settings.captioner == "rules":
+            return RulesCaptioner().ingredients()
+        return ServerCaptioner(self.settings, self.cast).ingredients()
+
+    def film_ingredients(self, film: Film) -> dict[str, Any]:
+        """The cast of this film, if it has one of its own."""
+        cast = self.cast.of(film)
+        server = self.settings.captioner == "server"
+        return {"cast": cast.sha256} if server and cast.sha256 != self.cast.sha256 else {}
 
     @property
     def resources(self) -> Resources:
@@ -69,7 +77,7 @@ class WriteCaptions(Stage):
             return NOTHING_PENDING  # without reading a table
         clips, levels = candidates(folder)
         made = {row.clip_id: row for row in folder.read("captions", Caption)} if current else {}
-        waiting, uncollected = ServerCaptioner(self.settings, self.cast).pending(folder, clips, levels, made)
+        waiting, uncollected = self._server(folder).pending(folder, clips, levels, made)
         reason = f"{len(waiting)} clips still to be asked about" if waiting else None
         size = self.settings.batch
         return Pending(
@@ -85,7 +93,7 @@ class WriteCaptions(Stage):
         """
         if self.settings.captioner == "rules" or self.ask_again:
             return Repeats()
-        return ServerCaptioner(self.settings, self.cast).repeats(folder, *candidates(folder))
+        return self._server(folder).repeats(folder, *candidates(folder))
 
     def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
         """Ask the open questions about some clips, by id, and cache the replies in the film's folder.
@@ -100,9 +108,9 @@ class WriteCaptions(Stage):
         wanted = set(batch)
         clips, levels = candidates(folder)
         asked = [clip for clip in clips if clip.clip_id in wanted]
-        if not self.ask_again and ServerCaptioner(self.settings, self.cast).repeats(folder, asked, levels):
+        if not self.ask_again and self._server(folder).repeats(folder, asked, levels):
             refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # names those of all batches
-        self._captioner().captions(folder, asked, levels, progress)
+        self._captioner(folder).captions(folder, asked, levels, progress)
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Make the table captions; clips without a usable caption are in it with their fault, and count as failures.
@@ -114,7 +122,7 @@ class WriteCaptions(Stage):
         """
         refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)
         clips, levels = candidates(folder)
-        captions = self._captioner().captions(folder, clips, levels, progress)
+        captions = self._captioner(folder).captions(folder, clips, levels, progress)
         failures = tuple(Failure(record_id=row.clip_id, reason=row.fault) for row in captions if row.fault)
         if len(failures) > self.settings.failed_limit * len(captions):
             first = f"{failures[0].record_id}: {failures[0].reason}"
@@ -122,8 +130,11 @@ class WriteCaptions(Stage):
             raise RecordError(folder.film_id, reason)
         return Outcome(tables={"captions": captions}, failures=failures)
 
-    def _captioner(self) -> Captioner:
-        return ServerCaptioner(self.settings, self.cast) if self.settings.captioner == "server" else RulesCaptioner()
+    def _captioner(self, folder: FilmFolder) -> Captioner:
+        return self._server(folder) if self.settings.captioner == "server" else RulesCaptioner()
+
+    def _server(self, folder: FilmFolder) -> ServerCaptioner:
+        return ServerCaptioner(self.settings, self.cast.of(folder.film))
 
 
 def candidates(folder: FilmFolder) -> tuple[list[Clip], dict[str, int | None]]:

@@ -90,7 +90,8 @@ def try_captions(folders: Sequence[FilmFolder], stage: WriteCaptions, count: int
     Raises:
         UserError: there are no clips, or the service cannot be used.
     """
-    captioner = ServerCaptioner(stage.settings.model_copy(update={"keep_old": False}), stage.cast)
+    settings = stage.settings.model_copy(update={"keep_old": False})
+    captioners = {folder.film_id: ServerCaptioner(settings, stage.cast.of(folder.film)) for folder in folders}
     films = {folder.film_id: (folder, *candidates(folder)) for folder in folders}
     places = [(film_id, clip) for film_id, (_, clips, _) in films.items() for clip in clips]
     if not places:
@@ -99,13 +100,13 @@ def try_captions(folders: Sequence[FilmFolder], stage: WriteCaptions, count: int
     tried: list[TriedClip] = []
     asked, seconds = 0, 0.0
     for film_id, (folder, _, levels) in films.items():
-        clips = [clip for place, clip in chosen if place == film_id]
+        captioner, clips = captioners[film_id], [clip for place, clip in chosen if place == film_id]
         asked += len(captioner.pending(folder, clips, levels, {})[0])
         started, report = time.monotonic(), partial(_report, progress, len(tried), len(chosen))
         captions = captioner.captions(folder, clips, levels, report)
         seconds += time.monotonic() - started
         tried += [_tried(folder, clip, levels[clip.clip_id], row) for clip, row in zip(clips, captions, strict=True)]
-    left = sum(len(captioner.pending(folder, clips, levels, {})[0]) for folder, clips, levels in films.values())
+    left = sum(len(captioners[film_id].pending(*film, {})[0]) for film_id, film in films.items())
     return Trial(tuple(tried), asked, seconds, len(places), left)
 
 

@@ -74,6 +74,11 @@ Transfer = Literal["bt709", "untagged", "bt2020", "pq", "hlg"]
 """Colour coding of a film: SDR of BT.709 or BT.601; SDR without tags; SDR and HDR (PQ, HLG) of BT.2020."""
 
 
+FieldKind = Literal["progressive", "telecine", "interlaced"]
+FieldsDone = Literal["progressive", "telecine undone", "interlace undone"]
+"""Kind of fields found in a film, and what was done about it: progressive frames are used as they are."""
+
+
 class AudioTrack(Record):
     """An audio stream of a film."""
 
@@ -110,7 +115,7 @@ class Sound(Record):
 
 
 class Film(Record):
-    """A source video, as probed (`film.json`)."""
+    """A source video, as probed, and what stages found out about the whole of it (`film.json`)."""
 
     film_id: str = Field(description="slug of the first file name seen + 8 hex of the content hash")
     name: str = Field(description="file name as given, for people")
@@ -134,6 +139,9 @@ class Film(Record):
     duration_seconds: float = Field(description="last presentation time plus its frame's length, less the first")
     missing_seconds: float = Field(description="length in the header beyond that: the file is truncated")
     transfer: Transfer | None = Field(default=None, description="colour coding by its tags; null: nobody looked")
+    fields: tuple[FieldsDone, ...] | None = Field(
+        default=None, description="kinds found in the pictures by the stage `cut`, in order; null: nobody looked"
+    )
     audio_tracks: tuple[AudioTrack, ...] | None = None
     text_tracks: tuple[TextTrack, ...] | None = None
     chapters: tuple[Chapter, ...] | None = None
@@ -174,9 +182,7 @@ class FieldStretch(Record):
     film_id: str
     start_seconds: float
     end_seconds: float
-    kind: Literal["progressive", "telecine", "interlaced"] = Field(
-        description="telecine was matched back to film frames, interlaced video deinterlaced"
-    )
+    kind: FieldKind = Field(description="telecine was matched back to film frames, interlaced video deinterlaced")
 
 
 class Scene(Record):

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -33,6 +33,8 @@ class Outcome:
     failures: tuple[Failure, ...] = ()
     files: tuple[str, ...] = ()
     """Paths of the other files made, relative to the film's folder."""
+    film: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the film's record that the stage found out. No result may depend on them."""
 
 
 OpenFilm = Callable[[FilmFolder], AbstractContextManager[FilmFolder]]
@@ -210,6 +212,8 @@ def make(stage: Stage, folder: FilmFolder, progress: Progress, open_film: OpenFi
         outcome = stage.run(readable, progress)
     for table, rows in outcome.tables.items():
         folder.write(table, rows)
+    if outcome.film:
+        folder.save_film(folder.film.model_copy(update=outcome.film))
     names = [*outcome.files, *(folder.table_path(table).name for table in outcome.tables)]
     folder.save_stage_record(
         StageRecord(

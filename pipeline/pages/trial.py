@@ -42,7 +42,7 @@ def write_trial(path: Path, trial: Trial, cast: Cast, model: str, figures: Seque
         title=path.parent.name,
         model=model,
         figures=figures,
-        sheets=list(map(_address, cast.sheets)),
+        sheets=[_address(sheet) for one in (cast, *cast.films.values()) for sheet in one.sheets],
         clips=list(map(_shown, trial.clips)),
     )
     with replacing(path) as temporary:

@@ -94,7 +94,9 @@ def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film
     film = known
     if film is None or is_unseen(film):
         film = probe_in_child(film_file(path, dataset.root, progress), film_id, sha256)
-    film = film.model_copy(update={"source": source, "name": known.name if known else film.name})
+    if known:
+        film = film.model_copy(update={"name": known.name, "fields": known.fields})
+    film = film.model_copy(update={"source": source})
     if film != known:
         folder.save_film(film)
     return folder.film

@@ -22,7 +22,19 @@ from pipeline.core.atomic import replacing
 from pipeline.core.child_process import call_in_child
 from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings
 from pipeline.core.progress import Progress
-from pipeline.core.records import Clip, Crop, Damage, FieldStretch, Film, Record, RecordError, Scene, make_clip_id
+from pipeline.core.records import (
+    Clip,
+    Crop,
+    Damage,
+    FieldKind,
+    FieldsDone,
+    FieldStretch,
+    Film,
+    Record,
+    RecordError,
+    Scene,
+    make_clip_id,
+)
 from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
 from pipeline.stages.clip_grid import ClipGrid, Piece
@@ -37,6 +49,11 @@ RAW_BYTES = 256 * 2**20
 """Memory limit for decoded pictures whose scene is not final; older pictures are scaled early, needed or not. Enough
 for every waiting frame of 1080p, so early scaling costs time only in larger films."""
 CLIPS_IN_FLIGHT = 4
+FIELDS_DONE: dict[FieldKind, FieldsDone] = {
+    "progressive": "progressive",
+    "telecine": "telecine undone",
+    "interlaced": "interlace undone",
+}
 
 
 @dataclass(frozen=True)
@@ -65,7 +82,10 @@ class CutResult:
 
 @dataclass(frozen=True)
 class Cut(Stage):
-    """Stage `cut`: tables `scenes`, `damage`, `clips` and, for a film not all progressive, `fields`; the clip files."""
+    """Stage `cut`: tables `scenes`, `damage`, `clips` and, for a film not all progressive, `fields`; the clip files.
+
+    The kinds of fields also go into the film's record.
+    """
 
     name: ClassVar[str] = "cut"
     version: ClassVar[int] = 1
@@ -102,13 +122,15 @@ class Cut(Stage):
         result = call_in_child(cut_film, job, folder.film_id, progress)
         files = [folder.clip_path(clip.clip_id) for clip in result.clips]
         _remove_others(folder.path / "clips", {file.name for file in files})
+        kinds = dict.fromkeys(row.kind for row in result.fields)
         tables: dict[str, Sequence[Record]] = {"scenes": result.scenes, "damage": result.damage, "clips": result.clips}
         folder.table_path("fields").unlink(missing_ok=True)
-        if any(row.kind != "progressive" for row in result.fields):  # others leave the files of earlier versions
+        if kinds.keys() - {"progressive"}:  # others leave the files of earlier versions
             tables["fields"] = result.fields
         return Outcome(
             tables=tables,
             files=tuple(str(file.relative_to(folder.path)) for file in files),
+            film={"fields": tuple(FIELDS_DONE[kind] for kind in kinds) or None},
         )
 
 

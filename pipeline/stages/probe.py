@@ -146,7 +146,7 @@ def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Tra
     except av.error.FFmpegError as error:
         stopped = [f"reading stopped after {shown.count} frames ({error.strerror})"]
     if not shown.count:
-        raise RecordError(film_id, "its video stream holds no frames")
+        raise RecordError(film_id, "its video stream holds no frames; get the file anew")
     ticks = shown.ticks()
     if ticks[0] == NO_TIME or (shown.count > 1 and ticks[0] == ticks[-1]):
         raise RecordError(film_id, "its frames carry no times; remux it, " + REMUX)

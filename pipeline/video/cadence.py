@@ -21,18 +21,17 @@ from collections import deque
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
-from typing import Literal
 
+from pipeline.core.records import FieldKind
 from pipeline.video.combs import FEW, Combs, Fields, Motion, certainly_combed, combs
-
-Kind = Literal["progressive", "telecine", "interlaced"]
 
 SHIFTED = 5
 """Phase of all frames of a film shifted by a field: the first field, and the second field of the frame before."""
 DELAY = 24
 """Frames by which a decision follows its frame: a second of telecine."""
-CHANGE_COST: dict[Kind, float] = {"progressive": 1.5, "telecine": 2.0, "interlaced": 3.0}
-"""Costs of entering a state out of turn. One frame that only seems combed must not be enough."""
+CHANGE_COST: dict[FieldKind, float] = {"progressive": 3.0, "telecine": 2.0, "interlaced": 3.0}
+"""Costs of entering a state out of turn. One frame that only seems combed must not be enough, and a stretch of
+telecine whose combs the coding has blurred is worth less than the two changes to leave it and to enter it again."""
 LONE_COST = 0.8
 """Cost of a mixed frame among progressive ones: less than its combs, and three of them more than telecine."""
 TELECINE_COST = 0.002
@@ -95,7 +94,7 @@ class Evidence:
 class State:
     """Possible place of a frame in a cadence."""
 
-    kind: Kind
+    kind: FieldKind
     phase: int | None = None
     """Phase of telecine, or `SHIFTED`; None in telecine is a lone mixed frame."""
     top_first: bool = True

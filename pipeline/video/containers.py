@@ -123,7 +123,7 @@ def _check_file(path: Path, record_id: str) -> None:
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise RecordError(record_id, f"cannot be read: {error}") from error
     if empty:
-        raise RecordError(record_id, "the file is empty (zero bytes)")
+        raise RecordError(record_id, "the file is empty (zero bytes); get it anew")
 
 
 def _unreadable_reason(path: Path, error: av.error.FFmpegError) -> str:

@@ -24,8 +24,8 @@ import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from pipeline.core.records import FieldStretch, RecordError
-from pipeline.video.cadence import LONE, SHIFTED, CadenceFinder, Kind, State
+from pipeline.core.records import FieldKind, FieldStretch, RecordError
+from pipeline.video.cadence import LONE, SHIFTED, CadenceFinder, State
 from pipeline.video.combs import Fields, top_field_first
 from pipeline.video.film_reader import Frame
 
@@ -56,6 +56,7 @@ class FieldRestorer:
         self._before: tuple[Frame, State] | None = None
         self._deinterlacer: _Deinterlacer | None = None
         self._removed = 0
+        self._looked = False
         self._noted: list[FieldStretch] = []
 
     def frames(self, frames: Iterable[Frame]) -> Iterator[Frame]:
@@ -76,6 +77,7 @@ class FieldRestorer:
             if fields is None:
                 yield from self._restore(frame, State("progressive"))
                 continue
+            self._looked = True
             self._undecided.append((frame, fields))
             state = self._finder.add(fields)
             if state is not None:
@@ -84,7 +86,9 @@ class FieldRestorer:
 
     @property
     def stretches(self) -> list[FieldStretch]:
-        """Stretches so far, in order, without gaps; empty if fields are kept."""
+        """Stretches so far, in order, without gaps; empty if no picture was looked at."""
+        if not self._looked:
+            return []
         joined: list[FieldStretch] = []
         for stretch in self._noted:
             short = stretch.kind == "progressive" and stretch.end_seconds - stretch.start_seconds < SHORT_SECONDS
@@ -155,7 +159,7 @@ class FieldRestorer:
         expected = SHIFTED if state.phase == SHIFTED else (state.phase - 1) % 5
         return frame if before == replace(state, phase=expected) else None
 
-    def _note(self, frame: Frame, kind: Kind) -> None:
+    def _note(self, frame: Frame, kind: FieldKind) -> None:
         end = frame.seconds + frame.duration_seconds
         if self._noted and self._noted[-1].kind == kind:
             self._noted[-1] = _until(self._noted[-1], end)

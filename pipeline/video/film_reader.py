@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +31,8 @@ from pipeline.video.containers import Picture, decode, demux, open_film, video_s
 LOST_MARGIN = 0.6
 """Least distance, in frame lengths, between a packet and its neighbours for it to count as a frame: the second
 field of an interlaced frame and the invisible frames of VP9 are packets too."""
+SAME_SHAPE = 0.03
+"""Relative difference of the aspects of two pictures that look alike: 704 and 720 columns, 1080 and 1088 lines."""
 NOT_DECODABLE = "damaged data that cannot be decoded"
 BREAKS_OFF = "the film breaks off: its last packets cannot be decoded"
 
@@ -68,9 +71,10 @@ class FilmReader:
     """
 
     def __init__(self, path: Path, threads: int = 0) -> None:
-        self._container = open_film(path, path.name)
+        self._name = path.name
+        self._container = open_film(path, self._name)
         try:
-            self._stream = video_stream(self._container, path.name)
+            self._stream = video_stream(self._container, self._name)
         except RecordError:
             self._container.close()
             raise
@@ -84,6 +88,8 @@ class FilmReader:
         self._passed = 0
         self._origin: int | None = None
         self._last: Frame | None = None
+        self._shape: Fraction | None = None
+        """Width over height of the pictures on the screen."""
         self._damaged_since: float | None = None
         self._error_without_time = False
         self.damage: list[tuple[float, float, str]] = []
@@ -99,7 +105,11 @@ class FilmReader:
         self._container.close()
 
     def frames(self, end_seconds: float | None = None) -> Iterator[Frame]:
-        """Yield the intact frames that begin before `end_seconds`; damage is recorded as it is passed."""
+        """Yield the intact frames that begin before `end_seconds`; damage is recorded as it is passed.
+
+        Raises:
+            RecordError: the film changes to pictures of another shape. Crop and clip geometry are one decision for it.
+        """
         for picture in self._pictures():
             intact = not picture.is_corrupt and picture.pts not in self._suspect
             if self._damaged_since is not None and not (intact and picture.key_frame):
@@ -114,11 +124,23 @@ class FilmReader:
             self._error_without_time = False
             if intact and picture.key_frame:
                 self._settle(seconds, NOT_DECODABLE)
+                self._check_shape(picture, seconds)
             if self._damaged_since is None:
                 yield self._frame(picture, seconds)
             else:
                 self._passed += 1
         self._finish(end_seconds)
+
+    def _check_shape(self, picture: VideoFrame, seconds: float) -> None:
+        """Compare a key frame with the first: the decoder runs ahead, but between two of them no sequence begins."""
+        shape = picture.width * (self._stream.codec_context.sample_aspect_ratio or Fraction(1)) / picture.height
+        self._shape = self._shape or shape
+        if abs(shape / self._shape - 1) > SAME_SHAPE:
+            raise RecordError(
+                self._name,
+                f"its pictures change from {float(self._shape):.2f}:1 to {float(shape):.2f}:1 at "
+                f"{timedelta(seconds=int(seconds))}; split the file there and use the parts, or encode it in one shape",
+            )
 
     def _frame(self, picture: VideoFrame, seconds: float) -> Frame:
         length = float(picture.duration * self._tick) if picture.duration else self._frame_seconds

@@ -23,6 +23,7 @@ from pipeline.captions.chat_client import (
     Picture,
     RequestError,
     assistant,
+    encoded,
     user,
 )
 from pipeline.core.errors import UserError
@@ -66,7 +67,7 @@ def test_requests_follow_the_protocol() -> None:
 
 def test_the_text_of_a_message_follows_its_labelled_pictures() -> None:
     message = user("look", [Picture(b"\xff\xd8", tiles=4), Picture(b"\xff\xd8")], "Frame")
-    assert message["content"] == [
+    assert json.loads(encoded(message))["content"] == [
         {"type": "text", "text": "Frame-1: "},
         {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9g=", "max_dynamic_patch": 4}},
         {"type": "text", "text": "Frame-2: "},

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -67,6 +67,13 @@ class Second(Stage):
         return Outcome(tables={"verdicts": [verdict]})
 
 
+class Finder(First):
+    """Stage that finds something out about the film."""
+
+    def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
+        return replace(super().run(folder, progress), film={"fields": ("progressive",)})
+
+
 class Interrupted(First):
     """Stage that writes its clip and then fails, as in a power cut."""
 
@@ -88,6 +95,16 @@ def test_a_stage_runs_once(folder: FilmFolder) -> None:
     assert [perform(stage, folder) for _ in range(3)] == [True, False, False]
     assert stage.runs == [FILM.film_id]  # type: ignore[attr-defined]
     assert why_stale(stage, folder) is None
+
+
+def test_what_a_stage_finds_out_about_a_film_goes_into_its_record(folder: FilmFolder) -> None:
+    @contextmanager
+    def fetched(folder: FilmFolder) -> Iterator[FilmFolder]:
+        yield FilmFolder(folder.path, source=Path("a local copy.mp4"))
+
+    make(Finder(), folder, silent, fetched)
+    assert folder.film == FILM.model_copy(update={"fields": ("progressive",)})
+    assert is_current(Finder(), folder)
 
 
 def test_the_record_lists_files_and_ingredients(folder: FilmFolder) -> None:

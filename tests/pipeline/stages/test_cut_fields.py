@@ -76,15 +76,32 @@ def test_the_stage_writes_the_stretches_of_a_film_that_is_not_progressive(tmp_pa
     assert (row.kind, row.start_seconds) == ("telecine", 0)
     assert row.end_seconds == pytest.approx(folder.film.duration_seconds, abs=0.04)
     assert "fields.parquet" in files(folder)
+    assert folder.film.fields == ("telecine undone",)
     assert perform(stage(fields="keep"), folder)
     assert not folder.table_path("fields").exists()
     assert "fields.parquet" not in files(folder)
+    assert folder.film.fields is None  # nobody looked
+
+
+@pytest.mark.parametrize(("size", "fields"), [((96, 64), ("progressive",)), ((96, 1200), None), ((96, 24), None)])
+def test_the_record_of_a_progressive_film_says_so_if_it_was_looked_at(
+    tmp_path: Path, size: tuple[int, int], fields: tuple[str, ...] | None
+) -> None:
+    folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=8, size=size, barcode=False))
+    before = files_in(folder)
+    assert perform(stage(), folder)
+    assert folder.film.fields == fields
+    assert files_in(folder) - before == {"scenes.parquet", "damage.parquet", "clips.parquet", "cut.json"}
 
 
 def test_a_default_is_no_ingredient(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=2))
     assert ingredients_of(stage(), folder)["film"] == {"end_seconds": None}
     assert ingredients_of(stage(fields="refuse"), folder)["film"] == {"end_seconds": None, "fields": "refuse"}
+
+
+def files_in(folder: FilmFolder) -> set[str]:
+    return {path.name for path in folder.path.iterdir() if path.is_file()}
 
 
 def files(folder: FilmFolder) -> dict[str, object]:

@@ -91,10 +91,13 @@ def test_borders_that_are_not_quite_black(tmp_path: Path, name: str) -> None:
     assert (crop.left, crop.top, crop.width, crop.height) == (0, 24, 320, 192)
 
 
+OF_FIRST_LOOK = {"transfer": None, "name": "first name.mkv", "fields": ("telecine undone",)}
+
+
 def made_before(root: Path, path: Path) -> FilmFolder:
     """Film folder as a version left it that did not look at colour tags: under another name, cropped and cut."""
     folder = planned(root, path)
-    folder.save_film(folder.film.model_copy(update={"transfer": None, "name": "first name.mkv"}))
+    folder.save_film(folder.film.model_copy(update=OF_FIRST_LOOK))
     for stage in stages_of(folder)[:2]:
         made = ingredients_of(stage, folder)
         folder.save_stage_record(
@@ -120,6 +123,7 @@ def test_only_films_that_need_it_are_seen_and_cut_again(
     folder = made_before(tmp_path, film)
     [known] = identify([str(film)], Dataset(tmp_path)).films
     assert (known.transfer, known.name, known.film_id) == (transfer, "first name.mkv", folder.film_id)
+    assert known.fields == ("telecine undone",)  # found by the stage `cut`, which is not run again
     assert [stage.name for stage in stages_of(folder)[:2] if why_stale(stage, folder)] == stale
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.media.films import make_film, truncate
+from tests.support.media.odd_streams import without_packets
 from tests.support.media.probed_films import refusal, remuxed
 
 
@@ -54,6 +55,12 @@ def test_sound_without_pictures(tmp_path: Path) -> None:
             container.mux(stream.encode(frame))
             container.mux(stream.encode())
         assert refusal(path) == "no video stream in it, only audio"
+
+
+@pytest.mark.parametrize(("name", "sound"), [("film.mp4", False), ("film.mp4", True), ("film.mkv", True)])
+def test_a_track_without_frames(tmp_path: Path, name: str, sound: bool) -> None:
+    path = without_packets(tmp_path / name, sound=sound)
+    assert refusal(path) == "its video stream holds no frames; get the file anew"
 
 
 @pytest.mark.parametrize("name", ["still.png", "still.jpg", "still.webp", "still.gif", "still.mp4"])

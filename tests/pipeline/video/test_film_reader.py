@@ -14,6 +14,7 @@ from pipeline.core.records import RecordError
 from pipeline.video.film_reader import FilmReader, Frame, keyframes
 from tests.support.media.decoded_frames import counting_decoded_frames
 from tests.support.media.films import corrupt, make_film, paint_pictures, truncate
+from tests.support.media.odd_streams import PART, SIZE, write_joined
 
 OPEN_GOP = "keyint=24:min-keyint=24:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
 
@@ -68,6 +69,32 @@ def test_a_variable_rate_with_pauses_is_not_damage(tmp_path: Path) -> None:
     numbers, found, _ = numbers_and_times(film)
     assert numbers == list(range(48))
     assert found == pytest.approx([float(time) for time in times], abs=1e-5)
+
+
+@pytest.mark.parametrize(("size", "aspect"), [((640, 360), None), ((240, 180), Fraction(4, 3))])
+def test_another_size_of_the_same_shape_is_read_on(
+    tmp_path: Path, size: tuple[int, int], aspect: Fraction | None
+) -> None:
+    numbers, times, _ = numbers_and_times(write_joined(tmp_path / "film.ts", size, aspect))
+    assert numbers == 2 * list(range(PART))
+    assert times == pytest.approx([number / 24 for number in range(2 * PART)], abs=1e-4)
+
+
+@pytest.mark.parametrize(("size", "aspect"), [((240, 180), None), (SIZE, Fraction(4, 3))])
+@pytest.mark.parametrize("suffix", ["ts", "mkv"])
+def test_a_change_of_shape_is_refused(
+    tmp_path: Path, size: tuple[int, int], aspect: Fraction | None, suffix: str
+) -> None:
+    film = write_joined(tmp_path / f"film.{suffix}", size, aspect)
+    for threads in (1, 4):
+        with (
+            FilmReader(film, threads) as reader,
+            pytest.raises(RecordError, match=r"from 1.78:1 to \d.\d+:1 at 0:00:02; split the file there") as caught,
+        ):
+            list(reader.frames())
+        assert caught.value.record_id == film.name
+    with FilmReader(film) as reader:
+        assert len(list(reader.frames(end_seconds=2))) == 48  # the part before it can be used
 
 
 def test_reading_stops_at_the_requested_end(tmp_path: Path) -> None:

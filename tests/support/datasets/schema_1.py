@@ -20,7 +20,7 @@ ADDED_COLUMNS = {
     "looks": {"two_groups"},
     "captions": {"actor", "others", "sentence", "flags", "raw_sentence"},
 }
-ADDED_TO_FILM = ("transfer", "audio_tracks", "text_tracks", "chapters")
+ADDED_TO_FILM = ("transfer", "fields", "audio_tracks", "text_tracks", "chapters")
 
 
 def bring_to_schema_1(root: Path) -> None:
