@@ -80,13 +80,15 @@ def changes_of(question: AnyQuestion, stored: Replies, made: Caption | None) -> 
         Descriptions by name; empty if the question is no repeat.
     """
     if present := stored.to(question.fingerprint):
-        is_last = made is not None and present[-1].text in (made.raw_who, made.raw_what)
-        return {"parser": _STRICTER} if is_last and _is_good(made) else {}
+        used = () if made is None else (made.raw_who if made.characters is not None else None, made.raw_what)
+        return {"parser": _STRICTER} if present[-1].text in used and _is_good(made) else {}
     earlier = [
         exchange
         for key, exchange in stored.exchanges.items()
         if exchange.request == question.request and (_is_good(made) or question.fault_in(stored.to(key)[-1]) is None)
     ]
+    if not earlier and question.request == "who" and _is_good(made):
+        return {"cast": "cast (none before)"}  # with the names that `who` finds, `what` is another question
     return min((_differences(exchange, question) for exchange in earlier), key=len, default={})
 
 

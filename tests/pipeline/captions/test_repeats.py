@@ -61,6 +61,28 @@ def test_another_cast_and_another_level_are_named(tmp_path: Path, cast: Cast) ->
         assert "(cast: 3 clips)" in refused(stage_for(server.address, make_cast(tmp_path / "cast", "Lisa")), folder)
 
 
+def test_a_first_cast_repeats_what_was_asked_without_one(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 2)
+    with CaptionServer(good_answer) as server:
+        perform(stage_for(server.address, Cast()), folder)
+        server.requests.clear()
+        assert "(cast (none before): 2 clips)" in refused(stage_for(server.address, cast), folder)
+        assert server.requests == []
+        captions_of(stage_for(server.address, cast, ask_again=True), folder)
+        assert sorted(server.asked("what")) == [0, 1]
+
+
+def test_more_repairs_for_unknown_characters_are_no_repeat(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 1)
+
+    def learns(request: Request) -> Answer:
+        return Answer("everybody") if request.kind == "who" and request.turn < 2 else good_answer(request)
+
+    with CaptionServer(learns) as server:
+        assert captions_of(stage_for(server.address, cast, repairs=1), folder)[0].characters is None
+        expect_good(captions_of(stage_for(server.address, cast, repairs=2), folder)[0], 0)
+
+
 def test_clips_without_a_good_caption_are_asked_without_a_word(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 3)
     with CaptionServer(second_fails) as server:
