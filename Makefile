@@ -9,10 +9,10 @@ BIN := .venv/bin
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-training soak mutations constraints clean
+.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-training soak mutations constraints constraints-lmdeploy clean
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
 
 .venv/bin/uv:
 	$(PYTHON) -m venv .venv
@@ -36,6 +36,13 @@ install-train: .venv/installed-train  ## also the networks: to play and to train
 install-cloud: .venv/installed-cloud  ## also object stores: films, cast and data sets at s3:// addresses
 install-ray: .venv/installed-ray  ## also Ray: stages on a cluster
 install-dev: .venv/installed-dev  ## everything, for working on the project
+
+.venv-lmdeploy/installed: .venv/bin/uv constraints-lmdeploy.txt
+	$(BIN)/uv venv --quiet --clear --python $(PYTHON) .venv-lmdeploy
+	$(BIN)/uv pip install --quiet --compile-bytecode --python .venv-lmdeploy/bin/python --requirement constraints-lmdeploy.txt
+	touch $@
+
+lmdeploy-env: .venv-lmdeploy/installed  ## lmdeploy for `animegamer caption-server`, in .venv-lmdeploy: 7.8 GB, 2 minutes
 
 demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all of it with FILM=full
 	film="$$($(BIN)/python -m flows.demos.bunny)" && $(BIN)/animegamer build "$$film" --out $(OUT) \
@@ -74,6 +81,9 @@ bench-motion: install-dev  ## motion scope and level on composed clips of known 
 bench-scenes: install-dev  ## found scene changes, and clips with two scenes, on composed films with truth (an hour)
 	$(BIN)/python -m flows.benchmarks.scenes $(if $(TRANSNETV2),--transnetv2 $(TRANSNETV2))
 
+bench-captions: install-dev  ## use of a model server's slots, CPU and memory of the caption client
+	$(BIN)/python -m flows.benchmarks.captions
+
 bench-training: install-train  ## memory and time of a step of each phase; RECIPE=card24; measured where there is a GPU
 	$(BIN)/python -m flows.benchmarks.training --recipe $(RECIPE)
 
@@ -90,6 +100,11 @@ constraints: install-dev  ## resolve the pins anew
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra cloud --extra ray --extra dev --universal \
 		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --upgrade --output-file constraints.txt
 
+constraints-lmdeploy: install-dev  ## resolve the pins of lmdeploy's environment anew
+	$(BIN)/python -c "from pipeline.captions.lmdeploy_server import LMDEPLOY; print(f'lmdeploy=={LMDEPLOY}')" | \
+		$(BIN)/uv pip compile --quiet - --python-version 3.11 --python-platform x86_64-manylinux_2_28 --no-annotate \
+		--no-header --no-emit-index-url --upgrade --output-file constraints-lmdeploy.txt
+
 clean:  ## remove the environment and the outputs of the commands above
-	rm -rf .venv .mutations demo demo-model bench-learning bench-scenes
+	rm -rf .venv .venv-lmdeploy .mutations demo demo-model bench-learning bench-scenes
 	git worktree prune

@@ -8,7 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 from flows.commands.build import build, config, deploy
-from flows.commands.dataset import calibrate, report, status, verify
+from flows.commands.captions import caption_server, captions
+from flows.commands.dataset import calibrate, report, status, verify, vocabulary
 from flows.commands.model import import_weights, new_checkpoint
 from flows.commands.play import play
 from flows.commands.train import recipe, train
@@ -51,6 +52,9 @@ for command in (
     verify,
     report,
     calibrate,
+    vocabulary,
+    caption_server,
+    captions,
     new_checkpoint,
     import_weights,
     play,

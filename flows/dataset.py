@@ -25,6 +25,7 @@ from flows.engine import run
 from flows.runners import connected, ray_runner
 from flows.tasks import run_batch, run_publish_stage, run_stage, run_task
 from flows.worker_runs import run_at_a_worker
+from pipeline.captions.budget import counted
 from pipeline.core.atomic import held
 from pipeline.core.config import RunSettings
 from pipeline.core.errors import UserError
@@ -77,7 +78,8 @@ def onboard_films(plan: Plan) -> list[str]:
     """Onboard the unfinished films, at most `run.films_at_once` together; return one line per failure."""
     pool = ThreadPoolExecutor(max_workers=plan.config.run.films_at_once)
     try:
-        runs = [pool.submit(copy_context().run, _run_film, film_id, plan) for film_id in plan.unfinished]
+        with counted():
+            runs = [pool.submit(copy_context().run, _run_film, film_id, plan) for film_id in plan.unfinished]
         failures = [failure for run in runs if (failure := run.result())]
     finally:  # a stopped build starts no further film
         pool.shutdown(cancel_futures=True)

@@ -1,51 +1,37 @@
-"""Tag grammar: parsers of a captioner's replies, and the instruction line made from them.
+"""Tag grammar: the forms of a captioner's replies, patterns to guide it, and the instruction line made from them.
 
-    who:   [Number]2[Index]1,3
+    who:   [Number]2[Index]1,3[Others]0
     what:  <S>girl</S><MD>run</MD><EV>forest</EV><MA>slowly</MA><SC>0</SC><ET>1</ET><ST>-1</ST>
+           <AC>Ponyo</AC><SE>Ponyo runs slowly through the forest.</SE>        on the same line; AC if names were given
     line:  Character: Ponyo; Motion: slowly run; Background: forest.
 
-The parsers are tolerant about form: case, spaces and newlines, code fences, reasoning blocks and prose around the
-reply, full-width brackets, commas and digits, HTML-escaped tags, missing closing tags, `[Num]`/`[ID]` for
-`[Number]`/`[Index]`, the same reply given twice. They are strict about content: every tag must be there, with one value
-that is allowed. Text is lower-cased and loses a leading article and a final full stop, so that equal replies are equal
-text. The limits on words are a little higher than those the prompt states (see `_MOST_WORDS`): models asked for one
-noun write "old man" when there is no single noun, and that is a good reply.
+The seven tags are the method's. `Others` counts the people who are not on the cast sheet. `AC` (actor) says which of
+the characters found on screen the subject S is, and `SE` is the clip in one plain sentence.
 
-All faults of a reply are raised as one `TagError`, whose message is written for the model, to be sent back for repair.
+A form is defined here once: `format_who` and `format_what` write it, and a reply in this form matches `who_pattern` or
+`what_pattern`, with which a server can guide the model. The parsers, in `who_replies.py` and `what_replies.py`, accept
+more than the form.
 """
 
 from __future__ import annotations
 
-import html
 import re
-import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
-from typing import Literal, cast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 TAGS = ("S", "MD", "EV", "MA", "SC", "ET", "ST")
-_MOST_WORDS = {"S": 2, "MD": 12, "EV": 3, "MA": 2}
-_ALLOWED_NUMBERS = {"SC": (0, 1), "ET": (0, 1), "ST": (1, -1)}
-_MOST_CHARACTERS = 80
-_LONGEST_REPLY = 20_000
-_SAYS_NOTHING = {"none", "null", "n/a", "na", "unknown", "unclear", "nothing", "nobody", "empty"}
-
-# NFKC folds full-width letters, digits, commas and brackets; it does not fold these look-alikes.
-_LOOK_ALIKES = str.maketrans(
-    {"【": "[", "】": "]", "〈": "<", "〉": ">", "‹": "<", "›": ">", "、": ",", "−": "-", "–": "-"}
-)
-_NOISE = re.compile(r"<think>.*?</think>|```\w*", re.S | re.I)
-_BRACKETED_LIST = re.compile(r"\[([0-9][0-9,;\s]*)\]")
-# `ML` is the motion level given in the prompt; some models repeat it, and it ends the value before it like any tag.
-_MARK = re.compile(rf"<\s*(/\s*)?({'|'.join(TAGS)}|ML)\s*(/\s*)?>", re.I)
-_WHO = re.compile(
-    r"\[\s*num(?:ber)?\s*\](?P<number>[^\[\]]*)(?:\[\s*/[^\[\]]*\])?\s*"
-    r"\[\s*(?:id|ids|index|indexes|indices)\s*\](?P<index>[^\[\]]*)",
-    re.I,
-)
-# The list may be followed by prose, but not by a range (`1-3`) or part of a number.
-_INDEX_LIST = re.compile(r"(?>[0-9]+(?:\s*(?:[,;&\s]|\band\b)\s*#?[0-9]+)*)(?!\s*[-~.]\s*[0-9])(?!\w)", re.I)
+MOST_WORDS = {"S": 2, "MD": 12, "EV": 3, "MA": 2}
+"""Most words of a tag: a little more than the prompt asks for, since `old man` is a good reply to "one noun"."""
+NUMBERS = {"SC": (0, 1), "ET": (0, 1), "ST": (1, -1)}
+"""Allowed values of the tags that are numbers."""
+NOBODY = "none"
+"""Value of the actor if the subject is none of the characters found."""
+MOST_OTHERS = 99
+_COUNT = "(0|[1-9][0-9]?)"
+_WORD = "[a-z0-9][a-z0-9'-]{0,23}"
+_LATIN = "A-Za-zÀ-ÖØ-öø-ÿ"
+_ESCAPED = re.compile(r"[][.^$*+?(){}|\\/-]")
 
 
 class TagError(Exception):
@@ -57,11 +43,13 @@ class WhoReply:
     """Numbers on the cast sheet, from 1, ascending; empty: no character of the cast is on screen."""
 
     indices: tuple[int, ...]
+    others: int | None = None
+    """People on screen besides them; None: not counted."""
 
 
 @dataclass(frozen=True)
 class WhatReply:
-    """Subject, motion, environment, manner, and the three yes-or-no judgements."""
+    """Subject, motion, environment, manner, the three yes-or-no judgements, the actor and the clip in a sentence."""
 
     S: str
     MD: str
@@ -70,15 +58,91 @@ class WhatReply:
     SC: Literal[0, 1]
     ET: Literal[0, 1]
     ST: Literal[-1, 1]
+    actor: str | None = None
+    """Character that the subject is; None: none of those found, or no character was found."""
+    sentence: str | None = None
+    raw_sentence: str | None = field(default=None, compare=False)
+    """The sentence as the model wrote it, usable or not."""
 
 
-EXAMPLE = WhatReply(S="gardener", MD="water the tulips", EV="morning greenhouse", MA="gently", SC=0, ET=1, ST=-1)
+EXAMPLE = WhatReply(
+    S="gardener",
+    MD="water the tulips",
+    EV="morning greenhouse",
+    MA="gently",
+    SC=0,
+    ET=1,
+    ST=-1,
+    sentence="A gardener waters the tulips in a greenhouse in the morning.",
+)
 """Example in the prompt; a reply that repeats it is a fault."""
+EXAMPLE_NAMES = ("Rosa", "Felix")
+EXAMPLE_WITH_ACTOR = replace(
+    EXAMPLE, actor="Rosa", sentence="Rosa waters the tulips in a greenhouse in the morning while Felix watches."
+)
+"""Example in a prompt that names characters."""
 
 
-def format_what(reply: WhatReply) -> str:
-    """Format the reply as one line of tags; `parse_what` is the inverse."""
-    return "".join(f"<{tag}>{getattr(reply, tag)}</{tag}>" for tag in TAGS)
+def format_who(reply: WhoReply) -> str:
+    """Format the reply as one line; `parse_who` is the inverse."""
+    line = f"[Number]{len(reply.indices)}[Index]{','.join(map(str, reply.indices)) or 0}"
+    return line if reply.others is None else f"{line}[Others]{reply.others}"
+
+
+def format_what(reply: WhatReply, names: Sequence[str] = ()) -> str:
+    """Format the reply as one line of tags, with the actor if characters were found; `parse_what` is the inverse."""
+    values = {tag: getattr(reply, tag) for tag in TAGS}
+    if names:
+        values["AC"] = reply.actor or NOBODY
+    if reply.sentence:
+        values["SE"] = reply.sentence
+    return "".join(f"<{tag}>{value}</{tag}>" for tag, value in values.items())
+
+
+def who_pattern(cast_size: int) -> str:
+    """Return a regular expression of the replies to `who` in their form; numbers ascend and are none twice.
+
+    That the count equals the length of the list is left to the parser: a model that is guided to a second number
+    because it wrote 2 would invent a character.
+    """
+    numbers = range(1, cast_size + 1)
+    lists = ["".join(f"({before},)?" for before in range(1, last)) + str(last) for last in numbers]
+    some = rf"({_any(map(str, numbers))})\[Index\]({_any(lists)})"
+    return rf"\[Number\](0\[Index\]0|{some})\[Others\]{_COUNT}"
+
+
+def what_pattern(names: Sequence[str] = ()) -> str:
+    """Return a regular expression of the replies to `what` in their form.
+
+    It has no lookaround and no back-references, which servers that guide a model by it do not know.
+    """
+    parts = {tag: words_pattern(tag) for tag in MOST_WORDS}
+    parts |= {tag: f"({_any(map(str, allowed))})" for tag, allowed in NUMBERS.items()}
+    if names:
+        parts["AC"] = f"({_any([*map(_literal, names), NOBODY])})"
+    parts["SE"] = sentence_pattern(names)
+    return "".join(f"<{tag}>{pattern}</{tag}>" for tag, pattern in parts.items())
+
+
+def words_pattern(tag: str) -> str:
+    """Return a regular expression of the values of a tag of words: lower case, in ASCII."""
+    comma = ",?" if tag == "MD" else ""
+    return f"{_WORD}({comma} {_WORD}){{0,{MOST_WORDS[tag] - 1}}}"
+
+
+def sentence_pattern(names: Sequence[str] = ()) -> str:
+    """Return a regular expression of a sentence: Latin letters, and those of the characters' names."""
+    foreign = "".join(sorted({letter for letter in "".join(names) if letter.isalpha() and not letter.isascii()}))
+    return rf"[{_LATIN}{foreign}0-9][{_LATIN}{foreign}0-9 ,.;:!?'\"()&-]{{8,236}}[.!?]"
+
+
+def _any(choices: Iterable[str]) -> str:
+    return "|".join(choices)
+
+
+def _literal(text: str) -> str:
+    """Escape the characters that have a meaning in every dialect of regular expressions, and no others."""
+    return _ESCAPED.sub(lambda match: f"\\{match[0]}", text)
 
 
 def instruction(
@@ -101,135 +165,3 @@ def instruction(
     parts = [("Character", names), ("Motion", movement), ("Background", environment)]
     line = "; ".join(f"{label}: {value}" for label, value in parts if value)
     return f"{line}." if line else ""
-
-
-def parse_who(text: str, cast_size: int) -> WhoReply:
-    """Parse the reply to the request `who`.
-
-    Args:
-        text: the reply, verbatim.
-        cast_size: number of characters on the sheet.
-
-    Raises:
-        TagError: no answer in the required form, contradicting answers, a wrong count, or a number not on the sheet.
-    """
-    answers = {_indices(match["number"], match["index"]) for match in _WHO.finditer(_plain(text))}
-    if not answers:
-        raise TagError("The reply has no line of the form [Number]how many[Index]number,number.")
-    if len(answers) > 1:
-        raise TagError("The reply gives several answers that contradict each other; give one.")
-    indices = answers.pop()
-    off_sheet = [index for index in indices if not 1 <= index <= cast_size]
-    if off_sheet:
-        raise TagError(f"The cast sheet has the numbers 1 to {cast_size}, but the reply names {off_sheet[0]}.")
-    return WhoReply(indices)
-
-
-def _indices(number_text: str, index_text: str) -> tuple[int, ...]:
-    number, index_text = (" ".join(text.split()).strip(" :=#().,").lower() for text in (number_text, index_text))
-    count = 0 if number in _SAYS_NOTHING else int(number) if re.fullmatch(r"[0-9]{1,3}", number) else None
-    if count is None:
-        raise TagError(f"After [Number] must stand how many characters appear, as a number, not {_quoted(number)}.")
-    listed = _INDEX_LIST.match(index_text)
-    if listed is None and re.split(r"[\s.,]", index_text)[0] not in {"", *_SAYS_NOTHING}:
-        raise TagError(f"After [Index] must stand numbers separated by commas, not {_quoted(index_text)}.")
-    # at most 4 digits: a longer run is not an index, and int() raises on a very long one
-    digits = re.findall(r"[0-9]+", listed[0]) if listed else []
-    indices = tuple(sorted({int(run[:4]) for run in digits} - {0}))
-    if len(indices) != count:
-        raise TagError(f"[Number] says {count}, but [Index] lists {len(indices)} different characters.")
-    return indices
-
-
-def parse_what(text: str) -> WhatReply:
-    """Parse the reply to the request `what`.
-
-    Raises:
-        TagError: with every fault of the reply in one message.
-    """
-    found = _values(_plain(text))
-    values: dict[str, str | int] = {}
-    faults: list[str] = []
-    for tag in TAGS:
-        try:
-            values[tag] = _read_number(tag, found[tag]) if tag in _ALLOWED_NUMBERS else _read_words(tag, found[tag])
-        except TagError as fault:
-            faults.append(str(fault))
-    if faults:
-        raise TagError(" ".join(faults))
-    reply = WhatReply(
-        S=str(values["S"]),
-        MD=str(values["MD"]),
-        EV=str(values["EV"]),
-        MA=str(values["MA"]),
-        SC=cast(Literal[0, 1], values["SC"]),
-        ET=cast(Literal[0, 1], values["ET"]),
-        ST=cast(Literal[-1, 1], values["ST"]),
-    )
-    if (reply.S, reply.MD, reply.EV) == (EXAMPLE.S, EXAMPLE.MD, EXAMPLE.EV):
-        raise TagError("The reply repeats the example of the instructions; describe this clip instead.")
-    return reply
-
-
-def _plain(text: str) -> str:
-    """Normalise the text: unescape HTML, fold look-alikes, remove code fences and reasoning."""
-    if len(text) > _LONGEST_REPLY:
-        raise TagError("The reply is far too long; answer with one line.")
-    folded = unicodedata.normalize("NFKC", html.unescape(text)).translate(_LOOK_ALIKES)
-    return _BRACKETED_LIST.sub(r" \1 ", _NOISE.sub(" ", folded))
-
-
-def _values(text: str) -> dict[str, list[str]]:
-    """Return all values of each tag: from its opening mark to the next mark of any tag."""
-    marks = list(_MARK.finditer(text))
-    found: dict[str, list[str]] = {tag: [] for tag in (*TAGS, "ML")}
-    for mark, following in zip_longest(marks, marks[1:]):
-        if mark[1] or mark[3]:
-            continue
-        value = text[mark.end() : following.start() if following else len(text)].strip()
-        closed = following is not None and following[1]
-        # an unclosed tag ends with its line: later lines are prose
-        found[mark[2].upper()].append(value if closed else value.split("\n", 1)[0].strip())
-    return found
-
-
-def _read_words(tag: str, texts: list[str]) -> str:
-    words = _only(tag, [_tidy(value) for value in texts])
-    most = _MOST_WORDS[tag]
-    if not any(map(str.isalpha, words)) or words in _SAYS_NOTHING:
-        raise TagError(f"Tag <{tag}> says nothing.")
-    if len(words.split()) > most or len(words) > _MOST_CHARACTERS:
-        raise TagError(f"Tag <{tag}> is too long: use at most {most} words and {_MOST_CHARACTERS} characters.")
-    if any(character.isalpha() and "LATIN" not in unicodedata.name(character, "") for character in words):
-        raise TagError(f"Tag <{tag}> must be in English, not {_quoted(words)}.")
-    if re.search(r"[<>\[\]{};:|\\]", words) or any(unicodedata.category(character)[0] == "C" for character in words):
-        raise TagError(f"Tag <{tag}> must hold plain words only, not {_quoted(words)}.")
-    return words
-
-
-def _tidy(value: str) -> str:
-    words = re.sub(r"\s+", " ", value).strip(" \"'`*.,!?").lower()
-    return re.sub(r"^(?:an?|the) (?=\w)", "", words)
-
-
-def _read_number(tag: str, texts: list[str]) -> int:
-    allowed = _ALLOWED_NUMBERS[tag]
-    value = _only(tag, [re.sub(r"\s+", "", text).removeprefix("+") for text in texts])
-    if value not in map(str, allowed):
-        raise TagError(f"Tag <{tag}> must be {allowed[0]} or {allowed[1]}, not {_quoted(value)}.")
-    return int(value)
-
-
-def _only(tag: str, texts: list[str]) -> str:
-    """Return the only value of a tag, repeated or not."""
-    if not texts:
-        raise TagError(f"Tag <{tag}> is missing.")
-    if len(set(texts)) > 1:
-        raise TagError(f"Tag <{tag}> is given several values that contradict each other.")
-    return texts[0]
-
-
-def _quoted(text: str) -> str:
-    """Quote a model's text in one line of at most 40 characters."""
-    shown = re.sub(r"\s+", " ", text).strip()
-    return f'"{shown[:40]}"' if len(shown) <= 40 else f'"{shown[:40]}..."'

@@ -19,6 +19,7 @@ from flows.game.records import GameSettings
 from models.checkpoint import Checkpoint
 from models.config import tiny_config
 from models.engine_options import EngineOptions
+from pipeline.captions.reply_cache import load_replies
 from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import Config, checked
 from pipeline.core.stage import perform, why_stale
@@ -35,7 +36,6 @@ from tests.support.datasets.made_before import (
     build_bytes,
     build_facts,
     caches,
-    caption_of,
     film_file,
     made_up,
     packed,
@@ -116,10 +116,12 @@ def test_a_data_set_made_before_is_skipped(tmp_path: Path, data: Path) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_replies_kept_before_are_not_asked_for_again(tmp_path: Path) -> None:
+def test_replies_kept_before_are_read_and_answer_other_questions(tmp_path: Path) -> None:
     folder, clip = FilmFolder(unpack(BEFORE["folders"]["film"], tmp_path)), clip_record()
-    assert ServerCaptioner(SERVER, CAST).pending(folder, [clip], {clip.clip_id: 3}, {}) == ([], False)
-    assert as_json(caption_of(folder.path)) == BEFORE["caption"]
+    kept = load_replies(folder, clip.clip_id)
+    assert {exchange.request for exchange in kept.exchanges.values()} == {"who", "what"}
+    # the pictures of a clip are smaller now and stand before the text
+    assert ServerCaptioner(SERVER, CAST).pending(folder, [clip], {clip.clip_id: 3}, {}) == ([clip.clip_id], False)
     assert packed(tmp_path) == BEFORE["folders"]["film"]
 
 

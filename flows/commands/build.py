@@ -65,6 +65,9 @@ def build(
     until: Annotated[
         Until, typer.Option(help="Last stage to run; the same command later, perhaps on a GPU machine, resumes there.")
     ] = Until.publish,
+    ask_again: Annotated[
+        bool, typer.Option("--ask-again", help="Ask again about clips with a good caption, if the question changed.")
+    ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only identify and probe the films, and print what the build would take.")
     ] = False,
@@ -78,7 +81,7 @@ def build(
     Exit code: 0 success, 1 nothing could be built, 2 built with the failures listed.
     """
     settings = _override(load_config(config), captioner, flow, end, runner)
-    request = checked_request(films=tuple(films), out=out, cast=cast, config=settings, until=until)
+    request = checked_request(films=tuple(films), out=out, cast=cast, config=settings, until=until, ask_again=ask_again)
     raise typer.Exit(_build(request, only_plan=plan))
 
 

@@ -1,4 +1,4 @@
-"""Commands on an existing data set: `status`, `verify`, `report` and `calibrate`.
+"""Commands on an existing data set: `status`, `verify`, `report`, `calibrate` and `vocabulary`.
 
 Each takes a folder or an address; a data set at an address is fetched first, and sent back if it was changed.
 """
@@ -48,7 +48,7 @@ def checked_request(**fields: Any) -> BuildRequest:
         raise UserError(faults_of(error)) from None
 
 
-def _open(dataset: str) -> Workspace:
+def open_workspace(dataset: str) -> Workspace:
     """Open the data set, fetched if at an address; a local copy that a build is working on is the newest version."""
     from pipeline.core.atomic import HeldError, held
     from pipeline.core.store import open_dataset
@@ -62,7 +62,7 @@ def _open(dataset: str) -> Workspace:
     return workspace
 
 
-def _settings(workspace: Workspace) -> Config:
+def settings_of(workspace: Workspace) -> Config:
     """Configuration of the last build."""
     return checked(workspace.dataset.record.config, str(workspace.dataset.root / "dataset.json"))
 
@@ -87,8 +87,8 @@ def status(
     from pipeline.plan.status import film_rows, published_line
 
     shown = Console(soft_wrap=True)
-    workspace = _open(dataset)
-    settings = load_config(config) if config else _settings(workspace)
+    workspace = open_workspace(dataset)
+    settings = load_config(config) if config else settings_of(workspace)
     certain = [*(["captions"] if cast else []), *(["motion"] if config else [])]
     request = checked_request(films=(), out=dataset, cast=cast or workspace.dataset.record.cast_source, config=settings)
     rows = film_rows(workspace.dataset, request, certain)
@@ -114,7 +114,7 @@ def verify(dataset: DatasetPlace) -> None:
     from pipeline.core.progress import watched
     from pipeline.publish.verify import verify as find_faults
 
-    workspace = _open(dataset)
+    workspace = open_workspace(dataset)
     with Bars().watching(), watched(workspace.dataset.root.name, "verify") as watch:
         faults = find_faults(workspace.dataset, progress=watch)
     for fault in faults:
@@ -129,9 +129,9 @@ def report(dataset: DatasetPlace) -> None:
     from pipeline.pages.card import write_card
     from pipeline.pages.report import write_report
 
-    workspace = _open(dataset)
+    workspace = open_workspace(dataset)
     with held(workspace.dataset.root, "animegamer report"):
-        for page in (write_card(workspace.dataset, _settings(workspace).card), write_report(workspace.dataset)):
+        for page in (write_card(workspace.dataset, settings_of(workspace).card), write_report(workspace.dataset)):
             typer.echo(page)
         workspace.send()
 
@@ -151,7 +151,7 @@ def calibrate(
     from pipeline.core.atomic import held
     from pipeline.stages.motion_levels import calibrate as fit
 
-    workspace = _open(dataset)
+    workspace = open_workspace(dataset)
     with held(workspace.dataset.root, "animegamer calibrate"):
         fitted = fit(workspace.dataset, method.value)
         updates = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": f"calibrated: {method.value}"}
@@ -161,3 +161,26 @@ def calibrate(
         upper = f"up to {fitted.edges[level - 1]:.3g}" if level < 5 else "above"
         typer.echo(f"level {level}  {upper:>12} px  median {value:.3g} px  {count} clips")
     typer.echo("now run `animegamer build` again with the same films: what depends on the levels is redone")
+
+
+def vocabulary(dataset: DatasetPlace) -> None:
+    """Suggest which motions and places mean the same, in `vocabulary.toml` of the data set, for you to edit.
+
+    Only spellings are compared: add synonyms by hand (`"forest" = ["woods"]`). The next build publishes with it.
+    """
+    from pipeline.core.atomic import held, replacing
+    from pipeline.core.records import Caption
+    from pipeline.publish.vocabulary import VOCABULARY, as_toml, suggested
+
+    workspace = open_workspace(dataset)
+    path = workspace.dataset.root / VOCABULARY
+    with held(workspace.dataset.root, "animegamer vocabulary"):
+        if path.exists():
+            raise UserError(f"{path}: there is one already; edit it, or move it away for a new suggestion")
+        made = [folder for folder in workspace.dataset.folders() if folder.table_path("captions").exists()]
+        groups = suggested(row for folder in made for row in folder.read("captions", Caption))
+        with replacing(path) as temporary:
+            temporary.write_text(as_toml(groups), encoding="utf-8")
+        workspace.send()
+    found = ", ".join(f"{sum(map(len, group.values()))} values of {tag}" for tag, group in groups.items())
+    typer.echo(f"{path}: {found} grouped with others; edit it, then run `animegamer build` again with the same films")

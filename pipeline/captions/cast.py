@@ -1,12 +1,14 @@
 """Cast: the named characters of an IP, and the numbered reference sheet with which a captioner compares clips.
 
     cast/Ponyo/front.png            one folder per character, with the character's name
-    cast/Ponyo/side.jpg             png, jpg, jpeg or webp; the first four by name are shown
+    cast/Ponyo/side.jpg             png, jpg, jpeg or webp; the first four by name are shown, such as several outfits
     cast/Sosuke/portrait.webp
+    cast/kiki/Jiji/1.png            a folder of folders: characters of one film, `kiki.mkv`, besides those of all films
+    cast/kiki/Ponyo/coat.png        a character of all films as it looks in this one
 
-The sheet is one JPEG: a panel per character in the order of names, its number and name painted above its pictures.
-The identity of a cast is a hash of the names and of the content of the files shown, not of the painted sheet, so a new
-version of the JPEG encoder does not repeat thousands of questions.
+The sheets, painted in `cast_sheet.py`, have a panel per character in the order of names. The identity of a cast is a
+hash of the names and of the content of the files shown, not of the painted sheets, so a new version of the JPEG encoder
+does not repeat thousands of questions.
 
 The folder is untrusted input: every picture is checked before it is decoded, links may not lead out of the folder, and
 names that could not stand in a caption are rejected. Files that are not pictures are left out and listed in `warnings`.
@@ -16,26 +18,28 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 import os
 import struct
 import unicodedata
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path, PurePath
 
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image, ImageOps
 
+from pipeline.captions.cast_sheet import BACKGROUND, paint_panel, paint_sheets
+from pipeline.captions.messages import Picture
 from pipeline.core.errors import UserError
+from pipeline.core.records import Film
+from pipeline.core.store import FilmEntry
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 MOST_CHARACTERS = 36
 MOST_PICTURES = 4
 MOST_FILE_BYTES = 64 * 2**20
 MOST_PIXELS = 50_000_000
 LEAST_SIDE_PIXELS = 16
-_SHEET_WIDTH_PIXELS = 1792  # four InternVL tiles of 448
-_LARGEST_PANEL_PIXELS = 448
-_BACKGROUND = (224, 224, 224)
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".webp"}
 _FORMATS = ("PNG", "JPEG", "WEBP")
 _FORBIDDEN_IN_NAMES = set('/\\,;:<>[]{}|"$*?')
@@ -43,13 +47,28 @@ _FORBIDDEN_IN_NAMES = set('/\\,;:<>[]{}|"$*?')
 
 @dataclass(frozen=True)
 class Cast:
-    """Names in the order of their numbers on the sheet (from 1), and the sheet."""
+    """Names in the order of their numbers on the sheets (from 1), and the sheets."""
 
     names: tuple[str, ...] = ()
-    sheet_jpeg: bytes = b""
+    sheets: tuple[Picture, ...] = ()
     sha256: str = ""
     """Hash of the names and of the files shown; empty for an empty cast."""
     warnings: tuple[str, ...] = ()
+    films: Mapping[str, Cast] = field(default_factory=dict)
+    """Casts of single films, by the name of the film's file without suffix, or by film id; case-folded."""
+
+    def of(self, film: Film) -> Cast:
+        """Return the cast of a film: its own with that of all films, or that of all films alone."""
+        return next((self.films[key] for key in _keys(film) if key in self.films), self)
+
+    def without_film(self, films: Iterable[FilmEntry]) -> list[str]:
+        """Return the keys of the casts that belong to none of these films."""
+        return sorted(self.films.keys() - {key for film in films for key in _keys(film)})
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """Names of the characters of all films, then those of single films."""
+        return tuple(dict.fromkeys([*self.names, *(name for cast in self.films.values() for name in cast.names)]))
 
     def named(self, indices: tuple[int, ...]) -> tuple[str, ...]:
         """Return the names with these numbers on the sheet."""
@@ -79,11 +98,42 @@ def load_cast(folder: Path | None) -> Cast:
 
 def _read_cast(folder: Path) -> Cast:
     warnings: list[str] = []
-    pictures = {name: _picture_files(name, folder, home, warnings) for name, home in _characters(folder, warnings)}
-    if not pictures:
+    homes = [home for home in _folders(folder, warnings) if not _holds_folders(home)]
+    common = _pictures(folder, homes, warnings)
+    films = {}
+    for home in _folders(folder, []):
+        if _holds_folders(home):
+            own = _pictures(folder, list(_folders(home, warnings)), warnings)
+            films[_folded(home.name)] = _painted(home, dict(sorted({**common, **own}.items())))
+    if not common and not films:
         raise UserError(f"{_shown(folder)}: no characters; make a folder per character with pictures of it inside")
+    cast = _painted(folder, common) if common else Cast()
+    return replace(cast, warnings=tuple(warnings), films=films)
+
+
+def _holds_folders(home: Path) -> bool:
+    """Return True if a folder has other folders in it and no picture."""
+    entries = [entry for entry in home.iterdir() if not entry.name.startswith(".")]
+    pictures = any(entry.suffix.lower() in _SUFFIXES and not entry.is_dir() for entry in entries)
+    return not pictures and any(entry.is_dir() for entry in entries)
+
+
+def _keys(film: Film | FilmEntry) -> tuple[str, str]:
+    return _folded(PurePath(film.name).stem), film.film_id
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _pictures(folder: Path, homes: list[Path], warnings: list[str]) -> dict[str, list[Path]]:
+    """Return the pictures of each character, sorted by name."""
+    return {name: _picture_files(name, folder, home, warnings) for name, home in _characters(homes)}
+
+
+def _painted(folder: Path, pictures: dict[str, list[Path]]) -> Cast:
     if len(pictures) > MOST_CHARACTERS:
-        raise UserError(f"{_shown(folder)}: {len(pictures)} characters; a sheet can show {MOST_CHARACTERS}")
+        raise UserError(f"{_shown(folder)}: {len(pictures)} characters; at most {MOST_CHARACTERS} can be shown")
     digest = hashlib.sha256(f"layout {LAYOUT_VERSION}".encode())
     panels = []
     for name, files in pictures.items():
@@ -91,13 +141,12 @@ def _read_cast(folder: Path) -> Cast:
         for content in contents:
             digest.update(f"\n{name} ".encode() + hashlib.sha256(content).digest())
         panels.append([_decode(file, content) for file, content in zip(files, contents, strict=True)])
-    sheet = _paint(tuple(pictures), panels)
-    return Cast(tuple(pictures), sheet, digest.hexdigest(), tuple(warnings))
+    sheets = paint_sheets([paint_panel(*panel) for panel in zip(count(1), pictures, panels, strict=False)])
+    return Cast(tuple(pictures), sheets, digest.hexdigest())
 
 
-def _characters(folder: Path, warnings: list[str]) -> list[tuple[str, Path]]:
-    """Names and folders of the characters, sorted by name."""
-    found: dict[str, Path] = {}
+def _folders(folder: Path, warnings: list[str]) -> Iterator[Path]:
+    """Yield the folders in a folder."""
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             continue
@@ -107,10 +156,17 @@ def _characters(folder: Path, warnings: list[str]) -> list[tuple[str, Path]]:
             warnings.append(f"{_shown(entry)}: left out, not a character's folder")
             continue
         _check_inside(entry, folder)
-        name = _checked_name(entry)
+        yield entry
+
+
+def _characters(homes: list[Path]) -> list[tuple[str, Path]]:
+    """Names and folders of the characters, sorted by name."""
+    found: dict[str, Path] = {}
+    for home in homes:
+        name = _checked_name(home)
         if name.casefold() in {known.casefold() for known in found}:
-            raise UserError(f"{_shown(entry)}: there is another character of this name; names must differ")
-        found[name] = entry
+            raise UserError(f"{_shown(home)}: there is another character of this name; names must differ")
+        found[name] = home
     return sorted(found.items())
 
 
@@ -178,60 +234,8 @@ def _flattened(picture: Image.Image) -> Image.Image:
         # Pillow reads 16-bit greys as integers up to 65535 and would clip them at 255
         picture = picture.convert("I").point(lambda value: value * (1 / 257)).convert("L")
     whole = picture.convert("RGBA")
-    ground = Image.new("RGBA", whole.size, (*_BACKGROUND, 255))
+    ground = Image.new("RGBA", whole.size, (*BACKGROUND, 255))
     return Image.alpha_composite(ground, whole).convert("RGB")
-
-
-def _paint(names: tuple[str, ...], panels: list[list[Image.Image]]) -> bytes:
-    """Paint the sheet as JPEG: panels in rows, in a grid as square as the count allows."""
-    columns = math.ceil(math.sqrt(len(names)))
-    rows = math.ceil(len(names) / columns)
-    side = min(_LARGEST_PANEL_PIXELS, _SHEET_WIDTH_PIXELS // columns)
-    sheet = Image.new("RGB", (columns * side, rows * side), _BACKGROUND)
-    for index, (name, pictures) in enumerate(zip(names, panels, strict=True)):
-        panel = _panel(index + 1, name, pictures, side)
-        sheet.paste(panel, (index % columns * side, index // columns * side))
-    content = io.BytesIO()
-    sheet.save(content, "JPEG", quality=90, subsampling=0)
-    return content.getvalue()
-
-
-def _panel(number: int, name: str, pictures: list[Image.Image], side: int) -> Image.Image:
-    """Paint one character: number and name on a dark band, one to four pictures below it, and a frame."""
-    panel = Image.new("RGB", (side, side), _BACKGROUND)
-    draw = ImageDraw.Draw(panel)
-    band = side // 7
-    draw.rectangle((0, 0, side, band), fill=(24, 24, 24))
-    _paint_title(draw, number, name, side, band)
-    columns = 1 if len(pictures) == 1 else 2
-    rows = math.ceil(len(pictures) / columns)
-    width, height = (side - 8) // columns, (side - band - 8) // rows
-    for index, picture in enumerate(pictures):
-        fitted = ImageOps.contain(picture, (width - 4, height - 4), Image.Resampling.LANCZOS)
-        left = 4 + index % columns * width + (width - fitted.width) // 2
-        panel.paste(fitted, (left, band + 4 + index // columns * height + (height - fitted.height) // 2))
-    draw.rectangle((0, 0, side - 1, side - 1), outline=(24, 24, 24), width=2)
-    return panel
-
-
-def _paint_title(draw: ImageDraw.ImageDraw, number: int, name: str, side: int, band: int) -> None:
-    """Paint the number at full size, then the name as large as fits; omit a name in a script the font lacks."""
-    largest = band * 3 // 4
-    number_font = _font(largest)
-    draw.text((band // 4, band // 2), str(number), fill="white", font=number_font, anchor="lm")
-    left = band // 2 + round(number_font.getlength(str(number)))
-    # the prompt lists all names with their numbers, so little is lost
-    missing = bytes(number_font.getmask("\uffff"))
-    if any(bytes(number_font.getmask(letter)) == missing for letter in name):
-        return
-    font = next((f for f in map(_font, range(largest, 9, -1)) if f.getlength(name) <= side - left - 8), _font(10))
-    draw.text((left, band // 2), name, fill="white", font=font, anchor="lm")
-
-
-def _font(size: int) -> ImageFont.FreeTypeFont:
-    font = ImageFont.load_default(size)
-    assert isinstance(font, ImageFont.FreeTypeFont)  # true for Pillow with FreeType, as in all wheels
-    return font
 
 
 def _shown(path: Path) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from pipeline.captions.messages import Reply
 from pipeline.core.atomic import write_json
 from pipeline.core.records import Record
 from pipeline.core.store import FilmFolder, StoreError
@@ -24,6 +25,21 @@ class Exchange(Record):
     request: str = Field(description="`who` or `what`")
     ingredients: dict[str, Any] = Field(description="inputs of the fingerprint, in readable form")
     replies: tuple[str, ...]
+    cut_off: tuple[int, ...] = Field(default=(), description="positions in `replies` of those that were cut off")
+    prompt_tokens: int = Field(default=0, description="tokens that the server read for all replies; 0: not reported")
+    reply_tokens: int = Field(default=0, description="tokens of all replies")
+
+    def adding(self, reply: Reply) -> Exchange:
+        """Return a copy with the next reply."""
+        cut_off = (*self.cut_off, len(self.replies)) if reply.cut_off else self.cut_off
+        return Exchange(
+            request=self.request,
+            ingredients=self.ingredients,
+            replies=(*self.replies, reply.text),
+            cut_off=cut_off,
+            prompt_tokens=self.prompt_tokens + reply.prompt_tokens,
+            reply_tokens=self.reply_tokens + reply.reply_tokens,
+        )
 
 
 class Replies(Record):
@@ -32,13 +48,17 @@ class Replies(Record):
     clip_id: str
     exchanges: dict[str, Exchange] = Field(default_factory=dict)
 
-    def to(self, fingerprint: str) -> tuple[str, ...]:
+    def to(self, fingerprint: str) -> tuple[Reply, ...]:
         """Return the replies to the question with this fingerprint, oldest first; empty if it was never asked."""
         exchange = self.exchanges.get(fingerprint)
-        return exchange.replies if exchange else ()
+        if exchange is None:
+            return ()
+        return tuple(Reply(text, number in exchange.cut_off) for number, text in enumerate(exchange.replies))
 
-    def adding(self, fingerprint: str, exchange: Exchange) -> Replies:
-        """Return a copy with this exchange added or replaced."""
+    def adding(self, fingerprint: str, request: str, ingredients: dict[str, Any], reply: Reply) -> Replies:
+        """Return a copy with one more reply to the question with this fingerprint."""
+        asked = self.exchanges.get(fingerprint) or Exchange(request=request, ingredients=ingredients, replies=())
+        exchange = asked.adding(reply)
         return Replies(clip_id=self.clip_id, exchanges={**self.exchanges, fingerprint: exchange})
 
 

@@ -1,7 +1,8 @@
 """Server captioner: both questions about every clip, sent to a vision-language model behind an endpoint.
 
 A reply that the tag grammar rejects is sent back with its fault, up to `repairs` times; after that the clip is
-quarantined: its caption has the fault and the model's raw replies, but no tags. Every reply is cached by clip id
+quarantined: its caption has the fault and the model's raw replies, but no tags. (If only the characters on screen were
+not found, the rest is kept; see `answers.py`.) Every reply is cached by clip id
 (`reply_cache.py`) and a cached reply is never requested again. Replies are matched to clips by id and fingerprint, so
 they may arrive in any order. A request that the server could not answer is not cached, and the next build repeats it.
 """
@@ -10,22 +11,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from pipeline.captions.answers import Answers
+from pipeline.captions.asking import AskingLoop
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
-from pipeline.captions.questions import Question, conversation, pictures_for, questions_about, reply_settings, view_clip
-from pipeline.captions.reply_cache import Exchange, Replies, load_replies, save_replies
+from pipeline.captions.chat_client import ChatClient, Endpoint
+from pipeline.captions.flags import flagged
+from pipeline.captions.pictures import view_clip
+from pipeline.captions.questions import conversation, reply_settings
+from pipeline.captions.repeats import Repeats, changes_of, kept_caption
+from pipeline.captions.reply_cache import load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
-from pipeline.core.records import Caption, Clip, RecordError
+from pipeline.core.records import Caption, Clip
 from pipeline.core.store import FilmFolder
-from prompts.tags import parse_what, parse_who
 from prompts.template import load_prompt
-
-REPORT_SECONDS = 0.5
-"""Interval of progress reports. Cancellation is checked in them, so they continue while the server is silent."""
 
 LevelsByClip = Mapping[str, int | None]
 """Motion level by clip id; None: not measured."""
@@ -43,9 +46,10 @@ class ServerCaptioner:
         return {
             "captioner": "server",
             "repairs": self.settings.repairs,
-            "prompts": [load_prompt(name).identity for name in ("who", "what", "repair")],
+            "prompts": [load_prompt(name).identity for name in ("who", "what", "actor", "repair")],
             "cast": self.cast.sha256,
             **reply_settings(self.settings),
+            **({"keep_old": True} if self.settings.keep_old else {}),
         }
 
     def pending(
@@ -56,14 +60,41 @@ class ServerCaptioner:
         `made` holds the rows of the table by clip id; a killed build may not have collected all replies into it.
         """
         waiting, uncollected = [], False
+        old = self._old_captions(folder, clips, levels)
         for clip in clips:
-            kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
-            if self._open_question(kept, questions):
+            if clip.clip_id in old:
+                continue
+            answers = self._answers(folder, clip, levels)
+            if answers.open_question:
                 waiting.append(clip.clip_id)
             elif row := made.get(clip.clip_id):
-                latest = _last_replies(kept, questions)
-                uncollected = uncollected or (row.raw_who, row.raw_what) != (latest.get("who"), latest.get("what"))
+                uncollected = uncollected or row.model_dump(include={"raw_who", "raw_what"}) != answers.raw
         return waiting, uncollected
+
+    def repeats(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> Repeats:
+        """Return the clips with a good caption that would be asked about again."""
+        found = self._repeats(folder, clips, levels, _rows(folder))
+        return found.without(self._old_captions(folder, clips, levels))
+
+    def _repeats(
+        self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, made: Mapping[str, Caption]
+    ) -> Repeats:
+        found = {}
+        for clip in clips:
+            answers = self._answers(folder, clip, levels)
+            question = answers.open_question if answers.kept.exchanges else None
+            if question and (changes := changes_of(question, answers.kept, made.get(clip.clip_id))):
+                found[clip.clip_id] = changes
+        return Repeats(found)
+
+    def _old_captions(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Caption]:
+        """Return the captions to keep with `keep_old` where the question would be asked again, by clip id."""
+        if not self.settings.keep_old:
+            return {}
+        made = _rows(folder)
+        changes = self._repeats(folder, clips, levels, made).changes
+        old = {clip_id: kept_caption(made.get(clip_id), why, self.settings.model) for clip_id, why in changes.items()}
+        return {clip_id: caption for clip_id, caption in old.items() if caption}
 
     def captions(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
@@ -73,8 +104,13 @@ class ServerCaptioner:
         Raises:
             UserError: the service as a whole cannot be used; replies received before are cached.
         """
+        old = self._old_captions(folder, clips, levels)
         failures = self.ask(folder, clips, levels, progress)
-        return [self._caption(folder, clip, levels, failures.get(clip.clip_id)) for clip in clips]
+        rows = [
+            old.get(clip.clip_id) or self._answers(folder, clip, levels).caption(failures.get(clip.clip_id))
+            for clip in clips
+        ]
+        return flagged(rows, clips, levels)
 
     def ask(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
@@ -92,97 +128,30 @@ class ServerCaptioner:
         progress(len(clips) - len(waiting), len(clips))
         if not waiting:
             return {}
-        try:
-            return asyncio.run(self._ask_all(folder, waiting, levels, len(clips), progress))
-        except ExceptionGroup as group:
-            # the first failure cancelled the other tasks; each means the same to the caller
-            raise group.exceptions[0] from None
+        loop = AskingLoop(_endpoint(self.settings), waiting, partial(self._ask_about, folder, levels))
+        asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
+        return loop.failures
 
-    async def _ask_all(
-        self, folder: FilmFolder, waiting: Sequence[Clip], levels: LevelsByClip, total: int, progress: Progress
-    ) -> dict[str, str]:
-        failures: dict[str, str] = {}
-        queue = iter(waiting)
-        left = len(waiting)
-
-        async def work_through_queue(client: ChatClient) -> None:
-            nonlocal left
-            for clip in queue:
-                try:
-                    await self._ask_about(client, folder, clip, levels)
-                except RecordError as error:
-                    failures[clip.clip_id] = error.reason
-                except RequestError as error:
-                    failures[clip.clip_id] = str(error)
-                left -= 1
-
-        async with ChatClient(_endpoint(self.settings)) as client, asyncio.TaskGroup() as group:
-            count = min(self.settings.concurrency, len(waiting))
-            running = {group.create_task(work_through_queue(client)) for _ in range(count)}
-            while running:
-                _, running = await asyncio.wait(running, timeout=REPORT_SECONDS)
-                # Here rather than in a task: its exception cancels the tasks and is not wrapped in an exception group.
-                progress(total - left, total)
-        return failures
-
-    async def _ask_about(self, client: ChatClient, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> None:
+    async def _ask_about(self, folder: FilmFolder, levels: LevelsByClip, client: ChatClient, clip: Clip) -> None:
         """Ask the open questions about one clip, each until a reply is usable or its repairs are used up."""
-        tiles = self.settings.tiles
-        kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
-        views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id), tiles=tiles)
-        while question := self._open_question(kept, questions):
-            before = kept.to(question.fingerprint)
-            pictures = pictures_for(question, views, self.cast, tiles=tiles)
-            reply = await client.chat(conversation(question, pictures, before))
-            exchange = Exchange(request=question.request, ingredients=question.ingredients, replies=(*before, reply))
-            kept = kept.adding(question.fingerprint, exchange)
-            save_replies(folder, kept)
+        answers = self._answers(folder, clip, levels)
+        views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id))
+        while question := answers.open_question:
+            before = answers.kept.to(question.fingerprint)
+            reply = await client.chat(conversation(question, views, self.cast, before), question.pattern)
+            kept = answers.kept.adding(question.fingerprint, question.request, question.ingredients, reply)
+            await asyncio.to_thread(save_replies, folder, kept)
+            answers = replace(answers, kept=kept)
 
-    def _questions(self, clip: Clip, levels: LevelsByClip) -> list[Question]:
-        level = levels[clip.clip_id]
-        return questions_about(clip, level, self.settings, self.cast) if level is not None else []
-
-    def _open_question(self, kept: Replies, questions: Sequence[Question]) -> Question | None:
-        """Return the next question about a clip; None after a question whose repairs are used up."""
-        for question in questions:
-            replies = kept.to(question.fingerprint)
-            if replies and question.fault_in(replies[-1]) is None:
-                continue
-            return question if len(replies) <= self.settings.repairs else None
-        return None
-
-    def _caption(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip, failure: str | None) -> Caption:
-        kept, questions = load_replies(folder, clip.clip_id), self._questions(clip, levels)
-        latest = _last_replies(kept, questions)
-        fault = failure
-        if levels[clip.clip_id] is None:
-            fault = "its motion was not measured, and the captioner needs the motion level"
-        for question in questions:
-            replies = kept.to(question.fingerprint)
-            if replies:
-                wrong = question.fault_in(replies[-1])
-                if wrong and not fault:
-                    fault = f"no usable reply to `{question.request}` in {len(replies)} tries; the last: {wrong}"
-        return Caption(
-            clip_id=clip.clip_id,
-            source=self.settings.model,
-            fault=fault,
-            raw_who=latest.get("who"),
-            raw_what=latest.get("what"),
-            **({} if fault else self._tags(latest)),
-        )
-
-    def _tags(self, latest: Mapping[str, str]) -> dict[str, Any]:
-        """Parse usable replies into fields of a caption."""
-        tags: dict[str, Any] = asdict(parse_what(latest["what"]))
-        if "who" in latest:
-            tags["characters"] = self.cast.named(parse_who(latest["who"], len(self.cast.names)).indices)
-        return tags
+    def _answers(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> Answers:
+        return Answers(clip, levels[clip.clip_id], self.settings, self.cast, load_replies(folder, clip.clip_id))
 
 
-def _last_replies(kept: Replies, questions: Sequence[Question]) -> dict[str, str]:
-    """Return the last reply to each answered question, by its request, `who` or `what`."""
-    return {question.request: replies[-1] for question in questions if (replies := kept.to(question.fingerprint))}
+def _rows(folder: FilmFolder) -> dict[str, Caption]:
+    """Return the captions made so far by clip id, current or not; empty if there are none."""
+    if not folder.table_path("captions").exists():
+        return {}
+    return {row.clip_id: row for row in folder.read("captions", Caption)}
 
 
 def _endpoint(settings: CaptionSettings) -> Endpoint:
@@ -195,6 +164,9 @@ def _endpoint(settings: CaptionSettings) -> Endpoint:
         attempts=settings.attempts,
         max_tokens=settings.max_tokens,
         temperature=settings.temperature,
-        remedy=f"start it with `lmdeploy serve api_server {settings.model} --session-len 8192`, "
+        tiles=settings.tiles,
+        guided=settings.guided,
+        most_requests=settings.most_requests,
+        remedy="start it with `animegamer caption-server` on its machine, "
         "or set `endpoint` and `model` in the section [captions]",
     )

@@ -1,15 +1,7 @@
 """Captions stage: a structured caption of every clip that screening keeps, by rules or by a model server.
 
-Any server with OpenAI's chat protocol works; the defaults suit InternVL2-26B behind lmdeploy:
-
-    lmdeploy serve api_server OpenGVLab/InternVL2-26B --server-port 23333 --tp 2 --session-len 8192 \\
-        --cache-max-entry-count 0.5 --vision-max-batch-size 8
-
-The language part is split over the `--tp` GPUs (26B in 16 bits takes 52 GB); the vision part is not and lies on the
-first, so the cache gets half of the remaining memory instead of lmdeploy's 0.8. Pictures of several requests are
-encoded together up to `--vision-max-batch-size` (1 by default, which is slow); raise it and `concurrency` together, and
-lower both if the server stalls. `--api-keys KEY` protects the server; put the key into the environment variable that
-`api_key_env` names.
+Any server with OpenAI's chat protocol works; the defaults suit InternVL2-26B as `animegamer caption-server` serves it
+(`lmdeploy_server.py`).
 
 `WriteCaptions` run as a stage asks all open questions and collects the replies. For long films a scheduler first
 processes `pending` in batches, each a small task that can be retried alone; the stage then finds all replies cached and
@@ -22,13 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from pipeline.captions.budget import BudgetError
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import EndpointDownError
+from pipeline.captions.repeats import Repeats, refuse_repeats
 from pipeline.captions.rules_captioner import RulesCaptioner
 from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress, silent
-from pipeline.core.records import Caption, Clip, Failure, RecordError, Verdict
+from pipeline.core.records import Caption, Clip, Failure, Film, RecordError, Verdict
 from pipeline.core.stage import CAPTIONS, NOTHING_PENDING, Outcome, Pending, Resources, Stage
 from pipeline.core.store import FilmFolder
 
@@ -53,13 +47,23 @@ class WriteCaptions(Stage):
 
     settings: CaptionSettings
     cast: Cast
+    ask_again: bool = False
+    """True: ask again about clips with a good caption if an ingredient of the question changed."""
     name: ClassVar[str] = "captions"
     version: ClassVar[int] = 1
     needs: ClassVar[tuple[str, ...]] = ("cut", "looks", "motion", "screened")
 
     def ingredients(self) -> dict[str, Any]:
-        """Ingredients of the captioner."""
-        return self._captioner().ingredients()
+        """Ingredients of the captioner, with the cast of all films."""
+        if self.settings.captioner == "rules":
+            return RulesCaptioner().ingredients()
+        return ServerCaptioner(self.settings, self.cast).ingredients()
+
+    def film_ingredients(self, film: Film) -> dict[str, Any]:
+        """The cast of this film, if it has one of its own."""
+        cast = self.cast.of(film)
+        server = self.settings.captioner == "server"
+        return {"cast": cast.sha256} if server and cast.sha256 != self.cast.sha256 else {}
 
     @property
     def resources(self) -> Resources:
@@ -72,9 +76,9 @@ class WriteCaptions(Stage):
         """Return the clips still to ask, in batches, and whether stored replies are not yet collected."""
         if self.settings.captioner == "rules":
             return NOTHING_PENDING  # without reading a table
-        clips, levels = _candidates(folder)
+        clips, levels = candidates(folder)
         made = {row.clip_id: row for row in folder.read("captions", Caption)} if current else {}
-        waiting, uncollected = ServerCaptioner(self.settings, self.cast).pending(folder, clips, levels, made)
+        waiting, uncollected = self._server(folder).pending(folder, clips, levels, made)
         reason = f"{len(waiting)} clips still to be asked about" if waiting else None
         size = self.settings.batch
         return Pending(
@@ -83,6 +87,15 @@ class WriteCaptions(Stage):
             reason=reason or ("stored replies are not in the table yet" if uncollected else None),
         )
 
+    def repeats(self, folder: FilmFolder) -> Repeats:
+        """Return the clips with a good caption that would be asked about again without leave.
+
+        Judged by the tables on disk; a stage before this one that runs again may still change clips or levels.
+        """
+        if self.settings.captioner == "rules" or self.ask_again:
+            return Repeats()
+        return self._server(folder).repeats(folder, *candidates(folder))
+
     def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
         """Ask the open questions about some clips, by id, and cache the replies in the film's folder.
 
@@ -90,21 +103,32 @@ class WriteCaptions(Stage):
         `concurrency` requests in flight.
 
         Raises:
-            UserError: the service as a whole cannot be used; replies received before are cached.
+            UserError: clips with a good caption would be asked about again, or the service as a whole cannot be used;
+                replies received before are cached.
         """
         wanted = set(batch)
-        clips, levels = _candidates(folder)
-        self._captioner().captions(folder, [clip for clip in clips if clip.clip_id in wanted], levels, progress)
+        clips, levels = candidates(folder)
+        asked = [clip for clip in clips if clip.clip_id in wanted]
+        if not self.ask_again and self._server(folder).repeats(folder, asked, levels):
+            refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # names those of all batches
+        try:
+            self._captioner(folder).captions(folder, asked, levels, progress)
+        except BudgetError as error:
+            left = len(self.pending(folder, current=False).ids)
+            rest = f"{left} of {len(clips)} clips of this film are still to be asked about, by the next build"
+            raise BudgetError(f"{error}; {rest}") from None
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Make the table captions; clips without a usable caption are in it with their fault, and count as failures.
 
         Raises:
             RecordError: more than `failed_limit` of the clips have no usable caption.
-            UserError: the service as a whole cannot be used; replies received before are cached.
+            UserError: clips with a good caption would be asked about again, or the service as a whole cannot be used;
+                replies received before are cached.
         """
-        clips, levels = _candidates(folder)
-        captions = self._captioner().captions(folder, clips, levels, progress)
+        refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)
+        clips, levels = candidates(folder)
+        captions = self._captioner(folder).captions(folder, clips, levels, progress)
         failures = tuple(Failure(record_id=row.clip_id, reason=row.fault) for row in captions if row.fault)
         if len(failures) > self.settings.failed_limit * len(captions):
             first = f"{failures[0].record_id}: {failures[0].reason}"
@@ -112,11 +136,14 @@ class WriteCaptions(Stage):
             raise RecordError(folder.film_id, reason)
         return Outcome(tables={"captions": captions}, failures=failures)
 
-    def _captioner(self) -> Captioner:
-        return ServerCaptioner(self.settings, self.cast) if self.settings.captioner == "server" else RulesCaptioner()
+    def _captioner(self, folder: FilmFolder) -> Captioner:
+        return self._server(folder) if self.settings.captioner == "server" else RulesCaptioner()
+
+    def _server(self, folder: FilmFolder) -> ServerCaptioner:
+        return ServerCaptioner(self.settings, self.cast.of(folder.film))
 
 
-def _candidates(folder: FilmFolder) -> tuple[list[Clip], dict[str, int | None]]:
+def candidates(folder: FilmFolder) -> tuple[list[Clip], dict[str, int | None]]:
     """Return the clips that screening keeps, in the film's order, and their motion levels."""
     levels = {row.clip_id: row.level for row in folder.read("screened", Verdict) if row.keep}
     return [clip for clip in folder.read("clips", Clip) if clip.clip_id in levels], levels

@@ -192,6 +192,8 @@ class MotionSettings(Section):
 class CaptionSettings(Section):
     """Captions: the characters on screen and what happens."""
 
+    later_keys = frozenset({"guided", "most_requests"})
+
     captioner: Literal["rules", "server"] = Field(
         "rules", description="rules: measured facts only, offline; server: an OpenAI-compatible endpoint"
     )
@@ -204,7 +206,7 @@ class CaptionSettings(Section):
         "ANIMEGAMER_API_KEY", description="environment variable with the API key, in capitals"
     )
     concurrency: int = Field(16, ge=1, le=256, description="requests in flight")
-    batch: int = Field(128, ge=1, le=1024, description="clips per task")
+    batch: int = Field(1024, ge=1, le=1024, description="clips per task; at the end of each the server runs empty")
     timeout_seconds: float = Field(120, gt=0, le=3600, description="timeout of one request")
     attempts: int = Field(
         4,
@@ -216,9 +218,21 @@ class CaptionSettings(Section):
     max_tokens: int = Field(256, ge=16, le=4096, description="longest reply")
     temperature: float = Field(0.0, ge=0, le=2, description="0: the same answer each time")
     tiles: bool = Field(
-        True, description="send InternVL's tile count (lmdeploy's max_dynamic_patch); false if the server rejects it"
+        True,
+        description="state the tiles of the grid and the cast sheet (lmdeploy's max_dynamic_patch) for models that cut "
+        "fewer by default; false if the server rejects it",
+    )
+    guided: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="replies guided by a regular expression (lmdeploy's regex_schema); auto: where the server takes it",
+    )
+    most_requests: int | None = Field(
+        None, ge=1, description="requests of one build, repeated ones included, after which it stops; unset: no bound"
     )
     failed_limit: Share = Field(0.2, description="share of clips without a usable caption that fails the film")
+    keep_old: bool = Field(
+        False, description="keep good captions, flagged, where a changed prompt or setting would ask again"
+    )
 
 
 class SelectionSettings(Section):

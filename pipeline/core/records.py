@@ -241,6 +241,10 @@ class Motion(Record):
     unique_frames: int = Field(description="drawings: frames that differ from the one before, the first counted")
 
 
+KEPT = "kept: "
+"""Start of the flag of a caption that was not asked for again although ingredients changed; their names follow."""
+
+
 class Caption(Record):
     """The structured answer about a clip. A tag that was not measured is null, and training masks it."""
 
@@ -262,7 +266,12 @@ class Caption(Record):
     others: int | None = Field(default=None, description="people besides the characters; null: not counted")
     sentence: str | None = Field(default=None, description="the clip in a sentence")
     flags: tuple[str, ...] = Field(default=(), description="doubts about the caption, for review")
-    raw_sentence: str | None = Field(default=None, description="the reply that the sentence is taken from, verbatim")
+    raw_sentence: str | None = Field(default=None, description="the sentence as the captioner wrote it, usable or not")
+
+    @property
+    def is_kept(self) -> bool:
+        """True if it answers an earlier form of the question (`[captions] keep_old`)."""
+        return any(flag.startswith(KEPT) for flag in self.flags)
 
 
 class Verdict(Record):

@@ -19,6 +19,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from pipeline.captions.flags import kinds_of
 from pipeline.core.atomic import replacing
 from pipeline.core.config import CardSettings
 from pipeline.core.store import Dataset
@@ -125,6 +126,7 @@ def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
         "flow_model": summary.record.flow_model or "(none yet)",
         "edges_from": summary.record.edges_from or "not set yet",
         "cast": _cast_counts(summary),
+        "doubts": sorted(Counter(kind for clip in kept if clip.caption for kind in kinds_of(clip.caption)).items()),
         "stages": made_with(summary),
         "software": software(summary),
         "limits": _limits(summary),

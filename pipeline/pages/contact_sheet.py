@@ -106,8 +106,9 @@ def _line(caption: Caption | None) -> str | None:
 
 
 def _tags(caption: Caption | None) -> str | None:
-    """The tags with a value, as `S girl · MD run · SC 1`."""
+    """The tags with a value, and the doubts about them, as `S girl · MD run · SC 1 · social alone: ...`."""
     if caption is None:
         return None
     values = ((tag, getattr(caption, tag)) for tag in TAGS)
-    return " · ".join(f"{tag} {value}" for tag, value in values if value is not None) or None
+    given = [f"{tag} {value}" for tag, value in values if value is not None]
+    return " · ".join([*given, *caption.flags]) or None

@@ -20,6 +20,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from pipeline.captions.flags import kinds_of
 from pipeline.core.atomic import replacing
 from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset
@@ -38,6 +39,9 @@ JUDGEMENTS = {
     "ST": ("Restores stamina", {1: "yes", -1: "no"}),
 }
 MOST_VALUES = 10
+RARE_UP_TO = 2
+"""Clips up to which a value is rare."""
+MOST_RARE = 200
 NOT_MEASURED = "not measured"
 
 
@@ -167,6 +171,8 @@ def _tag_tables(summary: Summary) -> list[dict[str, Any]]:
         _tag_table(tag, name, Counter(getattr(caption, tag) for caption in captions), ordered=False)
         for tag, name in TAG_NAMES.items()
     ]
+    for table in tables:
+        table["rare"] = _rare(Counter(getattr(caption, table["tag"]) for caption in captions))
     for tag, (name, words) in JUDGEMENTS.items():
         given = Counter(getattr(caption, tag) for caption in captions)
         counts: Counter[str | None] = Counter()
@@ -177,7 +183,12 @@ def _tag_tables(summary: Summary) -> list[dict[str, Any]]:
     for caption in captions:
         people.update([None] if caption.characters is None else caption.characters or ["nobody of the cast"])
     links = {name: f"#sheet?character={number}" for name, number in character_numbers(summary).items()}
-    return [_tag_table("characters", "Cast on screen", people, ordered=False, links=links), *tables]
+    doubts: Counter[str | None] = Counter(kind for caption in captions for kind in kinds_of(caption))
+    return [
+        _tag_table("characters", "Cast on screen", people, ordered=False, links=links),
+        *tables,
+        _tag_table("flags", "Doubts about captions", doubts, ordered=False),
+    ]
 
 
 def _tag_table(
@@ -199,6 +210,7 @@ def _tag_table(
         "tag": tag,
         "name": name,
         "measured": any(count for _, count in named),
+        "rare": "",
         "rows": [
             {
                 "name": value,
@@ -210,6 +222,13 @@ def _tag_table(
             for value, count, quiet in rows
         ],
     }
+
+
+def _rare(counts: Counter[str | None]) -> str:
+    """The values of so few clips that training hardly learns them, least frequent first."""
+    rare = sorted((count, value) for value, count in counts.items() if value and count <= RARE_UP_TO)
+    more = f", and {len(rare) - MOST_RARE:,} more" if len(rare) > MOST_RARE else ""
+    return ", ".join(f"{value} ({count})" for count, value in rare[:MOST_RARE]) + more
 
 
 def _choices(summary: Summary) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
 from pipeline.publish.coverage import NOT_JUDGED, Span, film_spans
 from pipeline.publish.shards import Index, read_index
 from pipeline.publish.splits import Split, scene_splits
+from pipeline.publish.vocabulary import Vocabulary, load_vocabulary
 from pipeline.stages.selection import FAILED
 
 R = TypeVar("R", bound=Record)
@@ -148,12 +149,13 @@ def summarise(dataset: Dataset) -> Summary:
     """Read the facts for card and report.
 
     Raises:
-        StoreError: a file of the data set cannot be read.
+        UserError: a file of the data set cannot be read.
     """
     record = dataset.record
     index = read_index(dataset.root) if (dataset.root / "shards" / "index.json").exists() else None
+    vocabulary = load_vocabulary(dataset.root)
     films = tuple(
-        _seen_film(folder, place, index)
+        _seen_film(folder, place, index, vocabulary)
         for place, folder in enumerate(dataset.folders())
         if (folder.path / "film.json").exists()
     )
@@ -184,14 +186,14 @@ def level_rows(summary: Summary) -> list[LevelRow]:
     ]
 
 
-def _seen_film(folder: FilmFolder, place: int, index: Index | None) -> SeenFilm:
+def _seen_film(folder: FilmFolder, place: int, index: Index | None, vocabulary: Vocabulary) -> SeenFilm:
     film, failure = folder.film, folder.failure
     # selection removes the verdicts of an incomplete film; a film with verdicts is in the shards
     if failure is not None and not folder.table_path("verdicts").exists():
         span = Span(0.0, film.duration_seconds + film.missing_seconds, "failed", failure.reason)
         return SeenFilm(film, None, (), (), (), (span,), (failure,), None)
     scenes, damage = _rows(folder, "scenes", Scene), _rows(folder, "damage", Damage)
-    clips = _clips(folder, scene_splits(scenes, damage, place, index.settings) if index else {})
+    clips = _clips(folder, scene_splits(scenes, damage, place, index.settings) if index else {}, vocabulary)
     verdicts = [seen.verdict for seen in clips if seen.verdict]
     spans = film_spans(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
     crop = next(iter(_rows(folder, "crop", Crop)), None)
@@ -199,10 +201,10 @@ def _seen_film(folder: FilmFolder, place: int, index: Index | None) -> SeenFilm:
     return SeenFilm(film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure, fields)
 
 
-def _clips(folder: FilmFolder, splits: Mapping[int, Split]) -> tuple[SeenClip, ...]:
+def _clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Vocabulary) -> tuple[SeenClip, ...]:
     verdicts = {row.clip_id: row for row in _rows(folder, "verdicts", Verdict)}
     motions = {row.clip_id: row for row in _rows(folder, "motion", Motion)}
-    captions = {row.clip_id: row for row in _rows(folder, "captions", Caption)}
+    captions = {row.clip_id: vocabulary.applied(row) for row in _rows(folder, "captions", Caption)}
     return tuple(
         SeenClip(
             clip,

@@ -15,19 +15,23 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from pipeline.captions.cast import Cast
+from pipeline.captions.repeats import merged, refuse_repeats
+from pipeline.captions.stage import WriteCaptions
 from pipeline.core.atomic import HeldError, held
 from pipeline.core.config import Config
 from pipeline.core.errors import UserError
 from pipeline.core.progress import watched
 from pipeline.core.records import Failure
 from pipeline.core.stage import Stage, staleness_of
-from pipeline.core.store import ClipFormat, Dataset, FilmFolder
+from pipeline.core.store import ClipFormat, Dataset, FilmEntry, FilmFolder
 from pipeline.plan.consistency import refuse_to_join
 from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages
 from pipeline.plan.identify import identify
 from pipeline.plan.publish import PublishStage, publish_stages
 from pipeline.plan.request import BuildRequest, Until, absolute
 from pipeline.plan.workspace import Workspace
+from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.remote.film_cache import delete_local_film
 
 
@@ -70,7 +74,8 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     """Identify the films, list new ones in `dataset.json`, and choose the stages; the workspace must be locked.
 
     Raises:
-        UserError: the request does not fit the data set that is already in `out`, or the cast folder cannot be used.
+        UserError: the request does not fit the data set that is already in `out`, the cast folder cannot be used, or
+            clips with a good caption would be asked about again.
         RemoteError: an address cannot be used.
     """
     if request.config.run.runner != "threads":
@@ -81,6 +86,7 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         watch.changed = False
         workspace.fetch(progress=watch)
     cast = cast_of(request)
+    load_vocabulary(dataset.root)  # report a broken one now, not hours later
     found = identify(request.films, dataset)
     record = dataset.record
     edges, edges_from = choose_edges(request.config, record)
@@ -89,13 +95,14 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         stage.ingredients()  # report a missing checkpoint or package now, not hours later
     films = tuple(film.film_id for film in found.films)
     listed = found.listed(record.films)
+    _refuse_repeated_captions([dataset.folder(film_id) for film_id in films], stages, request)
     refuse_to_join([dataset.folder(entry.film_id) for entry in listed if entry.film_id not in films], stages)
     changes = {
         "films": listed,
         "edges": edges,
         "edges_from": edges_from,
         "clips": ClipFormat(**request.config.clips.model_dump(include=set(ClipFormat.model_fields))),
-        "cast": cast.names,
+        "cast": cast.all_names,
         "cast_source": request.cast and absolute(request.cast),
         "config": request.config.model_dump(mode="json", exclude={"run"}),
     }
@@ -111,8 +118,21 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         unfinished=_unfinished([dataset.folder(film_id) for film_id in films], stages),
         publishing=publish_stages(request.config) if request.until is Until.publish else (),
         refused=tuple(found.refused),
-        notices=(*found.notices, *cast.warnings),
+        notices=(*found.notices, *cast.warnings, *_unused(cast, listed)),
     )
+
+
+def _refuse_repeated_captions(folders: Sequence[FilmFolder], stages: Sequence[Stage], request: BuildRequest) -> None:
+    """Raise a UserError if a good caption would be asked for again, before any work is done."""
+    for stage in stages:
+        if isinstance(stage, WriteCaptions):
+            ready = [folder for folder in folders if all(map(folder.stage_record, stage.needs))]
+            refuse_repeats(merged(list(map(stage.repeats, ready))), keep_old=request.config.captions.keep_old)
+
+
+def _unused(cast: Cast, listed: Sequence[FilmEntry]) -> list[str]:
+    reason = "not used, since no film of the data set has this file name (without suffix) or id"
+    return [f"cast of the film {key}: {reason}" for key in cast.without_film(listed)]
 
 
 def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dict[str, tuple[Stage, ...]]:

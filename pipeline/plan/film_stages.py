@@ -7,8 +7,8 @@ import os
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import Config
-from pipeline.core.stage import Stage
-from pipeline.core.store import DatasetRecord
+from pipeline.core.stage import Stage, perform
+from pipeline.core.store import Dataset, DatasetRecord, FilmFolder
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.remote.film_cache import local_folder
 from pipeline.stages.crop import FindCrop
@@ -43,12 +43,29 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
         MeasureLooks(config.looks, threads, config.run.failed_limit),
         MeasureMotion(config.motion, threads, config.run.failed_limit),
         Screen(config.selection, edges),
-        WriteCaptions(config.captions, cast or cast_of(request)),
+        WriteCaptions(config.captions, cast or cast_of(request), request.ask_again),
     )
     if request.until is Until.publish:
         return stages
     last = STAGE_NAMES.index(request.until.value) if request.until is not Until.probe else -1
     return stages[: last + 1]
+
+
+def captions_of(dataset: Dataset, request: BuildRequest) -> tuple[WriteCaptions, list[FilmFolder]]:
+    """Return the stage that captions the films of a data set, and those whose clips are screened.
+
+    Screening is brought up to date where its inputs are made.
+
+    Raises:
+        UserError: the cast folder cannot be used.
+    """
+    edges, _ = choose_edges(request.config, dataset.record)
+    *_, screen, captions = planned_stages(request, edges)
+    assert isinstance(captions, WriteCaptions)
+    folders = [folder for folder in dataset.folders() if all(map(folder.stage_record, screen.needs))]
+    for folder in folders:
+        perform(screen, folder)
+    return captions, folders
 
 
 def cast_of(request: BuildRequest) -> Cast:

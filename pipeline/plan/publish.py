@@ -20,6 +20,7 @@ from pipeline.pages import card, report
 from pipeline.plan.consistency import refuse_to_publish
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish import shards
+from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.stages import selection
 from pipeline.stages.motion_levels import level_values
 
@@ -133,10 +134,12 @@ def _notes(dataset: Dataset) -> ResultNotes:
 
 def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
     """Current ingredients of shards and report."""
-    contents = {
+    contents: dict[str, Any] = {
         "films": {folder.film_id: _made_of(folder) for folder in dataset.folders()},
         "record": dataset.record.model_dump(mode="json", exclude={"config", "cast_source"}),
     }
+    if vocabulary := load_vocabulary(dataset.root).published:
+        contents["vocabulary"] = vocabulary
     settings = [config.selection.ingredients(), config.shards.ingredients()]
     made: Ingredients = {"version": shards.VERSION, "settings": settings, **contents}
     versions = [card.VERSION, report.VERSION, fingerprint(made)]

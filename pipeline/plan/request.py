@@ -65,6 +65,7 @@ class BuildRequest(BaseModel):
     cast: PathOrAddress | None = Field(None, description="folder with one folder of reference pictures per character")
     config: Config = Field(Config(), description="as `animegamer config` prints it")
     until: Until = Field(Until.publish, description="last stage to run")
+    ask_again: bool = Field(False, description="ask the caption server again about clips that have a good caption")
 
     def with_absolute_paths(self) -> BuildRequest:
         """The same request for processes with other working directories."""

@@ -33,6 +33,7 @@ from pipeline.core.records import (
 )
 from pipeline.core.store import DatasetRecord, FilmFolder
 from pipeline.publish.splits import Split, scene_splits
+from pipeline.publish.vocabulary import Vocabulary
 from pipeline.stages.motion_levels import Edges
 from prompts.tags import TAGS, instruction
 
@@ -190,7 +191,9 @@ def upgraded(sample: dict[str, Any]) -> dict[str, Any]:
     return {**sample, **added, "caption": caption}
 
 
-def kept_clips(folder: FilmFolder, record: DatasetRecord, settings: ShardSettings) -> list[KeptClip]:
+def kept_clips(
+    folder: FilmFolder, record: DatasetRecord, settings: ShardSettings, vocabulary: Vocabulary
+) -> list[KeptClip]:
     """The clips of a film for the shards, in time order; empty if the film has no verdicts (it failed earlier).
 
     Raises:
@@ -203,7 +206,7 @@ def kept_clips(folder: FilmFolder, record: DatasetRecord, settings: ShardSetting
     splits = scene_splits(folder.read("scenes", Scene), folder.read("damage", Damage), place, settings)
     verdicts = {verdict.clip_id: verdict for verdict in folder.read("verdicts", Verdict) if verdict.keep}
     motions = {motion.clip_id: motion for motion in folder.read("motion", Motion)}
-    captions = {caption.clip_id: caption for caption in folder.read("captions", Caption)}
+    captions = {caption.clip_id: vocabulary.applied(caption) for caption in folder.read("captions", Caption)}
     kept = []
     for clip in folder.read("clips", Clip):
         if verdict := verdicts.pop(clip.clip_id, None):

@@ -28,6 +28,7 @@ from pipeline.core.store import Dataset, DatasetRecord, StoreError
 from pipeline.publish.samples import KeptClip, Published, Sample, kept_clips
 from pipeline.publish.shard_tar import Packed, pack
 from pipeline.publish.splits import SPLITS, Split
+from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.stages.motion_levels import Edges
 
 _SHARD_NAME = r"[a-z0-9-]+-[0-9]{6}\.tar"
@@ -96,11 +97,11 @@ def write_shards(dataset: Dataset, settings: ShardSettings, progress: Progress =
     Raises:
         RecordError: a clip cannot be published; the shards of the previous run are unchanged.
     """
-    root, record = dataset.root / "shards", dataset.record
+    root, record, vocabulary = dataset.root / "shards", dataset.record, load_vocabulary(dataset.root)
     plan = {
         f"{split}/{folder.film_id}-{number:06d}.tar": clips
         for folder in dataset.folders()
-        for split, parts in _divide(kept_clips(folder, record, settings), settings.samples).items()
+        for split, parts in _divide(kept_clips(folder, record, settings, vocabulary), settings.samples).items()
         for number, clips in enumerate(parts)
     }
     known = {shard.name: shard for shard in _previous(dataset.root)}

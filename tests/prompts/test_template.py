@@ -60,9 +60,11 @@ def test_identity_changes_with_the_text_and_with_the_version() -> None:
 
 def test_the_packaged_prompts_render() -> None:
     who = load_prompt("who").render(count=2, cast="1 = Ponyo\n2 = Sosuke")
-    what = load_prompt("what").render(frames=8, level=4, example=format_what(EXAMPLE))
+    actor = load_prompt("actor").render(names="Ponyo, Sosuke")
+    what = load_prompt("what").render(frames=8, level=4, actor=f"{actor}\n", example=format_what(EXAMPLE))
     assert "2 = Sosuke" in who
-    assert "[Number]0[Index]0" in who
+    assert "[Number]0[Index]0[Others]0" in who
+    assert "found in the clip: Ponyo, Sosuke." in what
     assert "this clip is 4" in what
     assert format_what(EXAMPLE) in what
     assert "$" not in who + what

@@ -17,7 +17,8 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from models.tokens import State
-from pipeline.captions.chat_client import ChatClient, Endpoint, assistant, user
+from pipeline.captions.chat_client import ChatClient, Endpoint
+from pipeline.captions.messages import assistant, user
 from pipeline.core.errors import UserError
 from prompts.template import load_prompt
 
@@ -95,7 +96,7 @@ class LanguageRouter:
         messages = [user(prompt)]
         async with ChatClient(self.endpoint) as client:
             for _ in range(1 + REPAIRS):
-                reply = await client.chat(messages)
+                reply = (await client.chat(messages)).text
                 try:
                     return parse_scene(reply)
                 except RouterError as error:

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.config import Config, load_config
+from pipeline.core.records import Caption
 from pipeline.plan.request import BuildRequest
+from pipeline.publish.vocabulary import load_vocabulary
 from tests.support.datasets.built_dataset import build_here
+from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.media.films import make_film, truncate
 
 SMALL = """
@@ -56,6 +59,7 @@ def test_every_command_explains_itself() -> None:
         "verify",
         "report",
         "calibrate",
+        "vocabulary",
         "config",
         "deploy",
         "new-checkpoint",
@@ -120,13 +124,34 @@ def test_a_file_name_that_is_not_unicode_fails_one_film(tmp_path: Path, settings
 
 
 @pytest.mark.parametrize(
-    "command", ["status", *(pytest.param(name, marks=pytest.mark.slow) for name in ("verify", "report", "calibrate"))]
+    "command",
+    [
+        "status",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("verify", "report", "calibrate", "vocabulary")),
+    ],
 )
 def test_a_folder_that_is_not_a_data_set_is_unchanged(tmp_path: Path, command: str) -> None:
     done = animegamer(command, tmp_path / "typo")
     assert done.returncode == 1
     assert "no data set here" in done.stderr
     assert not (tmp_path / "typo").exists()
+
+
+def test_a_vocabulary_is_suggested_once(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path / "data", captioner=MODEL)
+    folder = dataset.folders()[0]
+    doing = ("shout", "shouts", "shout")
+    rows = [row.model_copy(update={"MD": doing[n % 3]}) for n, row in enumerate(folder.read("captions", Caption))]
+    folder.write("captions", rows)
+    done = animegamer("vocabulary", dataset.root)
+    assert done.returncode == 0, done.stderr
+    assert "1 values of MD, 0 values of EV" in done.stdout
+    path = dataset.root / "vocabulary.toml"
+    assert load_vocabulary(dataset.root).published["MD"] == {"shouts": "shout"}
+    path.write_text("# mine")
+    again = animegamer("vocabulary", dataset.root)
+    assert (again.returncode, path.read_text()) == (1, "# mine")
+    assert "there is one already" in again.stderr
 
 
 def test_prefect_telemetry_is_off_and_heartbeats_are_frequent() -> None:

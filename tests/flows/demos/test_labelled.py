@@ -17,7 +17,8 @@ from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
 from pipeline.core.store import FilmFolder
 from pipeline.publish.shards import read_index
-from prompts.tags import TAGS, WhatReply, format_what, parse_what
+from prompts.tags import TAGS, WhatReply, format_what
+from prompts.what_replies import parse_what
 from tests.support import records
 from training.data.shards import open_shards
 from training.data.turns import read_texts

@@ -25,7 +25,8 @@ def draw(path: Path, colour: tuple[int, ...] = RED, size: tuple[int, int] = (120
 
 
 def sheet_of(cast: Cast) -> np.ndarray:
-    with Image.open(io.BytesIO(cast.sheet_jpeg)) as sheet:
+    (picture,) = cast.sheets
+    with Image.open(io.BytesIO(picture.jpeg)) as sheet:
         assert sheet.format == "JPEG"
         return np.asarray(sheet)
 
@@ -66,7 +67,7 @@ def test_the_same_files_give_the_same_bytes_with_any_dates(tmp_path: Path) -> No
     for name, colour in (("B", BLUE), ("A", RED)):
         os.utime(draw(tmp_path / "two" / name / "a.png", colour), (1, 1))
     one, two = load_cast(tmp_path / "one"), load_cast(tmp_path / "two")
-    assert (one.sheet_jpeg, one.sha256) == (two.sheet_jpeg, two.sha256)
+    assert (one.sheets, one.sha256) == (two.sheets, two.sha256)
     draw(tmp_path / "two" / "A" / "a.png", GREEN)
     assert load_cast(tmp_path / "two").sha256 != one.sha256
     (tmp_path / "one" / "A").rename(tmp_path / "one" / "C")
@@ -74,7 +75,7 @@ def test_the_same_files_give_the_same_bytes_with_any_dates(tmp_path: Path) -> No
 
 
 def test_no_folder_is_an_empty_cast() -> None:
-    assert load_cast(None) == Cast(names=(), sheet_jpeg=b"", sha256="")
+    assert load_cast(None) == Cast(names=(), sheets=(), sha256="")
 
 
 def test_only_the_first_four_pictures_are_used_and_others_named(tmp_path: Path) -> None:
@@ -136,10 +137,14 @@ def test_palette_transparency_shows_the_background(tmp_path: Path) -> None:
     assert share_of(sheet_of(load_cast(tmp_path))[100:400, 150:300], (224, 224, 224)) > 0.99
 
 
-def test_a_large_cast_still_fits_a_sheet(tmp_path: Path) -> None:
+def test_a_large_cast_has_several_sheets_of_whole_tiles(tmp_path: Path) -> None:
     for number in range(36):
         draw(tmp_path / f"C{number:02d}" / "a.png", size=(40, 40))
-    assert max(sheet_of(load_cast(tmp_path)).shape) <= 1792
+    cast = load_cast(tmp_path)
+    assert [picture.tiles for picture in cast.sheets] == [12, 12, 12]
+    for picture in cast.sheets:
+        with Image.open(io.BytesIO(picture.jpeg)) as sheet:
+            assert sheet.size == (4 * 448, 3 * 448)
     draw(tmp_path / "C36" / "a.png", size=(40, 40))
     with pytest.raises(UserError, match="37 characters"):
         load_cast(tmp_path)

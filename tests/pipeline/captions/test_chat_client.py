@@ -16,15 +16,13 @@ from email.utils import formatdate
 import pytest
 
 from pipeline.captions.chat_client import (
-    MOST_REPLY_BYTES,
     ChatClient,
     Endpoint,
     EndpointDownError,
-    Picture,
     RequestError,
-    assistant,
-    user,
 )
+from pipeline.captions.chat_transport import MOST_REPLY_BYTES
+from pipeline.captions.messages import Picture, assistant, encoded, user
 from pipeline.core.errors import UserError
 from tests.support.servers.caption_server import Answer, CaptionServer, Request, _completion
 
@@ -37,7 +35,8 @@ def ask(server: CaptionServer, count: int = 1, **changes: object) -> list[str]:
 
     async def run() -> list[str]:
         async with ChatClient(replace(endpoint, **changes)) as client:
-            return await asyncio.gather(*[client.chat([user(f"question {number}")]) for number in range(count)])
+            asked = [client.chat([user(f"question {number}")]) for number in range(count)]
+            return [reply.text for reply in await asyncio.gather(*asked)]
 
     return asyncio.run(run())
 
@@ -55,7 +54,7 @@ def test_requests_follow_the_protocol() -> None:
 
         async def run() -> str:
             async with ChatClient(endpoint) as client:
-                return await client.chat(messages)
+                return (await client.chat(messages)).text
 
         assert asyncio.run(run()) == "fine"
         (request,) = server.requests
@@ -63,12 +62,14 @@ def test_requests_follow_the_protocol() -> None:
     assert "Authorization" not in request.headers
 
 
-def test_pictures_follow_the_text_of_a_message() -> None:
-    message = user("look", [Picture(b"\xff\xd8", tiles=1), Picture(b"\xff\xd8")])
-    assert message["content"] == [
-        {"type": "text", "text": "look"},
-        {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9g=", "max_dynamic_patch": 1}},
+def test_the_text_of_a_message_follows_its_labelled_pictures() -> None:
+    message = user("look", [Picture(b"\xff\xd8", tiles=4), Picture(b"\xff\xd8")], "Frame")
+    assert json.loads(encoded(message))["content"] == [
+        {"type": "text", "text": "Frame-1: "},
+        {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9g=", "max_dynamic_patch": 4}},
+        {"type": "text", "text": "Frame-2: "},
         {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9g="}},
+        {"type": "text", "text": "look"},
     ]
 
 

@@ -61,19 +61,25 @@ def test_a_change_repeats_dependent_questions_and_reverting_it_none(
     with CaptionServer(good_answer) as server:
         first = captions_of(stage_for(server.address, cast), folder)
         server.requests.clear()
-        captions_of(stage_for(server.address, cast, **changes), folder)
+        captions_of(stage_for(server.address, cast, ask_again=True, **changes), folder)
         assert (len(server.asked("who")), len(server.asked("what"))) == asked
     assert captions_of(stage_for(server.address, cast), folder) == first
 
 
-def test_another_cast_repeats_only_the_question_about_characters(tmp_path: Path, cast: Cast) -> None:
+def test_another_cast_repeats_the_question_about_characters_and_what_follows_from_its_answer(
+    tmp_path: Path, cast: Cast
+) -> None:
     folder = make_screened_film(tmp_path, 3)
     with CaptionServer(good_answer) as server:
         perform(stage_for(server.address, cast), folder)
         server.requests.clear()
-        captions = captions_of(stage_for(server.address, make_cast(tmp_path / "cast", "Lisa")), folder)
+        captions = captions_of(stage_for(server.address, make_cast(tmp_path / "cast", "Lisa"), ask_again=True), folder)
         assert sorted(server.asked("who")) == [0, 1, 2]
-        assert server.asked("what") == []
+        assert sorted(server.asked("what")) == [0, 1, 2]  # the names found are others
+        server.requests.clear()
+        captions_of(stage_for(server.address, make_cast(tmp_path / "cast", "Zoe"), ask_again=True), folder)
+        assert sorted(server.asked("who")) == [0, 1, 2]
+        assert server.asked("what") == []  # the names found are the same
     assert [caption.characters for caption in captions] == [("Lisa",), ("Ponyo",), ("Lisa",)]
 
 
@@ -85,7 +91,7 @@ def test_other_levels_repeat_only_the_action_question_of_their_clips(tmp_path: P
         other.table_path("screened").replace(folder.table_path("screened"))
         (folder.path / "captions.json").unlink()
         server.requests.clear()
-        perform(stage_for(server.address, cast), folder)
+        perform(stage_for(server.address, cast, ask_again=True), folder)
         assert (server.asked("who"), server.asked("what")) == ([], [1])
 
 

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,14 @@ from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
 from pipeline.core.records import RecordError
 from pipeline.core.stage import perform
-from tests.support.media.painted_clips import captions_of, clip_ids, make_screened_film, read_moment, stage_for
+from tests.support.media.painted_clips import (
+    captions_of,
+    clip_ids,
+    make_cast,
+    make_screened_film,
+    read_moment,
+    stage_for,
+)
 from tests.support.servers.caption_server import (
     Answer,
     CaptionServer,
@@ -38,12 +46,40 @@ def test_both_questions_have_the_right_pictures(tmp_path: Path, cast: Cast) -> N
     sheet, grid = who.pictures
     assert sheet.shape == (448, 896, 3)
     halves = [half for row in np.vsplit(grid, 2) for half in np.hsplit(row, 2)]
-    assert [round(read_moment(half)) for half in halves] == [2, 6, 10, 14]
+    assert [half.shape for half in halves] == [(448, 448, 3)] * 4
+    assert [round(read_moment(half)) for half in halves] == [3, 7, 11, 15]
     assert "of this clip is 4" in what.text
     assert [round(read_moment(picture)) for picture in what.pictures] == [1, 3, 5, 7, 9, 11, 13, 15]
-    urls = [part["image_url"] for part in what.body["messages"][0]["content"][1:]]
-    assert {url["max_dynamic_patch"] for url in urls} == {1}
+    assert {picture.shape for picture in what.pictures} == {(448, 448, 3)}  # one tile each, so no key is needed
+    assert [tiles_of(request) for request in (who, what)] == [[2, 4], [None] * 8]
+    assert [labels_of(request) for request in (who, what)] == [
+        ["Image-1: ", "Image-2: "],
+        [f"Frame-{number}: " for number in range(1, 9)],
+    ]
     assert (what.body["model"], what.body["max_tokens"], what.body["temperature"]) == ("test-model", 99, 0)
+
+
+def parts_of(request: Request, kind: str) -> list[Any]:
+    return [part[kind] for part in request.body["messages"][0]["content"] if part["type"] == kind]
+
+
+def tiles_of(request: Request) -> list[int | None]:
+    return [url.get("max_dynamic_patch") for url in parts_of(request, "image_url")]
+
+
+def labels_of(request: Request) -> list[str]:
+    return parts_of(request, "text")[:-1]
+
+
+def test_a_large_cast_is_shown_on_several_sheets(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 1)
+    cast = make_cast(tmp_path / "cast", *[f"N{number:02}" for number in range(13)])
+    with CaptionServer(good_answer) as server:
+        captions_of(stage_for(server.address, cast), folder)
+        who = server.requests[0]
+    assert [picture.shape[:2] for picture in who.pictures] == [(3 * 448, 3 * 448), (2 * 448, 3 * 448), (896, 896)]
+    assert tiles_of(who) == [9, 6, 4]
+    assert labels_of(who) == ["Image-1: ", "Image-2: ", "Image-3: "]
 
 
 def test_tiles_are_not_mentioned_to_servers_that_refuse_them(tmp_path: Path, cast: Cast) -> None:
@@ -119,35 +155,65 @@ def test_a_bad_reply_is_repaired_with_its_fault_named(tmp_path: Path, cast: Cast
         assert len(server.requests) == 8
 
 
+def test_a_reply_that_was_cut_off_is_asked_for_again_although_it_can_be_read(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 2)
+
+    def cut_off(request: Request) -> Answer:
+        if request.turn or request.number or request.kind == "who":
+            assert request.turn == 0 or "was cut off before its end" in request.text
+            return good_answer(request)
+        return Answer(good_answer(request).text.replace("</ST>", ""), finish_reason="length")
+
+    with CaptionServer(cut_off) as server:
+        for number, caption in enumerate(captions_of(stage_for(server.address, cast), folder)):
+            expect_good(caption, number)
+        assert sorted(server.asked("what")) == [0, 0, 1]
+
+
 def test_a_clip_without_a_usable_reply_is_quarantined_with_the_reply(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 6)
 
     def babbles(request: Request) -> Answer:
         if request.number == 2 and request.kind == "what":
             return Answer(f"a nice picture, {request.turn}")
-        if request.number == 4 and request.kind == "who":
-            return Answer("everybody")
         return good_answer(request)
 
     with CaptionServer(babbles) as server:
         stage = stage_for(server.address, cast, repairs=2, failed_limit=0.5)
         captions = captions_of(stage, folder)
         assert server.asked("what").count(2) == 3
-        assert server.asked("who").count(4) == 3
-        assert server.asked("what").count(4) == 0  # no further paid request
-    for number in (0, 1, 3, 5):
+    for number in (0, 1, 3, 4, 5):
         expect_good(captions[number], number)
-    what, who = captions[2], captions[4]
-    assert "`what` in 3 tries" in str(what.fault)
-    assert "<S> is missing" in str(what.fault)
-    assert "`who` in 3 tries" in str(who.fault)
-    assert (what.raw_what, who.raw_who) == ("a nice picture, 2", "everybody")
-    for caption in (what, who):
-        tags = (caption.S, caption.MD, caption.EV, caption.MA, caption.SC, caption.ET, caption.ST, caption.characters)
-        assert tags == (None,) * 8
+    bad = captions[2]
+    assert "`what` in 3 tries" in str(bad.fault)
+    assert "<S> is missing" in str(bad.fault)
+    assert bad.raw_what == "a nice picture, 2"
+    tags = (bad.S, bad.MD, bad.EV, bad.MA, bad.SC, bad.ET, bad.ST, bad.characters, bad.actor, bad.others, bad.sentence)
+    assert tags == (None,) * 11
     record = folder.stage_record("captions")
     assert record is not None
-    assert [failure.record_id for failure in record.failures] == [what.clip_id, who.clip_id]
+    assert [failure.record_id for failure in record.failures] == [bad.clip_id]
+
+
+def test_where_the_characters_stay_unknown_the_rest_is_asked(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 3)
+
+    def blind(request: Request) -> Answer:
+        return Answer("everybody") if (request.kind, request.number) == ("who", 1) else good_answer(request)
+
+    with CaptionServer(blind) as server:
+        captions = captions_of(stage_for(server.address, cast, repairs=1), folder)
+        assert server.asked("who").count(1) == 2
+        assert server.asked("what").count(1) == 1
+    expect_good(captions[0], 0)
+    unknown = captions[1]
+    assert (unknown.fault, unknown.raw_who) == (None, "everybody")
+    assert (unknown.characters, unknown.others) == (None, None)
+    assert (unknown.actor, unknown.S) == ("boat", "boat")
+    assert unknown.flags == (
+        "characters unknown: no usable reply to `who` in 2 tries; the last: "
+        "The reply has no line of the form [Number]how many[Index]number,number[Others]how many.",
+    )
 
 
 def test_too_many_quarantined_clips_fail_the_film(tmp_path: Path, cast: Cast) -> None:
@@ -157,9 +223,7 @@ def test_too_many_quarantined_clips_fail_the_film(tmp_path: Path, cast: Cast) ->
         return Answer("no") if request.number < 2 else good_answer(request)
 
     with CaptionServer(half) as server:
-        with pytest.raises(
-            RecordError, match=r"2 of 4 clips got no usable caption; first: .*no line of the form"
-        ) as caught:
+        with pytest.raises(RecordError, match=r"2 of 4 clips got no usable caption; first: .*<S> is missing") as caught:
             perform(stage_for(server.address, cast, failed_limit=0.4), folder)
         assert caught.value.record_id == folder.film_id
         perform(stage_for(server.address, cast, failed_limit=0.5), folder)
@@ -209,7 +273,7 @@ def test_a_service_that_is_down_stops_the_stage_and_keeps_its_replies(tmp_path: 
 
     with CaptionServer(dies, models_status=503) as server:
         stage = stage_for(server.address, cast, concurrency=1)
-        with pytest.raises(EndpointDownError, match=r"lmdeploy serve api_server test-model"):
+        with pytest.raises(EndpointDownError, match="start it with `animegamer caption-server`"):
             perform(stage, folder)
         kept = {(request.kind, request.number) for request in answered[:4]}
         server.requests.clear()
@@ -292,7 +356,7 @@ def test_a_clip_of_few_frames_has_the_stated_number_of_pictures(tmp_path: Path, 
         who, what = server.requests
     assert "You see 5 pictures" in what.text
     assert [round(read_moment(picture)) for picture in what.pictures] == [0, 1, 2, 3, 4]
-    assert who.pictures[1].shape == (128, 192, 3)
+    assert who.pictures[1].shape == (896, 896, 3)
 
 
 def test_the_server_reads_the_painted_numbers(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import yaml
 from datasets import load_dataset
 
 from pipeline.core.config import CardSettings, Config
-from pipeline.core.records import FieldStretch, RecordError
+from pipeline.core.records import Caption, FieldStretch, RecordError
 from pipeline.core.store import Dataset
 from pipeline.pages.card import licence_id, plain_line, write_card
 from pipeline.pages.report import write_report
@@ -57,11 +57,25 @@ def test_the_counts_are_those_of_the_data_set(tmp_path: Path) -> None:
     assert set(table(text, "Character")) == set(CAST)
 
 
+def test_doubts_about_captions_are_counted_on_both_pages(tmp_path: Path) -> None:
+    dataset, config = published(tmp_path, captioner=MODEL)
+    assert "Doubt" not in write_card(dataset, config.card).read_text(encoding="utf-8")
+    for folder in dataset.folders():
+        rows = folder.read("captions", Caption)
+        doubt = {"flags": ("social alone: only <one>", "adverb against level: slowly at level 5")}
+        folder.write("captions", [row.model_copy(update=doubt) if row.S else row for row in rows])
+    rows = table(write_card(dataset, config.card).read_text(encoding="utf-8"), "Doubt about a caption")
+    assert rows["social alone"] == rows["adverb against level"]
+    assert int(rows["social alone"][0]) > 0
+    page = write_report(dataset).read_text(encoding="utf-8")
+    assert "social alone</" in page[page.index('data-tag="flags"') :].split("</table>")[0]
+
+
 def test_it_names_the_tools_that_made_the_data_set(tmp_path: Path) -> None:
     dataset, config = published(tmp_path, captioner=MODEL)
     text = write_card(dataset, config.card).read_text(encoding="utf-8")
 
-    for fact in ("PySceneDetect 0.7.2", "DIS", MODEL, "who 1, what 1", "webdataset 1.0.2", "level edges: published"):
+    for fact in ("PySceneDetect 0.7.2", "DIS", MODEL, "who 2, what 2", "webdataset 1.0.2", "level edges: published"):
         assert fact in text
     assert "rules" not in text.split("## The format")[0]
 

@@ -16,6 +16,7 @@ from pipeline.pages.report import write_report
 from pipeline.pages.summary import summarise
 from pipeline.publish.coverage import totals
 from pipeline.publish.samples import kept_clips
+from pipeline.publish.vocabulary import Vocabulary
 from tests.support.datasets.made_dataset import CAST, make_dataset
 
 
@@ -55,7 +56,9 @@ def test_the_numbers_are_those_of_the_data_set(made: Dataset) -> None:
 def test_the_splits_are_those_of_the_shards(made: Dataset) -> None:
     summary = summarise(made)
     samples = [
-        one.sample for folder in made.folders() for one in kept_clips(folder, made.record, summary.config.shards)
+        one.sample
+        for folder in made.folders()
+        for one in kept_clips(folder, made.record, summary.config.shards, Vocabulary())
     ]
     assert {clip.clip.clip_id: clip.split for clip in summary.kept} == {one.clip_id: one.split for one in samples}
     assert {one.split for one in samples} == {"train", "val"}

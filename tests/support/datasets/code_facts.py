@@ -106,7 +106,7 @@ def cast_facts(root: Path) -> Facts:
 
 def prompt_facts(_: Path) -> Facts:
     """Identities of the prompts, which stored answers refer to."""
-    return {name: load_prompt(name).identity for name in ("who", "what", "repair", "scene", "scene-repair")}
+    return {name: load_prompt(name).identity for name in ("who", "what", "actor", "repair", "scene", "scene-repair")}
 
 
 def record_facts(_: Path) -> Facts:

@@ -19,6 +19,7 @@ import json
 import tarfile
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,10 @@ from models.checkpoint import (
 )
 from models.config import inside_id, tiny_config
 from models.engine_options import EngineOptions
+from pipeline.captions.answers import Answers
 from pipeline.captions.cast import Cast
-from pipeline.captions.questions import questions_about
-from pipeline.captions.reply_cache import Exchange, Replies, save_replies
+from pipeline.captions.messages import Reply
+from pipeline.captions.reply_cache import Replies, save_replies
 from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import checked
 from pipeline.core.ingredients import fingerprint
@@ -164,15 +166,14 @@ def write_dataset(root: Path) -> None:
 
 
 def write_replies(root: Path) -> None:
-    """Write a model's replies about one clip, asked with and without a cast."""
-    clip, said = clip_record(), {"who": "[Number]1[Index]2", "what": ANSWER}
-    kept = Replies(clip_id=clip.clip_id)
-    for question in questions_about(clip, 3, SERVER, CAST):
-        asked = Exchange(
-            request=question.request, ingredients=question.ingredients, replies=("?", said[question.request])
-        )
-        kept = kept.adding(question.fingerprint, asked)
-    save_replies(FilmFolder(root), kept)
+    """Write a model's replies about one clip, the first to each question unusable."""
+    clip, said = clip_record(), {"who": "[Number]1[Index]2", "what": f"{ANSWER}<AC>Sosuke</AC>"}
+    answers = Answers(clip, 3, SERVER, CAST, Replies(clip_id=clip.clip_id))
+    while question := answers.open_question:
+        reply = Reply(said[question.request] if answers.kept.to(question.fingerprint) else "?")
+        kept = answers.kept.adding(question.fingerprint, question.request, question.ingredients, reply)
+        answers = replace(answers, kept=kept)
+    save_replies(FilmFolder(root), answers.kept)
 
 
 def caption_of(root: Path) -> Facts:

@@ -6,7 +6,7 @@ perform(stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo", "Sosuke"
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +38,19 @@ def read_moment(picture: Picture) -> float:
 
 
 def make_screened_film(
-    root: Path, count: int, *, levels: Sequence[int | None] = (), keep: Sequence[bool] = (), frames: int = 16
+    root: Path,
+    count: int,
+    *,
+    levels: Sequence[int | None] = (),
+    keep: Sequence[bool] = (),
+    frames: int = 16,
+    paint: Callable[[int, int], Picture] = paint_number,
 ) -> FilmFolder:
     """Make a film folder as the stages before captions leave it: `count` clips, each painted with its number."""
     film_id = "film-01234567"
     folder = FilmFolder(root / "films" / film_id)
     clips = [
-        records.written_clip(
-            folder, [paint_number(number, moment) for moment in range(frames)], 2 * number, index=number
-        )
+        records.written_clip(folder, [paint(number, moment) for moment in range(frames)], 2 * number, index=number)
         for number in range(count)
     ]
     ids = [clip.clip_id for clip in clips]
@@ -73,9 +77,9 @@ def make_cast(folder: Path, *names: str) -> Cast:
     return load_cast(folder)
 
 
-def stage_for(address: str, cast: Cast, **changes: Any) -> WriteCaptions:
+def stage_for(address: str, cast: Cast, *, ask_again: bool = False, **changes: Any) -> WriteCaptions:
     settings = {"captioner": "server", "endpoint": address, "model": "test-model", "attempts": 1, "timeout_seconds": 10}
-    return WriteCaptions(CaptionSettings.model_validate({**settings, **changes}), cast)
+    return WriteCaptions(CaptionSettings.model_validate({**settings, **changes}), cast, ask_again)
 
 
 def captions_of(stage: WriteCaptions, folder: FilmFolder) -> list[Caption]:

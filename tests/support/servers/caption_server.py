@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # noqa: TID251 - the server of the tests
 from typing import Any, Self
@@ -44,6 +45,13 @@ class Request:
     headers: dict[str, str]
     pictures: tuple[NDArray[np.uint8], ...] = ()
 
+    @property
+    def found(self) -> tuple[str, ...]:
+        """Names of the characters that the question names as found."""
+        parts = self.body["messages"][0]["content"]
+        named = re.search(r"found in the clip: ([^.]+)\.", parts[-1]["text"])
+        return tuple(named[1].split(", ")) if named else ()
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -55,21 +63,34 @@ class Answer:
     raw: bytes | None = None
     """Body sent instead of a chat completion."""
     delay_seconds: float = 0
+    finish_reason: str = "stop"
     cut_off: bool = False
     """Flag to announce a body and close the connection after half of it."""
+    twice: bool = False
+    """Flag to send the whole response two times."""
+    model: str | None = None
+    """Name under which the model answers; None: none is given."""
 
 
 class CaptionServer:
     """Threaded server that records every request and the largest number open at once."""
 
-    def __init__(self, answer: Callable[[Request], Answer], models_status: int = 200) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Request], Answer],
+        models_status: int = 200,
+        *,
+        port: int = 0,
+        read: Callable[[NDArray[np.uint8]], int] = read_stripes,
+    ) -> None:
         self.answer = answer
+        self.read = read
         self.models_status = models_status
         self.requests: list[Request] = []
         self.most_open = 0
         self._open = 0
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.owner = self
 
     @property
@@ -119,9 +140,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         assert self.path == "/v1/chat/completions"
-        answer = self.server.owner.handle(_understand(body, dict(self.headers)))
-        content = _completion(answer.text) if answer.raw is None else answer.raw
-        self._send(answer.status, content, answer.headers, cut_off=answer.cut_off)
+        owner = self.server.owner
+        answer = owner.handle(_understand(body, dict(self.headers), owner.read))
+        content = _completion(answer.text, answer.finish_reason, answer.model) if answer.raw is None else answer.raw
+        for _ in range(1 + answer.twice):
+            self._send(answer.status, content, answer.headers, cut_off=answer.cut_off)
 
     def _send(self, status: int, content: bytes, headers: dict[str, str], *, cut_off: bool = False) -> None:
         try:
@@ -141,32 +164,27 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def _completion(text: str) -> bytes:
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    return json.dumps({"id": "1", "object": "chat.completion", "choices": [choice]}).encode()
+def _completion(text: str, finish_reason: str = "stop", model: str | None = None) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}
+    named = {"model": model} if model else {}
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
+    whole = {"id": "1", "object": "chat.completion", **named, "choices": [choice], "usage": usage}
+    return json.dumps(whole).encode()
 
 
-def _understand(body: dict[str, Any], headers: dict[str, str]) -> Request:
+def _understand(body: dict[str, Any], headers: dict[str, str], read: Callable[[NDArray[np.uint8]], int]) -> Request:
     messages = body["messages"]
     last = messages[-1]["content"]
-    text = last if isinstance(last, str) else last[0]["text"]
-    parts = messages[0]["content"]
+    text = last if isinstance(last, str) else last[-1]["text"]
+    parts, turn = messages[0]["content"], len(messages) // 2
     if isinstance(parts, str):
-        return Request("talk", -1, len(messages) // 2, text, body, headers)
-    urls = [part["image_url"]["url"] for part in parts[1:]]
-    pictures = tuple(_picture(url) for url in urls)
-    if len(pictures) == 2:
-        height, width = pictures[1].shape[:2]
-        return Request(
-            "who",
-            read_stripes(pictures[1][: height // 2, : width // 2]),
-            len(messages) // 2,
-            text,
-            body,
-            headers,
-            pictures,
-        )
-    return Request("what", read_stripes(pictures[0]), len(messages) // 2, text, body, headers, pictures)
+        return Request("talk", -1, turn, text, body, headers)
+    pictures = tuple(_picture(part["image_url"]["url"]) for part in parts if part["type"] == "image_url")
+    if parts[0]["text"].startswith("Image"):
+        height, width = pictures[-1].shape[:2]
+        number = read(pictures[-1][: height // 2, : width // 2])
+        return Request("who", number, turn, text, body, headers, pictures)
+    return Request("what", read(pictures[0]), turn, text, body, headers, pictures)
 
 
 def _picture(url: str) -> NDArray[np.uint8]:
@@ -179,15 +197,22 @@ def _picture(url: str) -> NDArray[np.uint8]:
 
 def good_answer(request: Request) -> Answer:
     """Correct answer about the painted number."""
-    return Answer(good_who(request.number) if request.kind == "who" else good_what(request.number))
+    return Answer(good_who(request.number) if request.kind == "who" else good_what(request.number, request.found))
 
 
 def good_who(number: int) -> str:
-    return f"[Number]1[Index]{number % 2 + 1}"
+    return f"[Number]1[Index]{number % 2 + 1}[Others]{number % 3}"
 
 
-def good_what(number: int) -> str:
-    return f"<S>{WORDS[number]}</S><MD>fall</MD><EV>room</EV><MA>slowly</MA><SC>0</SC><ET>{number % 2}</ET><ST>-1</ST>"
+def good_what(number: int, found: Sequence[str] = ()) -> str:
+    """Answer about a painted number: every third clip's subject is the first character found."""
+    tags = f"<S>{WORDS[number]}</S><MD>fall</MD><EV>room</EV><MA>slowly</MA><SC>0</SC><ET>{number % 2}</ET><ST>-1</ST>"
+    actor = f"<AC>{'none' if number % 3 else found[0]}</AC>" if found else ""
+    return f"{tags}{actor}<SE>{sentence(number)}</SE>"
+
+
+def sentence(number: int) -> str:
+    return f"The {WORDS[number]} falls slowly in a room."
 
 
 def expect_good(caption: Caption, number: int) -> None:
@@ -197,6 +222,9 @@ def expect_good(caption: Caption, number: int) -> None:
     assert words == (WORDS[number], "fall", "room", "slowly")
     numbers = (caption.SC, caption.ET, caption.ST)
     assert numbers == (0, number % 2, -1)
-    assert caption.characters == (("Ponyo", "Sosuke")[number % 2],)
+    name = ("Ponyo", "Sosuke")[number % 2]
+    assert (caption.characters, caption.others) == ((name,), number % 3)
+    assert caption.actor == (WORDS[number] if number % 3 else name)
+    assert (caption.sentence, caption.raw_sentence) == (sentence(number), sentence(number))
     assert caption.source == "test-model"
-    assert (caption.raw_who, caption.raw_what) == (good_who(number), good_what(number))
+    assert (caption.raw_who, caption.raw_what) == (good_who(number), good_what(number, (name,)))

@@ -1,0 +1,207 @@
+"""Commands `caption-server`, lmdeploy kept running until Ctrl-C, and `captions`, a trial of a captioner."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Self
+
+import typer
+from platformdirs import user_log_path
+from rich.markup import escape
+from rich.status import Status
+
+from flows.commands.dataset import DatasetPlace, checked_request, open_workspace, settings_of
+from flows.console.terminal import console, say
+from pipeline.core.config import CaptionSettings, Config, load_config
+from pipeline.core.plain_text import printable
+
+if TYPE_CHECKING:
+    from pipeline.captions.trial import Trial
+
+SECONDS_BETWEEN_LINES = 30.0
+LMDEPLOY_ENVIRONMENT = Path(sys.prefix).parent / ".venv-lmdeploy"
+"""Environment that `make lmdeploy-env` makes, beside the one that this command runs in."""
+
+
+class Card(StrEnum):
+    """GPUs that a model is chosen for."""
+
+    gb80 = "80gb"
+    two_of_gb48 = "2x48gb"
+    gb48 = "48gb"
+    gb24 = "24gb"
+
+
+def caption_server(
+    card: Annotated[
+        Card | None, typer.Option(help="GPU memory that the model is chosen for; unset: as the driver reports it.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; one that other machines can reach needs a key.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 23333,
+    revision: Annotated[
+        str | None, typer.Option(help="Commit of the model's repository; unset: the pinned one, or `main`.")
+    ] = None,
+    environment: Annotated[
+        Path, typer.Option(help="Environment of lmdeploy, as `make lmdeploy-env` makes it.", show_default=False)
+    ] = LMDEPLOY_ENVIRONMENT,
+    log: Annotated[
+        Path | None, typer.Option(help="File for the server's output; unset: in the folder of logs of this user.")
+    ] = None,
+) -> None:
+    """Serve the captioner's model with lmdeploy on this machine, until Ctrl-C.
+
+    InternVL2-26B on one GPU of 80 GB or two of 48 GB, its 4-bit version on one of 48 GB, InternVL2-8B on one of 24 GB.
+    The first start downloads the weights. A server that dies is started again. If the environment variable
+    ANIMEGAMER_API_KEY is set, requests need that key.
+
+        animegamer caption-server --card 48gb
+
+        animegamer build ponyo.mkv --cast cast/ --out data/ --captioner server
+    """
+    from pipeline.captions.lmdeploy_server import (
+        SERVED,
+        Listening,
+        card_of,
+        gpu_memory,
+        lmdeploy_program,
+        resolved_revision,
+    )
+    from pipeline.captions.server_process import Limits, check_port, keep_serving
+
+    model = SERVED[card or card_of(gpu_memory())]
+    model = replace(model, revision=revision or model.revision)
+    listening = Listening(host, port, CaptionSettings().api_key_env)
+    program = lmdeploy_program(environment, model, listening, log or user_log_path("animegamer") / "caption-server.log")
+    check_port(host, port)
+    say(f"starting {model.repository}, revision {model.revision}; its log: {program.log}")
+
+    def settings() -> list[str]:
+        values = {"endpoint": listening.base, "model": model.repository, "revision": resolved_revision(model)}
+        return ["[captions]", *(f'{key} = "{value}"' for key, value in values.items())]
+
+    with _ServerDisplay(settings) as display:
+        keep_serving(program, Limits(), _stopped_by_signals(), display)
+    say("stopped")
+
+
+def captions(
+    dataset: DatasetPlace,
+    tries: Annotated[int, typer.Option("--try", min=1, help="Clips to ask about, spread over the data set.")] = 20,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings as TOML, with the section [captions]; unset: those of the last build.")
+    ] = None,
+    cast: Annotated[str | None, typer.Option(help="Folder of the cast; unset: that of the last build.")] = None,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs of the server, for the GPU hours.")] = 1,
+    price: Annotated[
+        float | None, typer.Option("--price-per-million-tokens", min=0, help="Price of a service, for the cost.")
+    ] = None,
+) -> None:
+    """Try the caption server on a few clips, and print what the captions of the whole data set would cost.
+
+    Writes DATASET/captions-try.html with the pictures and the replies side by side. The replies are stored, so that no
+    build asks about these clips again. The clips must exist: build them without a server first.
+
+        animegamer captions data/ --try 20 --price-per-million-tokens 0.25
+    """
+    from flows.console.progress import Bars
+    from pipeline.captions.trial import try_captions
+    from pipeline.core.progress import watched
+    from pipeline.pages.trial import write_trial
+    from pipeline.plan.film_stages import captions_of
+
+    workspace = open_workspace(dataset)
+    settings = _asking(load_config(config) if config else settings_of(workspace))
+    place = cast or workspace.dataset.record.cast_source
+    request = checked_request(films=(), out=dataset, cast=place, config=settings)
+    page = workspace.dataset.root / "captions-try.html"
+    with workspace.locked("animegamer captions"), Bars().watching():
+        stage, folders = captions_of(workspace.dataset, request)
+        with watched(workspace.dataset.root.name, "captions") as watch:
+            trial = try_captions(folders, stage, tries, watch)
+        asked = settings.captions
+        figures = _figures(trial, asked.concurrency, gpus, price)
+        write_trial(page, trial, stage.cast, f"{asked.model} {asked.revision} at {asked.endpoint}", figures)
+        workspace.send()
+    for name, value in (*figures, ("page", str(page))):
+        typer.echo(f"{name:<12} {value}")
+
+
+def _asking(config: Config) -> Config:
+    return config.model_copy(update={"captions": config.captions.model_copy(update={"captioner": "server"})})
+
+
+def _figures(trial: Trial, concurrency: int, gpus: int, price: float | None) -> list[tuple[str, str]]:
+    """Names and values of the figures of a trial, for the terminal and the page."""
+    count, tokens = len(trial.clips), trial.tokens_a_clip
+    rows = [
+        ("tried", f"{count:,} of {trial.total:,} clips, {trial.asked:,} of them asked about now"),
+        ("usable", f"{trial.usable_share:.0%}"),
+        (
+            "tokens",
+            "not reported by the server" if tokens is None else f"{tokens:,.0f} a clip",
+        ),
+    ]
+    if trial.hours_left is not None:
+        rows.append(("seconds", f"{trial.seconds / trial.asked:.2g} a clip, with up to {concurrency} requests at once"))
+    cost = []
+    if trial.hours_left is not None:
+        cost.append(f"at most {trial.hours_left:.2g} hours, {trial.hours_left * gpus:.2g} GPU hours")
+    if trial.tokens_left is not None:
+        cost.append(f"{trial.tokens_left / 1e6:,.3g} million tokens")
+        if price is not None:
+            cost.append(f"{trial.tokens_left / 1e6 * price:,.2f} at {price:g} a million")
+    rows.append(("clips left", f"{trial.left:,}: {'; '.join(cost) or 'cost unknown, nothing was asked'}"))
+    return rows
+
+
+class _ServerDisplay:
+    """Line with the time of the start and the end of the server's log; without a terminal, a line every 30 seconds."""
+
+    def __init__(self, settings: Callable[[], Sequence[str]]) -> None:
+        self._settings = settings
+        self._status = Status("", console=console)
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def starting(self, seconds: float, last_line: str) -> None:
+        text = f"starting, {timedelta(seconds=round(seconds))}: {last_line}"
+        if console.is_terminal:
+            self._status.update(escape(printable(text)[: console.width - 4]))
+            self._status.start()
+        elif time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
+            say(text)
+
+    def serving(self) -> None:
+        self._status.stop()
+        say("the server answers; settings for the --config of a build with it:")
+        for line in self._settings():
+            say(f"  {line}")
+        say("Ctrl-C stops the server")
+
+    def say(self, line: str) -> None:
+        self._status.stop()
+        say(line)
+
+
+def _stopped_by_signals() -> threading.Event:
+    """Return an event that Ctrl-C and SIGTERM set."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop

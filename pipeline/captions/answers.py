@@ -1,0 +1,108 @@
+"""Answers about a clip: its questions in order, the stored replies to them, and the caption made from these.
+
+The first question, `who`, finds the characters on screen; the second, `what`, names them and asks which of them acts,
+so it is known only once the first is settled: by a usable reply, or by using up the repairs. In that case the second
+question is asked without names, and the caption's characters are null.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pipeline.captions.cast import Cast
+from pipeline.captions.flags import UNKNOWN_CHARACTERS
+from pipeline.captions.questions import AnyQuestion, Question, R, what_question, who_question
+from pipeline.captions.reply_cache import Replies
+from pipeline.core.config import CaptionSettings
+from pipeline.core.records import Caption, Clip
+from prompts.tags import TAGS, WhatReply, WhoReply
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Questions about one clip, and the replies to them so far."""
+
+    clip: Clip
+    level: int | None
+    settings: CaptionSettings
+    cast: Cast
+    kept: Replies
+
+    @cached_property
+    def who(self) -> Question[WhoReply] | None:
+        """The first question; None without a cast or a motion level."""
+        return who_question(self.clip, self.settings, self.cast) if self.cast.names and self.level else None
+
+    @cached_property
+    def what(self) -> Question[WhatReply] | None:
+        """The second question; None without a motion level, or before the first is settled."""
+        if self.level is None or (self.who and self._is_open(self.who)):
+            return None
+        return what_question(self.clip, self.level, self.settings, self.characters or ())
+
+    @cached_property
+    def characters(self) -> tuple[str, ...] | None:
+        """Characters found by the first question; None if it was not asked or has no usable reply."""
+        found = self._reply(self.who) if self.who else None
+        return self.cast.named(found.indices) if found else None
+
+    @property
+    def open_question(self) -> AnyQuestion | None:
+        """The next question to ask; None if every one has a usable reply or no repairs left."""
+        if self.who and self._is_open(self.who):
+            return self.who
+        return self.what if self.what and self._is_open(self.what) else None
+
+    @property
+    def raw(self) -> dict[str, str | None]:
+        """Texts of the last reply to each question, as fields of a caption."""
+        return {"raw_who": self._text(self.who), "raw_what": self._text(self.what)}
+
+    def caption(self, failure: str | None) -> Caption:
+        """Return the caption; one with a fault, and without tags, if there is no usable reply to `what`.
+
+        Args:
+            failure: reason for which the clip could not be asked about.
+        """
+        fault = failure
+        if self.level is None:
+            fault = "its motion was not measured, and the captioner needs the motion level"
+        elif not fault and self.what:
+            fault = self._fault(self.what)
+        tags = self._tags() if not fault else {}
+        return Caption(clip_id=self.clip.clip_id, source=self.settings.model, fault=fault, **self.raw, **tags)
+
+    def _tags(self) -> dict[str, Any]:
+        reply = self._reply(self.what) if self.what else None
+        if reply is None:
+            return {}
+        found = self._reply(self.who) if self.who else None
+        return {
+            **{tag: getattr(reply, tag) for tag in TAGS},
+            "characters": self.characters,
+            "actor": reply.actor or reply.S,
+            "others": found.others if found else None,
+            "sentence": reply.sentence,
+            "raw_sentence": reply.raw_sentence,
+            "flags": (f"{UNKNOWN_CHARACTERS}: {self._fault(self.who)}",) if self.who and not found else (),
+        }
+
+    def _is_open(self, question: AnyQuestion) -> bool:
+        replies = len(self.kept.to(question.fingerprint))
+        return replies <= self.settings.repairs and (replies == 0 or self._fault(question) is not None)
+
+    def _reply(self, question: Question[R]) -> R | None:
+        replies = self.kept.to(question.fingerprint)
+        usable = replies and question.fault_in(replies[-1]) is None
+        return question.read(replies[-1].text) if usable else None
+
+    def _fault(self, question: AnyQuestion) -> str | None:
+        replies = self.kept.to(question.fingerprint)
+        wrong = question.fault_in(replies[-1]) if replies else None
+        return f"no usable reply to `{question.request}` in {len(replies)} tries; the last: {wrong}" if wrong else None
+
+    def _text(self, question: AnyQuestion | None) -> str | None:
+        replies = self.kept.to(question.fingerprint) if question else ()
+        return replies[-1].text if replies else None

@@ -1,0 +1,91 @@
+"""Asking loop: many clips, each with its questions, over one client, and the rules by which it ends early.
+
+More clips are worked on than requests may be in flight, so that their pictures are ready when a place becomes free; no
+more than that, so that memory does not grow with the number of clips. A clip that fails is reported by name and the
+others go on. The loop ends early when the service as a whole cannot be used, when several clips in a row are rejected,
+or when the budget is used up. Requests in flight then end, and their replies are kept: an aborted request is paid for,
+and many of them stall lmdeploy's engine (InternLM/lmdeploy issue 1788). Only an exception of `progress`, such as that
+of Ctrl-C, aborts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
+from pipeline.core.errors import UserError
+from pipeline.core.records import Clip, RecordError
+
+REPORT_SECONDS = 0.5
+"""Interval of progress reports. Cancellation is checked in them, so they continue while the server is silent."""
+REJECTED_IN_A_ROW = 5
+"""Clips in a row that may fail for a reason of the server before the rest is not asked about."""
+
+Ask = Callable[[ChatClient, Clip], Awaitable[None]]
+
+
+class AskingLoop:
+    """Questions about clips, asked side by side."""
+
+    def __init__(self, endpoint: Endpoint, clips: Sequence[Clip], ask: Ask) -> None:
+        """Prepare the loop; nothing is sent.
+
+        Args:
+            endpoint: address of the service, and the bound of requests in flight.
+            clips: the clips, in the order in which they are begun.
+            ask: asks everything about one clip and stores the replies.
+        """
+        self.failures: dict[str, str] = {}
+        """By clip id, the reason for which the clip file or the server failed."""
+        self.left = len(clips)
+        """Number of clips that are not done."""
+        self._endpoint = endpoint
+        self._queue = iter(clips)
+        self._ask = ask
+        self._rejected = 0
+        self._stopped_by: UserError | None = None
+
+    async def run(self, report: Callable[[], None]) -> None:
+        """Ask about all clips.
+
+        Args:
+            report: called every half second; its exceptions abort the requests in flight.
+
+        Raises:
+            UserError: the loop ended early; replies received are stored.
+        """
+        at_once = self._endpoint.concurrency
+        async with ChatClient(self._endpoint) as client, asyncio.TaskGroup() as group:
+            workers = range(min(at_once + max(4, at_once // 2), self.left))
+            running = {group.create_task(self._work(client)) for _ in workers}
+            while running:
+                _, running = await asyncio.wait(running, timeout=REPORT_SECONDS)
+                # Here rather than in a task: its exception cancels the tasks and is not wrapped in an exception group.
+                report()
+        if self._stopped_by:
+            raise self._stopped_by
+
+    async def _work(self, client: ChatClient) -> None:
+        for clip in self._queue:
+            if self._stopped_by:
+                return
+            try:
+                await self._ask(client, clip)
+                self._rejected = 0
+            except RecordError as error:
+                self.failures[clip.clip_id] = error.reason
+            except RequestError as error:
+                self.failures[clip.clip_id] = str(error)
+                self._rejected += 1
+                if self._rejected == REJECTED_IN_A_ROW:
+                    self._stop(client, UserError(f"{REJECTED_IN_A_ROW} clips in a row failed; the last: {error}"))
+            except UserError as error:
+                self._stop(client, error)
+                return
+            self.left -= 1
+
+    def _stop(self, client: ChatClient, error: UserError) -> None:
+        if self._stopped_by is None:
+            self._stopped_by = error
+            client.stop(error)

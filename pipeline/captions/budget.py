@@ -1,0 +1,57 @@
+"""Request budget: the number of requests that one build may send to a model server, attempts and repairs included.
+
+A build counts the requests of all its films together, in `counted`; work outside of one counts by itself, and so does
+each machine of a build on several.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from pipeline.core.errors import UserError
+
+
+class BudgetError(UserError):
+    """The budget is used up."""
+
+
+class _Count:
+    def __init__(self) -> None:
+        self.requests = 0
+        self.lock = threading.Lock()
+
+
+_count: ContextVar[_Count | None] = ContextVar("requests_sent", default=None)
+
+
+@contextmanager
+def counted() -> Iterator[None]:
+    """Count the requests sent in this block together, those of threads that run in a copy of its context too."""
+    token = _count.set(_Count())
+    try:
+        yield
+    finally:
+        _count.reset(token)
+
+
+class Budget:
+    """Budget of the build that it is made in."""
+
+    def __init__(self, most: int | None) -> None:
+        """Begin at what the build has sent so far; None: without bound."""
+        self.most = most
+        self._count = _count.get() or _Count()
+
+    def take(self) -> None:
+        """Count one more request.
+
+        Raises:
+            BudgetError: the build has sent as many as it may.
+        """
+        with self._count.lock:
+            if self.most is not None and self._count.requests >= self.most:
+                raise BudgetError(f"the {self.most} requests of this build (`[captions] most_requests`) are used up")
+            self._count.requests += 1

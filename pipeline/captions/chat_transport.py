@@ -1,0 +1,236 @@
+"""Chat transport: one attempt at a request of OpenAI's chat protocol over HTTP, and the verdict on it.
+
+A connection carries one request, so that an answer that comes late or twice is never taken for another request's.
+
+The key is read from the environment, sent in one header, and removed from server output before it is shown. Redirects
+and proxies are not followed: pictures of a film are sent to the configured address only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+
+import httpx
+from pydantic import BaseModel, Field, ValidationError
+
+from pipeline.captions.messages import Reply
+from pipeline.core.errors import UserError
+from pipeline.core.server_address import checked_address
+
+MOST_REPLY_BYTES = 1 << 20
+_REJECTIONS = {401, 403, 404, 405, 407}
+_TRANSIENT = {408, 425}
+_REFUSALS = {429, 503}
+
+
+class _Message(BaseModel):
+    content: str | None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Completion(BaseModel):
+    model: str | None = None
+    choices: list[_Choice] = Field(min_length=1)
+    usage: _Usage | None = None
+
+    def reply(self) -> Reply:
+        """Return the first choice as a reply."""
+        choice, usage = self.choices[0], self.usage or _Usage()
+        return Reply(
+            choice.message.content or "",
+            cut_off=choice.finish_reason == "length",
+            prompt_tokens=usage.prompt_tokens or 0,
+            reply_tokens=usage.completion_tokens or 0,
+        )
+
+
+class FailedError(Exception):
+    """Failure of one attempt at a request; the message is its reason."""
+
+
+class RefusedError(FailedError):
+    """The server refuses requests for now, and may ask for a pause."""
+
+    def __init__(self, reason: str, pause_seconds: float) -> None:
+        super().__init__(reason)
+        self.pause_seconds = pause_seconds
+
+
+class RejectedError(FailedError):
+    """The server rejects the request as it is; the message is shortened."""
+
+    def __init__(self, reason: str, answer: str) -> None:
+        super().__init__(reason)
+        self.answer = answer
+
+
+class ForbiddenError(FailedError):
+    """The server rejects the client: key, path or model."""
+
+    def __init__(self, reason: str, status: int) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class UnusableError(FailedError):
+    """The server answers, but sending the request again would give no better answer."""
+
+
+class SilentError(FailedError):
+    """No answer in time."""
+
+
+class UnreachableError(FailedError):
+    """No connection; the request was not sent."""
+
+
+class CutOffError(FailedError):
+    """The connection was closed before the end of the answer."""
+
+
+class ChatTransport:
+    """HTTP connections to one server."""
+
+    def __init__(self, address: str, model: str, api_key_env: str, timeout_seconds: float) -> None:
+        """Prepare the connections; nothing is sent.
+
+        Args:
+            address: base address of the server.
+            model: name of the model that has to answer.
+            api_key_env: name of the environment variable with the key.
+            timeout_seconds: longest time of one request.
+
+        Raises:
+            UserError: the address or the key cannot be used.
+        """
+        self._model = model
+        self._timeout_seconds = timeout_seconds
+        self._key = _read_key(api_key_env)
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        self._http = httpx.AsyncClient(
+            base_url=_base_address(address),
+            headers=headers,
+            timeout=timeout_seconds,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def send(self, body: bytes) -> Reply:
+        """Send one request; return the reply, without the key.
+
+        Raises:
+            FailedError: one of the classes above.
+        """
+        try:
+            async with (
+                asyncio.timeout(self._timeout_seconds),
+                self._http.stream("POST", "chat/completions", content=body) as response,
+            ):
+                content = await _bounded(response)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise UnreachableError(f"no connection ({self._clean(str(error)) or type(error).__name__})") from None
+        except (TimeoutError, httpx.TimeoutException):
+            raise SilentError(f"no answer within {self._timeout_seconds:g} s") from None
+        except httpx.TransportError as error:
+            raise CutOffError(f"the connection was cut off ({type(error).__name__})") from None
+        self._check_status(response, content)
+        try:
+            completion = _Completion.model_validate_json(content)
+        except ValidationError:
+            raise FailedError(f"the answer is not a chat completion: {self._clean(content)!r}") from None
+        if completion.model and not _is_same_model(completion.model, self._model):
+            other = f"the model {self._clean(completion.model)} answers instead of {self._model}"
+            raise UnusableError(f"{other}; set `model` to the one that is served")
+        reply = completion.reply()
+        return replace(reply, text=self._without_key(reply.text))
+
+    def _check_status(self, response: httpx.Response, content: bytes) -> None:
+        status = response.status_code
+        if response.is_success:
+            return
+        answer = f"it answered {status}: {self._clean(content)!r}"
+        if status in _REFUSALS:
+            raise RefusedError(answer, _retry_after_seconds(response.headers.get("Retry-After", "")))
+        if status in _TRANSIENT or status >= 500:
+            raise FailedError(answer)
+        if status in _REJECTIONS or response.is_redirect:
+            raise ForbiddenError(answer, status)
+        raise RejectedError(answer, self._without_key(content.decode(errors="replace")))
+
+    async def is_up(self) -> bool:
+        """Return true if the service still answers the protocol's simplest request."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds), self._http.stream("GET", "models") as response:
+                return response.status_code < 500
+        except (TimeoutError, httpx.TransportError):
+            return False
+
+    def _clean(self, answer: bytes | str) -> str:
+        """Shorten a server's answer to one line of 200 characters without the key."""
+        text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+        return re.sub(r"\s+", " ", self._without_key(text)).strip()[:200]
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key, "***") if self._key else text
+
+
+async def _bounded(response: httpx.Response) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.aiter_raw():
+        size += len(part)
+        if size > MOST_REPLY_BYTES:
+            raise UnusableError(f"the reply is longer than {MOST_REPLY_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _retry_after_seconds(header: str) -> float:
+    """Parse a Retry-After header, seconds or a date; 0 if it is missing or invalid."""
+    if re.fullmatch(r"\d{1,6}", header.strip()):
+        return float(header)
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _is_same_model(answered: str, asked: str) -> bool:
+    """Return true for equal names, of which one may have a folder before it or a date behind it."""
+    one, other = (name.lower().rstrip("/").rsplit("/", 1)[-1] for name in (answered, asked))
+    return one.startswith(other) or other.startswith(one)
+
+
+def _read_key(name: str) -> str:
+    key = os.environ.get(name, "").strip() if name else ""
+    if not (key.isascii() and key.isprintable()):
+        raise UserError(f"the environment variable {name} holds characters that no API key has")
+    return key
+
+
+def _base_address(address: str) -> httpx.URL:
+    try:
+        return checked_address(address)
+    except ValueError as error:
+        raise UserError(f"the address of the model server {error}") from None

@@ -1,0 +1,122 @@
+"""Trial: questions about a few clips spread over a data set, and what captions of all clips would cost.
+
+    trial = try_captions(dataset.folders(), stage, 20, progress)
+    trial.usable_share, trial.tokens_a_clip, trial.hours_left
+
+The replies are stored like those of a build, so the build that follows does not ask about these clips again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pipeline.captions.pictures import spread
+from pipeline.captions.reply_cache import Exchange, load_replies
+from pipeline.captions.server_captioner import ServerCaptioner
+from pipeline.captions.stage import WriteCaptions, candidates
+from pipeline.core.errors import UserError
+from pipeline.core.progress import Progress
+from pipeline.core.records import Caption, Clip
+from pipeline.core.store import FilmFolder
+
+
+@dataclass(frozen=True)
+class TriedClip:
+    """A clip of the trial with its caption and the exchanges that it was made from."""
+
+    folder: FilmFolder
+    clip: Clip
+    level: int | None
+    caption: Caption
+    exchanges: tuple[Exchange, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read and written about the clip; 0: not reported."""
+        return sum(exchange.prompt_tokens + exchange.reply_tokens for exchange in self.exchanges)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Trial of a captioner, with the figures of the whole data set."""
+
+    clips: tuple[TriedClip, ...]
+    asked: int
+    """Clips asked about now; the others had their replies already."""
+    seconds: float
+    """Time of asking them."""
+    total: int
+    """Clips of the data set that get a caption."""
+    left: int
+    """Those without replies to the present form of the questions."""
+
+    @property
+    def usable_share(self) -> float:
+        """Share of the tried clips with a usable caption."""
+        return sum(tried.caption.fault is None for tried in self.clips) / len(self.clips)
+
+    @property
+    def tokens_a_clip(self) -> float | None:
+        """Mean number of tokens for a clip; None if the server reports none."""
+        known = [tried.tokens for tried in self.clips if tried.tokens]
+        return sum(known) / len(known) if known else None
+
+    @property
+    def tokens_left(self) -> float | None:
+        """Tokens for the clips left."""
+        return None if self.tokens_a_clip is None else self.left * self.tokens_a_clip
+
+    @property
+    def hours_left(self) -> float | None:
+        """Most hours for the clips left; None if all tried clips had their replies already.
+
+        A few clips do not keep a server busy from the first to the last request, so a build is faster.
+        """
+        return self.left * self.seconds / self.asked / 3600 if self.asked else None
+
+
+def try_captions(folders: Sequence[FilmFolder], stage: WriteCaptions, count: int, progress: Progress) -> Trial:
+    """Ask about `count` clips, spread evenly over those that get a caption, and store the replies.
+
+    Args:
+        folders: films that screening has judged.
+        stage: captions by a server.
+        count: number of clips; all, if there are fewer.
+        progress: called with (clips done, clips of the trial).
+
+    Raises:
+        UserError: there are no clips, or the service cannot be used.
+    """
+    settings = stage.settings.model_copy(update={"keep_old": False})
+    captioners = {folder.film_id: ServerCaptioner(settings, stage.cast.of(folder.film)) for folder in folders}
+    films = {folder.film_id: (folder, *candidates(folder)) for folder in folders}
+    places = [(film_id, clip) for film_id, (_, clips, _) in films.items() for clip in clips]
+    if not places:
+        raise UserError("no clips to ask about: first build the data set, at least `--until motion`")
+    chosen = [places[place] for place in spread(len(places), min(count, len(places)))]
+    tried: list[TriedClip] = []
+    asked, seconds = 0, 0.0
+    for film_id, (folder, _, levels) in films.items():
+        captioner, clips = captioners[film_id], [clip for place, clip in chosen if place == film_id]
+        asked += len(captioner.pending(folder, clips, levels, {})[0])
+        started, report = time.monotonic(), partial(_report, progress, len(tried), len(chosen))
+        captions = captioner.captions(folder, clips, levels, report)
+        seconds += time.monotonic() - started
+        tried += [_tried(folder, clip, levels[clip.clip_id], row) for clip, row in zip(clips, captions, strict=True)]
+    left = sum(len(captioners[film_id].pending(*film, {})[0]) for film_id, film in films.items())
+    return Trial(tuple(tried), asked, seconds, len(places), left)
+
+
+def _report(progress: Progress, before: int, total: int, done: float, _: float) -> None:
+    progress(before + done, total)
+
+
+def _tried(folder: FilmFolder, clip: Clip, level: int | None, caption: Caption) -> TriedClip:
+    """Find the exchanges whose last replies the caption was made from."""
+    stored = load_replies(folder, clip.clip_id).exchanges.values()
+    last = {(exchange.request, exchange.replies[-1]): exchange for exchange in stored}
+    wanted = (("who", caption.raw_who), ("what", caption.raw_what))
+    return TriedClip(folder, clip, level, caption, tuple(last[key] for key in wanted if key in last))

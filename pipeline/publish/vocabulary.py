@@ -1,0 +1,140 @@
+"""Vocabulary: values of tags that mean the same and are published as one, in `vocabulary.toml` beside `dataset.json`.
+
+    [MD]
+    "run" = ["dash", "sprint"]          # published as `run`
+    [EV]
+    "forest" = ["woods", "wood"]
+
+Builders edit the file; `suggested` gives a first one from spellings that differ little. The mapping is applied when the
+data set is published. The tables of captions, and the model's replies in them, stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from pipeline.core.errors import UserError
+from pipeline.core.records import Caption, faults_of
+
+VOCABULARY = "vocabulary.toml"
+GROUPED = ("MD", "EV")
+"""Tags whose values are grouped: motions and places."""
+
+_GROUPS = TypeAdapter(dict[str, dict[str, list[str]]])
+_SMALL_WORDS = {"a", "an", "the", "his", "her", "its", "their", "own"}
+_LEAST_LIKENESS = 0.75
+_SAME_START = 3
+"""First letters that two spellings of one word have in common."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Published value of the values that are replaced, by tag."""
+
+    published: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def applied(self, caption: Caption) -> Caption:
+        """Return the caption as it is published."""
+        values = {tag: table.get(getattr(caption, tag)) for tag, table in self.published.items()}
+        return caption.model_copy(update={tag: value for tag, value in values.items() if value is not None})
+
+
+def load_vocabulary(root: Path) -> Vocabulary:
+    """Read the vocabulary of the data set in `root`; an empty one if there is no file.
+
+    Raises:
+        UserError: the file is not TOML of this form, or a value is in two groups.
+    """
+    path = root / VOCABULARY
+    try:
+        groups = _GROUPS.validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return Vocabulary()
+    except ValidationError as error:
+        raise UserError(f'{path}: {faults_of(error)}; a line is a value and a list: "run" = ["dash"]') from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as TOML: {error}") from error
+    if unknown := sorted(set(groups) - set(GROUPED)):
+        raise UserError(f"{path}: [{unknown[0]}] cannot be grouped; the tables are {' and '.join(GROUPED)}")
+    return Vocabulary({tag: _table(path, tag, group) for tag, group in groups.items()})
+
+
+def _table(path: Path, tag: str, groups: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    table: dict[str, str] = {}
+    for value, others in groups.items():
+        for other in others:
+            if other in table or other in groups:
+                raise UserError(f"{path}: [{tag}] has `{other}` in two groups; leave it in one")
+            table[other] = value
+    return table
+
+
+def suggested(captions: Iterable[Caption]) -> dict[str, dict[str, list[str]]]:
+    """Return groups of values whose spelling differs little, by tag and the most frequent value of the group."""
+    counts: dict[str, Counter[str]] = {tag: Counter() for tag in GROUPED}
+    for caption in captions:
+        for tag, counter in counts.items():
+            if value := getattr(caption, tag):
+                counter[value] += 1
+    return {tag: _grouped(counter) for tag, counter in counts.items()}
+
+
+def as_toml(groups: Mapping[str, Mapping[str, Iterable[str]]]) -> str:
+    """Return groups as the text of a vocabulary file."""
+    head = "# Values published as one: the value to publish, and those that mean the same. Edit it, then build again.\n"
+    tables = []
+    for tag, group in groups.items():
+        lines = [f"{_quoted(value)} = [{', '.join(map(_quoted, others))}]" for value, others in group.items()]
+        tables.append("\n".join([f"[{tag}]", *lines, ""]))
+    return "\n".join([head, *tables])
+
+
+def _quoted(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _grouped(counts: Counter[str]) -> dict[str, list[str]]:
+    """Give every value, from the most frequent on, to the first group of like values, or to a group of its own."""
+    groups: dict[str, list[str]] = {}
+    joined: dict[str, str] = {}
+    by_starts: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for value, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        words = _words(value)
+        near = by_starts[tuple(word[:_SAME_START] for word in words)]
+        leader = joined.get("".join(words)) or next((known for known in near if _alike(_words(known), words)), None)
+        if leader is None:
+            groups[value] = []
+            joined["".join(words)] = value
+            near.append(value)
+        else:
+            groups[leader].append(value)
+    return {value: others for value, others in groups.items() if others}
+
+
+def _words(value: str) -> list[str]:
+    return [word for word in re.split(r"[\s-]+", value) if word not in _SMALL_WORDS]
+
+
+def _alike(words: Sequence[str], others: Sequence[str]) -> bool:
+    """Return True if two values are pairs of like spellings in the same order.
+
+    Stricter than a distance of the whole: `run up the hill` and `run down the hill` are as near as spellings.
+    """
+    return all(map(_alike_words, words, others))
+
+
+def _alike_words(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    if min(len(one), len(other)) <= _SAME_START:
+        return False
+    return SequenceMatcher(None, one, other, autojunk=False).ratio() >= _LEAST_LIKENESS

@@ -1,0 +1,59 @@
+"""Text of replies: folding of what looks alike, JSON objects in prose, words that say nothing, and quoting."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+from prompts.tags import TagError
+
+_LONGEST_REPLY = 20_000
+_MOST_OBJECTS = 20
+SAYS_NOTHING = {
+    *("none", "null", "n/a", "na", "unknown", "unclear", "nothing", "nobody", "noone", "empty", "unspecified"),
+    *("not visible", "not applicable", "cannot tell"),
+}
+"""Values that mean that there is none."""
+# NFKC folds full-width letters, digits, commas and brackets; it does not fold these look-alikes.
+_LOOK_ALIKES = str.maketrans(
+    {"【": "[", "】": "]", "〈": "<", "〉": ">", "‹": "<", "›": ">", "、": ",", "−": "-", "–": "-"}
+    | {"‘": "'", "’": "'", "“": '"', "”": '"', "。": "."}
+)
+_NOISE = re.compile(r"<think>.*?</think>|```\w*", re.S | re.I)
+
+
+def fold(text: str) -> str:
+    """Normalise the text: unescape HTML and fold look-alikes."""
+    if len(text) > _LONGEST_REPLY:
+        raise TagError("The reply is far too long; answer with one line.")
+    return _NOISE.sub(" ", unicodedata.normalize("NFKC", html.unescape(text)).translate(_LOOK_ALIKES))
+
+
+def objects(plain: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in a text."""
+    decoder, end = json.JSONDecoder(), 0
+    for brace in list(re.finditer(r"\{", plain))[:_MOST_OBJECTS]:
+        if brace.start() < end:
+            continue
+        try:
+            found, end = decoder.raw_decode(plain, brace.start())
+        except (ValueError, RecursionError):
+            continue
+        yield found
+
+
+def as_text(value: Any) -> str:
+    """Return a JSON value as it would stand in a tag: lists with commas, true and false as 1 and 0."""
+    if isinstance(value, list):
+        return ", ".join(map(as_text, value))
+    return str(int(value) if isinstance(value, bool) else value)
+
+
+def quoted(text: str) -> str:
+    """Quote a model's text in one line of at most 40 characters."""
+    shown = re.sub(r"\s+", " ", text).strip()
+    return f'"{shown[:40]}"' if len(shown) <= 40 else f'"{shown[:40]}..."'

@@ -1,0 +1,119 @@
+"""Replies to the request `who`: tolerant parsing of the form in `tags.py`, with strict checks of the content.
+
+Tolerated is what cannot be mistaken: case, spaces and newlines, code fences, reasoning blocks and prose around the
+answer, full-width brackets, commas and digits, `[Num]`/`[ID]` for `[Number]`/`[Index]`, the same answer given twice,
+names beside or instead of the numbers (`2 (Bunny)`, `2 = Bunny`, `Bunny, Frank`), counts in words, and JSON. A wrong
+count, a number that is not on the sheet and answers that contradict each other are faults. `Others` may be missing: the
+people were then not counted.
+
+A fault is a `TagError`, whose message is written for the model, to be sent back for repair.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from prompts.cast_list import read_cast_list
+from prompts.reply_text import SAYS_NOTHING, as_text, fold, objects, quoted
+from prompts.tags import MOST_OTHERS, TagError, WhoReply
+
+_COUNT_WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
+_BRACKETED_LIST = re.compile(r"\[([0-9][0-9,;\s]*)\]")
+_WHO_MARK = re.compile(
+    r"\[\s*(?P<closing>/?)\s*(?P<tag>num(?:ber)?|ids?|index(?:es)?|indices|others?)\s*\]"
+    r"|\b(?P<word>number|index|indices|others)\s*[:=](?!\s*\[)",
+    re.I,
+)
+_WHO_KEYS = {
+    **dict.fromkeys(("num", "number", "count"), "number"),
+    **dict.fromkeys(("id", "ids", "index", "indexes", "indices", "characters", "names"), "index"),
+    **dict.fromkeys(("other", "others"), "others"),
+}
+
+
+def parse_who(text: str, names: Sequence[str]) -> WhoReply:
+    """Parse the reply to the request `who`.
+
+    Args:
+        text: the reply, verbatim.
+        names: the cast, in the order of the numbers on the sheet.
+
+    Raises:
+        TagError: no answer in a form that can be read, contradicting answers, a wrong count, or a number that is not
+            on the sheet.
+    """
+    folded = [fold(name).casefold() for name in names]
+    plain = fold(text)
+    answers = {_read_who(answer, folded) for answer in _who_answers(plain)} or _bare_list(plain, folded)
+    if not answers:
+        raise TagError("The reply has no line of the form [Number]how many[Index]number,number[Others]how many.")
+    if len(answers) > 1:
+        raise TagError("The reply gives several answers that contradict each other; give one.")
+    reply = answers.pop()
+    off_sheet = [index for index in reply.indices if index > len(names)]
+    if off_sheet:
+        raise TagError(f"The cast sheet has the numbers 1 to {len(names)}, but the reply names {off_sheet[0]}.")
+    return reply
+
+
+def _who_answers(plain: str) -> Iterator[dict[str, str]]:
+    """Yield the texts of every answer by its keys `number` (not in all JSON), `index`, and `others` if it is there."""
+    for found in objects(plain):
+        answer = {_WHO_KEYS[key.lower()]: as_text(value) for key, value in found.items() if key.lower() in _WHO_KEYS}
+        if "index" in answer:
+            yield answer
+    text = _BRACKETED_LIST.sub(r" \1 ", plain)
+    marks = [mark for mark in _WHO_MARK.finditer(text) if not mark["closing"]]
+    answer = {}
+    for mark, following in zip_longest(marks, marks[1:]):
+        key = _WHO_KEYS[(mark["tag"] or mark["word"]).lower()]
+        value = text[mark.end() : following.start() if following else len(text)]
+        answer = {key: value} if key == "number" else {**answer, key: value}
+        ends = following is None or _WHO_KEYS[(following["tag"] or following["word"]).lower()] == "number"
+        if ends and {"number", "index"} <= answer.keys():
+            yield answer
+
+
+def _read_who(answer: dict[str, str], names: Sequence[str]) -> WhoReply:
+    listing = _trimmed(answer["index"])
+    found = read_cast_list(listing, names)
+    if not found.indices and found.rest == listing and re.split(r"[\s.,]", listing)[0] not in {"", *SAYS_NOTHING}:
+        raise TagError(f"After [Index] must stand numbers separated by commas, not {quoted(listing)}.")
+    if "number" in answer and (count := _count("Number", answer["number"])) != len(found.indices):
+        raise TagError(f"[Number] says {count}, but [Index] lists {len(found.indices)} different characters.")
+    others = _count("Others", _first_line(answer["others"])) if "others" in answer else None
+    return WhoReply(tuple(sorted(found.indices)), others)
+
+
+def _bare_list(plain: str, names: Sequence[str]) -> set[WhoReply]:
+    """Return the answer of a reply that is nothing but names, or says that there is nobody; numbers are ambiguous."""
+    text = _trimmed(plain)
+    if text in {"0", "no one", *SAYS_NOTHING}:
+        return {WhoReply(())}
+    found = read_cast_list(text, names)
+    return {WhoReply(tuple(sorted(found.indices)))} if found.named and not found.rest else set()
+
+
+def _count(tag: str, text: str) -> int:
+    words = re.sub(r" (?:characters?|people|persons?)$", "", _trimmed(text))
+    if words in SAYS_NOTHING:
+        return 0
+    if words in _COUNT_WORDS:
+        return _COUNT_WORDS.index(words)
+    if not re.fullmatch(r"[0-9]{1,3}", words) or int(words) > MOST_OTHERS:
+        raise TagError(f"After [{tag}] must stand how many appear, as a number, not {quoted(words)}.")
+    return int(words)
+
+
+def _first_line(text: str) -> str:
+    """Return a value without the prose after it: its first line, up to the end of a sentence."""
+    return re.split(r"\n|[.,](?=\s)|\s(?=[A-Z][a-z])", text.strip(), maxsplit=1)[0]
+
+
+def _trimmed(text: str) -> str:
+    return re.sub(r"\[\s*/[^\[\]]*\]", " ", " ".join(text.split())).strip(" :=#().,\"'").casefold()

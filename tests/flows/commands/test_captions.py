@@ -1,0 +1,73 @@
+"""Command `captions`: a trial on a few clips, its page and its figures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.support.builds.real_builds import numbered_film, write_config
+from tests.support.builds.rebuilt_films import animegamer
+from tests.support.media.painted_clips import make_cast
+from tests.support.servers.caption_server import Answer, CaptionServer, Request, good_answer, good_what
+
+HOSTILE = "<script>document.title='owned'</script>"
+
+
+def answer(request: Request) -> Answer:
+    if request.kind == "what" and request.number == 5:
+        return Answer(good_what(5).replace("</S>", HOSTILE + "</S>"))
+    return good_answer(request)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_trial_shows_replies_and_cost_and_is_not_paid_twice(tmp_path: Path, chromium: Browser) -> None:
+    films, out = [numbered_film(tmp_path / f"{first}.mp4", first) for first in (0, 4)], tmp_path / "data"
+    make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
+    with CaptionServer(answer) as server:
+        captions = {"endpoint": server.address, "model": "test-model", "repairs": 0, "failed_limit": 1.0}
+        config = write_config(tmp_path / "config.toml", captions=captions)
+        build = ["build", *films, "--out", out, "--cast", tmp_path / "cast", "--config", config]
+        assert animegamer(*build).returncode == 0
+        assert server.requests == []
+
+        tried = animegamer("captions", out, "--try", 4, "--gpus", 2, "--price-per-million-tokens", 0.5)
+        assert tried.returncode == 0, tried.stderr
+        numbers = server.asked("what")
+        assert len(numbers) == 4
+        assert min(numbers) < 4 <= max(numbers), "both films"
+        said = dict(re.findall(r"^(\w+(?: \w+)?)\s{2,}(.*)$", tried.stdout, re.M))
+        assert said["tried"] == "4 of 8 clips, 4 of them asked about now"
+        assert said["usable"] == "75%"
+        assert said["tokens"] == "2,020 a clip"
+        assert re.fullmatch(
+            r"4: at most \S+ hours, \S+ GPU hours; 0.00808 million tokens; 0.00 at 0.5 a million", said["clips left"]
+        )
+
+        again = animegamer("captions", out, "--try", 4)
+        assert "0 of them asked about now" in again.stdout
+        assert "cost unknown" not in again.stdout
+        server.requests.clear()
+        assert animegamer(*build, "--captioner", "server").returncode in (0, 2)
+        assert sorted(server.asked("what")) == sorted(set(range(8)) - set(numbers))
+
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((out / "captions-try.html").as_uri())
+    assert page.title() == "Trial of captions · data"
+    assert page.locator("article").count() == 4
+    assert page.locator(".frames img").count() == 4 * 8
+    assert page.locator("article.trouble").count() == 1
+    assert HOSTILE in page.locator("article.trouble").inner_text()
+    assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
+    page.screenshot(path=tmp_path / "page.png", full_page=True)
+    page.close()
+
+
+def test_a_data_set_without_clips_names_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "dataset.json").write_text("{}")
+    tried = animegamer("captions", tmp_path)
+    assert tried.returncode == 1
+    assert "no clips to ask about: first build the data set" in tried.stderr

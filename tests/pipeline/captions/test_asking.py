@@ -1,0 +1,130 @@
+"""Asking loop: it ends early and cleanly, keeps what was paid for, and gives up only what kills a server."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from pipeline.captions.budget import BudgetError, counted
+from pipeline.captions.cast import Cast
+from pipeline.captions.reply_cache import load_replies
+from pipeline.core.errors import UserError
+from pipeline.core.stage import perform
+from pipeline.core.store import FilmFolder
+from tests.support.media.painted_clips import captions_of, clip_ids, make_screened_film, stage_for
+from tests.support.servers.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
+from tests.support.servers.hard_server import Faults, hard_server, paint_code, subject_of
+
+
+def replies_kept(folder: FilmFolder) -> int:
+    kept = [load_replies(folder, clip_id).exchanges.values() for clip_id in clip_ids(folder)]
+    return sum(len(exchange.replies) for exchanges in kept for exchange in exchanges)
+
+
+def test_a_rejection_of_every_clip_stops_after_a_few_with_the_servers_words(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 12)
+    with CaptionServer(lambda _: Answer(status=400, raw=b"prompt of 9000 tokens is too long")) as server:
+        with pytest.raises(UserError, match=r"5 clips in a row failed.*9000 tokens is too long"):
+            perform(stage_for(server.address, Cast(), concurrency=2), folder)
+        assert len(server.requests) <= 5 + 2  # those in flight
+
+
+def test_rejections_of_single_clips_stop_nothing(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 12)
+
+    def every_other(request: Request) -> Answer:
+        return Answer(status=400, raw=b"no") if request.number % 2 else good_answer(request)
+
+    with CaptionServer(every_other) as server:
+        captions = captions_of(stage_for(server.address, Cast(), concurrency=1, failed_limit=0.6), folder)
+    assert [caption.fault is None for caption in captions] == [True, False] * 6
+
+
+def test_a_refused_key_ends_requests_in_flight_with_their_replies(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 6)
+    all_in = threading.Barrier(4, timeout=20)
+    first = threading.Lock()
+
+    def locks_out(request: Request) -> Answer:
+        all_in.wait()
+        if first.acquire(blocking=False):
+            return Answer(status=401, raw=b"expired")
+        return Answer(good_answer(request).text, delay_seconds=1)  # in flight when the key is refused
+
+    with CaptionServer(locks_out) as server:
+        with pytest.raises(UserError, match="expired"):
+            perform(stage_for(server.address, Cast(), concurrency=4, timeout_seconds=30), folder)
+        assert len(server.requests) == 4
+    assert replies_kept(folder) == 3
+
+
+def test_the_budget_ends_a_build_with_its_replies_kept_and_the_rest_said(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 6)
+    with CaptionServer(good_answer) as server:
+        stage = stage_for(server.address, cast, most_requests=5, concurrency=2)
+        waiting = stage.pending(folder, current=False).ids
+        with counted():
+            with pytest.raises(BudgetError, match=r"the 5 requests.*\d of 6 clips of this film are still to be asked"):
+                stage.run_batch(folder, waiting)
+            with pytest.raises(BudgetError):
+                stage.run_batch(folder, waiting)  # of the same build
+        assert len(server.requests) == 5
+        assert replies_kept(folder) == 5
+        with pytest.raises(BudgetError):
+            stage.run_batch(folder, waiting)
+        for number, caption in enumerate(captions_of(stage, folder)):  # the third build has two to go
+            expect_good(caption, number)
+        assert len(server.requests) == 12
+
+
+def test_a_server_with_another_model_is_named(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 6)
+    with CaptionServer(lambda request: Answer(good_answer(request).text, model="other-model")) as server:
+        with pytest.raises(UserError, match="other-model answers instead of test-model"):
+            perform(stage_for(server.address, Cast(), concurrency=1), folder)
+        assert replies_kept(folder) == 0
+        server.answer = lambda request: Answer(good_answer(request).text, model="hub/Test-Model-2026-01-01")
+        for number, caption in enumerate(captions_of(stage_for(server.address, Cast()), folder)):
+            assert (caption.fault, caption.S is not None) == (None, True), number
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_frequent_refusals_slow_a_stage_and_do_not_end_it(tmp_path: Path, every: int) -> None:
+    folder = make_screened_film(tmp_path, 12)
+    count = 0
+
+    def busy(request: Request) -> Answer:
+        nonlocal count
+        count += 1
+        return Answer(status=429, headers={"Retry-After": "0"}) if count % every == 0 else good_answer(request)
+
+    with CaptionServer(busy) as server:
+        stage = stage_for(server.address, Cast(), attempts=4, concurrency=4)
+        assert all(caption.fault is None for caption in captions_of(stage, folder))
+
+
+@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.nightly)])
+def test_a_server_that_does_everything_wrong_leaves_every_other_clip_done(tmp_path: Path, seed: int) -> None:
+    count = 300 if seed == 1 else 10_000
+    deadly, foreign, impostor = random.Random(seed).sample(range(count), 3)
+    faults = Faults(deadly, foreign, impostor)
+    folder = make_screened_film(tmp_path, count, paint=paint_code)
+    with hard_server(tmp_path, faults) as address:
+        stage = stage_for(address, Cast(), attempts=4, timeout_seconds=5, repairs=1)
+        captions = captions_of(stage, folder)
+        starts = (tmp_path / "starts").read_text(encoding="utf-8").splitlines()
+    done = {number: caption for number, caption in enumerate(captions) if caption.fault is None}
+    assert {number: caption.S for number, caption in done.items()} == {n: subject_of(n) for n in done}  # none is wrong
+    faulty = {number: str(caption.fault) for number, caption in enumerate(captions) if caption.fault}
+    assert set(faulty) == faults.clips
+    assert "died twice" in faulty[deadly]
+    assert "English" in faulty[foreign] or "missing" in faulty[foreign]
+    assert "some-other-model answers instead" in faulty[impostor]
+    assert len(starts) == 3  # the first, and one after each death
+    record = folder.stage_record("captions")
+    assert record is not None
+    named = {failure.record_id for failure in record.failures}
+    assert named == {captions[number].clip_id for number in faults.clips}

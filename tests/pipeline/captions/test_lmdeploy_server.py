@@ -1,0 +1,120 @@
+"""lmdeploy's command line: models by GPU, keys out of sight, and every flag known to lmdeploy itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline.captions.lmdeploy_server import (
+    LMDEPLOY,
+    SERVED,
+    Listening,
+    arguments,
+    card_of,
+    lmdeploy_program,
+    resolved_revision,
+)
+from pipeline.core.errors import UserError
+from tests.support.servers.stand_in_lmdeploy import stand_in_environment
+
+ENVIRONMENT = Path(__file__).parents[3] / ".venv-lmdeploy"
+PARSED = """
+import json, sys
+from lmdeploy.cli.cli import CLI
+from lmdeploy.cli.serve import SubCliServe
+from importlib.metadata import version
+SubCliServe.add_parsers()
+print(json.dumps([version("lmdeploy"), vars(CLI.parser.parse_args(sys.argv[1:]))], default=str))
+"""
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "card"),
+    [
+        ([81_559], "80gb"),
+        ([24_564, 143_771], "80gb"),
+        ([46_068, 46_068], "2x48gb"),
+        ([46_068, 24_564], "48gb"),
+        ([49_140], "48gb"),
+        ([24_564] * 4, "24gb"),
+        ([23_034], "24gb"),
+    ],
+)
+def test_the_card_with_the_best_model_is_chosen(mebibytes: list[int], card: str) -> None:
+    assert card_of(mebibytes) == card
+
+
+@pytest.mark.parametrize("mebibytes", [[], [16_384, 16_384]])
+def test_gpus_that_are_too_small_are_refused(mebibytes: list[int]) -> None:
+    with pytest.raises(UserError, match="needs one of 24 GB"):
+        card_of(mebibytes)
+
+
+def test_other_machines_need_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = stand_in_environment(tmp_path)
+    monkeypatch.delenv("THE_KEY", raising=False)
+    everywhere = Listening("0.0.0.0", key_env="THE_KEY")  # noqa: S104
+    with pytest.raises(UserError, match="put a key into the environment variable THE_KEY"):
+        lmdeploy_program(environment, SERVED["24gb"], everywhere, tmp_path / "log")
+    monkeypatch.setenv("THE_KEY", "sk-secret")
+    program = lmdeploy_program(environment, SERVED["24gb"], everywhere, tmp_path / "log")
+    assert program.address == "http://127.0.0.1:23333/v1/models"
+    assert program.key == "sk-secret"
+    assert not any("sk-secret" in word for word in program.words)
+
+
+def test_a_missing_environment_names_the_command_that_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="`make lmdeploy-env` makes it"):
+        lmdeploy_program(tmp_path / "nowhere", SERVED["24gb"], Listening(), tmp_path / "log")
+
+
+def test_the_commit_of_a_branch_is_that_of_the_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    assert resolved_revision(SERVED["48gb"]) == "main"
+    reference = tmp_path / "hub" / "models--OpenGVLab--InternVL2-26B-AWQ" / "refs" / "main"
+    reference.parent.mkdir(parents=True)
+    reference.write_text("0123abcd")
+    assert resolved_revision(SERVED["48gb"]) == "0123abcd"
+    assert resolved_revision(SERVED["24gb"]) == SERVED["24gb"].revision
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not ENVIRONMENT.exists(), reason="no environment with lmdeploy: make lmdeploy-env")
+@pytest.mark.parametrize("card", SERVED)
+def test_lmdeploy_itself_accepts_every_flag(card: str) -> None:
+    model = SERVED[card]
+    program = [ENVIRONMENT / "bin" / "python", "-c", PARSED, *arguments(model, Listening(port=1234))]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": ""})
+    assert done.returncode == 0, done.stderr
+    version, read = json.loads(done.stdout.splitlines()[-1])
+    assert version == LMDEPLOY
+    expected = {
+        "model_path": model.repository,
+        "model_name": model.repository,
+        "revision": model.revision,
+        "server_name": "127.0.0.1",
+        "server_port": 1234,
+        "trust_remote_code": True,
+        "enable_prefix_caching": True,
+        "tp": model.gpus,
+        "session_len": 8192,
+        "vision_max_batch_size": 1,
+        "model_format": "awq" if "AWQ" in model.repository else None,
+    }
+    assert {name: read[name] for name in expected} == expected
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not ENVIRONMENT.exists(), reason="no environment with lmdeploy: make lmdeploy-env")
+def test_lmdeploy_takes_the_key_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With help as its last word lmdeploy prints its usage; with an unknown one it names the arguments it got."""
+    monkeypatch.setenv("THE_KEY", "sk-secret")
+    program = lmdeploy_program(ENVIRONMENT, SERVED["24gb"], Listening(key_env="THE_KEY"), tmp_path / "log")
+    words = [*program.words, "--no-such-flag"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": ""})
+    assert "unrecognized arguments: --no-such-flag" in done.stderr
