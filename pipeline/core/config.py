@@ -119,9 +119,13 @@ class SceneSettings(Section):
     min_scene_seconds: float = Field(
         0.25, ge=0, le=5, description="a change undone sooner is a flash; cuts closer together count as one"
     )
-    transition_seconds: float = Field(2.0, ge=0.5, le=5, description="longest dissolve or fade that is recognised")
-    dissolve_change: float = Field(12, ge=4, le=100, description="least mean change of gray levels in a dissolve")
-    dissolve_misfit: Share = Field(0.25, description="most of that change left unexplained by a mix of two pictures")
+    transition_seconds: float = Field(
+        2.0, ge=0.5, le=5, description="longest dissolve, fade or wipe that is surely found"
+    )
+    dissolve_change: float = Field(
+        12, ge=4, le=100, description="a pixel that changes less, in gray levels, has not changed"
+    )
+    dissolve_misfit: Share = Field(0.25, description="misfit of a gradual change at most, as in gradual.py")
 
 
 class ClipSettings(Section):

@@ -23,7 +23,7 @@ def made_with(summary: Summary) -> list[tuple[str, str]]:
     crop = f"one crop per film, from up to {config.crop.keyframes} keyframes" if config.crop.enabled else "not cropped"
     return [
         ("Borders", crop),
-        ("Scenes", f"cuts, dissolves and fades found with the detectors of PySceneDetect {_version('scenedetect')}"),
+        ("Scenes", f"cuts, dissolves, fades and wipes; cuts with detectors of PySceneDetect {_version('scenedetect')}"),
         (
             "Clips",
             f"{clips.frames} frames at {clips.fps} frames per second, every {clips.seconds:g} s of a scene, "

@@ -12,10 +12,11 @@ a transition if all of these hold:
 
     -LARGEST_RETURN <= s_(t+1) - s_t <= LARGEST_STEP    else, upwards, a hard cut: a perfect mix, but s jumps
     s < CLEAN next to A, s > 1 - CLEAN next to B        else part of the transition lies outside the window
-    misfit <= largest_misfit * min(most, STEEP * (LONGEST_RISE - rise))     else a pan, a zoom or a moving character
-    A and B are other scenes                            else the light changed, or a title faded in
+    no frame before or after shows a third scene        else a cut lies within the window
+    misfit < largest_misfit * STEEP * (LONGEST_RISE - rise)     else a pan, a zoom or a moving character
+    misfit < largest_misfit * WHOLE_MISFIT or FIGURE_MISFIT     and A and B are other scenes; else the light changed
 
-`rise` is the part of the window in which s goes from 0.1 to 0.9. A pan or a zoom fills every window; a transition fills
+`rise` is the part of the window in which s goes from `SEEN` to 1 - `SEEN`. A pan or a zoom fills every window; a transition fills
 only those that are hardly longer, and the next longer ones show it with a smaller rise.
 
 A and B are other scenes if most pixels differ and the shapes there are not alike. Figures that dissolve before a place
@@ -65,11 +66,10 @@ MOST_UNLIKE = 0.2
 LAYOUT = 5
 """Pixels; structures larger than this are layout, which other places may share, and not detail."""
 WHOLE, WHOLE_ALIKE, WHOLE_MISFIT = 0.5, 0.4, 0.6
-"""Least share of the pixels changed by a transition of the whole picture, and the likeness of both from which nothing
-but the light or the camera changed; a change of light has a likeness of 0.9 or more."""
+"""Least share of the pixels changed by a transition of the whole picture, the likeness of both from which nothing but
+the light or the camera changed (light: 0.9 or more), and the part of the largest misfit."""
 FIGURE, FIGURE_ALIKE, FIGURE_MISFIT = 0.12, 0.6, 0.3
-"""The same for figures that dissolve before a place that stays, and the largest part of the limit on the misfit. A line
-of text that fades in changes fewer pixels."""
+"""The same for figures that dissolve before a place that stays. A line of text that fades in changes fewer pixels."""
 BLANK_DEVIATION = 4.0
 """Standard deviation of gray values below which a picture is blank."""
 

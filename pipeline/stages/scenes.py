@@ -1,4 +1,4 @@
-"""Scene detection: cuts, dissolves and fades, found in one pass over small pictures of the film.
+"""Scene detection: cuts, dissolves, fades and wipes, found in one pass over small pictures of the film.
 
 Hard cuts come from PySceneDetect's AdaptiveDetector, which compares the change at a frame with the change at its
 neighbours. Four cases need special treatment:

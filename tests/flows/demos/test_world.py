@@ -12,7 +12,7 @@ from flows.demos.world.film import FPS, pictures_of
 from flows.demos.world.motions import closer, drift, held, pan, zoom
 from flows.demos.world.paintings import Painting
 from flows.demos.world.places import DrawnPlace, Figure
-from flows.demos.world.scene import Scene, Sprites
+from flows.demos.world.scene import Scene, Sprites, TransitionKind
 from flows.demos.world.short_film import short_film
 from flows.demos.world.textures import Picture
 from flows.demos.world.transitions import Mix
@@ -112,6 +112,19 @@ def test_every_mixed_frame_holds_the_share_of_the_new_scene_that_the_truth_says(
     assert truth.frames[10].mix == Mix("dissolve", scene=0, frame=10, share=5 / 9)
     (transition,) = truth.transitions
     assert (transition.last_clean_before, transition.frame, transition.first_clean_after) == (5, 10, 14)
+
+
+@pytest.mark.parametrize("kind", ["wipe", "iris-in", "iris-out"])
+def test_in_a_wipe_or_iris_every_pixel_shows_one_scene_and_the_new_one_grows(kind: TransitionKind) -> None:
+    scenes = [
+        Scene("old", 20, place("old", 40)),
+        Scene("new", 20, place("new", 200), opened_by=kind, opening_frames=16),
+    ]
+    new = [(picture_HWC == 200).mean() for picture_HWC in pictures_of(scenes)]
+    assert all(np.isin(picture_HWC, (40, 200)).all() for picture_HWC in pictures_of(scenes))
+    assert new == sorted(new)
+    assert (new[11], new[28]) == (0, 1)  # 16 mixed frames between
+    assert len({share for share in new if 0 < share < 1}) > 8
 
 
 def test_nobody_is_seen_in_a_flash() -> None:

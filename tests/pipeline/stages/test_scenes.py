@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from flows.demos.world.scene import TransitionKind
 from flows.demos.world.transitions import mixed
 from flows.demos.world.truth import Truth
 from pipeline.core.config import SceneSettings
@@ -129,6 +130,32 @@ def test_a_dissolve_is_found_with_all_its_mixed_frames(frames: int) -> None:
     assert abs(cut.frame - (60 + frames / 2)) <= 2
     assert 55 <= cut.last_clean_before <= 60  # a frame with 6 % of the other scene still counts as clean
     assert 60 + frames - 1 <= cut.first_clean_after <= 60 + frames + 5
+
+
+@pytest.mark.parametrize("frames", [8, 20, 50])
+def test_figures_that_dissolve_before_a_place_that_stays_are_found(frames: int) -> None:
+    old, new = A.copy(), A.copy()
+    old[20:, 20:60], new[10:, 90:140] = painting(8)[20:, 20:60], painting(9)[10:, 90:140]
+    (cut,) = cuts_in([old] * 70 + dissolve(old, new, frames) + [new] * 70)
+    assert cut.kind == "dissolve"
+    assert abs(cut.last_clean_before - 69) <= 3
+    assert abs(cut.first_clean_after - 70 - frames) <= 3
+
+
+@pytest.mark.parametrize("kind", ["wipe", "iris-in", "iris-out"])
+@pytest.mark.parametrize("frames", [10, 24])
+def test_wipes_and_irises_are_found(kind: TransitionKind, frames: int) -> None:
+    shares = [(frame + 1) / (frames + 1) for frame in range(frames)]
+    (cut,) = cuts_in([A] * 70 + [mixed(A, B, share, kind) for share in shares] + [B] * 70)
+    assert cut.kind == "wipe"
+    assert 67 <= cut.last_clean_before <= 70 + frames // 4
+    assert 70 + 3 * frames // 4 <= cut.first_clean_after <= 73 + frames
+
+
+def test_a_change_of_light_beside_a_cut_leaves_the_cut() -> None:
+    dark = cv2.convertScaleAbs(B, alpha=0.45)
+    (cut,) = cuts_in([A] * 60 + [B] * 16 + dissolve(B, dark, 20) + [dark] * 60)
+    assert (cut.frame, cut.kind) == (60, "cut")
 
 
 def test_a_dissolve_is_found_while_the_camera_moves_slowly() -> None:

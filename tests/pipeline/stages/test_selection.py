@@ -69,6 +69,9 @@ def reasons_for(row: Mapping[str, Any], settings: SelectionSettings = DEFAULT) -
         ({"text_share": 0.001, "text_lines": 4}, ("credits",)),
         ({"text_share": None, "text_lines": None}, ()),
         ({"still_share": 1.0}, ()),
+        ({"two_groups": 0.36}, ("two scenes",)),
+        ({"two_groups": 0.35}, ()),
+        ({"two_groups": None}, ()),
         ({"light": 2.0, "contrast": 1.0, "text_share": 0.2, "text_lines": 9}, ("blank", "dark", "credits", "text")),
     ],
 )
