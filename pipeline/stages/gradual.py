@@ -16,8 +16,8 @@ a transition if all of these hold:
     misfit < largest_misfit * STEEP * (LONGEST_RISE - rise)     else a pan, a zoom or a moving character
     misfit < largest_misfit * WHOLE_MISFIT or FIGURE_MISFIT     and A and B are other scenes; else the light changed
 
-`rise` is the part of the window in which s goes from `SEEN` to 1 - `SEEN`. A pan or a zoom fills every window; a transition fills
-only those that are hardly longer, and the next longer ones show it with a smaller rise.
+`rise` is the part of the window in which s goes from `SEEN` to 1 - `SEEN`. A pan or a zoom fills every window; a
+transition fills only those that are hardly longer, and the next longer ones show it with a smaller rise.
 
 A and B are other scenes if most pixels differ and the shapes there are not alike. Figures that dissolve before a place
 that stays change fewer pixels, as pans do too; they must fit a dissolve better. A fade is a dissolve from or to a blank
