@@ -53,7 +53,7 @@ LARGEST_STEP = 0.45
 """Largest growth of the share between two frames examined: drawings on threes mix in jumps, a hard cut jumps by 1."""
 LARGEST_RETURN = 0.1
 """Largest decrease of the share between two frames examined: characters move during a dissolve."""
-LONGEST_RISE, STEEP = 0.8, 3.6
+LONGEST_RISE, STEEP = 0.7, 3.6
 """Rise from which nothing is a transition, and how fast the limit on the misfit grows with a shorter rise."""
 LONGEST_RISE_OF_ALL = 0.93
 """The same in the longest windows, since no longer ones would show a long transition with a shorter rise."""
