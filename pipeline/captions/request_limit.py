@@ -25,6 +25,8 @@ LONGEST_PAUSE_SECONDS = 60.0
 _FIRST = 8.0
 _SLOW, _SLOWER_SHARE = 3.0, 0.75
 _RECENT, _USUAL = 1 / 8, 1 / 64
+_QUICK_SECONDS = 0.1
+"""Answers faster than this are never slow: their times are those of the network and of this machine."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ class RequestLimit:
         self._usual = seconds if first else self._usual + (seconds - self._usual) * _USUAL
         self._recent = seconds if first else self._recent + (seconds - self._recent) * _RECENT
         self._answered_at, self.troubles = now, 0
-        if self._recent > _SLOW * self._usual and place.epoch == self._epoch:
+        slow = self._recent > max(_SLOW * self._usual, _QUICK_SECONDS)
+        if slow and place.epoch == self._epoch:
             self._lower(self.limit * _SLOWER_SHARE)
         else:
             self.limit = min(self.limit + (1 if self.limit < self._doubles_until else 1 / self.limit), self.most)
