@@ -39,7 +39,7 @@ COUNTS = {
 
 
 def scene_changes(seed: int) -> list[Scene]:
-    """Return the scenes of a film, some 18 minutes; a seed gives its places, figures, actions, lengths, order."""
+    """Return the scenes of a film, some 16 minutes; a seed gives its places, figures, actions, lengths, order."""
     director = _Director(Random(seed))
     groups = [director.group(kind, number) for kind, count in COUNTS.items() for number in range(count)]
     director.dice.shuffle(groups)
