@@ -83,6 +83,9 @@ class AskingLoop:
             except UserError as error:
                 self._stop(client, error)
                 return
+            except OSError as error:  # a disk that fails: the replies in flight are still worth storing
+                self._stop(client, UserError(f"{clip.clip_id}: its replies cannot be read or stored: {error}"))
+                return
             self.left -= 1
 
     def _stop(self, client: ChatClient, error: UserError) -> None:

@@ -141,7 +141,8 @@ class ChatClient:
             RequestError: only this request fails, in every attempt.
         """
         endpoint, tries = self.endpoint, _Tries()
-        request = DialectRequest(self._server, self._payload(messages, pattern), self._left_out)
+        demanded = frozenset({FORMAT} if endpoint.guided == "on" else ())
+        request = DialectRequest(self._server, self._payload(messages, pattern), self._left_out, demanded)
         while True:
             async with self._limit.place(alone=tries.alone) as place:
                 try:

@@ -119,7 +119,7 @@ class ChatTransport:
         """
         self._model = model
         self._timeout_seconds = timeout_seconds
-        self._key = _read_key(api_key_env)
+        self._key = read_key(api_key_env)
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -159,7 +159,7 @@ class ChatTransport:
             completion = _Completion.model_validate_json(content)
         except ValidationError:
             raise FailedError(f"the answer is not a chat completion: {self._clean(content)!r}") from None
-        if completion.model and not _is_same_model(completion.model, self._model):
+        if completion.model and not is_same_model(completion.model, self._model):
             other = f"the model {self._clean(completion.model)} answers instead of {self._model}"
             raise UnusableError(f"{other}; set `model` to the one that is served")
         reply = completion.reply()
@@ -216,13 +216,18 @@ def _retry_after_seconds(header: str) -> float:
         return 0.0
 
 
-def _is_same_model(answered: str, asked: str) -> bool:
+def is_same_model(answered: str, asked: str) -> bool:
     """Return true for equal names, of which one may have a folder before it or a date behind it."""
-    one, other = (name.lower().rstrip("/").rsplit("/", 1)[-1] for name in (answered, asked))
-    return one.startswith(other) or other.startswith(one)
+    one, other = sorted((name.lower().rstrip("/").rsplit("/", 1)[-1] for name in (answered, asked)), key=len)
+    return re.fullmatch(re.escape(one) + r"([-@:]\d[\d-]*)?", other) is not None
 
 
-def _read_key(name: str) -> str:
+def read_key(name: str) -> str:
+    """Return the API key in an environment variable; empty if the variable has no name or is not set.
+
+    Raises:
+        UserError: it holds characters that no API key has.
+    """
     key = os.environ.get(name, "").strip() if name else ""
     if not (key.isascii() and key.isprintable()):
         raise UserError(f"the environment variable {name} holds characters that no API key has")

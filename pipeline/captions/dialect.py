@@ -16,6 +16,7 @@ from typing import Any
 from pipeline.captions.messages import encoded
 
 TILES, LENGTH, NEWER_LENGTH, FORMAT = "max_dynamic_patch", "max_tokens", "max_completion_tokens", "response_format"
+LENGTHS = {LENGTH, NEWER_LENGTH}
 _NAMED_AS = {
     TILES: TILES,
     LENGTH: LENGTH,
@@ -23,6 +24,8 @@ _NAMED_AS = {
     FORMAT: f"{FORMAT}|regex_schema|guided.decoding",
 }
 """Regular expression of the names by which a server may refuse a key."""
+_TOO_LONG = re.compile(r"context|exceed|too (large|long|many)", re.I)
+"""Words of a rejection for length: it names the bound on replies, but does not refuse the key."""
 Server = tuple[str, str]
 """Address and model."""
 _refused_by: dict[Server, frozenset[str]] = {}
@@ -31,23 +34,31 @@ _refused_by: dict[Server, frozenset[str]] = {}
 class DialectRequest:
     """One request in the dialect of a server as far as it is known."""
 
-    def __init__(self, server: Server, payload: Mapping[str, Any], left_out: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        server: Server,
+        payload: Mapping[str, Any],
+        left_out: frozenset[str] = frozenset(),
+        demanded: frozenset[str] = frozenset(),
+    ) -> None:
         """Write the request.
 
         Args:
             server: address and model.
             payload: the request with all keys.
             left_out: keys that the settings leave out.
+            demanded: keys that are written even if the server refused them before.
         """
         self._server = server
         self._payload = payload
-        self._refused = left_out | _refused_by.get(server, frozenset())
+        self._refused = left_out | (_refused_by.get(server, frozenset()) - demanded)
         self._learned: set[str] = set()
         self._write()
 
     def refused_key(self, answer: str) -> str | None:
         """Return the key of the request that a rejection names, or None."""
-        names = {key: rf"(?<![a-z_])({name})(?![a-z_])" for key, name in _NAMED_AS.items() if key in self._keys}
+        refusable = self._keys - (LENGTHS if _TOO_LONG.search(answer) else set())
+        names = {key: rf"(?<![a-z_])({name})(?![a-z_])" for key, name in _NAMED_AS.items() if key in refusable}
         return next((key for key, name in names.items() if re.search(name, answer, re.I)), None)
 
     def leave_out(self, key: str) -> None:

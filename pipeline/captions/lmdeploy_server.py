@@ -18,13 +18,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.captions.chat_transport import read_key
 from pipeline.captions.server_process import ServerProgram
 from pipeline.core.errors import UserError
 
 LMDEPLOY = "0.18.0"
 SESSION_TOKENS = 8192
 _MIB_OF_CARD = {"80gb": 75_000, "48gb": 44_000, "24gb": 22_000}
-_WITH_KEY = "import os, sys; from lmdeploy.cli import run; sys.argv += ['--api-keys', os.environ[{name!r}]]; run()"
+_WITH_KEY = (
+    "import os, sys; from lmdeploy.cli import run; sys.argv += ['--api-keys', os.environ[{name!r}].strip()]; run()"
+)
 """Start of lmdeploy that reads the key from the environment: arguments are visible to every user of the machine."""
 
 
@@ -68,7 +71,7 @@ class Listening:
     @property
     def base(self) -> str:
         """Base address for clients on this machine, with the version."""
-        host = self.host if self.is_local else "127.0.0.1"
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/v1"
 
 
@@ -83,7 +86,7 @@ def lmdeploy_program(environment: Path, model: ServedModel, listening: Listening
         raise UserError(
             f"{environment}: no environment with lmdeploy; `make lmdeploy-env` makes it, --environment names another"
         )
-    key = os.environ.get(listening.key_env, "") if listening.key_env else ""
+    key = read_key(listening.key_env)
     if not key and not listening.is_local:
         raise UserError(
             f"--host {listening.host} lets other machines use the server: put a key into the environment variable "

@@ -2,8 +2,8 @@
 
 Replies may cost money, so each is written as soon as it arrives (atomically: a kill loses only requests in flight).
 The key is a fingerprint of everything the reply depends on, not the time or the run, and a clip keeps the exchanges of
-several fingerprints side by side. A changed cast repeats only the question `who`; changing it back asks nothing. Only
-the text is stored. It is validated at every read, so a better parser makes use of old replies at no cost.
+several fingerprints side by side: a cast that is changed and changed back asks nothing. The text, how it ended and its
+tokens are stored, and read anew at every use, so a better parser makes use of old replies at no cost.
 """
 
 from __future__ import annotations

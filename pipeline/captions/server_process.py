@@ -115,7 +115,8 @@ def keep_serving(program: ServerProgram, limits: Limits, stop: threading.Event, 
             raise UserError(f"the server was started again {limits.restarts} times, and {life.end}; see {program.log}")
         pause_seconds = min(limits.first_pause_seconds * 2.0 ** (deaths - 1), limits.longest_pause_seconds)
         watcher.say(f"the server {life.end}; restart {deaths} of {limits.restarts} in {pause_seconds:g} s")
-        stop.wait(pause_seconds)
+        if stop.wait(pause_seconds):
+            return
 
 
 def check_port(host: str, port: int) -> None:
@@ -181,7 +182,7 @@ def _answers(program: ServerProgram) -> bool:
 
 def _end_of(process: subprocess.Popen[bytes]) -> str:
     code = process.wait()
-    if code <= 128:
+    if code - 128 not in {int(each) for each in signal.Signals}:
         return f"ended with exit code {code}"
     name = signal.Signals(code - 128).name
     return f"ended by signal {name}{'; out of memory?' if name == 'SIGKILL' else ''}"

@@ -74,7 +74,7 @@ def _read(path: Path, problems: list[str]) -> Iterator[tuple[str, str, bytes]]:
                 key, extension = member.name.split(".")
                 content = tar.extractfile(member)
                 yield key, extension, content.read() if content else b""
-    except (tarfile.TarError, OSError) as error:
+    except (tarfile.TarError, OSError, ValueError) as error:  # the last: sizes beyond any file, broken sparse maps
         problems.append(f"is not a whole tar file: {error}")
     else:
         problems += _ending(path, end)
@@ -85,7 +85,8 @@ def has_oversized_member(path: Path) -> bool:
 
     Call it before a library reads the tar, because that would read as many bytes as are claimed.
     """
-    with suppress(tarfile.TarError), tarfile.open(path, "r:") as tar:  # not a valid tar: its reader reports where
+    invalid = (tarfile.TarError, OSError, ValueError)  # its reader reports where
+    with suppress(*invalid), tarfile.open(path, "r:") as tar:
         return any(_is_oversized(member, path.stat().st_size) for member in tar)
     return False
 

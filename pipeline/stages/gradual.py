@@ -12,7 +12,7 @@ a transition if all of these hold:
 
     -LARGEST_RETURN <= s_(t+1) - s_t <= LARGEST_STEP    else, upwards, a hard cut: a perfect mix, but s jumps
     s < CLEAN next to A, s > 1 - CLEAN next to B        else part of the transition lies outside the window
-    no frame before or after shows a third scene        else a cut lies within the window
+    a dissolve: no frame beside it shows a third scene  else a cut lies within the window
     misfit < largest_misfit * STEEP * (LONGEST_RISE - rise)     else a pan, a zoom or a moving character
     misfit < largest_misfit * WHOLE_MISFIT or FIGURE_MISFIT     and A and B are other scenes; else the light changed
 

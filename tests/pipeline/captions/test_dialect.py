@@ -56,6 +56,21 @@ def test_a_reply_is_guided_by_its_pattern() -> None:
         assert "response_format" not in server.requests[1].body
 
 
+def test_a_request_too_long_for_the_model_does_not_lose_the_bound_on_replies() -> None:
+    words = "'max_tokens' or 'max_completion_tokens' is too large: 256"
+    with CaptionServer(refusing({"max_tokens": words, "max_completion_tokens": words})) as server:
+        with pytest.raises(RequestError, match="too large"):
+            ask(server)
+        assert keys_of(server) == [{"max_tokens", "response_format"}]
+
+
+def test_a_guided_reply_that_is_demanded_is_asked_for_in_spite_of_earlier_refusals() -> None:
+    with CaptionServer(refusing({"response_format": "response_format is not supported"})) as server:
+        assert ask(server) == ["yes"]
+        with pytest.raises(UserError, match="set `guided` to auto"):
+            ask(server, guided="on")
+
+
 @pytest.mark.parametrize(
     ("words", "status"),
     [

@@ -67,6 +67,19 @@ def test_other_machines_need_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not any("sk-secret" in word for word in program.words)
 
 
+@pytest.mark.parametrize(
+    ("host", "base"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:23333/v1"),  # noqa: S104
+        ("::", "http://[::1]:23333/v1"),
+        ("192.168.1.7", "http://192.168.1.7:23333/v1"),
+        ("localhost", "http://localhost:23333/v1"),
+    ],
+)
+def test_the_server_is_asked_where_it_listens(host: str, base: str) -> None:
+    assert Listening(host).base == base
+
+
 def test_a_missing_environment_names_the_command_that_makes_it(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="`make lmdeploy-env` makes it"):
         lmdeploy_program(tmp_path / "nowhere", SERVED["24gb"], Listening(), tmp_path / "log")

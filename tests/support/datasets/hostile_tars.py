@@ -37,6 +37,8 @@ MEMBERS = {
     "a pipe": member("x-0.mp4", type=tarfile.FIFOTYPE),
     "a size that the file has not": (member("x-0.mp4")[0], b"x"),
     "a hole": hole(1 << 36),
+    "a broken map of holes": member("x-0.mp4", b"x", pax_headers={"GNU.sparse.map": "a,b"}),
+    "a size beyond all numbers": member("x-0.mp4", b"x", pax_headers={"size": "9" * 30}),
 }
 
 
