@@ -12,6 +12,7 @@ from prompts.tags import TagError
 _SEPARATOR = re.compile(r"\s*(?:[,;&+]|\band\b)?\s*")
 _RANGE = re.compile(r"[-~.]\s*[0-9]")
 _END_OF_CLAUSE = re.compile(r"\n|[.!](?:\s|$)")
+_OPENING = re.compile(r"\s*\(")
 _NEVER = "(?!)"
 
 
@@ -34,7 +35,8 @@ def read_cast_list(text: str, names: Sequence[str]) -> CastList:
         names: case-folded names of the cast, in the order of their numbers.
 
     Raises:
-        TagError: a range, a number with another character's name, or prose that goes on with another character.
+        TagError: a range, a number with another character's name, a name that may be the start of another one, or
+            prose that goes on with another character.
     """
     item = _item(tuple(names))
     indices: set[int] = set()
@@ -59,13 +61,17 @@ def _item(names: tuple[str, ...]) -> re.Pattern[str]:
     """Pattern of one character: `2`, `2 (Bunny)`, `2 = Bunny`, `2 (in the back)`, `Bunny`, `Bunny (2)`."""
     name = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or _NEVER
     labelled = rf"\s*[=:.)-]?\s*\(?\s*(?P<label>{name})(?!\w)\s*\)?"
-    by_number = rf"#?(?P<number>[0-9]+)(?!\w)(?:{labelled}|\s*\([^()]{{0,60}}\))?"
+    remark = rf"\s*\((?![^()]{{0,60}}(?<!\w)(?:{name})(?!\w))[^()]{{0,60}}\)"
+    by_number = rf"#?(?P<number>[0-9]+)(?!\w)(?:{labelled}|{remark})?"
     by_name = rf"(?P<name>{name})(?!\w)(?:\s*[=:(]\s*#?(?P<inside>[0-9]+)(?!\w)\s*\)?)?"
     return re.compile(rf"(?<!\w)(?:{by_number}|{by_name})")
 
 
 def _index(match: re.Match[str], names: Sequence[str]) -> int:
     digits, name = match["number"] or match["inside"], match["label"] or match["name"]
+    goes_on = name and not match["inside"] and _OPENING.match(match.string, match.end())
+    if goes_on and any(other.startswith(f"{name} (") for other in names):
+        raise TagError(f"It is unclear which character the reply calls {name}; give the number on the cast sheet.")
     # at most 4 digits: a longer run is not an index, and int() raises on a very long one
     index = int(digits[:4]) if digits else names.index(name) + 1
     if name and 1 <= index <= len(names) and names[index - 1] != name:

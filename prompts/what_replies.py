@@ -93,7 +93,7 @@ def _values(plain: str) -> dict[str, list[str]]:
 
 def _read_words(tag: str, texts: list[str]) -> str:
     words = _only(tag, [_canonical(tag, value) for value in texts])
-    if not any(map(str.isalpha, words)) or words in SAYS_NOTHING or re.match(r"no(?:t any)? ", words):
+    if not any(map(str.isalpha, words)) or words in SAYS_NOTHING or re.match(r"not?$|no(?:t any)? ", words):
         raise TagError(f"Tag <{tag}> says nothing.")
     if tag == "S" and re.search(r"[,/&+]|\b(?:and|or)\b", words):
         raise TagError(f"Tag <S> must be one subject, the one that acts, not {quoted(words)}.")

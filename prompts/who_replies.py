@@ -23,6 +23,7 @@ _COUNT_WORDS = (
     *("zero", "one", "two", "three", "four", "five", "six"),
     *("seven", "eight", "nine", "ten", "eleven", "twelve"),
 )
+_EDGES = " :=#(.,\"'"
 _BRACKETED_LIST = re.compile(r"\[([0-9][0-9,;\s]*)\]")
 _WHO_MARK = re.compile(
     r"\[\s*(?P<closing>/?)\s*(?P<tag>num(?:ber)?|ids?|index(?:es)?|indices|others?)\s*\]"
@@ -116,4 +117,8 @@ def _first_line(text: str) -> str:
 
 
 def _trimmed(text: str) -> str:
-    return re.sub(r"\[\s*/[^\[\]]*\]", " ", " ".join(text.split())).strip(" :=#().,\"'").casefold()
+    """Return a case-folded value without what encloses it; a final bracket that closes one in it stays."""
+    trimmed = re.sub(r"\[\s*/[^\[\]]*\]", " ", " ".join(text.split())).lstrip(_EDGES + ")").rstrip(_EDGES)
+    for _ in range(trimmed.count(")") - trimmed.count("(")):
+        trimmed = trimmed.removesuffix(")").rstrip(_EDGES)
+    return trimmed.casefold()

@@ -55,7 +55,8 @@ def _lemma(word: str, kind: str) -> str:
     from lemminflect import getLemma  # half a second, and needed only where replies are read
 
     known = getLemma(word, upos=kind, lemmatize_oov=False)
-    return str(known[0]) if known else word
+    # "saw" is a lemma as well as a form of "see", and the present tense was asked for
+    return str(known[0]) if known and word not in known else word
 
 
 def _is_adjective(word: str) -> bool:

@@ -98,17 +98,24 @@ def load_cast(folder: Path | None) -> Cast:
 
 def _read_cast(folder: Path) -> Cast:
     warnings: list[str] = []
-    homes = [home for home in _folders(folder, warnings) if not _holds_folders(home)]
-    common = _pictures(folder, homes, warnings)
-    films = {}
-    for home in _folders(folder, []):
-        if _holds_folders(home):
-            own = _pictures(folder, list(_folders(home, warnings)), warnings)
-            films[_folded(home.name)] = _painted(home, dict(sorted({**common, **own}.items())))
+    homes = list(_folders(folder, folder, warnings))
+    common = _pictures(folder, [home for home in homes if not _holds_folders(home)], warnings)
+    films: dict[str, Cast] = {}
+    for home in filter(_holds_folders, homes):
+        if _folded(home.name) in films:
+            raise UserError(f"{_shown(home)}: there is another folder of this film; put its characters into one folder")
+        own = _pictures(folder, list(_folders(home, folder, warnings)), warnings)
+        films[_folded(home.name)] = _painted(home, _joined(common, own))
     if not common and not films:
         raise UserError(f"{_shown(folder)}: no characters; make a folder per character with pictures of it inside")
     cast = _painted(folder, common) if common else Cast()
     return replace(cast, warnings=tuple(warnings), films=films)
+
+
+def _joined(common: dict[str, list[Path]], own: dict[str, list[Path]]) -> dict[str, list[Path]]:
+    """Return the pictures of a film's own characters and of the common ones that it has no own pictures of."""
+    taken = {_folded(name) for name in own}
+    return dict(sorted([*own.items(), *(item for item in common.items() if _folded(item[0]) not in taken)]))
 
 
 def _holds_folders(home: Path) -> bool:
@@ -145,8 +152,8 @@ def _painted(folder: Path, pictures: dict[str, list[Path]]) -> Cast:
     return Cast(tuple(pictures), sheets, digest.hexdigest())
 
 
-def _folders(folder: Path, warnings: list[str]) -> Iterator[Path]:
-    """Yield the folders in a folder."""
+def _folders(folder: Path, root: Path, warnings: list[str]) -> Iterator[Path]:
+    """Yield the folders in a folder, which is the root of the cast or one in it."""
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             continue
@@ -155,7 +162,7 @@ def _folders(folder: Path, warnings: list[str]) -> Iterator[Path]:
                 raise UserError(f"{_shown(entry)}: put it into a folder named after the character it shows")
             warnings.append(f"{_shown(entry)}: left out, not a character's folder")
             continue
-        _check_inside(entry, folder)
+        _check_inside(entry, root)
         yield entry
 
 

@@ -110,7 +110,7 @@ def _caption_sentence(captions: CaptionSettings, summary: Summary) -> str:
     if summary.made_by_rules:
         return "RULES, NOT A LANGUAGE MODEL: sentences made from the measured motion, camera motion and light"
     revision = f" at revision {captions.revision}" if captions.revision else ""
-    prompts = ", ".join(f"{name} {load_prompt(name).version}" for name in ("who", "what"))
+    prompts = ", ".join(f"{name} {load_prompt(name).version}" for name in ("who", "what", "actor"))
     kept = sum(clip.caption.is_kept for clip in summary.kept if clip.caption)
     older = f"; {kept} of the kept clips have a caption from an earlier form of the questions" if kept else ""
     return (

@@ -101,6 +101,7 @@ def test_an_unmistakable_answer_is_read(text: str, indices: tuple[int, ...], oth
         ("[Number]1[Index]2 (the rabbit) next to 4 (the man)", "names another character"),
         ("[Number]1[Index]2 = rabbit, 4 = man", "names another character"),
         ("[Number]1[Index]2 with Frank behind", "names another character"),
+        ("[Number]1[Index]2 (behind Frank)", "names another character"),
         ("[Number]1[Index]2 (Frank)", "the number 2 is bunny, but the reply calls it frank"),
         ("[Number]1[Index]1 [Number]1[Index]2", "contradict"),
         ('{"number": 1, "index": [1]} {"number": 1, "index": [2]}', "contradict"),
@@ -121,6 +122,32 @@ def test_an_ambiguous_answer_is_refused(text: str, fault: str) -> None:
     assert fault in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "indices"),
+    [
+        ("[Number]1[Index]Kiki (child)", (2,)),
+        ("[Number]1[Index](Kiki (child)).", (2,)),
+        ("[Number]1[Index]2 (Kiki (child))", (2,)),
+        ("[Number]1[Index]Kiki (child) (2)", (2,)),
+        ("[Number]2[Index]Kiki (child), Kiki[Others]0", (1, 2)),
+        ("[Number]1[Index]Kiki", (1,)),
+        ("[Number]1[Index](1)", (1,)),
+        ("[Number]1[Index]Kiki (1)", (1,)),
+        ("[Number]1[Index]Jiji (on the broom)", (3,)),
+        ("Kiki (child)", (2,)),
+        ('{"number": 1, "index": ["Kiki (child)"]}', (2,)),
+    ],
+)
+def test_a_name_with_brackets_is_not_the_name_before_them(text: str, indices: tuple[int, ...]) -> None:
+    assert parse_who(text, ("Kiki", "Kiki (child)", "Jiji")).indices == indices
+
+
+@pytest.mark.parametrize("text", ["Kiki(child)", "Kiki (child", "1 (Kiki (kid))", "1, with Kiki (kid)"])
+def test_a_name_with_other_words_in_brackets_is_refused(text: str) -> None:
+    with pytest.raises(TagError, match="unclear which character the reply calls kiki"):
+        parse_who(f"[Number]1[Index]{text}", ("Kiki", "Kiki (child)", "Jiji"))
+
+
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize(
     "unit",
@@ -130,6 +157,9 @@ def test_an_ambiguous_answer_is_refused(text: str, fault: str) -> None:
         "[1,",
         "Bunny ",
         "1 (",
+        "1 (" + "Bunny" * 11 + ") ",
+        "(" * 10_000 + ")" * 10_000,
+        ")",
         '{"index": ',
         '{"a":[',
         "[" * 50 + "number: ",

@@ -36,6 +36,32 @@ def test_a_film_has_its_own_characters_besides_those_of_all_films(tmp_path: Path
     assert share_of(sheet_of(own), BLUE) > 0.1  # as it looks in this film
 
 
+def test_a_film_has_its_own_look_of_a_character_spelled_in_another_case(tmp_path: Path) -> None:
+    draw(tmp_path / "kiki (1989)" / "sosuke" / "a.png", BLUE)
+    draw(tmp_path / "Sosuke" / "a.png", RED)
+    own = load_cast(tmp_path).of(KIKI)
+    assert own.names == ("sosuke",)
+    assert share_of(sheet_of(own), RED) == 0
+
+
+def test_two_folders_of_one_film_are_refused(tmp_path: Path) -> None:
+    draw(tmp_path / "kiki" / "Jiji" / "a.png", GREEN)
+    draw(tmp_path / "Kiki" / "Tombo" / "a.png", RED)
+    with pytest.raises(UserError, match="another folder of this film"):
+        load_cast(tmp_path)
+
+
+def test_a_film_may_borrow_a_character_by_a_link_in_the_cast_folder(tmp_path: Path) -> None:
+    cast = tmp_path / "cast"
+    draw(cast / "ponyo 2" / "Lisa" / "a.png", GREEN)
+    draw(cast / "kiki (1989)" / "Jiji" / "a.png", RED)
+    (cast / "kiki (1989)" / "Lisa").symlink_to("../ponyo 2/Lisa", target_is_directory=True)
+    assert load_cast(cast).of(KIKI).names == ("Jiji", "Lisa")
+    (cast / "kiki (1989)" / "Mei").symlink_to(draw(tmp_path / "Mei" / "a.png").parent, target_is_directory=True)
+    with pytest.raises(UserError, match="leads out of the cast folder"):
+        load_cast(cast)
+
+
 def test_characters_of_single_films_are_enough(tmp_path: Path) -> None:
     draw(tmp_path / KIKI.film_id / "Jiji" / "a.png", GREEN)
     cast = load_cast(tmp_path)

@@ -75,7 +75,14 @@ def test_it_names_the_tools_that_made_the_data_set(tmp_path: Path) -> None:
     dataset, config = published(tmp_path, captioner=MODEL)
     text = write_card(dataset, config.card).read_text(encoding="utf-8")
 
-    for fact in ("PySceneDetect 0.7.2", "DIS", MODEL, "who 2, what 2", "webdataset 1.0.2", "level edges: published"):
+    for fact in (
+        "PySceneDetect 0.7.2",
+        "DIS",
+        MODEL,
+        "who 2, what 2, actor 1",
+        "webdataset 1.0.2",
+        "level edges: published",
+    ):
         assert fact in text
     assert "rules" not in text.split("## The format")[0]
 
