@@ -113,7 +113,7 @@ def test_a_server_that_does_everything_wrong_leaves_every_other_clip_done(tmp_pa
     faults = Faults(deadly, foreign, impostor)
     folder = make_screened_film(tmp_path, count, paint=paint_code)
     with hard_server(tmp_path, faults) as address:
-        stage = stage_for(address, Cast(), attempts=4, timeout_seconds=5, repairs=1)
+        stage = stage_for(address, Cast(), attempts=8, timeout_seconds=10, repairs=1)
         captions = captions_of(stage, folder)
         starts = (tmp_path / "starts").read_text(encoding="utf-8").splitlines()
     done = {number: caption for number, caption in enumerate(captions) if caption.fault is None}
