@@ -128,7 +128,8 @@ def onboard_film(film_id: str, request: BuildRequest) -> None:
     workspace = Workspace(request.out)
     workspace.fetch("dataset.json")
     edges, _ = choose_edges(request.config, workspace.dataset.record)
-    run_stages(workspace, film_id, lambda: planned_stages(request, edges), request.config.run)
+    with counted():  # the batches of the film; other films are runs of their own
+        run_stages(workspace, film_id, lambda: planned_stages(request, edges), request.config.run)
 
 
 def run_stages(

@@ -1,7 +1,7 @@
 """Request budget: the number of requests that one build may send to a model server, attempts and repairs included.
 
-A build counts the requests of all its films together, in `counted`; work outside of one counts by itself, and so does
-each machine of a build on several.
+Requests are counted together in a block `counted`: those of all films of a build in this process, of one film at a
+worker, of one trial. Outside of such a block each task counts by itself, which is what the tasks of a Ray cluster do.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def counted() -> Iterator[None]:
 
 
 class Budget:
-    """Budget of the build that it is made in."""
+    """Budget of the block `counted` that it is made in."""
 
     def __init__(self, most: int | None) -> None:
-        """Begin at what the build has sent so far; None: without bound."""
+        """Begin at what the block has sent so far; None: without bound."""
         self.most = most
         self._count = _count.get() or _Count()
 

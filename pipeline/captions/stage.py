@@ -87,14 +87,21 @@ class WriteCaptions(Stage):
             reason=reason or ("stored replies are not in the table yet" if uncollected else None),
         )
 
-    def repeats(self, folder: FilmFolder) -> Repeats:
+    @property
+    def spares_captions(self) -> bool:
+        """True if no clip with a good caption may be asked about again."""
+        return self.settings.captioner == "server" and not self.ask_again
+
+    def repeats(self, folder: FilmFolder, screened: Sequence[Verdict] | None = None) -> Repeats:
         """Return the clips with a good caption that would be asked about again without leave.
 
-        Judged by the tables on disk; a stage before this one that runs again may still change clips or levels.
+        Args:
+            folder: the film's folder. A stage that runs again before this one may still change its clips or levels.
+            screened: rows that the table `screened` is going to have; None: those it has.
         """
-        if self.settings.captioner == "rules" or self.ask_again:
+        if not self.spares_captions:
             return Repeats()
-        return self._server(folder).repeats(folder, *candidates(folder))
+        return self._server(folder).repeats(folder, *candidates(folder, screened))
 
     def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
         """Ask the open questions about some clips, by id, and cache the replies in the film's folder.
@@ -143,7 +150,15 @@ class WriteCaptions(Stage):
         return ServerCaptioner(self.settings, self.cast.of(folder.film))
 
 
-def candidates(folder: FilmFolder) -> tuple[list[Clip], dict[str, int | None]]:
-    """Return the clips that screening keeps, in the film's order, and their motion levels."""
-    levels = {row.clip_id: row.level for row in folder.read("screened", Verdict) if row.keep}
+def candidates(
+    folder: FilmFolder, screened: Sequence[Verdict] | None = None
+) -> tuple[list[Clip], dict[str, int | None]]:
+    """Return the clips that screening keeps, in the film's order, and their motion levels.
+
+    Args:
+        folder: the film's folder.
+        screened: verdicts of the screening; None: those in the table `screened`.
+    """
+    rows = folder.read("screened", Verdict) if screened is None else screened
+    levels = {row.clip_id: row.level for row in rows if row.keep}
     return [clip for clip in folder.read("clips", Clip) if clip.clip_id in levels], levels

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from pipeline.captions.budget import counted
 from pipeline.captions.pictures import spread
 from pipeline.captions.reply_cache import Exchange, load_replies
 from pipeline.captions.server_captioner import ServerCaptioner
@@ -78,6 +79,7 @@ class Trial:
         return self.left * self.seconds / self.asked / 3600 if self.asked else None
 
 
+@counted()
 def try_captions(folders: Sequence[FilmFolder], stage: WriteCaptions, count: int, progress: Progress) -> Trial:
     """Ask about `count` clips, spread evenly over those that get a caption, and store the replies.
 

@@ -231,7 +231,10 @@ class CaptionSettings(Section):
         description="replies guided by a regular expression (lmdeploy's regex_schema); auto: where the server takes it",
     )
     most_requests: int | None = Field(
-        None, ge=1, description="requests of one build, repeated ones included, after which it stops; unset: no bound"
+        None,
+        ge=1,
+        description="requests of one build (of each film by workers, of each task on Ray), repeated ones included, "
+        "after which it stops; unset: no bound",
     )
     failed_limit: Share = Field(0.2, description="share of clips without a usable caption that fails the film")
     keep_old: bool = Field(

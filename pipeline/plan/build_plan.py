@@ -16,14 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pipeline.captions.cast import Cast
-from pipeline.captions.repeats import merged, refuse_repeats
+from pipeline.captions.repeats import Repeats, merged, refuse_repeats
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.atomic import HeldError, held
 from pipeline.core.config import Config
 from pipeline.core.errors import UserError
 from pipeline.core.progress import watched
 from pipeline.core.records import Failure
-from pipeline.core.stage import Stage, staleness_of
+from pipeline.core.stage import Stage, is_current, staleness_of
 from pipeline.core.store import ClipFormat, Dataset, FilmEntry, FilmFolder
 from pipeline.plan.consistency import refuse_to_join
 from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages
@@ -33,6 +33,7 @@ from pipeline.plan.request import BuildRequest, Until, absolute
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.remote.film_cache import delete_local_film
+from pipeline.stages.selection import Screen
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         stage.ingredients()  # report a missing checkpoint or package now, not hours later
     films = tuple(film.film_id for film in found.films)
     listed = found.listed(record.films)
-    _refuse_repeated_captions([dataset.folder(film_id) for film_id in films], stages, request)
+    _refuse_repeated_captions([dataset.folder(film_id) for film_id in films], stages)
     refuse_to_join([dataset.folder(entry.film_id) for entry in listed if entry.film_id not in films], stages)
     changes = {
         "films": listed,
@@ -122,12 +123,22 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     )
 
 
-def _refuse_repeated_captions(folders: Sequence[FilmFolder], stages: Sequence[Stage], request: BuildRequest) -> None:
+def _refuse_repeated_captions(folders: Sequence[FilmFolder], stages: Sequence[Stage]) -> None:
     """Raise a UserError if a good caption would be asked for again, before any work is done."""
-    for stage in stages:
-        if isinstance(stage, WriteCaptions):
-            ready = [folder for folder in folders if all(map(folder.stage_record, stage.needs))]
-            refuse_repeats(merged(list(map(stage.repeats, ready))), keep_old=request.config.captions.keep_old)
+    match stages:
+        case [*_, Screen() as screen, WriteCaptions(spares_captions=True) as captions]:
+            repeats = [_repeats(folder, screen, captions) for folder in folders]
+            refuse_repeats(merged(repeats), keep_old=captions.settings.keep_old)
+
+
+def _repeats(folder: FilmFolder, screen: Screen, captions: WriteCaptions) -> Repeats:
+    """The repeats in a film, under the level edges and thresholds of this build; none if that cannot be found out."""
+    if not all(folder.stage_record(name) for name in captions.needs if name != screen.name):
+        return Repeats()
+    try:
+        return captions.repeats(folder, None if is_current(screen, folder) else screen.verdicts(folder))
+    except (UserError, OSError):  # a damaged table or reply: the film's run makes it again, or says why not
+        return Repeats()
 
 
 def _unused(cast: Cast, listed: Sequence[FilmEntry]) -> list[str]:

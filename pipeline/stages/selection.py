@@ -58,11 +58,19 @@ class Screen(Stage):
         return {"selection": settings, "edges": list(self.edges)}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
-        """Judge the film by its own facts."""
-        levels = {row.clip_id: level_of(row.scope_px, self.edges) for row in folder.read("motion", Motion)}
-        verdicts = judge([_facts(folder, levels, None)], self.settings)[folder.film_id]
+        """Make the table screened."""
+        verdicts = self.verdicts(folder)
         progress(len(verdicts), len(verdicts))
         return Outcome(tables={"screened": verdicts})
+
+    def verdicts(self, folder: FilmFolder) -> list[Verdict]:
+        """Judge the film by its own facts; writes nothing.
+
+        Raises:
+            StoreError: a table is missing or unreadable.
+        """
+        levels = {row.clip_id: level_of(row.scope_px, self.edges) for row in folder.read("motion", Motion)}
+        return judge([_facts(folder, levels, None)], self.settings)[folder.film_id]
 
 
 def film_facts(folder: FilmFolder) -> FilmFacts:

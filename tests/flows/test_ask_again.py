@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.core.errors import UserError
 from pipeline.core.records import Caption
 from pipeline.core.store import Dataset
+from pipeline.plan.build_plan import make_plan
+from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import Workspace
 from tests.support.builds.real_builds import numbered_film, write_config
-from tests.support.builds.rebuilt_films import animegamer
+from tests.support.builds.rebuilt_films import animegamer, redone, request_for
+from tests.support.media.films import corrupt
 from tests.support.servers.caption_server import CaptionServer, good_answer
 
 pytestmark = pytest.mark.slow
@@ -43,3 +49,51 @@ def test_a_build_that_would_pay_twice_stops_before_any_work(tmp_path: Path) -> N
         assert build(film, new_film, "--ask-again", temperature=1)[::2] == (0, 4)
         assert build(film, new_film, temperature=1)[::2] == (0, 0)
         assert animegamer("verify", out).returncode == 0
+
+
+FAST = (0.001, 0.002, 0.003, 0.004)
+"""Level edges under which any moving clip is at level 5."""
+
+
+@pytest.fixture
+def server() -> Iterator[CaptionServer]:
+    with CaptionServer(good_answer) as server:
+        yield server
+
+
+def request_of(
+    folder: Path, server: CaptionServer, *, motion: dict[str, Any] | None = None, **changes: Any
+) -> BuildRequest:
+    """Request for a film of four clips, with captions by the server."""
+    film = folder / "film.mp4"
+    if not film.exists():
+        numbered_film(film, 0)
+    captions = {"captioner": "server", "endpoint": server.address, "model": "test-model", **changes}
+    return request_for(film, out=folder / "data", captions=captions, motion=motion or {})
+
+
+def left_in(request: BuildRequest) -> list[str]:
+    """Plan the build; return the names of the stages left of its films."""
+    unfinished = make_plan(request, Workspace(request.out)).unfinished
+    return [stage.name for stages in unfinished.values() for stage in stages]
+
+
+def test_new_level_edges_stop_the_build_before_anything_is_saved(tmp_path: Path, server: CaptionServer) -> None:
+    redone(request_of(tmp_path, server))
+    record, asked = (tmp_path / "data" / "dataset.json").read_bytes(), len(server.requests)
+    with pytest.raises(UserError, match=r"4 clips with a good caption.*\(level: 4 clips\)"):
+        left_in(request_of(tmp_path, server, motion={"edges": FAST}))
+    assert (tmp_path / "data" / "dataset.json").read_bytes() == record
+    assert left_in(request_of(tmp_path, server)) == []
+    ran = redone(request_of(tmp_path, server, motion={"edges": FAST}, keep_old=True))
+    assert list(ran.values()) == [["screened", "captions"]]
+    assert len(server.requests) == asked
+
+
+@pytest.mark.parametrize("damaged", ["screened.parquet", "clips.parquet", "captions.parquet", "replies"])
+def test_a_damaged_file_is_left_to_the_run_of_its_film(tmp_path: Path, server: CaptionServer, damaged: str) -> None:
+    request = request_of(tmp_path, server)
+    (film_id,) = redone(request)
+    path = tmp_path / "data" / "films" / film_id / damaged
+    corrupt(next(path.iterdir()) if path.is_dir() else path, 0, 1)
+    assert "captions" in left_in(request)

@@ -20,9 +20,10 @@ from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.coverage import film_spans, totals
 from pipeline.publish.verify import verify
+from tests.support.builds.real_builds import numbered_film
 from tests.support.datasets.built_dataset import SMALL, copy_of_built, small_film
 from tests.support.media.films import corrupt, make_film
-from tests.support.servers.caption_server import Answer, CaptionServer
+from tests.support.servers.caption_server import Answer, CaptionServer, good_answer
 
 pytestmark = pytest.mark.usefixtures("prefect")
 
@@ -158,6 +159,23 @@ def test_a_captioner_that_is_down_loses_nothing_and_the_old_one_still_works(tmp_
     assert build_dataset(request, return_state=True).is_completed()
     assert Dataset(tmp_path / "data").folders()[0].failure is None
     assert verify(Dataset(tmp_path / "data")) == []
+
+
+@pytest.mark.slow
+def test_the_budget_counts_the_batches_of_a_film_at_a_worker_together(tmp_path: Path) -> None:
+    from flows.dataset import onboard_film
+
+    film, out = numbered_film(tmp_path / "film.mp4", 0), tmp_path / "data"
+    with CaptionServer(good_answer) as server:
+        captions = {"captioner": "server", "endpoint": server.address, "model": "test-model"}
+        budget = {"batch": 1, "concurrency": 1, "most_requests": 3}
+        config = checked({**SMALL, "captions": {**captions, **budget}}, "test")
+        request = BuildRequest(films=(film,), out=out, config=config)
+        (film_id,) = make_plan(request, Workspace(request.out)).films
+        state = onboard_film(film_id, request, return_state=True)
+        assert len(server.requests) == 3
+    assert state.is_failed()
+    assert "the 3 requests" in (state.message or "")
 
 
 @pytest.mark.slow

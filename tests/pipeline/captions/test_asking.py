@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from pipeline.captions.budget import BudgetError, counted
 from pipeline.captions.cast import Cast
 from pipeline.captions.reply_cache import load_replies
+from pipeline.captions.trial import try_captions
 from pipeline.core.errors import UserError
+from pipeline.core.progress import silent
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
 from tests.support.media.painted_clips import captions_of, clip_ids, make_screened_film, stage_for
@@ -78,6 +81,17 @@ def test_the_budget_ends_a_build_with_its_replies_kept_and_the_rest_said(tmp_pat
         for number, caption in enumerate(captions_of(stage, folder)):  # the third build has two to go
             expect_good(caption, number)
         assert len(server.requests) == 12
+
+
+def test_the_budget_of_a_trial_counts_the_films_together(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 2)
+    other = FilmFolder(Path(shutil.copytree(folder.path, folder.path.with_name("film-89abcdef"))))
+    other.save_film(folder.film.model_copy(update={"film_id": other.film_id}))
+    with CaptionServer(good_answer) as server:
+        stage = stage_for(server.address, cast, most_requests=6, concurrency=1)
+        with pytest.raises(BudgetError, match="the 6 requests"):
+            try_captions([folder, other], stage, 4, silent)
+        assert len(server.requests) == 6
 
 
 def test_a_server_with_another_model_is_named(tmp_path: Path) -> None:
