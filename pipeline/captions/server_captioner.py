@@ -27,7 +27,7 @@ from pipeline.captions.reply_cache import load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip
-from pipeline.core.store import FilmFolder
+from pipeline.core.store import FilmFolder, StoreError
 from prompts.template import load_prompt
 
 LevelsByClip = Mapping[str, int | None]
@@ -148,10 +148,16 @@ class ServerCaptioner:
 
 
 def _rows(folder: FilmFolder) -> dict[str, Caption]:
-    """Return the captions made so far by clip id, current or not; empty if there are none."""
+    """Return the captions made so far by clip id, current or not; empty if there are none, or the table is damaged.
+
+    The table is then made again from the stored replies.
+    """
     if not folder.table_path("captions").exists():
         return {}
-    return {row.clip_id: row for row in folder.read("captions", Caption)}
+    try:
+        return {row.clip_id: row for row in folder.read("captions", Caption)}
+    except StoreError:
+        return {}
 
 
 def _endpoint(settings: CaptionSettings) -> Endpoint:

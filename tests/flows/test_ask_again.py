@@ -97,3 +97,12 @@ def test_a_damaged_file_is_left_to_the_run_of_its_film(tmp_path: Path, server: C
     path = tmp_path / "data" / "films" / film_id / damaged
     corrupt(next(path.iterdir()) if path.is_dir() else path, 0, 1)
     assert "captions" in left_in(request)
+
+
+def test_a_damaged_table_of_captions_is_made_again_from_the_replies(tmp_path: Path, server: CaptionServer) -> None:
+    request = request_of(tmp_path, server)
+    (film_id,) = redone(request)
+    asked = len(server.requests)
+    corrupt(tmp_path / "data" / "films" / film_id / "captions.parquet", 0, 1)
+    assert redone(request) == {film_id: ["captions"]}
+    assert len(server.requests) == asked
