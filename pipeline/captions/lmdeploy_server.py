@@ -15,7 +15,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from pipeline.captions.chat_transport import read_key
@@ -71,8 +73,17 @@ class Listening:
     @property
     def base(self) -> str:
         """Base address for clients on this machine, with the version."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
+        host = _reachable(self.host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/v1"
+
+
+def _reachable(host: str) -> str:
+    """Return the address at which this machine reaches a server that listens at `host`, or at every address."""
+    with suppress(ValueError):  # a name
+        address = ip_address(host)
+        if address.is_unspecified:
+            return "::1" if address.version == 6 else "127.0.0.1"
+    return host
 
 
 def lmdeploy_program(environment: Path, model: ServedModel, listening: Listening, log: Path) -> ServerProgram:
