@@ -12,9 +12,9 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from flows.demos.world.paintings import HEIGHT, WIDTH, WORLD_HEIGHT, WORLD_WIDTH, feet_at, seen
-from flows.demos.world.scene import Box, Point, Sprite, Sprites, TimeOfDay
-from flows.demos.world.textures import Picture, PictureSize
+from flows.demos.world.paintings import WORLD_HEIGHT, WORLD_WIDTH, Backdrop, seen
+from flows.demos.world.scene import Box, Sprites, TimeOfDay
+from flows.demos.world.textures import Picture
 
 Colour = tuple[int, int, int]
 """Red, green, blue."""
@@ -22,7 +22,7 @@ _OUTLINE: Colour = (30, 25, 30)
 
 
 @dataclass(frozen=True)
-class Landscape:
+class Landscape(Backdrop):
     """Drawn place; the position of a sprite is that of its feet."""
 
     layout: int
@@ -38,16 +38,6 @@ class Landscape:
         """None: the colours are arbitrary."""
         return None
 
-    @property
-    def size(self) -> PictureSize:
-        """Width and height of the film's pictures."""
-        return WIDTH, HEIGHT
-
-    @property
-    def whole(self) -> Box:
-        """Box of the whole drawing."""
-        return 0, 0, WORLD_WIDTH, WORLD_HEIGHT
-
     def picture(self, sprites: Sprites, box: Box) -> Picture:
         """Return the drawing with characters, as the camera sees it: BGR, HWC uint8.
 
@@ -55,10 +45,6 @@ class Landscape:
             UserError: the art of the characters cannot be fetched.
         """
         return seen(_drawn(self.layout, self.seed), sprites, box)
-
-    def seen_at(self, sprite: Sprite, box: Box) -> Point:
-        """Return the position of a character's feet in that picture."""
-        return feet_at(sprite, box)
 
 
 @lru_cache(maxsize=4)

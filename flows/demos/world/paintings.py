@@ -19,8 +19,27 @@ BLACK = "black"
 """Name of the black place."""
 
 
+class Backdrop:
+    """Size and camera of a place behind characters of the art."""
+
+    @property
+    def size(self) -> PictureSize:
+        """Width and height of the film's pictures."""
+        return WIDTH, HEIGHT
+
+    @property
+    def whole(self) -> Box:
+        """Box of the whole background."""
+        return 0, 0, WORLD_WIDTH, WORLD_HEIGHT
+
+    def seen_at(self, sprite: Sprite, box: Box) -> Point:
+        """Return the position of a character's feet in the picture of a box."""
+        left, top, right, bottom = box
+        return (sprite.x - left) * WIDTH / (right - left), (sprite.y - top) * HEIGHT / (bottom - top)
+
+
 @dataclass(frozen=True)
-class Painting:
+class Painting(Backdrop):
     """Place of the art; the position of a sprite is that of its feet."""
 
     name: str
@@ -34,16 +53,6 @@ class Painting:
             return None
         return "night" if self.night else "day"
 
-    @property
-    def size(self) -> PictureSize:
-        """Width and height of the film's pictures."""
-        return WIDTH, HEIGHT
-
-    @property
-    def whole(self) -> Box:
-        """Box of the whole background."""
-        return 0, 0, WORLD_WIDTH, WORLD_HEIGHT
-
     def picture(self, sprites: Sprites, box: Box) -> Picture:
         """Return the place with characters, as the camera sees it: BGR, HWC uint8.
 
@@ -53,10 +62,6 @@ class Painting:
         seen_HWC = seen(_image(self.name), sprites, box)
         return np.round(seen_HWC * np.array((0.6, 0.4, 0.35))).astype(np.uint8) if self.night else seen_HWC
 
-    def seen_at(self, sprite: Sprite, box: Box) -> Point:
-        """Return the position of a character's feet in that picture."""
-        return feet_at(sprite, box)
-
 
 def seen(background: Image.Image, sprites: Sprites, box: Box) -> Picture:
     """Return characters of the art before a background, as the camera sees them: BGR, HWC uint8."""
@@ -65,12 +70,6 @@ def seen(background: Image.Image, sprites: Sprites, box: Box) -> Picture:
         _paste(sprite, world)
     view = world.resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR, box=box, reducing_gap=1.0)
     return np.ascontiguousarray(np.asarray(view)[..., ::-1])
-
-
-def feet_at(sprite: Sprite, box: Box) -> Point:
-    """Return the position of a character's feet in the picture of a box."""
-    left, top, right, bottom = box
-    return (sprite.x - left) * WIDTH / (right - left), (sprite.y - top) * HEIGHT / (bottom - top)
 
 
 def _paste(sprite: Sprite, world: Image.Image) -> None:
