@@ -67,8 +67,6 @@ class Score:
     false_gradual: tuple[int, ...]
     found_cuts: int
     found_gradual: int
-    missed: tuple[int, ...]
-    """First frames of the new scenes of missed transitions."""
 
 
 def kind_of(truth: Truth, transition: TransitionTruth) -> str:
@@ -86,7 +84,7 @@ def kind_of(truth: Truth, transition: TransitionTruth) -> str:
 def score(truth: Truth, found: Sequence[Found]) -> Score:
     """Compare boundaries with the truth; each counts for the nearest transition within reach, and that only once."""
     left = set(range(len(found)))
-    hits, totals, missed = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0), []
+    hits, totals = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
     for transition in truth.transitions:
         kind = kind_of(truth, transition)
         totals[kind] += 1
@@ -95,8 +93,6 @@ def score(truth: Truth, found: Sequence[Found]) -> Score:
         if near:
             hits[kind] += 1
             left.remove(min(near, key=lambda number: abs(found[number].frame - transition.frame)))
-        else:
-            missed.append(transition.frame)
     false = [found[number] for number in sorted(left)]
     return Score(
         hits=hits,
@@ -105,7 +101,6 @@ def score(truth: Truth, found: Sequence[Found]) -> Score:
         false_gradual=tuple(one.frame for one in false if not one.is_cut),
         found_cuts=sum(one.is_cut for one in found),
         found_gradual=sum(not one.is_cut for one in found),
-        missed=tuple(missed),
     )
 
 

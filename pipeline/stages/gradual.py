@@ -180,7 +180,7 @@ class GradualFinder:
         for moved_P in (second - first_P, last_P - last_but_one):  # before the medians, which take much longer
             if 2 * np.count_nonzero(changed_P & (moved_P * np.sign(change_P) > CLEAN * np.abs(change_P))) > changed:
                 return None
-        if not _most_misfit(first_P, last_P, self._least_change):
+        if not _most_misfit(first_P, last_P, self._least_change):  # likewise; asked again of the transition's own ends
             return None
         shares_NC = _shares(window_WP, first_P, change_P, changed_P, window.offsets)
         longest_rise = LONGEST_RISE_OF_ALL if window.length == self._windows[0].length else LONGEST_RISE
