@@ -45,7 +45,6 @@ from pipeline.captions.answers import Answers
 from pipeline.captions.cast import Cast
 from pipeline.captions.messages import Reply
 from pipeline.captions.reply_cache import Replies, save_replies
-from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import checked
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.progress import silent
@@ -174,13 +173,6 @@ def write_replies(root: Path) -> None:
         kept = answers.kept.adding(question.fingerprint, question.request, question.ingredients, reply)
         answers = replace(answers, kept=kept)
     save_replies(FilmFolder(root), answers.kept)
-
-
-def caption_of(root: Path) -> Facts:
-    """Caption made from the stored replies, without a server."""
-    clip = clip_record()
-    [caption] = ServerCaptioner(SERVER, CAST).captions(FilmFolder(root), [clip], {clip.clip_id: 3}, silent)
-    return caption.model_dump(mode="json")
 
 
 def write_checkpoint(root: Path) -> None:
@@ -316,7 +308,6 @@ def written(root: Path) -> Facts:
         "facts": facts,
         "folders": folders,
         "headers": headers(before, data),
-        "caption": caption_of(before / "film"),
         "identity": Checkpoint.open(before / "checkpoint").identity(),
         "libraries": libraries(),
         "bytes": build_bytes(data),
