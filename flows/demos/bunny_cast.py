@@ -10,14 +10,12 @@ beside the film; its name holds a hash of the list below, so that pictures of an
 from __future__ import annotations
 
 import hashlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import av
 from PIL import Image
 
-from flows.demos.bunny import ATTRIBUTION, fetch_bunny
+from flows.demos.bunny import fetch_bunny
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import UserError
 
@@ -49,23 +47,15 @@ def fetch_cast() -> Path:
 
 
 def frame_at(film: Path, seconds: float) -> Image.Image:
-    """Return the last frame of a film that begins at the time or before it."""
+    """Return the first frame of a film at the time or after it."""
     with av.open(str(film)) as source:
         stream = source.streams.video[0]
         assert stream.time_base is not None
         source.seek(int(seconds / stream.time_base), stream=stream)
-        shown = None
-        for frame in _until(source, seconds):
-            shown = frame
-        assert shown is not None
-        return shown.to_image()
-
-
-def _until(source: av.container.InputContainer, seconds: float) -> Iterator[av.VideoFrame]:
-    for frame in source.decode(video=0):
-        if frame.time is None or frame.time > seconds:
-            return
-        yield frame
+        for frame in source.decode(stream):
+            if frame.time is not None and frame.time >= seconds:
+                return Image.fromarray(frame.to_ndarray(format="rgb24"))
+    raise UserError(f"{film} ends before {seconds} s; remove it, and it is fetched anew")
 
 
 def main() -> None:
@@ -74,7 +64,6 @@ def main() -> None:
         print(fetch_cast())
     except UserError as error:
         raise SystemExit(str(error)) from error
-    print(ATTRIBUTION, file=sys.stderr)
 
 
 if __name__ == "__main__":
