@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 from pipeline.core.config import ReviewSettings
@@ -40,6 +41,8 @@ class Reviews:
     """Lines that are not decisions."""
     unmatched: tuple[int, ...] = ()
     """Lines about a span of one of the films that no clip shares."""
+    later: tuple[int, ...] = ()
+    """Lines about a film after its last clip: only a part of it was built."""
     foreign: tuple[int, ...] = ()
     """Lines about films that are not in the data set."""
     outside_cast: tuple[int, ...] = ()
@@ -79,13 +82,16 @@ def matched_reviews(reading: Reading, films: Mapping[str, Sequence[Clip]], cast:
     """
     known = [decision for decision in reading.decisions if is_in_cast(decision, cast)]
     matches = match(known, films)
+    ends = {sha256: max((clip.end_seconds for clip in clips), default=inf) for sha256, clips in films.items()}
+    later = {decision for decision in matches.unmatched if decision.start_seconds >= ends[decision.film_sha256]}
     return Reviews(
         standings={
             clip_id: fields for clip_id, decisions in matches.by_clip.items() if (fields := standings(decisions))
         },
         decisions=matches.by_clip,
         faults=reading.faults,
-        unmatched=reading.lines_of(matches.unmatched),
+        unmatched=reading.lines_of(decision for decision in matches.unmatched if decision not in later),
+        later=reading.lines_of(decision for decision in matches.unmatched if decision in later),
         foreign=reading.lines_of(matches.foreign),
         outside_cast=reading.lines_of(
             decision

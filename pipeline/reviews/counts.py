@@ -59,6 +59,8 @@ def _findings(reviews: Reviews) -> Iterator[str]:
     ):
         if lines:
             yield f"{_many(len(lines), 'decision')} about {what}: line {_named(list(map(str, lines)))}"
+    if reviews.later:
+        yield f"{_many(len(reviews.later), 'decision')} about parts of films after the last clip, which were not built"
     if reviews.faults:
         faults = [f"line {fault.line} ({fault.reason})" for fault in reviews.faults]
         yield f"{_many(len(faults), 'line')} that cannot be read as a decision: {_named(faults)}"

@@ -288,13 +288,15 @@ def test_card_report_and_status_count_reviews_and_name_what_is_not_applied(built
     built.review(0, "MD", "jump")
     built.review(0, "MD", "crawl", reviewer="bob <b>", minute=1)
     built.review(1, "keep", True)
-    built.review(2, "S", "fox", start_seconds=900.0, end_seconds=902.0)
+    built.review(2, "S", "fox", start_seconds=0.3, end_seconds=0.5)
     built.review(2, "actor", "Nobody Known")
     append_decisions(built.reviews, [records.decision("MD", "run")])
+    for second in (900.0, 902.0):
+        built.review(0, "S", "fox", start_seconds=second, end_seconds=second + 2)
     with built.reviews.open("ab") as file:
         file.write(b"<script>\n" + b"\xff\n" * 7 + b'{"torn')
     plan = make_plan(built.request, Workspace(built.request.out))
-    assert any("line 7 is not a decision" in notice and "nor are 8 more" in notice for notice in plan.notices)
+    assert any("line 9 is not a decision" in notice and "nor are 8 more" in notice for notice in plan.notices)
     built.build()
     config = built.request.config
     places = {
@@ -306,9 +308,10 @@ def test_card_report_and_status_count_reviews_and_name_what_is_not_applied(built
         for fact in (
             f"1 conflict between reviewers: MD of {built.clips[0].clip_id} (anna, bob ",
             "1 decision about a span of a film that no clip shares: line 4",
+            "2 decisions about parts of films after the last clip, which were not built",
             "1 decision about a character outside the cast: line 5",
             "1 decision about a film that is not in this data set: line 6",
-            "9 lines that cannot be read as a decision: line 7 (",
+            "9 lines that cannot be read as a decision: line 9 (",
             "and 4 more",
         ):
             assert fact in text, (name, fact)
