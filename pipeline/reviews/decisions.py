@@ -154,6 +154,13 @@ class Reading:
     decisions: tuple[Decision, ...] = ()
     """In the order of the file."""
     faults: tuple[LineFault, ...] = ()
+    lines: tuple[int, ...] = ()
+    """Number of the line of each decision."""
+
+    def lines_of(self, decisions: Iterable[Decision]) -> tuple[int, ...]:
+        """Return the numbers of the lines of some of the decisions; of a line given twice, the first number."""
+        numbers = dict(zip(reversed(self.decisions), reversed(self.lines), strict=True))
+        return tuple(numbers[decision] for decision in decisions)
 
 
 def read_decisions(path: Path) -> Reading:
@@ -166,6 +173,7 @@ def read_decisions(path: Path) -> Reading:
         raise UserError(f"{path}: is not a file; `[review] file` names the file of decisions")
     decisions: list[Decision] = []
     faults: list[LineFault] = []
+    lines: list[int] = []
     try:
         with disk_errors(path), path.open("rb") as file:
             for number, line in enumerate(_lines(file), start=1):
@@ -174,11 +182,12 @@ def read_decisions(path: Path) -> Reading:
                 elif line.strip():
                     try:
                         decisions.append(Decision.model_validate_json(line))
+                        lines.append(number)
                     except ValidationError as error:
                         faults.append(LineFault(number, _reason(error)))
     except FileNotFoundError:
         return Reading()
-    return Reading(tuple(decisions), tuple(faults))
+    return Reading(tuple(decisions), tuple(faults), tuple(lines))
 
 
 def append_decisions(path: Path, decisions: Iterable[Decision]) -> None:
