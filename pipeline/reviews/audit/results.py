@@ -19,6 +19,10 @@ from pipeline.reviews.matching import match
 from pipeline.reviews.standing import Standing
 
 
+class ForeignAuditError(UserError):
+    """The clips of an audit are not those of the data set."""
+
+
 class Results(Record):
     """Results of a comparison of a data set with people's labels."""
 
@@ -61,7 +65,7 @@ def sampled_clips(dataset: Dataset, sample: AuditSample) -> list[str]:
     """Return the ids of the sample's clips that the data set keeps, in the order of the sample.
 
     Raises:
-        UserError: the sample is of another data set.
+        ForeignAuditError: the data set keeps none of them.
     """
     return list(_sampled(dataset.root, audited_clips(dataset), sample))
 
@@ -74,7 +78,8 @@ def audit_results(dataset: Dataset, groups: Groups) -> AuditResults | None:
         groups: values that are published as one.
 
     Raises:
-        UserError: the audit is of another data set, or a file cannot be read.
+        ForeignAuditError: the data set keeps no clip of the sample.
+        UserError: a file cannot be read.
     """
     sample = read_sample(dataset.root)
     if sample is None:
@@ -148,13 +153,13 @@ def _sampled(root: Path, clips: Sequence[AuditedClip], sample: AuditSample) -> d
     for clip in clips:
         films.setdefault(clip.film_sha256, []).append(clip)
     found = match(sample.spans, {sha256: [clip.clip for clip in rows] for sha256, rows in films.items()})
-    if len(found.foreign) == len(sample.spans):
-        raise UserError(
-            f"{root / SAMPLE_FILE}: an audit of another data set, none of whose films is here; "
-            f"move {(root / SAMPLE_FILE).parent} away to start another audit"
-        )
     kept = {clip.clip.clip_id for clip in clips if clip.kept}
     by_span = {span: clip_id for clip_id, spans in found.by_clip.items() for span in spans if clip_id in kept}
+    if not by_span:
+        raise ForeignAuditError(
+            f"{root / SAMPLE_FILE}: an audit of other clips: this data set keeps none of its {len(sample.spans)}; "
+            f"move {(root / SAMPLE_FILE).parent} away to start another"
+        )
     return {by_span[span]: span for span in sample.spans if span in by_span}
 
 

@@ -24,6 +24,7 @@ from pipeline.core.records import Record, faults_of
 AUDIT_FOLDER = "audit"
 SAMPLE_FILE = f"{AUDIT_FOLDER}/sample.json"
 ANSWERS_FILE = f"{AUDIT_FOLDER}/answers.jsonl"
+AUDIT_FILES = (SAMPLE_FILE, ANSWERS_FILE)
 LEAST_OF_STRATUM = 5
 Strata = Literal["level", "character"]
 
