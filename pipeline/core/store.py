@@ -6,6 +6,7 @@
       films/<film_id>/<table>.parquet one per table in TABLES
       films/<film_id>/<stage>.json    fingerprint of the stage's result: ingredients, files, failures
       films/<film_id>/clips/*.mp4     the clip files
+      review.jsonl                    decisions of reviewers, if there are any
       shards/ README.md report.html   the published data
 
 No file is half-written under its final name (`atomic.py`). Names with a leading dot (`.lock`, `.cache/`) belong to this

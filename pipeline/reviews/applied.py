@@ -18,7 +18,7 @@ from pathlib import Path
 from pipeline.core.config import ReviewSettings
 from pipeline.core.records import Caption, Clip, Reviewed
 from pipeline.core.store import Dataset, FilmFolder, StoreError
-from pipeline.reviews.decisions import KEEP, REVIEW_FILE, Decision, LineFault, read_decisions
+from pipeline.reviews.decisions import KEEP, REVIEW_FILE, Decision, LineFault, Reading, read_decisions
 from pipeline.reviews.matching import match
 from pipeline.reviews.standing import Standing, standings
 from prompts.tags import words_pattern
@@ -60,12 +60,22 @@ def load_reviews(dataset: Dataset, path: Path) -> Reviews:
     Raises:
         UserError: the file, or a table of clips, cannot be read.
     """
-    reading = read_decisions(path)
+    reading, record = read_decisions(path), dataset.record
     if not reading.decisions:
         return Reviews(faults=reading.faults)
-    record = dataset.record
     films = {entry.sha256: dataset.folder(entry.film_id).read_if_made("clips", Clip) for entry in record.films}
-    known = [decision for decision in reading.decisions if _is_in_cast(decision, record.cast)]
+    return matched_reviews(reading, films, record.cast)
+
+
+def matched_reviews(reading: Reading, films: Mapping[str, Sequence[Clip]], cast: Collection[str]) -> Reviews:
+    """Match the content of a review file.
+
+    Args:
+        reading: the content.
+        films: clips of each film of the data set, by the film's content hash.
+        cast: names of the characters of the data set; empty: any name is accepted.
+    """
+    known = [decision for decision in reading.decisions if _is_in_cast(decision, cast)]
     matches = match(known, films)
     return Reviews(
         standings={
@@ -77,7 +87,7 @@ def load_reviews(dataset: Dataset, path: Path) -> Reviews:
         outside_cast=reading.lines_of(
             decision
             for decision in reading.decisions
-            if decision.film_sha256 in films and not _is_in_cast(decision, record.cast)
+            if decision.film_sha256 in films and not _is_in_cast(decision, cast)
         ),
     )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.records import Caption, Clip, Motion, Verdict
-from pipeline.core.store import Dataset, FilmFolder
-from pipeline.reviews.applied import load_reviews
+from pipeline.core.store import Dataset, FilmEntry, FilmFolder
+from pipeline.reviews.applied import matched_reviews
+from pipeline.reviews.decisions import read_decisions
 from pipeline.reviews.standing import Standing
 from pipeline.stages.selection import BY_REVIEW
 
@@ -50,28 +51,28 @@ def reviewable(dataset: Dataset, path: Path) -> list[ReviewableClip]:
     Raises:
         UserError: the file, or a table of the data set, cannot be read.
     """
-    found = load_reviews(dataset, path).standings
+    record = dataset.record
+    clips = {entry.sha256: dataset.folder(entry.film_id).read_if_made("clips", Clip) for entry in record.films}
+    found = matched_reviews(read_decisions(path), clips, record.cast).standings
     return [
-        clip
-        for entry in dataset.record.films
-        for clip in _clips(dataset.folder(entry.film_id), entry.name, entry.sha256, found)
+        row for entry in record.films for row in _rows(dataset.folder(entry.film_id), entry, clips[entry.sha256], found)
     ]
 
 
-def _clips(
-    folder: FilmFolder, name: str, sha256: str, found: Mapping[str, Mapping[str, Standing]]
+def _rows(
+    folder: FilmFolder, film: FilmEntry, clips: Sequence[Clip], found: Mapping[str, Mapping[str, Standing]]
 ) -> Iterator[ReviewableClip]:
     verdicts = {row.clip_id: row for row in folder.read_if_made("screened", Verdict)}
     verdicts |= {row.clip_id: row for row in folder.read_if_made("verdicts", Verdict)}
     scopes = {row.clip_id: row.scope_px for row in folder.read_if_made("motion", Motion)}
     captions = {row.clip_id: row for row in folder.read_if_made("captions", Caption)}
-    for clip in sorted(folder.read_if_made("clips", Clip), key=lambda clip: clip.start_seconds):
+    for clip in sorted(clips, key=lambda clip: clip.start_seconds):
         verdict = verdicts.get(clip.clip_id)
         reasons = tuple(reason for reason in verdict.reasons if reason != BY_REVIEW) if verdict else ()
         yield ReviewableClip(
             film_id=clip.film_id,
-            film_name=name,
-            film_sha256=sha256,
+            film_name=film.name,
+            film_sha256=film.sha256,
             clip_id=clip.clip_id,
             path=folder.clip_path(clip.clip_id),
             scene=clip.scene,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.records import Clip, Crop, Film, Looks, Motion, Scene, Verdict, make_clip_id, make_film_id
+from pipeline.core.records import Clip, Crop, Film, Looks, Motion, Reviewed, Scene, Verdict, make_clip_id, make_film_id
 from pipeline.core.store import FilmFolder
 from pipeline.reviews.decisions import Decision
 from pipeline.video.clip_files import write_clip
@@ -152,3 +152,8 @@ def decision_about(clip: Clip, sha256: str, field: str, *values: Any, **changes:
     """Decision of anna about a clip of the film with this content."""
     span = {"start_seconds": clip.start_seconds, "end_seconds": clip.end_seconds}
     return decision(field, *values, **{"film_sha256": sha256, **span, **changes})
+
+
+def reviewed(clip_id: str = "clip", keep: bool | None = None, **values: Any) -> Reviewed:
+    """Reviewed values of a clip; the fields given are those reviewed."""
+    return Reviewed.model_validate({"clip_id": clip_id, "keep": keep, "fields": tuple(sorted(values)), **values})

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.records import Clip
 from pipeline.reviews.matching import match
-from tests.support.records import NAME, clip, decision, sha256_of
+from tests.support.records import NAME, clip, decision, decision_about, sha256_of
 
 FILM, OTHER = sha256_of(NAME), sha256_of("another.mkv")
 
@@ -88,10 +88,7 @@ def test_decisions_of_other_films_are_foreign_and_order_is_kept() -> None:
 
 def test_many_decisions_about_many_clips_take_no_time() -> None:
     clips = [clip(start_seconds=2.0 * number) for number in range(20_000)]
-    spans: list[dict[str, Any]] = [
-        {"start_seconds": row.start_seconds, "end_seconds": row.end_seconds} for row in clips
-    ]
-    decisions = [decision("MD", "run", **span) for span in spans]
+    decisions = [decision_about(row, FILM, "MD", "run") for row in clips]
     decisions += [decision("MD", "run", start_seconds=0.5, end_seconds=9e9)] * 1000
     began = time.process_time()
     found = match(decisions * 3, {FILM: clips})
