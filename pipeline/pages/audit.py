@@ -14,8 +14,8 @@ class AuditTables:
     """Sentence and tables of an audit."""
 
     remark: str
-    accuracy: list[tuple[str, str, str, int, str]]
-    """Field, share of right values, its interval, judged values, share of the clips with a value."""
+    accuracy: list[tuple[str, str, str, str]]
+    """Field, share of right values, its interval, judged values of the clips with a label."""
     agreement: list[tuple[str, int, str, str]]
     """Field, clips with two reviewers, share of equal answers, Krippendorff's alpha."""
 
@@ -31,12 +31,12 @@ def audit_tables(audit: AuditResults, captioner: str | None, reviewers: list[str
     return AuditTables(
         remark=_remark(audit, captioner, reviewers),
         accuracy=[
-            (name, _percent(right.share), _interval(right), field.answered, share(field.answered, field.labelled))
+            (name, _percent(right.share), _interval(right), f"{field.answered} of {field.labelled}")
             for field in audit.fields
             for name, right in (
                 (field.field, field.best),
-                ("names given that are right", field.precision),
-                ("names on screen that are given", field.recall),
+                (f"{field.field}: precision", field.precision),
+                (f"{field.field}: recall", field.recall),
             )
             if right
         ],
@@ -50,13 +50,13 @@ def audit_tables(audit: AuditResults, captioner: str | None, reviewers: list[str
 def _remark(audit: AuditResults, captioner: str | None, reviewers: list[str]) -> str:
     sources = [f"captions by {captioner}"] if captioner else []
     sources += [f"reviews by {', '.join(reviewers)}"] if reviewers else []
-    strata = f", some of every {audit.by}" if audit.by else ""
-    blind = ", without sight of the data set's values" if audit.blind else ""
+    strata = f" within every {audit.by}" if audit.by else ""
+    sight = "without sight of" if audit.blind else "in sight of"
     judges = ", ".join(f"{name} ({clips})" for name, clips in audit.reviewers.items())
     return (
         f"Sources of the labels: {' and '.join(sources)}. Of {audit.population:,} samples, {audit.clips:,} drawn at "
-        f"random{strata} were judged{blind}; clips judged by {judges}. A word is right if it means the same by grammar "
-        "or by the vocabulary. Values that cannot be said, and those that the data set leaves null, do not count."
+        f"random{strata} were judged {sight} the machine's answers; clips judged by {judges}. A word is right if it means the same by grammar "
+        "or by the vocabulary. What the data set leaves null is not judged; what cannot be said is not counted."
     )
 
 

@@ -37,9 +37,6 @@ class Share(Record):
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{self.share:.1%} ({self.low:.1%} to {self.high:.1%})"
-
 
 @dataclass(frozen=True)
 class Stratum:

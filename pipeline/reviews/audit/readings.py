@@ -1,6 +1,6 @@
-"""Readings of a label: the forms in which two values count as equal, from as written to the vocabulary's groups.
+"""Readings of a label: the forms in which two values count as equal, from exact to the vocabulary's groups.
 
-    as written   `runs`, `run` and `dash` are three motions; names on screen are a set
+    exact        `runs`, `run` and `dash` are three motions; names on screen are a set
     lemma        `runs` is `run`: the words' dictionary form, without articles; an adverb is its adjective
     group        `dash` is `run` if `vocabulary.toml` publishes them as one
 
@@ -17,7 +17,7 @@ from pipeline.reviews.decisions import FIELDS, Value
 from pipeline.reviews.standing import comparable
 from prompts.words import adverb, lemmas
 
-AS_WRITTEN: Final = "as written"
+EXACT: Final = "exact"
 LEMMA: Final = "lemma"
 GROUP: Final = "group"
 SCORED: Final = tuple(field for field in FIELDS if field != "sentence")
@@ -36,7 +36,7 @@ _KINDS: Mapping[str, Callable[[str], str]] = {
 
 def readings_of(field: str, groups: Groups) -> dict[str, Form]:
     """Return the forms of a field by the name of the reading, the strictest first."""
-    found: dict[str, Form] = {AS_WRITTEN: comparable}
+    found: dict[str, Form] = {EXACT: comparable}
     if lemma := _KINDS.get(field):
         found[LEMMA] = partial(_in_form, lemma)
         if table := groups.get(field):

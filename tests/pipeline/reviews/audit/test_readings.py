@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.reviews.audit.readings import AS_WRITTEN, GROUP, LEMMA, SCORED, readings_of
+from pipeline.reviews.audit.readings import EXACT, GROUP, LEMMA, SCORED, readings_of
 from pipeline.reviews.decisions import Value
 
 GROUPS = {"MD": {"dash": "run", "sprint": "run"}, "EV": {"woods": "forest"}}
@@ -13,7 +13,7 @@ GROUPS = {"MD": {"dash": "run", "sprint": "run"}, "EV": {"woods": "forest"}}
 @pytest.mark.parametrize(
     ("field", "one", "other", "equal_from"),
     [
-        ("MD", "run", "run", AS_WRITTEN),
+        ("MD", "run", "run", EXACT),
         ("MD", "runs", "run", LEMMA),
         ("MD", "is running through the trees", "run through trees", LEMMA),
         ("MD", "dash", "run", GROUP),
@@ -26,10 +26,10 @@ GROUPS = {"MD": {"dash": "run", "sprint": "run"}, "EV": {"woods": "forest"}}
         ("S", "girl", "boy", None),
         ("MA", "slow", "slowly", LEMMA),
         ("MA", "slowly", "quickly", None),
-        ("characters", ("Hana", "Søren"), ("Søren", "Hana"), AS_WRITTEN),
+        ("characters", ("Hana", "Søren"), ("Søren", "Hana"), EXACT),
         ("characters", (), ("Hana",), None),
-        ("actor", "Hana", "hana", AS_WRITTEN),
-        ("SC", 1, 1, AS_WRITTEN),
+        ("actor", "Hana", "hana", EXACT),
+        ("SC", 1, 1, EXACT),
         ("SC", 1, 0, None),
     ],
 )
@@ -41,8 +41,8 @@ def test_values_are_equal_from_a_reading_on(field: str, one: Value, other: Value
 
 
 def test_a_data_set_without_a_vocabulary_has_no_groups() -> None:
-    assert list(readings_of("MD", {})) == [AS_WRITTEN, LEMMA]
-    assert list(readings_of("ST", GROUPS)) == [AS_WRITTEN]
+    assert list(readings_of("MD", {})) == [EXACT, LEMMA]
+    assert list(readings_of("ST", GROUPS)) == [EXACT]
 
 
 def test_a_sentence_is_not_scored() -> None:

@@ -237,7 +237,7 @@ def test_labels_of_a_file_are_the_truth_of_a_comparison(dataset: Dataset, tmp_pa
     actor = field_of(found, "actor")
     assert (actor.labelled, actor.answered, actor.best) == (4, 0, None)
     assert {name: share.share for name, share in field_of(found, "MD").accuracy.items()} == {
-        "as written": 0,
+        "exact": 0,
         "lemma": 0,
         "group": 1,
     }
