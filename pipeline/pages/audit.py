@@ -55,8 +55,9 @@ def _remark(audit: AuditResults, captioner: str | None, reviewers: list[str]) ->
     judges = ", ".join(f"{name} ({clips})" for name, clips in audit.reviewers.items())
     return (
         f"Sources of the labels: {' and '.join(sources)}. Of {audit.population:,} samples, {audit.clips:,} drawn at "
-        f"random{strata} were judged {sight} the machine's answers; clips judged by {judges}. A word is right if it means the same by grammar "
-        "or by the vocabulary. What the data set leaves null is not judged; what cannot be said is not counted."
+        f"random{strata} were judged {sight} the machine's answers; clips judged by {judges}. A word is right if it "
+        "means the same by grammar or by the vocabulary. What the data set leaves null is not judged; what cannot be "
+        "said is not counted."
     )
 
 
