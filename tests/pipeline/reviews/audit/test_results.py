@@ -218,6 +218,21 @@ def test_an_audit_judges_reviews_and_a_comparison_the_machine(dataset: Dataset, 
     assert machine.high > 0.1  # a file of labels is not taken for the whole truth
 
 
+def test_a_faulty_caption_is_no_answer_and_the_rules_answer_keep(dataset: Dataset, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.jsonl"
+    answer(dataset, "S", *[...] * 15, path=labels)
+    answer(dataset, "keep", *[True] * 15, path=labels)
+    folder = dataset.folders()[0]
+    first = next(row.clip_id for row in folder.read("verdicts", Verdict) if row.keep)
+    captions, verdicts = folder.read("captions", Caption), folder.read("verdicts", Verdict)
+    fault, overruled = {"fault": "unusable"}, {"reasons": ("dark",)}  # and kept by a review
+    folder.write("captions", [row.model_copy(update=fault) if row.clip_id == first else row for row in captions])
+    folder.write("verdicts", [row.model_copy(update=overruled) if row.clip_id == first else row for row in verdicts])
+    found = compare(dataset, labels, {})
+    assert (field_of(found, "S").labelled, field_of(found, "S").answered) == (15, 14)
+    assert field_of(found, "keep").confusions == (Confusion(answer="drop", label="keep", clips=1),)
+
+
 def test_labels_of_a_file_are_the_truth_of_a_comparison(dataset: Dataset, tmp_path: Path) -> None:
     labels = tmp_path / "labels.jsonl"
     answer(dataset, "characters", *[...] * 14, (CAST[2], "Someone Else"), path=labels)

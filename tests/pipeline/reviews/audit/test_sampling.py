@@ -50,6 +50,11 @@ def test_strata_keep_their_shares_and_rare_ones_are_seen() -> None:
     assert drawn.strata == {"common": 900, "some": 80, "rare": 18, "two": 2}
 
 
+def test_strata_are_mixed_in_the_order_of_a_sample() -> None:
+    order = [span.stratum for span in draw(spans(a=500, b=500), 100, "level", seed=3, blind=False).spans]
+    assert 10 <= order[:50].count("a") <= 40
+
+
 def test_a_sample_of_all_clips_has_them_all() -> None:
     clips = spans(a=6, b=3)
     assert set(draw(clips, 9, "character", seed=0, blind=False).spans) == set(clips)
