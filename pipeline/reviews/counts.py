@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pipeline.core.plain_text import printable
 from pipeline.reviews.applied import Reviews
-from pipeline.reviews.decisions import FIELDS
+from pipeline.reviews.decisions import FIELDS, SETTLED
 
 MOST_NAMED = 5
 """Lines, conflicts and faults that a finding names; of more it gives the number."""
@@ -23,7 +23,7 @@ class ReviewCounts:
     fields: Mapping[str, int] = field(default_factory=dict)
     """Reviewed clips by field, in the order of `FIELDS`, without fields that nobody reviewed."""
     reviewers: Mapping[str, int] = field(default_factory=dict)
-    """Standing decisions by reviewer, the most first; settled conflicts are not counted."""
+    """Fields of clips that each reviewer has decided about, the most first."""
     findings: tuple[str, ...] = ()
     """Conflicts, and lines that are not applied, each in a sentence; names in it are safe to print."""
 
@@ -32,7 +32,9 @@ def count_reviews(reviews: Reviews) -> ReviewCounts:
     """Count reviews, and put conflicts and lines that are not applied into words."""
     found = [standing for fields in reviews.standings.values() for standing in fields.values()]
     fields = Counter(name for names in reviews.standings.values() for name in names)
-    voices = Counter(reviewer for standing in found for reviewer in standing.voices)
+    voices = Counter(
+        reviewer for standing in found for reviewer in {*standing.voices, standing.reviewer.removeprefix(SETTLED)}
+    )
     return ReviewCounts(
         clips=len(reviews.standings),
         fields={name: fields[name] for name in FIELDS if fields[name]},

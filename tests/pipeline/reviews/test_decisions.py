@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
@@ -117,6 +118,7 @@ HOSTILE: dict[str, bytes | str] = {
     "a null byte": b"\x00",
     "a bad byte in a name": line(reviewer="anna").encode().replace(b"anna", b"an\xffna"),
     "a huge line": line(value="x" * (1 << 20)),
+    "a huge line that begins as a decision": line() + " " * MOST_LINE_BYTES,
     "a huge line without an end inside": "x" * (MOST_LINE_BYTES + 1),
     "a line of the limit and no JSON": "x" * (MOST_LINE_BYTES - 1),
 }
@@ -209,6 +211,19 @@ def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     assert sorted(d.reviewer for d in reading.decisions) == sorted(
         f"{name} {number}" for name in ("anna", "bob") for number in range(300)
     )
+
+
+def test_a_writer_waits_for_the_other_to_finish(tmp_path: Path) -> None:
+    path = tmp_path / "review.jsonl"
+    path.write_bytes(b"half a li")
+    with path.open("ab", buffering=0) as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        writer = appender(path, "anna", 1)
+        with pytest.raises(subprocess.TimeoutExpired):
+            writer.wait(3)
+        other.write(b"ne\n")
+    assert writer.wait(60) == 0
+    assert path.read_bytes().startswith(b"half a line\n{")
 
 
 def test_a_full_disk_leaves_no_half_decision(tmp_path: Path) -> None:
