@@ -10,6 +10,7 @@ The dictionary (lemminflect, 1 MB) is loaded at the first word. Words that it la
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 SMALL_WORDS = {"a", "an", "the", "his", "her", "its", "their", "own"}
@@ -43,6 +44,7 @@ def adverb(phrase: str) -> str:
     return " ".join([*before, _with_ly(word)])
 
 
+@lru_cache(maxsize=1 << 16)  # a data set has few values, and many clips of each
 def lemmas(phrase: str, kind: Literal["NOUN", "VERB"]) -> str:
     """Return a value of a tag in the form that it shares with values that mean the same by grammar.
 

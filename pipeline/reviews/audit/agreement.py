@@ -7,6 +7,7 @@ the widest reading of the field; "cannot be said" is an answer as well.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 
 import krippendorff
@@ -15,6 +16,9 @@ import numpy as np
 from pipeline.core.records import Record
 from pipeline.reviews.audit.readings import SCORED, Groups, readings_of
 from pipeline.reviews.decisions import Value
+
+MOST_CELLS = 1 << 24
+"""Most cells, clips times values squared, of the table that the package makes: 128 MB."""
 
 Voices = Mapping[str, Value]
 """Value by reviewer."""
@@ -30,7 +34,7 @@ class Agreement(Record):
     equal: int
     """Clips whose answers are all equal."""
     alpha: float | None
-    """Krippendorff's alpha; null: undefined, because all answers are equal."""
+    """Krippendorff's alpha, of very many clips or values from a random part; null: undefined, all answers are equal."""
 
 
 def agreements(voices: Sequence[Mapping[str, Voices]], groups: Groups) -> list[Agreement]:
@@ -63,6 +67,7 @@ def agreements(voices: Sequence[Mapping[str, Voices]], groups: Groups) -> list[A
 
 def _alpha(answers: Sequence[Sequence[object]]) -> float | None:
     """Return nominal alpha of the answers about each clip, two or more a clip."""
+    answers = _fitting(answers)
     values = {value: number for number, value in enumerate(dict.fromkeys(one for clip in answers for one in clip))}
     if len(values) < 2:
         return None
@@ -71,3 +76,14 @@ def _alpha(answers: Sequence[Sequence[object]]) -> float | None:
         for value in clip:
             row[values[value]] += 1
     return float(krippendorff.alpha(value_counts=counts, level_of_measurement="nominal"))
+
+
+def _fitting(answers: Sequence[Sequence[object]]) -> Sequence[Sequence[object]]:
+    """Return the answers, or as many as the table holds, drawn at random but always the same."""
+    drawn = random.Random(0).sample(answers, len(answers))
+    values: set[object] = set()
+    for count, clip in enumerate(drawn):
+        values.update(clip)
+        if (count + 1) * len(values) ** 2 > MOST_CELLS:
+            return drawn[:count]
+    return answers

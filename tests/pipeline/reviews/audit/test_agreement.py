@@ -48,5 +48,15 @@ def test_alpha_of_one_value_alone_is_undefined() -> None:
     assert (found.equal, found.alpha) == (2, None)
 
 
+def test_very_many_values_fit_into_memory() -> None:
+    """A table of all of them would take 1 TB; half of the answers are equal."""
+    answers: list[dict[str, Value]] = [
+        {"anna": f"run {clip}", "ben": f"run {clip}" if clip % 2 else f"walk {clip}"} for clip in range(4000)
+    ]
+    (found,) = agreements(voices("MD", *answers), {})
+    assert (found.clips, found.equal) == (4000, 2000)
+    assert found.alpha == pytest.approx(0.5, abs=0.1)
+
+
 def test_a_single_reviewer_has_no_agreement() -> None:
     assert agreements(voices("SC", {"anna": 1}, {"ben": 1}), {}) == []
