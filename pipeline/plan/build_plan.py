@@ -138,8 +138,8 @@ def _review_notices(dataset: Dataset, config: Config) -> list[str]:
     faults = read_decisions(path).faults
     if not faults:
         return []
-    first = f"line {faults[0].line} ({faults[0].reason})"
-    return [f"{path}: {len(faults)} lines are not decisions and count for nothing, the first is {first}"]
+    more = f", nor are {len(faults) - 1} more" if len(faults) > 1 else ""
+    return [f"{path}: line {faults[0].line} is not a decision and counts for nothing ({faults[0].reason}){more}"]
 
 
 def _refuse_repeated_captions(folders: Sequence[FilmFolder], stages: Sequence[Stage]) -> None:

@@ -294,7 +294,7 @@ def test_card_report_and_status_count_reviews_and_name_what_is_not_applied(built
     with built.reviews.open("ab") as file:
         file.write(b"<script>\n" + b"\xff\n" * 7 + b'{"torn')
     plan = make_plan(built.request, Workspace(built.request.out))
-    assert any("9 lines are not decisions" in notice and "line 7 (" in notice for notice in plan.notices)
+    assert any("line 7 is not a decision" in notice and "nor are 8 more" in notice for notice in plan.notices)
     built.build()
     config = built.request.config
     places = {
