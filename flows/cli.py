@@ -12,6 +12,7 @@ from flows.commands.captions import caption_server, captions
 from flows.commands.dataset import calibrate, report, status, verify, vocabulary
 from flows.commands.model import import_weights, new_checkpoint
 from flows.commands.play import play
+from flows.commands.review import review
 from flows.commands.train import recipe, train
 from flows.console.errors import user_errors_reported
 
@@ -51,6 +52,7 @@ for command in (
     status,
     verify,
     report,
+    review,
     calibrate,
     vocabulary,
     caption_server,
