@@ -154,7 +154,7 @@ export class Editors {
     input.onkeydown = (event) => this.#typed(field, input, complaint, event);
     input.onblur = () => this.#editing === field && this.#leave(field, input, complaint);
     input.focus({ preventScroll: true });
-    input.scrollIntoView({ block: "center" });
+    input.scrollIntoView({ block: "nearest" });
     input.select();
     input.dataset.before = input.value;
   }

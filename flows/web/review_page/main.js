@@ -223,6 +223,7 @@ async function begin() {
 }
 
 function connect() {
+  if (clips.info.blind) at("confirm").firstChild.textContent = "Next clip ";
   at("confirm").onclick = confirm;
   at("retry").onclick = () => saving.send();
   at("discard").onclick = () => saving.discard().catch(complain);
