@@ -78,10 +78,13 @@ def test_simple_audits_cover_the_truth(accuracy: float) -> None:
     assert 0.93 <= coverage({"": SIZE}, {"": 20_000}, {"": round(accuracy * 20_000)}) <= 0.97
 
 
-@pytest.mark.parametrize("step", [0.0, -0.4, 0.4])
+@pytest.mark.parametrize("step", [0.0, -0.6, 0.6])
 @pytest.mark.parametrize("accuracy", [0.7, 0.9, 0.97])
 def test_stratified_audits_cover_the_truth(accuracy: float, step: float) -> None:
-    """The logit of the accuracy differs by `step` from level to level: with 0.4, its odds differ five times in all."""
+    """The logit of the accuracy differs by `step` from level to level: with 0.6, its odds differ 11 times in all.
+
+    The bound on the effective size errs on the wide side where strata differ: with a step of 1, up to 98 % cover.
+    """
     drawn = draw(spans_of(LEVELS), SIZE, "level", seed=1, blind=False)
     assert 0.93 <= coverage(Counter(span.stratum for span in drawn.spans), LEVELS, rights(accuracy, step)) <= 0.97
 
