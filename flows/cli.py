@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from flows.commands.audit import audit
 from flows.commands.build import build, config, deploy
 from flows.commands.captions import caption_server, captions
 from flows.commands.dataset import calibrate, report, status, verify, vocabulary
@@ -55,6 +56,7 @@ for command in (
     review,
     calibrate,
     vocabulary,
+    audit,
     caption_server,
     captions,
     new_checkpoint,
