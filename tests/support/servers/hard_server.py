@@ -38,7 +38,8 @@ class Faults:
     deadly: int
     foreign: int
     impostor: int
-    stalls_after: int = 150
+    stalls_after: int
+    """Number of requests after which it stalls, once."""
     stall_seconds: float = 8
     late_share: float = 0.005
     late_seconds: float = 7
