@@ -107,12 +107,7 @@ def read_clip(path: Path) -> Picture:
     Raises:
         RecordError: the file cannot be read; the record is the clip's id.
     """
-    frames = _clip_frames(path)
-    frames_THWC = np.empty((len(frames), frames[0].height, frames[0].width, 3), np.uint8)
-    for frame, picture_HWC in zip(frames, frames_THWC, strict=True):
-        # OpenCV's conversion is that of the clips (BT.601, limited range) and takes a tenth of swscale's time.
-        cv2.cvtColor(frame.to_ndarray(format="yuv420p"), cv2.COLOR_YUV2BGR_I420, dst=picture_HWC)
-    return frames_THWC
+    return _in_colour(_clip_frames(path))
 
 
 def read_clip_gray(path: Path) -> Picture:
@@ -121,7 +116,21 @@ def read_clip_gray(path: Path) -> Picture:
     Raises:
         RecordError: the file cannot be read; the record is the clip's id.
     """
-    return np.stack([np.asarray(cv2.LUT(_luma(frame), FULL_RANGE), np.uint8) for frame in _clip_frames(path)])
+    return _in_gray(_clip_frames(path))
+
+
+def read_clip_in_part(path: Path, choose: Callable[[int], Sequence[int]]) -> tuple[Picture, Picture]:
+    """All frames of a clip as `read_clip_gray` gives them, and some in colour, as `read_clip` does.
+
+    Args:
+        path: the clip file.
+        choose: returns the indices of the frames in colour, given the number of all.
+
+    Raises:
+        RecordError: the file cannot be read; the record is the clip's id.
+    """
+    frames = _clip_frames(path)
+    return _in_gray(frames), _in_colour([frames[index] for index in choose(len(frames))])
 
 
 def read_frames(path: Path, choose: Callable[[int], Sequence[int]], width: int, height: int) -> Picture:
@@ -191,6 +200,21 @@ def _clip_frames(path: Path) -> list[VideoFrame]:
 def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
     for packet in demux(container, stream):
         yield from decode(stream, packet)
+
+
+def _in_colour(frames: Sequence[VideoFrame]) -> Picture:
+    frames_THWC = np.empty((len(frames), frames[0].height, frames[0].width, 3), np.uint8)
+    for frame, picture_HWC in zip(frames, frames_THWC, strict=True):
+        # OpenCV's conversion is that of the clips (BT.601, limited range) and takes a tenth of swscale's time.
+        cv2.cvtColor(frame.to_ndarray(format="yuv420p"), cv2.COLOR_YUV2BGR_I420, dst=picture_HWC)
+    return frames_THWC
+
+
+def _in_gray(frames: Sequence[VideoFrame]) -> Picture:
+    frames_THW = np.empty((len(frames), frames[0].height, frames[0].width), np.uint8)
+    for frame, picture_HW in zip(frames, frames_THW, strict=True):
+        cv2.LUT(_luma(frame), FULL_RANGE, dst=picture_HW)
+    return frames_THW
 
 
 def _luma(frame: VideoFrame) -> Picture:
