@@ -143,7 +143,6 @@ def work(page: Page, repeats: int) -> dict[str, list[float]]:
 def measure(root: Path, clips: int, repeats: int) -> dict[str, list[float]]:
     """Measure the page over a data set of this many clips."""
     write_dataset(root, clips)
-    write_dataset(root, clips)
     with serving(root) as address, browsing() as browser:
         grids = [first_grid(browser, address) for _ in range(repeats)]
         page = browser.new_page(viewport=SIZE)  # type: ignore[arg-type]

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from pipeline.core.errors import UserError
+
 
 def review(
     dataset: Annotated[
@@ -33,5 +35,17 @@ def review(
 
     opened = open_dataset(dataset)
     settings = checked(opened.record.config, str(dataset / "dataset.json"))
-    task = ReviewTask(file=review_path(opened.root, settings.review), reviewer=reviewer or getpass.getuser())
+    task = ReviewTask(file=review_path(opened.root, settings.review), reviewer=reviewer or own_name())
     serve_review(opened, task, port)
+
+
+def own_name() -> str:
+    """Return the name of this user on this machine.
+
+    Raises:
+        UserError: the machine does not know it, as in some containers.
+    """
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # KeyError up to Python 3.12
+        raise UserError("this machine has no name for you: give one with --reviewer") from error

@@ -40,6 +40,7 @@ export class Clips {
     const { [change.field]: old, ...others } = row.reviews;
     const { [me]: mine, ...voices } = old?.voices ?? {};
     if (change.settle) {
+      if (!old) return; // nothing is left to settle
       const by = "value" in change ? `settled: ${me}` : Object.keys(old.voices).at(-1);
       const value = "value" in change ? change.value : Object.values(old.voices).at(-1);
       this.set(row, { ...others, [change.field]: { ...old, value, by, conflict: !("value" in change) } });

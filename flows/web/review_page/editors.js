@@ -85,9 +85,9 @@ export class Editors {
       button.setAttribute("aria-labelledby", `label-${field.name}`);
       button.onclick = () => this.#edit(field);
       button.disabled = rows.length === 0;
-      part.body.replaceChildren(button);
+      part.body.replaceChildren(button, ...(standing ? this.#before(field, row, standing) : []));
     }
-    part.under.replaceChildren(...(rows.length === 1 ? this.#about(field, row, standing) : []),
+    part.under.replaceChildren(...(standing?.conflict ? [this.#voices(field, standing)] : []),
       ...(field.name === "characters" && rows.length ? this.#numbered(rows) : []));
   }
 
@@ -102,23 +102,24 @@ export class Editors {
     });
   }
 
-  /** The machine's value if a reviewer changed it, and the voices of a conflict. */
-  #about(field, row, standing) {
-    const found = [];
+  /** The machine's value, if a reviewer changed it. */
+  #before(field, row, standing) {
     const machine = row.machine[field.name];
-    if (standing && machine !== undefined && !same(machine, standing.value))
-      found.push(element("span", { className: "was" }, "machine: ", element("span", { textContent: textOf(field, machine), dir: "auto" })));
-    if (standing?.conflict) {
-      const voices = Object.entries(standing.voices).map(([reviewer, value], index) => {
-        const button = element("button", { type: "button", className: "voice" },
-          element("kbd", { textContent: index + 1 }), element("b", { textContent: reviewer, dir: "auto" }),
-          element("span", { textContent: textOf(field, value), dir: "auto" }));
-        button.onclick = () => this.settle(field.name, value);
-        return button;
-      });
-      found.push(element("div", { className: "voices", role: "group", ariaLabel: `Settle ${field.label}` }, ...voices));
-    }
-    return found;
+    if (machine === undefined || same(machine, standing.value)) return [];
+    const text = textOf(field, machine);
+    return [element("del", { className: "was", textContent: text, title: `machine: ${text}`, dir: "auto" })];
+  }
+
+  /** The values of the reviewers who differ, to choose one. */
+  #voices(field, standing) {
+    const buttons = Object.entries(standing.voices).map(([reviewer, value], index) => {
+      const button = element("button", { type: "button", className: "voice" },
+        element("kbd", { textContent: index + 1 }), element("b", { textContent: reviewer, dir: "auto" }),
+        element("span", { textContent: textOf(field, value), dir: "auto" }));
+      button.onclick = () => this.settle(field.name, value);
+      return button;
+    });
+    return element("div", { className: "voices", role: "group", ariaLabel: `Settle ${field.label}` }, ...buttons);
   }
 
   #numbered(rows) {

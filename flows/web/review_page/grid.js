@@ -19,6 +19,9 @@ export class Grid {
   #places = new Map();
   #tiles = [];
   #columns = 1;
+  #width = 0; // of a tile, without the gap
+  #height = 0; // of a line of tiles, with the gap
+  #viewHeight = 0;
   #current = null;
   #settled = 0;
 
@@ -29,6 +32,7 @@ export class Grid {
     this.choose = choose;
     this.view = at("grid");
     this.view.onscroll = () => this.#scrolled();
+    this.#measure();
     new ResizeObserver(() => this.#measure()).observe(this.view);
   }
 
@@ -42,7 +46,7 @@ export class Grid {
 
   /** Number of clips that a page of the grid shows. */
   get pageSize() {
-    return Math.max(1, Math.floor(this.view.clientHeight / this.#height)) * this.#columns;
+    return Math.max(1, Math.floor(this.#viewHeight / this.#height)) * this.#columns;
   }
 
   /** Shows other clips, from the top. */
@@ -51,7 +55,7 @@ export class Grid {
     this.#places = new Map(rows.map((row, place) => [row, place]));
     at("nothing").hidden = rows.length > 0;
     this.view.scrollTop = 0;
-    this.#measure();
+    this.#lay();
   }
 
   place(row) {
@@ -64,9 +68,9 @@ export class Grid {
     const place = this.place(row);
     if (place >= 0) {
       const top = Math.floor(place / this.#columns) * this.#height;
-      const { scrollTop, clientHeight } = this.view;
+      const { scrollTop } = this.view;
       if (top < scrollTop) this.view.scrollTop = top;
-      else if (top + this.#height > scrollTop + clientHeight) this.view.scrollTop = top + this.#height - clientHeight;
+      else if (top + this.#height > scrollTop + this.#viewHeight) this.view.scrollTop = top + this.#height - this.#viewHeight;
     }
     this.#draw();
   }
@@ -81,29 +85,27 @@ export class Grid {
     for (const tile of this.#tiles) if (tile.row && !tile.video.hidden) this.#run(tile);
   }
 
+  /** Measures the view, which forces a layout: only when its size has changed. */
   #measure() {
     const { clientWidth, clientHeight } = this.view;
     if (!clientWidth) return;
     const least = clientWidth < 560 ? LEAST_WIDTH.phone : LEAST_WIDTH.wide;
+    this.#viewHeight = clientHeight;
     this.#columns = Math.max(1, Math.floor((clientWidth - GAP) / (least + GAP)));
-    while (this.#columns > 1 && this.#inView(clientHeight) > MOST_IN_VIEW) this.#columns -= 1;
-    const lines = Math.ceil(this.#rows.length / this.#columns);
-    at("tiles").style.height = `${lines * this.#height + GAP}px`;
-    this.#grow((Math.ceil(clientHeight / this.#height) + 1 + 2 * ROWS_AROUND) * this.#columns);
+    for (;; this.#columns -= 1) {
+      this.#width = (clientWidth - GAP) / this.#columns - GAP;
+      this.#height = Math.round((this.#width * 2) / 3) + WORDS_HEIGHT + GAP;
+      if (this.#columns === 1 || (Math.ceil(clientHeight / this.#height) + 1) * this.#columns <= MOST_IN_VIEW) break;
+    }
+    this.#lay();
+  }
+
+  #lay() {
+    if (!this.#height) return;
+    at("tiles").style.height = `${Math.ceil(this.#rows.length / this.#columns) * this.#height + GAP}px`;
+    this.#grow((Math.ceil(this.#viewHeight / this.#height) + 1 + 2 * ROWS_AROUND) * this.#columns);
     this.#draw();
     this.#loadSoon();
-  }
-
-  #inView(height) {
-    return (Math.ceil(height / this.#height) + 1) * this.#columns;
-  }
-
-  get #width() {
-    return (this.view.clientWidth - GAP) / this.#columns - GAP;
-  }
-
-  get #height() {
-    return Math.round((this.#width * 2) / 3) + WORDS_HEIGHT + GAP;
   }
 
   #grow(count) {

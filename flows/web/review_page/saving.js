@@ -13,6 +13,7 @@ export class Saving {
   #queue = [];
   #sending = false;
   #undo = [];
+  #taken = 0; // number of replies to saved decisions
   #key;
 
   /** `report` is called with {waiting, error} at every step, `changed` with the rows that look different. */
@@ -94,13 +95,16 @@ export class Saving {
 
   /** Shows what the server has: other reviewers may have written too. */
   async refresh() {
+    const before = this.#taken;
     const reviews = await api.readReviews();
+    if (this.#taken !== before) return; // read before a decision that was saved since
     this.clips.replace(reviews);
     this.#expectAll();
     this.changed(null);
   }
 
   #take(reviews) {
+    this.#taken += 1;
     for (const [id, standings] of Object.entries(reviews)) this.clips.set(this.clips.get(id), standings);
     const touched = new Set(Object.keys(reviews));
     for (const change of this.#queue) if (touched.has(change.clip)) this.clips.expect(this.clips.get(change.clip), change);
