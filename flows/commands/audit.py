@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.commands.review import own_name
 from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def audit(
         return
     if json:
         raise UserError("--json goes with --results or --against")
-    _serve(opened, _sample(opened, size, by, seed, blind), reviewer or getpass.getuser(), port)
+    _serve(opened, _sample(opened, size, by, seed, blind), reviewer or own_name(), port)
 
 
 def _refuse_options(**options: object) -> None:
