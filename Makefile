@@ -45,8 +45,9 @@ install-dev: .venv/installed-dev  ## everything, for working on the project
 lmdeploy-env: .venv-lmdeploy/installed  ## lmdeploy for `animegamer caption-server`, in .venv-lmdeploy: 7.8 GB, 2 minutes
 
 demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all of it with FILM=full
-	film="$$($(BIN)/python -m flows.demos.bunny)" && $(BIN)/animegamer build "$$film" --out $(OUT) \
-		--config flows/demos/demo.toml $(if $(filter full,$(FILM)),,--end 125)
+	film="$$($(BIN)/python -m flows.demos.bunny)" && cast="$$($(BIN)/python -m flows.demos.bunny_cast)" && \
+		$(BIN)/animegamer build "$$film" --cast "$$cast" --out $(OUT) --config flows/demos/demo.toml \
+		$(if $(filter full,$(FILM)),,--end 125)
 
 demo-model: install-train  ## train and play a tiny model on a composed film, in minutes on two cores
 	$(BIN)/python -m flows.demos.tiny_model --out demo-model

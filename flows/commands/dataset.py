@@ -84,7 +84,7 @@ def status(
         animegamer status data/ --config stricter.toml --explain
     """
     from flows.console.status import as_table, explanations
-    from pipeline.plan.status import film_rows, published_line
+    from pipeline.plan.status import film_rows, published_line, review_lines
 
     shown = Console(soft_wrap=True)
     workspace = open_workspace(dataset)
@@ -94,6 +94,8 @@ def status(
     rows = film_rows(workspace.dataset, request, certain)
     shown.print(as_table(rows))
     shown.print("shards", published_line(workspace.dataset, settings, rows), highlight=False)
+    for line in review_lines(workspace.dataset, settings, rows):
+        shown.print("reviews", printable(line), markup=False, highlight=False)
     for line in explanations(rows) if explain else ():
         shown.print(printable(line), markup=False, highlight=False)
     left, unknown = sum(row.open_parts for row in rows), sum(row.unknown_parts for row in rows)

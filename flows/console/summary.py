@@ -80,6 +80,6 @@ def film_row(folder: FilmFolder) -> tuple[str, ...]:
     cut = str(len(folder.read("scenes", Scene))), str(len(folder.read("clips", Clip)))
     if (verdicts := verdicts_of(folder)) is None:
         return *head, *cut, "-", ""
-    reasons = Counter(verdict.reasons[0] for verdict in verdicts if verdict.reasons)
+    reasons = Counter(verdict.reasons[0] for verdict in verdicts if not verdict.keep)
     dropped = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
     return *head, *cut, str(sum(verdict.keep for verdict in verdicts)), dropped

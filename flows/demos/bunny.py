@@ -29,10 +29,11 @@ from pipeline.core.errors import UserError
 ATTRIBUTION = "Big Buck Bunny (c) 2008 Blender Foundation, CC BY 3.0, peach.blender.org"
 
 FILM_SECONDS = 596.5
+FILM_SHA256 = "475fbbf34c4c367998f80c29ea03b15a743941179b12da3373fc6706e68621d0"
 _PACKAGE = "moviepy==2.2.1"
 _MEDIA = "docs/_static/medias/getting_started/moviepy_10_minutes"
 _SHA256 = {
-    "big_buck_bunny.mp4": "475fbbf34c4c367998f80c29ea03b15a743941179b12da3373fc6706e68621d0",
+    "big_buck_bunny.mp4": FILM_SHA256,
     "big_buck_bunny_trailer.mp4": "ce0d2ba68822a89ae65ee41b53be9de621771130c2aa1d0ff02d935df75b59ae",
 }
 

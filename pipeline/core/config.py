@@ -270,6 +270,21 @@ class SelectionSettings(Section):
     uncaptioned: Literal["drop", "keep"] = Field("drop", description="clips without a usable caption")
 
 
+def _absolute(path: str | None) -> str | None:
+    """Resolve a path against the working folder of the build: later commands have others."""
+    if path is not None and ("://" in path or "\0" in path or not path):
+        raise ValueError("must be the path of a file on this machine")
+    return path and str(Path(path).absolute())
+
+
+class ReviewSettings(Section):
+    """Reviews: decisions of people about clips, applied when publishing."""
+
+    file: Annotated[str | None, AfterValidator(_absolute)] = Field(
+        None, description="file of the decisions, perhaps in git; unset: review.jsonl in the data set"
+    )
+
+
 class ShardSettings(Section):
     """WebDataset tars."""
 
@@ -319,6 +334,7 @@ class Config(Section):
     motion: MotionSettings = MotionSettings()
     captions: CaptionSettings = CaptionSettings()
     selection: SelectionSettings = SelectionSettings()
+    review: ReviewSettings = ReviewSettings()
     shards: ShardSettings = ShardSettings()
     card: CardSettings = CardSettings()
     run: RunSettings = RunSettings()

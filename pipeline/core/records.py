@@ -274,8 +274,27 @@ class Caption(Record):
         return any(flag.startswith(KEPT) for flag in self.flags)
 
 
+class Reviewed(Record):
+    """Reviewed values of a clip, as they were published. A field that `fields` does not name was not reviewed."""
+
+    clip_id: str
+    fields: tuple[str, ...] = Field(description="reviewed fields of the caption; the value of one may be null")
+    keep: bool | None = Field(description="keep or drop, whatever the rules say; null: not reviewed")
+    S: str | None = None
+    MD: str | None = None
+    EV: str | None = None
+    MA: str | None = None
+    SC: Literal[0, 1] | None = None
+    ET: Literal[0, 1] | None = None
+    ST: Literal[-1, 1] | None = None
+    characters: tuple[str, ...] | None = None
+    actor: str | None = None
+    others: int | None = None
+    sentence: str | None = None
+
+
 class Verdict(Record):
-    """Keep or drop, with every reason to drop."""
+    """Keep or drop, with every reason to drop; a clip that a review keeps has the reasons that it overrules."""
 
     clip_id: str
     keep: bool

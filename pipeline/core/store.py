@@ -6,6 +6,7 @@
       films/<film_id>/<table>.parquet one per table in TABLES
       films/<film_id>/<stage>.json    fingerprint of the stage's result: ingredients, files, failures
       films/<film_id>/clips/*.mp4     the clip files
+      review.jsonl                    decisions of reviewers, if there are any
       shards/ README.md report.html   the published data
 
 No file is half-written under its final name (`atomic.py`). Names with a leading dot (`.lock`, `.cache/`) belong to this
@@ -42,6 +43,7 @@ from pipeline.core.records import (
     Rate,
     Record,
     RecordError,
+    Reviewed,
     Scene,
     SchemaVersion,
     Verdict,
@@ -61,6 +63,7 @@ TABLES: dict[str, type[Record]] = {
     "motion": Motion,
     "screened": Verdict,  # before captions: clips not worth a request are dropped
     "captions": Caption,
+    "reviewed": Reviewed,  # no table for a film without reviews
     "verdicts": Verdict,
 }
 
@@ -143,6 +146,14 @@ class FilmFolder:
             return [record.model_validate(row) for row in rows]
         except ValidationError as error:
             raise StoreError(f"{path}: of another version ({faults_of(error)}); delete it and build again") from error
+
+    def read_if_made(self, table: str, record: type[R]) -> list[R]:
+        """All rows of a table as records; none if there is no such table.
+
+        Raises:
+            StoreError: the table does not hold such records.
+        """
+        return self.read(table, record) if self.table_path(table).exists() else []
 
     def write(self, table: str, rows: Sequence[Record]) -> Path:
         """Write a table atomically; an empty table keeps its columns."""

@@ -24,11 +24,12 @@ from pipeline.core.atomic import replacing
 from pipeline.core.config import CardSettings
 from pipeline.core.store import Dataset
 from pipeline.pages.charts import clock
+from pipeline.pages.ledger import share
 from pipeline.pages.method import made_with, software, treatments
 from pipeline.pages.summary import SeenFilm, Summary, count_reasons, level_rows, summarise
 from pipeline.publish.samples import hub_features
 
-VERSION = 1
+VERSION = 2
 """Version number, raised by hand whenever the same data set would give another card."""
 NOT_STATED = "not stated by the builder"
 LICENCES = (
@@ -126,6 +127,10 @@ def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
         "flow_model": summary.record.flow_model or "(none yet)",
         "edges_from": summary.record.edges_from or "not set yet",
         "cast": _cast_counts(summary),
+        "reviewed": [(name, many, share(many, len(kept))) for name, many in summary.reviewed_fields.items()],
+        "reviewed_samples": sum(1 for clip in kept if clip.reviewed),
+        "reviewers": list(summary.reviews.reviewers.items()),
+        "findings": summary.reviews.findings,
         "doubts": sorted(Counter(kind for clip in kept if clip.caption for kind in kinds_of(clip.caption)).items()),
         "stages": made_with(summary),
         "software": software(summary),
@@ -179,9 +184,9 @@ def _rate(fps: Fraction) -> str:
 
 
 def _cast_counts(summary: Summary) -> list[tuple[str, int]]:
-    """Number of samples with each character of the cast on screen, in the order of the cast sheet."""
+    """Number of samples with each character on screen: those of the cast sheet, then others named by reviewers."""
     seen = Counter(name for clip in summary.kept if clip.caption for name in clip.caption.characters or ())
-    return [(name, seen[name]) for name in summary.record.cast]
+    return [(name, seen[name]) for name in dict.fromkeys([*summary.record.cast, *sorted(seen)])]
 
 
 _DUPLICATES = {
@@ -198,7 +203,8 @@ def _limits(summary: Summary) -> list[str]:
         "Clips have no sound.",
     ]
     if summary.made_by_rules:
-        limits.insert(0, "The captions are rules, not descriptions: no subject, place or character is named.")
+        which = "captions that no reviewer completed" if summary.reviewed_fields else "captions"
+        limits.insert(0, f"The {which} are rules, not descriptions: no subject, place or character is named.")
     elif summary.record.captioner is not None:
         limits.insert(0, f"The captions are answers of {summary.record.captioner}, which makes mistakes.")
     limits += [

@@ -96,7 +96,33 @@ def _row(film: int, seen: SeenClip, reasons: Mapping[str, int], characters: Mapp
         _line(caption),
         _tags(caption),
         seen.split if seen.fate == "kept" else None,
+        _review(seen),
     ]
+
+
+def _review(seen: SeenClip) -> str | None:
+    """The reviewed values beside the machine's, as `MD walk (machine: run) · S girl (confirmed) · dropped`."""
+    review, machine = seen.reviewed, seen.machine
+    if review is None:
+        return None
+    parts = [
+        f"{name} {_said(getattr(review, name))} ({_machine_said(getattr(machine, name, None), getattr(review, name))})"
+        for name in review.fields
+    ]
+    if review.keep is not None:
+        against = f" against {', '.join(seen.overruled)}" if seen.overruled else ""
+        parts.append(f"kept{against}" if review.keep else "dropped")
+    return " · ".join(parts)
+
+
+def _machine_said(machine: Any, reviewed: Any) -> str:
+    return "confirmed" if machine == reviewed and machine is not None else f"machine: {_said(machine)}"
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return ", ".join(value) or "nobody" if isinstance(value, tuple) else str(value)
 
 
 def _line(caption: Caption | None) -> str | None:

@@ -5,7 +5,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const pictures = document.getElementById("pictures").textContent.split("\n");
 const COLUMNS = ["film", "suffix", "scene", "index", "start", "end", "level", "scope", "fate", "reasons", "duplicateOf",
-  "characters", "caption", "tags", "split"];
+  "characters", "caption", "tags", "split", "review"];
 const clips = data.clips.map((row, number) => Object.assign(Object.fromEntries(COLUMNS.map((name, i) => [name, row[i]])), {number}));
 const grid = document.getElementById("grid");
 const form = document.getElementById("filter-form");
@@ -202,6 +202,7 @@ function openViewer(position) {
     ["Motion", clip.scope === null ? "not measured" : `${levelOf(clip)}, scope ${clip.scope} px per step`],
     ["Characters", clip.characters === null ? "not measured" : charactersOf(clip).join(", ") || "none"],
     ["Caption", clip.caption ?? "none"], ["Tags", clip.tags ?? "none"], ["Clip", clipId(clip)]];
+  if (clip.review) facts.push(["Review", clip.review]);
   document.getElementById("viewer-facts").replaceChildren(...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
   document.getElementById("viewer-place").textContent = `${(viewed + 1).toLocaleString("en")} of ${matching.length.toLocaleString("en")}`;
   if (!viewer.open) viewer.showModal();

@@ -30,7 +30,7 @@ from pipeline.pages.ledger import fate_colours, film_strip, ledger, many, share
 from pipeline.pages.method import made_with, software
 from pipeline.pages.summary import Summary, count_reasons, level_rows, summarise
 
-VERSION = 1
+VERSION = 2
 """Version number, raised by hand whenever the same data set would give another page."""
 TAG_NAMES = {"S": "Subject", "MD": "Motion", "EV": "Environment", "MA": "Adverb"}
 JUDGEMENTS = {
@@ -104,6 +104,8 @@ def _values(summary: Summary) -> dict[str, Any]:
         "scope_remark": _scope_remark(summary),
         "levels": level_rows(summary),
         "caption_remark": _caption_remark(summary, tables),
+        "review_remark": _review_remark(summary),
+        "findings": summary.reviews.findings,
         "tag_tables": [table for table in tables if table["measured"]],
         "choices": _choices(summary),
         "origins": [(name, text or "not stated by the builder") for name, text in made]
@@ -163,6 +165,15 @@ def _caption_remark(summary: Summary, tables: Sequence[Mapping[str, Any]]) -> st
     nowhere = ", ".join(table["name"].lower() for table in tables if not table["measured"])
     unmeasured = f" Measured in none of them: {nowhere}." if nowhere else ""
     return f"{many(captions, 'kept clip')} with a caption, made by {by}.{unmeasured}"
+
+
+def _review_remark(summary: Summary) -> str:
+    fields, kept = summary.reviewed_fields, len(summary.kept)
+    if not fields:
+        return ""
+    shares = ", ".join(f"{name} {share(count, kept)}" for name, count in fields.items())
+    by = ", ".join(f"{name} ({many(count, 'decision')})" for name, count in summary.reviews.reviewers.items())
+    return f"Reviewed share of the kept clips, by field: {shares}. Reviewers: {by or 'not known on this machine'}."
 
 
 def _tag_tables(summary: Summary) -> list[dict[str, Any]]:

@@ -6,10 +6,10 @@ A data set may be shown before it is complete (`--until`), so a table that is no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, TypeVar
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -23,7 +23,7 @@ from pipeline.core.records import (
     FieldStretch,
     Film,
     Motion,
-    Record,
+    Reviewed,
     Scene,
     Verdict,
 )
@@ -32,15 +32,17 @@ from pipeline.publish.coverage import NOT_JUDGED, Span, film_spans
 from pipeline.publish.shards import Index, read_index
 from pipeline.publish.splits import Split, scene_splits
 from pipeline.publish.vocabulary import Vocabulary, load_vocabulary
+from pipeline.reviews.applied import load_reviews, read_reviewed, review_path, with_reviews
+from pipeline.reviews.counts import ReviewCounts, count_reviews
+from pipeline.reviews.decisions import FIELDS, KEEP
 from pipeline.stages.selection import FAILED
 
-R = TypeVar("R", bound=Record)
 ClipFate = Literal["kept", "dropped", "failed", "pending"]
 
 
 @dataclass(frozen=True)
 class SeenClip:
-    """A clip with its records of the later stages; None where a stage has none.
+    """A clip with its records of the later stages and its review; None where a stage has none.
 
     `split` is the split of its scene, even if the clip is not kept; None before shards were written.
     """
@@ -50,6 +52,10 @@ class SeenClip:
     caption: Caption | None
     verdict: Verdict | None
     split: Split | None
+    machine: Caption | None = None
+    """Caption as the machine made it; `caption` is the published one."""
+    reviewed: Reviewed | None = None
+    """Reviewed values of the clip; None if nobody reviewed it."""
 
     @property
     def fate(self) -> ClipFate:
@@ -65,7 +71,12 @@ class SeenClip:
         """Reasons it is not in the shards; empty for a kept clip."""
         if self.verdict is None:
             return (NOT_JUDGED,)
-        return tuple(reason.removeprefix(FAILED) for reason in self.verdict.reasons)
+        return () if self.verdict.keep else tuple(reason.removeprefix(FAILED) for reason in self.verdict.reasons)
+
+    @property
+    def overruled(self) -> tuple[str, ...]:
+        """Reasons to drop it that a review overrules; empty for other clips."""
+        return self.verdict.reasons if self.verdict and self.verdict.keep else ()
 
     @property
     def level(self) -> int | None:
@@ -108,6 +119,7 @@ class Summary:
     config: Config
     index: Index | None
     films: tuple[SeenFilm, ...]
+    reviews: ReviewCounts
 
     @property
     def title(self) -> str:
@@ -125,6 +137,14 @@ class Summary:
     def kept(self) -> list[SeenClip]:
         """The clips that are samples."""
         return [clip for clip in self.clips if clip.fate == "kept"]
+
+    @property
+    def reviewed_fields(self) -> dict[str, int]:
+        """Samples in which each field was reviewed, in the order of `FIELDS`, without fields that nobody reviewed."""
+        reviews = [clip.reviewed for clip in self.kept if clip.reviewed]
+        counts = Counter(name for review in reviews for name in review.fields)
+        counts[KEEP] = sum(review.keep is not None for review in reviews)
+        return {name: counts[name] for name in FIELDS if counts[name]}
 
     @property
     def made_by_rules(self) -> bool:
@@ -164,7 +184,8 @@ def summarise(dataset: Dataset) -> Summary:
     except ValidationError as error:
         path = dataset.root / "dataset.json"
         raise StoreError(f"{path}: its config is of another version ({error}); run `animegamer build` again") from error
-    return Summary(record, config, index, films)
+    reviews = count_reviews(load_reviews(dataset, review_path(dataset.root, config.review)))
+    return Summary(record, config, index, films, reviews)
 
 
 def count_reasons(clips: Iterable[SeenClip], fate: ClipFate) -> Counter[str]:
@@ -192,28 +213,33 @@ def _seen_film(folder: FilmFolder, place: int, index: Index | None, vocabulary: 
     if failure is not None and not folder.table_path("verdicts").exists():
         span = Span(0.0, film.duration_seconds + film.missing_seconds, "failed", failure.reason)
         return SeenFilm(film, None, (), (), (), (span,), (failure,), None)
-    scenes, damage = _rows(folder, "scenes", Scene), _rows(folder, "damage", Damage)
+    scenes, damage = folder.read_if_made("scenes", Scene), folder.read_if_made("damage", Damage)
     clips = _clips(folder, scene_splits(scenes, damage, place, index.settings) if index else {}, vocabulary)
     verdicts = [seen.verdict for seen in clips if seen.verdict]
     spans = film_spans(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
-    crop = next(iter(_rows(folder, "crop", Crop)), None)
-    fields = tuple(_rows(folder, "fields", FieldStretch))
+    crop = next(iter(folder.read_if_made("crop", Crop)), None)
+    fields = tuple(folder.read_if_made("fields", FieldStretch))
     return SeenFilm(film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure, fields)
 
 
 def _clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Vocabulary) -> tuple[SeenClip, ...]:
-    verdicts = {row.clip_id: row for row in _rows(folder, "verdicts", Verdict)}
-    motions = {row.clip_id: row for row in _rows(folder, "motion", Motion)}
-    captions = {row.clip_id: vocabulary.applied(row) for row in _rows(folder, "captions", Caption)}
+    verdicts = {row.clip_id: row for row in folder.read_if_made("verdicts", Verdict)}
+    motions = {row.clip_id: row for row in folder.read_if_made("motion", Motion)}
+    machine = {row.clip_id: row for row in folder.read_if_made("captions", Caption)}
+    reviewed = read_reviewed(folder)
+    captions = with_reviews(machine.values(), reviewed)
+    published = {clip_id: vocabulary.applied(caption) for clip_id, caption in captions.items()}
     return tuple(
         SeenClip(
             clip,
             motions.get(clip.clip_id),
-            captions.get(clip.clip_id),
+            published.get(clip.clip_id),
             verdicts.get(clip.clip_id),
             splits.get(clip.scene),
+            machine.get(clip.clip_id),
+            reviewed.get(clip.clip_id),
         )
-        for clip in _rows(folder, "clips", Clip)
+        for clip in folder.read_if_made("clips", Clip)
     )
 
 
@@ -222,10 +248,6 @@ def _end_seconds(folder: FilmFolder) -> float | None:
     record = folder.stage_record("cut")
     end: float | None = record.ingredients.get("film", {}).get("end_seconds") if record else None
     return end
-
-
-def _rows(folder: FilmFolder, table: str, record: type[R]) -> Sequence[R]:
-    return folder.read(table, record) if folder.table_path(table).exists() else []
 
 
 def _failures(folder: FilmFolder) -> tuple[Failure, ...]:

@@ -33,6 +33,8 @@ from pipeline.plan.request import BuildRequest, Until, absolute
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.remote.film_cache import delete_local_film
+from pipeline.reviews.applied import review_path
+from pipeline.reviews.decisions import read_decisions
 from pipeline.stages.selection import Screen
 
 
@@ -88,6 +90,7 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         workspace.fetch(progress=watch)
     cast = cast_of(request)
     load_vocabulary(dataset.root)  # report a broken one now, not hours later
+    review_notices = _review_notices(dataset, request.config)
     found = identify(request.films, dataset)
     record = dataset.record
     edges, edges_from = choose_edges(request.config, record)
@@ -119,8 +122,24 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         unfinished=_unfinished([dataset.folder(film_id) for film_id in films], stages),
         publishing=publish_stages(request.config) if request.until is Until.publish else (),
         refused=tuple(found.refused),
-        notices=(*found.notices, *cast.warnings, *_unused(cast, listed)),
+        notices=(*found.notices, *cast.warnings, *_unused(cast, listed), *review_notices),
     )
+
+
+def _review_notices(dataset: Dataset, config: Config) -> list[str]:
+    """Notices about the review file.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    path = review_path(dataset.root, config.review)
+    if config.review.file and not path.exists():
+        return [f"{path}: no such review file; the data set is published without reviews"]
+    faults = read_decisions(path).faults
+    if not faults:
+        return []
+    more = f", nor are {len(faults) - 1} more" if len(faults) > 1 else ""
+    return [f"{path}: line {faults[0].line} is not a decision and counts for nothing ({faults[0].reason}){more}"]
 
 
 def _refuse_repeated_captions(folders: Sequence[FilmFolder], stages: Sequence[Stage]) -> None:

@@ -21,6 +21,7 @@ from pipeline.plan.consistency import refuse_to_publish
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish import shards
 from pipeline.publish.vocabulary import load_vocabulary
+from pipeline.reviews.applied import load_reviews, review_path, save_reviewed
 from pipeline.stages import selection
 from pipeline.stages.motion_levels import level_values
 
@@ -49,7 +50,7 @@ class Select:
     config: Config
 
     def run(self, dataset: Dataset, progress: Progress) -> bool:  # noqa: ARG002 - it takes no time
-        """Write the verdicts that differ from those on disk, and `dataset.json` if it differs.
+        """Write the reviewed values and verdicts that differ from those on disk, and `dataset.json` if it differs.
 
         Raises:
             UserError: some films were made with other settings.
@@ -60,8 +61,11 @@ class Select:
             if folder.film_id not in {done.film_id for done in folders}:
                 # verdicts of an earlier run would put old clips into the shards
                 folder.table_path("verdicts").unlink(missing_ok=True)
-        verdicts = selection.judge([selection.film_facts(folder) for folder in folders], self.config.selection)
+        reviews = load_reviews(dataset, review_path(dataset.root, self.config.review))
         changed = False
+        for folder in folders:
+            changed |= save_reviewed(folder, reviews.rows(folder, record.cast))
+        verdicts = selection.judge([selection.film_facts(folder) for folder in folders], self.config.selection)
         for folder in folders:
             if verdicts_of(folder) != verdicts[folder.film_id]:
                 folder.write("verdicts", verdicts[folder.film_id])
@@ -143,18 +147,21 @@ def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
     settings = [config.selection.ingredients(), config.shards.ingredients()]
     made: Ingredients = {"version": shards.VERSION, "settings": settings, **contents}
     versions = [card.VERSION, report.VERSION, fingerprint(made)]
-    return {"shards": made, "report": {"versions": versions, "card": config.card.ingredients()}}
+    pages: dict[str, Any] = {"versions": versions, "card": config.card.ingredients()}
+    if (reviews := review_path(dataset.root, config.review)).is_file():
+        pages["review"] = shards.file_sha256(reviews)
+    return {"shards": made, "report": pages}
 
 
 def _made_of(folder: FilmFolder) -> list[Any]:
-    """Ingredients of the published data from one film: result of every stage, verdicts, failure.
+    """Ingredients of the published data from one film: result of every stage, reviewed values, verdicts, failure.
 
     The results themselves, not only their ingredients: the same request to a captioner may get another reply.
     """
     records = {stage: record for stage in STAGE_NAMES if (record := folder.stage_record(stage))}
     stages = {stage: [record.fingerprint, record.result] for stage, record in records.items()}
-    verdicts = [mark.sha256 for mark in folder.marks([folder.table_path("verdicts").name]).values()]
-    return [stages, verdicts, folder.failure.reason if folder.failure else None]
+    tables = folder.marks(folder.table_path(table).name for table in ("reviewed", "verdicts"))
+    return [stages, [mark.sha256 for mark in tables.values()], folder.failure.reason if folder.failure else None]
 
 
 def verdicts_of(folder: FilmFolder) -> list[Verdict] | None:

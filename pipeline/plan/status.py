@@ -28,6 +28,8 @@ from pipeline.plan.identify import known_film
 from pipeline.plan.publish import finished, is_published, verdicts_of
 from pipeline.plan.request import BuildRequest
 from pipeline.publish.shards import read_index
+from pipeline.reviews.applied import load_reviews, review_path
+from pipeline.reviews.counts import count_reviews
 
 
 class StageState(StrEnum):
@@ -154,6 +156,19 @@ def size_of(folder: Path) -> int:
         path for path in folder.rglob("*") if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
     return sum(path.stat().st_size for path in files if path.is_file())
+
+
+def review_lines(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) -> list[str]:
+    """Status lines of the reviews: reviewed clips, fields and reviewers, and a line per finding; none without any."""
+    try:
+        counts = count_reviews(load_reviews(dataset, review_path(dataset.root, config.review)))
+    except UserError as error:
+        return [f"cannot be read: {error}"]
+    if not counts.clips:
+        return list(counts.findings)
+    fields = ", ".join(f"{name} {count:,}" for name, count in counts.fields.items())
+    by = ", ".join(counts.reviewers)
+    return [f"{counts.clips:,} of {sum(row.clips or 0 for row in rows):,} clips ({fields}) by {by}", *counts.findings]
 
 
 def published_line(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) -> str:

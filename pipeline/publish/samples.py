@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,6 +35,7 @@ from pipeline.core.records import (
 from pipeline.core.store import DatasetRecord, FilmFolder
 from pipeline.publish.splits import Split, scene_splits
 from pipeline.publish.vocabulary import Vocabulary
+from pipeline.reviews.applied import BY_REVIEW_ALONE, read_reviewed, with_reviews
 from pipeline.stages.motion_levels import Edges
 from prompts.tags import TAGS, instruction
 
@@ -86,7 +88,7 @@ class SampleCaption(Published):
     others: int | None = Field(description="people besides the characters; null: not counted")
     sentence: str | None
     flags: tuple[str, ...] = Field(description="doubts about the caption")
-    reviewed: tuple[str, ...] = Field(description="tags that a person has confirmed or corrected")
+    reviewed: tuple[str, ...] = Field(description="fields that a reviewer has confirmed or corrected")
 
 
 class DialogueLine(Published):
@@ -206,12 +208,16 @@ def kept_clips(
     splits = scene_splits(folder.read("scenes", Scene), folder.read("damage", Damage), place, settings)
     verdicts = {verdict.clip_id: verdict for verdict in folder.read("verdicts", Verdict) if verdict.keep}
     motions = {motion.clip_id: motion for motion in folder.read("motion", Motion)}
-    captions = {caption.clip_id: vocabulary.applied(caption) for caption in folder.read("captions", Caption)}
+    reviewed = read_reviewed(folder)
+    captions = with_reviews(folder.read("captions", Caption), reviewed)
     kept = []
     for clip in folder.read("clips", Clip):
         if verdict := verdicts.pop(clip.clip_id, None):
             caption, motion = captions.get(clip.clip_id), motions.get(clip.clip_id)
-            sample = make_sample(record, clip, verdict, motion, caption, splits[clip.scene])
+            review = reviewed.get(clip.clip_id)
+            published = caption and vocabulary.applied(caption)
+            fields = review.fields if review else ()
+            sample = make_sample(record, clip, verdict, motion, published, splits[clip.scene], fields)
             kept.append(KeptClip(sample, clip, folder.clip_path(clip.clip_id)))
     for clip_id in verdicts:
         raise RecordError(clip_id, "is kept but no such clip was cut; run `animegamer build` again")
@@ -244,9 +250,24 @@ def _hub_dtype(kind: pa.DataType) -> str:
 
 
 def make_sample(
-    record: DatasetRecord, clip: Clip, verdict: Verdict, motion: Motion | None, caption: Caption | None, split: Split
+    record: DatasetRecord,
+    clip: Clip,
+    verdict: Verdict,
+    motion: Motion | None,
+    caption: Caption | None,
+    split: Split,
+    reviewed: Collection[str] = (),
 ) -> Sample:
     """Build the sample of a kept clip; the tags of a quarantined caption are null.
+
+    Args:
+        record: facts of the whole data set.
+        clip: the clip.
+        verdict: its verdict, with its motion level.
+        motion: its motion.
+        caption: its caption as it is published.
+        split: split of its scene.
+        reviewed: fields of the caption that were reviewed.
 
     Raises:
         RecordError: a fact is missing, not finite, or measured by another model than the data set's.
@@ -256,7 +277,7 @@ def make_sample(
     if motion.flow_model != record.flow_model:
         reason = f"its motion is by {motion.flow_model}, the data set's by {record.flow_model}; build again with one"
         raise RecordError(clip.clip_id, reason)
-    if caption and caption.source != record.captioner:
+    if caption and caption.source not in (record.captioner, BY_REVIEW_ALONE):
         reason = f"its caption is by {caption.source}, the data set's by {record.captioner}; build again with one"
         raise RecordError(clip.clip_id, reason)
     known = caption if caption and not caption.fault else None
@@ -271,9 +292,9 @@ def make_sample(
                 | {"level": verdict.level, "edges": record.edges},
                 "caption": tags
                 | {
-                    "source": caption and caption.source,
+                    "source": (caption and caption.source) or None,
                     "flags": caption.flags if caption else (),
-                    "reviewed": tuple(sorted(_TAGS)) if caption and caption.reviewed else (),
+                    "reviewed": tuple(sorted(_TAGS.union(reviewed) if caption and caption.reviewed else reviewed)),
                 },
                 "dialogue": None,
             }

@@ -1,4 +1,4 @@
-"""Verdicts from facts: keep or drop for every clip, with every reason to drop it.
+"""Verdicts from facts: keep or drop for every clip, with every reason to drop it; a review overrules the facts.
 
 Pure rules over the tables of earlier stages, so a changed threshold measures nothing again. `Screen` judges one film
 before captioning, so that no caption is made for a clip that is dropped anyway; `judge` gives the final verdicts over
@@ -8,12 +8,12 @@ all films of a data set, in the order they were added.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from pipeline.core.config import SelectionSettings
 from pipeline.core.progress import Progress
-from pipeline.core.records import Caption, Clip, Looks, Motion, Verdict
+from pipeline.core.records import Caption, Clip, Looks, Motion, Reviewed, Verdict
 from pipeline.core.stage import Outcome, Stage
 from pipeline.core.store import FilmFolder
 from pipeline.stages.duplicates import HashedClip, find_repeats
@@ -23,6 +23,8 @@ FAILED = "failed: "
 """Prefix of the reason of a clip that a stage could not measure: it counts as failed, not as dropped."""
 
 NOT_MEASURED = f"{FAILED}not measured"
+BY_REVIEW = "review"
+"""Reason of a clip that a reviewer dropped."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class FilmFacts:
     """None: not captioned yet."""
     failures: Mapping[str, str]
     """Reason, for each clip whose looks or motion could not be measured."""
+    reviewed: Mapping[str, Reviewed] = field(default_factory=dict)
+    """Reviewed values of the clips that were reviewed."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +84,15 @@ def film_facts(folder: FilmFolder) -> FilmFacts:
         StoreError: a table is missing or unreadable.
     """
     levels = {row.clip_id: row.level for row in folder.read("screened", Verdict) if row.level is not None}
-    return _facts(folder, levels, {row.clip_id: row for row in folder.read("captions", Caption)})
+    facts = _facts(folder, levels, {row.clip_id: row for row in folder.read("captions", Caption)})
+    return replace(facts, reviewed={row.clip_id: row for row in folder.read_if_made("reviewed", Reviewed)})
 
 
 def judge(films: Sequence[FilmFacts], settings: SelectionSettings) -> dict[str, list[Verdict]]:
     """Return a verdict for every clip of every film, by film id, in the order of its clips.
 
     Of two clips that repeat each other, the one in the earlier film is kept, and within a film the earlier one. Only
-    a kept clip counts as an original.
+    a kept clip counts as an original. A review keeps a clip against every reason, unless its motion is not measured.
     """
     clips = [(film, clip) for film in films for clip in film.clips]
     hashed = [_hashed(film, clip) for film, clip in clips]
@@ -130,6 +135,7 @@ def _hashed(film: FilmFacts, clip: Clip) -> HashedClip:
 
 def _verdict(film: FilmFacts, clip: Clip, original: str | None, settings: SelectionSettings) -> Verdict:
     looks, level = film.looks.get(clip.clip_id), film.levels.get(clip.clip_id)
+    review = film.reviewed.get(clip.clip_id)
     if looks is None or level is None:
         failure = film.failures.get(clip.clip_id)
         reasons = [f"{FAILED}{failure}" if failure else NOT_MEASURED]
@@ -138,7 +144,11 @@ def _verdict(film: FilmFacts, clip: Clip, original: str | None, settings: Select
         reasons = list(_reasons(looks, level, original, settings))
         if not reasons and settings.uncaptioned == "drop" and _lacks_caption(film, clip.clip_id):
             reasons.append("no caption")  # clips dropped for other reasons were never captioned
-    return Verdict(clip_id=clip.clip_id, keep=not reasons, reasons=tuple(reasons), level=level, duplicate_of=original)
+    if review and review.keep is False:
+        reasons.append(BY_REVIEW)
+    wanted = review is not None and review.keep is True and level is not None  # a sample has a motion level
+    keep = wanted or not reasons
+    return Verdict(clip_id=clip.clip_id, keep=keep, reasons=tuple(reasons), level=level, duplicate_of=original)
 
 
 def _reasons(looks: Looks, level: int, original: str | None, settings: SelectionSettings) -> Iterator[str]:
@@ -165,7 +175,8 @@ def _too_still(looks: Looks, level: int, settings: SelectionSettings) -> bool:
 
 
 def _lacks_caption(film: FilmFacts, clip_id: str) -> bool:
-    if film.captions is None:
+    review = film.reviewed.get(clip_id)
+    if film.captions is None or (review and review.fields):
         return False
     caption = film.captions.get(clip_id)
     return caption is None or caption.fault is not None

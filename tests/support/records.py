@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.records import Clip, Crop, Film, Looks, Motion, Scene, Verdict, make_clip_id, make_film_id
+from pipeline.core.records import Clip, Crop, Film, Looks, Motion, Reviewed, Scene, Verdict, make_clip_id, make_film_id
 from pipeline.core.store import FilmFolder
+from pipeline.reviews.decisions import Decision
 from pipeline.video.clip_files import write_clip
 
 FILM_FPS = 24
@@ -131,3 +133,27 @@ def verdict(clip_id: str = "clip", *reasons: str, **changes: Any) -> Verdict:
     """Verdict: keep, or drop for these reasons; motion level not measured."""
     plain = {"keep": not reasons, "reasons": reasons, "level": None, "duplicate_of": None}
     return Verdict.model_validate({"clip_id": clip_id, **plain, **changes})
+
+
+def decision(field: str = "MD", *values: Any, minute: int = 0, **changes: Any) -> Decision:
+    """Decision of anna about the first clip of `film()`; without a value it withdraws one."""
+    plain = {
+        "time": datetime(2026, 11, 22, 10, tzinfo=UTC) + timedelta(minutes=minute),
+        "reviewer": "anna",
+        "film_sha256": sha256_of(NAME),
+        "start_seconds": 0.0,
+        "end_seconds": 2.0,
+    }
+    given = {"value": values[0]} if values else {}
+    return Decision.model_validate({**plain, "field": field, **given, **changes})
+
+
+def decision_about(clip: Clip, sha256: str, field: str, *values: Any, **changes: Any) -> Decision:
+    """Decision of anna about a clip of the film with this content."""
+    span = {"start_seconds": clip.start_seconds, "end_seconds": clip.end_seconds}
+    return decision(field, *values, **{"film_sha256": sha256, **span, **changes})
+
+
+def reviewed(clip_id: str = "clip", keep: bool | None = None, **values: Any) -> Reviewed:
+    """Reviewed values of a clip; the fields given are those reviewed."""
+    return Reviewed.model_validate({"clip_id": clip_id, "keep": keep, "fields": tuple(sorted(values)), **values})

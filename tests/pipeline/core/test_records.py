@@ -18,6 +18,7 @@ from pipeline.core.records import (
     FieldStretch,
     Record,
     RecordError,
+    Reviewed,
     arrow_schema,
     make_clip_id,
     make_film_id,
@@ -43,6 +44,10 @@ ROWS: dict[str, list[Record]] = {
         Caption(clip_id="c", source="rules"),
         Caption(clip_id="d", source="a model", S="Ponyo", SC=0, ET=1, ST=-1, characters=("Ponyo", "Sōsuke")),
         Caption(clip_id="e", source="a model", characters=(), reviewed=True, fault="no JSON", raw_who="?"),
+    ],
+    "reviewed": [
+        Reviewed(clip_id="c", fields=("MD", "SC", "characters"), keep=None, MD="run", characters=("ポニョ",)),
+        Reviewed(clip_id="d", fields=(), keep=False),
     ],
     "screened": [records.verdict("c")],
     "verdicts": [records.verdict("c", "dark", "text", level=5, duplicate_of="d")],

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from pipeline.core.records import Caption, RecordError
+from pipeline.core.records import Caption, RecordError, Verdict
 from pipeline.core.store import Dataset
 from pipeline.pages.report import write_report
+from tests.support import records
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.servers.chromium import wait_until
 
@@ -153,6 +154,32 @@ def test_hostile_names_are_shown_as_text(chromium: Browser, tmp_path: Path) -> N
         assert HOSTILE.split("\n")[0] in page.locator("#viewer-facts").inner_text()
     with opened(chromium, address(dataset), width=320) as page:
         assert page.evaluate("document.documentElement.scrollWidth") == 320, "long names wrap"
+
+
+@pytest.mark.browser
+def test_a_reviewed_clip_shows_the_words_of_the_machine_beside_the_review(chromium: Browser, tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, films=1, captioner=MODEL)
+    [folder] = dataset.folders()
+    first, second, _, dark = folder.read("verdicts", Verdict)[:4]
+    rows = [
+        records.reviewed(first.clip_id, S=HOSTILE, MA="barely", EV=None),
+        records.reviewed(second.clip_id, keep=False),
+        records.reviewed(dark.clip_id, keep=True, characters=()),
+    ]
+    folder.write("reviewed", rows)
+    folder.write("verdicts", [first, dark.model_copy(update={"keep": True})])
+    write_report(dataset)
+    with opened(chromium, address(dataset, "#sheet?level=")) as page:
+        page.locator(".tell").first.click()
+        facts, seen = page.locator("#viewer-facts"), []
+        for _ in range(4):
+            seen.append(facts.inner_text().partition("Review\n")[2])
+            page.get_by_role("button", name="After").click()
+    hostile = " ".join(HOSTILE.split("\n"))
+    assert " ".join(seen[0].split()) == (
+        f"EV nothing (machine: 夏の海) · MA barely (confirmed) · S {hostile} (machine: fox)"
+    )
+    assert seen[1:] == ["dropped", "", "characters nobody (machine: nothing) · kept against dark"]
 
 
 @pytest.mark.slow

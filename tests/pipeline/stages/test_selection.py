@@ -165,6 +165,46 @@ def test_a_repeat_of_a_clip_that_lost_its_caption_takes_its_place() -> None:
     assert verdicts["two"][0].keep
 
 
+def test_a_review_overrules_every_reason_but_a_motion_that_is_not_measured() -> None:
+    film = facts("film", [{}, {"light": 1.0}, {"light": 1.0}, {}])
+    ids = [clip.clip_id for clip in film.clips]
+    reviewed = {ids[0]: False, ids[1]: True, ids[2]: False, ids[3]: True}
+    film = replace(
+        film,
+        levels=dict.fromkeys(ids[:3], 3),
+        reviewed={name: records.reviewed(name, keep) for name, keep in reviewed.items()},
+    )
+    verdicts = judge([film], DEFAULT)["film"]
+    assert [(verdict.keep, verdict.reasons) for verdict in verdicts] == [
+        (False, ("review",)),
+        (True, ("dark",)),
+        (False, ("dark", "review")),
+        (False, ("failed: not measured",)),
+    ]
+
+
+def test_a_repeat_takes_the_place_of_a_clip_that_a_review_drops() -> None:
+    shared = {"hashes": shot(4)}
+    film = facts("film", [shared, shared, shared])
+    first, second, third = (clip.clip_id for clip in film.clips)
+    reviewed = {first: records.reviewed(first, keep=False), third: records.reviewed(third, keep=True)}
+    verdicts = judge([replace(film, reviewed=reviewed)], DEFAULT)["film"]
+    assert [verdict.keep for verdict in verdicts] == [False, True, True]
+    assert (verdicts[2].reasons, verdicts[2].duplicate_of) == (("near-duplicate",), second)
+
+
+def test_a_reviewed_caption_is_a_caption() -> None:
+    film = facts("film", [{}, {}, {}], captions={})
+    first, second, _ = (clip.clip_id for clip in film.clips)
+    reviewed = {first: records.reviewed(first, S="fox"), second: records.reviewed(second, keep=True)}
+    verdicts = judge([replace(film, reviewed=reviewed)], DEFAULT)["film"]
+    assert [(verdict.keep, verdict.reasons) for verdict in verdicts] == [
+        (True, ()),
+        (True, ("no caption",)),
+        (False, ("no caption",)),
+    ]
+
+
 def film_folder(root: Path) -> FilmFolder:
     return make_dataset(root, films=1).folders()[0]
 

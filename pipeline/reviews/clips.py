@@ -1,0 +1,88 @@
+"""Clips to review: everything that a reviewer, a page or an audit needs about each clip of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.core.records import Caption, Clip, Motion, Verdict
+from pipeline.core.store import Dataset, FilmEntry, FilmFolder
+from pipeline.reviews.applied import matched_reviews
+from pipeline.reviews.decisions import read_decisions
+from pipeline.reviews.standing import Standing
+from pipeline.stages.selection import BY_REVIEW
+
+
+@dataclass(frozen=True)
+class ReviewableClip:
+    """Clip with the machine's caption and verdict, and the standings of its reviewed fields."""
+
+    film_id: str
+    film_name: str
+    film_sha256: str
+    clip_id: str
+    path: Path
+    """File of the clip."""
+    scene: int
+    index: int
+    start_seconds: float
+    end_seconds: float
+    level: int | None
+    """Motion level 1..5; None: motion not measured."""
+    scope_px: float | None
+    keep: bool | None
+    """Verdict of the rules, whatever reviewers say; None: not judged yet."""
+    reasons: tuple[str, ...]
+    """Reasons of the rules to drop it."""
+    caption: Caption | None
+    """Caption of the machine, perhaps with a fault."""
+    standings: Mapping[str, Standing]
+    """Standing of each reviewed field, `keep` among them, by field."""
+
+
+def reviewable(dataset: Dataset, path: Path) -> list[ReviewableClip]:
+    """Return all clips of a data set, film by film and in time order.
+
+    Args:
+        dataset: the data set.
+        path: file of decisions, see `applied.review_path`; it need not exist.
+
+    Raises:
+        UserError: the file, or a table of the data set, cannot be read.
+    """
+    record = dataset.record
+    clips = {entry.sha256: dataset.folder(entry.film_id).read_if_made("clips", Clip) for entry in record.films}
+    found = matched_reviews(read_decisions(path), clips, record.cast).standings
+    return [
+        row for entry in record.films for row in _rows(dataset.folder(entry.film_id), entry, clips[entry.sha256], found)
+    ]
+
+
+def _rows(
+    folder: FilmFolder, film: FilmEntry, clips: Sequence[Clip], found: Mapping[str, Mapping[str, Standing]]
+) -> Iterator[ReviewableClip]:
+    verdicts = {row.clip_id: row for row in folder.read_if_made("screened", Verdict)}
+    verdicts |= {row.clip_id: row for row in folder.read_if_made("verdicts", Verdict)}
+    scopes = {row.clip_id: row.scope_px for row in folder.read_if_made("motion", Motion)}
+    captions = {row.clip_id: row for row in folder.read_if_made("captions", Caption)}
+    for clip in sorted(clips, key=lambda clip: clip.start_seconds):
+        verdict = verdicts.get(clip.clip_id)
+        reasons = tuple(reason for reason in verdict.reasons if reason != BY_REVIEW) if verdict else ()
+        yield ReviewableClip(
+            film_id=clip.film_id,
+            film_name=film.name,
+            film_sha256=film.sha256,
+            clip_id=clip.clip_id,
+            path=folder.clip_path(clip.clip_id),
+            scene=clip.scene,
+            index=clip.index,
+            start_seconds=clip.start_seconds,
+            end_seconds=clip.end_seconds,
+            level=verdict.level if verdict else None,
+            scope_px=scopes.get(clip.clip_id),
+            keep=not reasons if verdict else None,
+            reasons=reasons,
+            caption=captions.get(clip.clip_id),
+            standings=found.get(clip.clip_id, {}),
+        )
