@@ -1,6 +1,6 @@
 """Detector of hard cuts: PySceneDetect's AdaptiveDetector, run on drawings, with its findings checked.
 
-The detector compares the change at a picture with the change at its neighbours. Four cases need special treatment:
+The detector compares the change at a picture with the change at its neighbours. Three cases need special treatment:
 
 * Holds. Drawings are held for two, three or many frames. The change within a hold is zero, so any new drawing next to
   it looks like a cut. The detector therefore gets drawings, not frames: a picture that repeats the last is skipped.
@@ -8,7 +8,6 @@ The detector compares the change at a picture with the change at its neighbours.
   the pixels must change (at every agreed cut of Big Buck Bunny 78 % or more do).
 * Pans. During a fast pan the neighbours change so much that a cut hardly stands out. A lower threshold is enough there
   if the colours change as well, which a pan does not do.
-* Jerks. A pan or zoom that goes on after a hold changes the whole picture at once, but most of it is found again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from scenedetect.detectors import AdaptiveDetector, ContentDetector
 
 from pipeline.core.config import SceneSettings
 from pipeline.stages.gradual import mean_change
-from pipeline.stages.same_scene import found_again
 
 SAME_DRAWING = 0.5
 """Largest mean change of a held drawing by the encoder, gray levels."""
@@ -28,9 +26,6 @@ LONGEST_HOLD = 6
 """Frames. A drawing held longer is passed again, which bounds the detector's delay."""
 CHANGED_PIXEL = 10
 """A pixel has changed if any of its channels differs by more levels than this."""
-MOST_FOUND = 0.55
-"""Share of a picture found again after it from which nothing but a jerk lies between: at the cuts of Big Buck Bunny
-0.07 or less, at one 0.31."""
 HISTOGRAM = ([0, 1, 2], None, [12, 4, 8], [0, 180, 0, 256, 0, 256])
 """Channels, mask, bins and ranges of a hue-saturation-value histogram: most bins for hue, fewest for saturation."""
 
@@ -74,8 +69,7 @@ class CutFinder:
         changed_HW = cv2.absdiff(old_HWC, new_HWC).max(axis=2) > CHANGED_PIXEL
         if changed_HW.mean() < self._settings.changed_share:
             return False
-        overlap = 0 if is_sure else float(np.minimum(_colours(old_HWC), _colours(new_HWC)).sum())
-        return overlap < self._settings.colour_overlap and found_again(old_HWC, new_HWC) < MOST_FOUND
+        return is_sure or float(np.minimum(_colours(old_HWC), _colours(new_HWC)).sum()) < self._settings.colour_overlap
 
     def _is_new_drawing(self, gray_HW: np.ndarray) -> bool:
         self._drawing_age += 1

@@ -6,10 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
-from pipeline.core.config import SceneSettings
-from pipeline.stages.hard_cuts import MOST_FOUND, CutFinder
 from pipeline.stages.same_scene import found_again, is_title, way_of
-from tests.pipeline.stages.test_scenes import FPS, HEIGHT, WIDTH, A, B, C, Picture, acted, painting
+from tests.pipeline.stages.test_scenes import HEIGHT, WIDTH, A, B, C, Picture, acted, painting
 
 WIDE = painting(7, 600)
 
@@ -40,13 +38,6 @@ def test_another_scene_is_not_found(one: Picture, other: Picture) -> None:
 def test_the_way_of_a_pan_is_its_length() -> None:
     assert way_of([A] * 4) == 0
     assert way_of([view(3 * step) for step in range(11)]) == pytest.approx(30 / WIDTH, rel=0.1)
-
-
-def test_a_jerk_of_the_camera_is_not_a_cut() -> None:
-    finder = CutFinder(SceneSettings(), FPS)
-    assert found_again(view(0), view(10)) > MOST_FOUND
-    assert not finder.is_cut(view(0), view(10), True)
-    assert finder.is_cut(view(0), A, True)
 
 
 @pytest.mark.parametrize("thickness", [1, 3, 6])
