@@ -7,11 +7,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from flows.commands.audit import audit
 from flows.commands.build import build, config, deploy
 from flows.commands.captions import caption_server, captions
 from flows.commands.dataset import calibrate, report, status, verify, vocabulary
 from flows.commands.model import import_weights, new_checkpoint
 from flows.commands.play import play
+from flows.commands.review import review
 from flows.commands.train import recipe, train
 from flows.console.errors import user_errors_reported
 
@@ -51,8 +53,10 @@ for command in (
     status,
     verify,
     report,
+    review,
     calibrate,
     vocabulary,
+    audit,
     caption_server,
     captions,
     new_checkpoint,

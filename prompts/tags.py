@@ -103,7 +103,8 @@ def who_pattern(cast_size: int) -> str:
     """Return a regular expression of the replies to `who` in their form; numbers ascend and are none twice.
 
     That the count equals the length of the list is left to the parser: a model that is guided to a second number
-    because it wrote 2 would invent a character.
+    because it wrote 2 would invent a character. An expression that counts the list would be too long as well: the
+    ways to choose 6 of 36 numbers are two million.
     """
     numbers = range(1, cast_size + 1)
     lists = ["".join(f"({before},)?" for before in range(1, last)) + str(last) for last in numbers]

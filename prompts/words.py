@@ -2,6 +2,7 @@
 
     present_tense("is running and jumping")   run and jump
     adverb("very slow")                       very slowly
+    lemmas("runs through the woods", "VERB")  run through wood
 
 The dictionary (lemminflect, 1 MB) is loaded at the first word. Words that it lacks stay as they are.
 """
@@ -9,7 +10,11 @@ The dictionary (lemminflect, 1 MB) is loaded at the first word. Words that it la
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from typing import Literal
 
+SMALL_WORDS = {"a", "an", "the", "his", "her", "its", "their", "own"}
+"""Words without a meaning of their own in a value of a tag."""
 _AUXILIARIES = {"am", "is", "are", "was", "were", "be", "been"}
 _FLAT_ADVERBS = {"fast", "hard", "high", "late", "long", "low", "still", "straight", "sideways", "well", "wide"}
 """Adverbs that are adjectives as well; the other words of both kinds are adjectives (slow, quick)."""
@@ -37,6 +42,19 @@ def adverb(phrase: str) -> str:
     if word.endswith(("ly", "ward")) or word in _FLAT_ADVERBS or not _is_adjective(word):
         return phrase
     return " ".join([*before, _with_ly(word)])
+
+
+@lru_cache(maxsize=1 << 16)  # a data set has few values, and many clips of each
+def lemmas(phrase: str, kind: Literal["NOUN", "VERB"]) -> str:
+    """Return a value of a tag in the form that it shares with values that mean the same by grammar.
+
+    Args:
+        phrase: the value.
+        kind: part of speech of its first word; the other words count as nouns.
+    """
+    words = phrase.replace(",", "")
+    words = present_tense(words) if kind == "VERB" else words
+    return " ".join(_lemma(word, "NOUN") for word in words.split(" ") if word not in SMALL_WORDS) or phrase
 
 
 def _with_ly(adjective: str) -> str:

@@ -49,7 +49,7 @@ def caption_server(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 23333,
     revision: Annotated[
-        str | None, typer.Option(help="Commit of the model's repository; unset: the pinned one, or `main`.")
+        str | None, typer.Option(help="Commit of the model's repository; unset: the pinned one. 48gb has none.")
     ] = None,
     environment: Annotated[
         Path, typer.Option(help="Environment of lmdeploy, as `make lmdeploy-env` makes it.", show_default=False)
@@ -64,7 +64,7 @@ def caption_server(
     The first start downloads the weights. A server that dies is started again. If the environment variable
     ANIMEGAMER_API_KEY is set, requests need that key.
 
-        animegamer caption-server --card 48gb
+        animegamer caption-server --card 2x48gb
 
         animegamer build ponyo.mkv --cast cast/ --out data/ --captioner server
     """
@@ -86,7 +86,8 @@ def caption_server(
     say(f"starting {model.repository}, revision {model.revision}; its log: {program.log}")
 
     def settings() -> list[str]:
-        values = {"endpoint": listening.base, "model": model.repository, "revision": resolved_revision(model)}
+        commit = resolved_revision(model.repository, str(model.revision))
+        values = {"endpoint": listening.base, "model": model.repository, "revision": commit}
         return ["[captions]", *(f'{key} = "{value}"' for key, value in values.items())]
 
     with _ServerDisplay(settings) as display:

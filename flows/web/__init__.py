@@ -1,1 +1,1 @@
-"""The local web server of the game page."""
+"""Local web server of the game page and of the review page."""

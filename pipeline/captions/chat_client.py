@@ -158,6 +158,9 @@ class ChatClient:
                 except UnusableError as error:
                     raise RequestError(f"the model server at {endpoint.address}: {error}") from None
                 except FailedError as error:
+                    # Found out before its place is free: the next suspect must not meet a server that is about to end.
+                    if isinstance(error, CutOffError) and await self._has_died(error, place, tries):
+                        continue
                     failure = error
                 else:
                     request.accepted()
@@ -216,24 +219,28 @@ class ChatClient:
             self._limit.unanswered(place)
             if tries.failed < most <= self._limit.troubles:
                 raise self._down(f"{failure}, for {most} requests in a row")
-        if isinstance(failure, CutOffError):
-            await self._after_cut_off(failure, place, tries)
         if tries.failed < most:
             return await asyncio.sleep(self.endpoint.first_pause_seconds * 2.0 ** (tries.failed - 1) * _jitter())
         if await self._transport.is_up():
             raise self._only_this(failure, most)
         raise self._down(f"{failure} after {most} attempts")
 
-    async def _after_cut_off(self, failure: FailedError, place: Place, tries: _Tries) -> None:
-        """Find out if the server died, wait until it is back, and give up a request at which it died twice."""
+    async def _has_died(self, failure: CutOffError, place: Place, tries: _Tries) -> bool:
+        """Return true if the server died while answering; by then it is back, and the request is under suspicion.
+
+        Raises:
+            EndpointDownError: the service is down.
+            RequestError: it died at this request before, which is then given up.
+        """
         tries.cut_off += 1
         if self._died_at < place.started and not await self._transport.is_up():
             await self._until_back(failure)
         if self._died_at < place.started:
-            return
+            return False
         if tries.is_suspect:
             raise RequestError(f"the model server at {self.endpoint.address} died twice while answering this request")
         tries.is_suspect, tries.failed = True, 0
+        return True
 
     async def _until_back(self, failure: FailedError) -> None:
         """Wait until the server answers a probe; one waits for all.

@@ -3,8 +3,8 @@
     lmdeploy_program(environment, SERVED["48gb"], Listening(port=23333), log)
 
 The command line fits lmdeploy 0.18, which `make lmdeploy-env` installs into an environment of its own. InternVL's
-repositories hold code that runs while they are loaded (`--trust-remote-code`), so the revision is pinned where it is
-known. Its vision part runs inside the engine, which ignores `--vision-max-batch-size`; prefix caching lets all clips
+repositories hold code that runs while they are loaded (`--trust-remote-code`), so the revision is pinned, or named by
+the user. Its vision part runs inside the engine, which ignores `--vision-max-batch-size`; prefix caching lets all clips
 share the prompt and the cast sheet. None of this has been run on a GPU yet.
 """
 
@@ -25,7 +25,8 @@ from pipeline.captions.server_process import ServerProgram
 from pipeline.core.errors import UserError
 
 LMDEPLOY = "0.18.0"
-SESSION_TOKENS = 8192
+SESSION_TOKENS = 16_384
+"""Longest request and reply: three cast sheets, 36 long names and the repairs take 16,090 tokens at most."""
 _MIB_OF_CARD = {"80gb": 75_000, "48gb": 44_000, "24gb": 22_000}
 _WITH_KEY = (
     "import os, sys; from lmdeploy.cli import run; sys.argv += ['--api-keys', os.environ[{name!r}].strip()]; run()"
@@ -38,7 +39,8 @@ class ServedModel:
     """Model for a kind of GPU, and the engine's options for it."""
 
     repository: str
-    revision: str = "main"
+    revision: str | None
+    """Commit; None: not known, so the user names it, since its code is run."""
     gpus: int = 1
     flags: tuple[str, ...] = ()
 
@@ -49,8 +51,8 @@ SERVED = {
     # 52 GB of weights; the cache gets half of the memory that they leave
     "80gb": ServedModel(_INTERNVL_26B, _REVISION_26B),
     "2x48gb": ServedModel(_INTERNVL_26B, _REVISION_26B, gpus=2),
-    # 4-bit weights, 16 GB. Its commits are in no source at hand: the branch is resolved when it is first downloaded
-    "48gb": ServedModel("OpenGVLab/InternVL2-26B-AWQ", flags=("--model-format", "awq")),
+    # 4-bit weights, 16 GB; no published work names a commit of it
+    "48gb": ServedModel("OpenGVLab/InternVL2-26B-AWQ", None, flags=("--model-format", "awq")),
     # 16 GB of weights
     "24gb": ServedModel("OpenGVLab/InternVL2-8B", "6fb9ad6924f69424e57fab2ab061d707688f0296"),
 }
@@ -90,8 +92,14 @@ def lmdeploy_program(environment: Path, model: ServedModel, listening: Listening
     """Return the program that serves a model from lmdeploy's environment.
 
     Raises:
-        UserError: the environment is missing, or the server could be used by other machines without a key.
+        UserError: the environment is missing, the revision is unknown, or the server could be used by other machines
+            without a key.
     """
+    if model.revision is None:
+        raise UserError(
+            f"{model.repository} holds code that is run, and no commit of it is known to be good: name the one to use "
+            "with --revision, from the list of commits on the model's page, or serve the 8B model with --card 24gb"
+        )
     python = environment / "bin" / "python"
     if not python.exists():
         raise UserError(
@@ -109,9 +117,9 @@ def lmdeploy_program(environment: Path, model: ServedModel, listening: Listening
 
 
 def arguments(model: ServedModel, listening: Listening) -> tuple[str, ...]:
-    """Return the arguments of lmdeploy."""
+    """Return the arguments of lmdeploy; the model has a revision."""
     return (
-        *("serve", "api_server", model.repository, "--revision", model.revision, "--trust-remote-code"),
+        *("serve", "api_server", model.repository, "--revision", str(model.revision), "--trust-remote-code"),
         *("--model-name", model.repository, "--server-name", listening.host, "--server-port", str(listening.port)),
         *("--tp", str(model.gpus), "--session-len", str(SESSION_TOKENS), "--cache-max-entry-count", "0.5"),
         *("--enable-prefix-caching", *model.flags),
@@ -151,9 +159,9 @@ def gpu_memory() -> list[int]:
     return [int(number) for number in re.findall(r"^\d+", asked.stdout, re.M)]
 
 
-def resolved_revision(model: ServedModel) -> str:
-    """Return the commit that the model's revision named when it was last downloaded; the revision itself if unknown."""
+def resolved_revision(repository: str, revision: str) -> str:
+    """Return the commit that a revision named when it was last downloaded; the revision itself if unknown."""
     home = os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser()
     hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
-    reference = hub / f"models--{model.repository.replace('/', '--')}" / "refs" / model.revision
-    return reference.read_text(encoding="utf-8").strip() if reference.is_file() else model.revision
+    reference = hub / f"models--{repository.replace('/', '--')}" / "refs" / revision
+    return reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision

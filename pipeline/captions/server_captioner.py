@@ -10,7 +10,9 @@ they may arrive in any order. A request that the server could not answer is not 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -128,14 +130,17 @@ class ServerCaptioner:
         progress(len(clips) - len(waiting), len(clips))
         if not waiting:
             return {}
-        loop = AskingLoop(_endpoint(self.settings), waiting, partial(self._ask_about, folder, levels))
-        asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
+        with ThreadPoolExecutor(os.cpu_count()) as preparing:  # more threads would only take more memory
+            loop = AskingLoop(_endpoint(self.settings), waiting, partial(self._ask_about, folder, levels, preparing))
+            asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
         return loop.failures
 
-    async def _ask_about(self, folder: FilmFolder, levels: LevelsByClip, client: ChatClient, clip: Clip) -> None:
+    async def _ask_about(
+        self, folder: FilmFolder, levels: LevelsByClip, preparing: Executor, client: ChatClient, clip: Clip
+    ) -> None:
         """Ask the open questions about one clip, each until a reply is usable or its repairs are used up."""
         answers = self._answers(folder, clip, levels)
-        views = await asyncio.to_thread(view_clip, folder.clip_path(clip.clip_id))
+        views = await asyncio.get_running_loop().run_in_executor(preparing, view_clip, folder.clip_path(clip.clip_id))
         while question := answers.open_question:
             before = answers.kept.to(question.fingerprint)
             reply = await client.chat(conversation(question, views, self.cast, before), question.pattern)

@@ -238,7 +238,8 @@ class CaptionSettings(Section):
     )
     failed_limit: Share = Field(0.2, description="share of clips without a usable caption that fails the film")
     keep_old: bool = Field(
-        False, description="keep good captions, flagged, where a changed prompt or setting would ask again"
+        False,
+        description="keep good captions of the same model, flagged, where a changed prompt or setting would ask again",
     )
 
 

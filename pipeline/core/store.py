@@ -263,6 +263,7 @@ class Dataset:
         """Remove temporary files of killed builds outside the films' folders."""
         sweep(self.root, deep=False)
         sweep(self.root / "shards")
+        sweep(self.root / "audit")
         # workers write here too while no build runs, and films may be downloading in its subfolders
         sweep(self.root / ".cache", deep=False, older_seconds=3600)
 

@@ -23,6 +23,7 @@ from pipeline.captions.flags import kinds_of
 from pipeline.core.atomic import replacing
 from pipeline.core.config import CardSettings
 from pipeline.core.store import Dataset
+from pipeline.pages.audit import audit_tables
 from pipeline.pages.charts import clock
 from pipeline.pages.ledger import share
 from pipeline.pages.method import made_with, software, treatments
@@ -131,6 +132,8 @@ def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
         "reviewed_samples": sum(1 for clip in kept if clip.reviewed),
         "reviewers": list(summary.reviews.reviewers.items()),
         "findings": summary.reviews.findings,
+        "audit": summary.audit
+        and audit_tables(summary.audit, summary.record.captioner, list(summary.reviews.reviewers)),
         "doubts": sorted(Counter(kind for clip in kept if clip.caption for kind in kinds_of(clip.caption)).items()),
         "stages": made_with(summary),
         "software": software(summary),

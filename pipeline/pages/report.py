@@ -24,6 +24,7 @@ from pipeline.captions.flags import kinds_of
 from pipeline.core.atomic import replacing
 from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset
+from pipeline.pages.audit import audit_tables
 from pipeline.pages.charts import clock, scene_chart, scope_chart
 from pipeline.pages.contact_sheet import character_numbers, reason_numbers, sheet_data, thumbnails
 from pipeline.pages.ledger import fate_colours, film_strip, ledger, many, share
@@ -106,6 +107,8 @@ def _values(summary: Summary) -> dict[str, Any]:
         "caption_remark": _caption_remark(summary, tables),
         "review_remark": _review_remark(summary),
         "findings": summary.reviews.findings,
+        "audit": summary.audit
+        and audit_tables(summary.audit, summary.record.captioner, list(summary.reviews.reviewers)),
         "tag_tables": [table for table in tables if table["measured"]],
         "choices": _choices(summary),
         "origins": [(name, text or "not stated by the builder") for name, text in made]

@@ -33,6 +33,7 @@ from pipeline.publish.shards import Index, read_index
 from pipeline.publish.splits import Split, scene_splits
 from pipeline.publish.vocabulary import Vocabulary, load_vocabulary
 from pipeline.reviews.applied import load_reviews, read_reviewed, review_path, with_reviews
+from pipeline.reviews.audit.results import AuditResults, ForeignAuditError, audit_results
 from pipeline.reviews.counts import ReviewCounts, count_reviews
 from pipeline.reviews.decisions import FIELDS, KEEP
 from pipeline.stages.selection import FAILED
@@ -120,6 +121,8 @@ class Summary:
     index: Index | None
     films: tuple[SeenFilm, ...]
     reviews: ReviewCounts
+    audit: AuditResults | None
+    """Results of the audit of this data set; None if nothing was audited yet."""
 
     @property
     def title(self) -> str:
@@ -185,7 +188,7 @@ def summarise(dataset: Dataset) -> Summary:
         path = dataset.root / "dataset.json"
         raise StoreError(f"{path}: its config is of another version ({error}); run `animegamer build` again") from error
     reviews = count_reviews(load_reviews(dataset, review_path(dataset.root, config.review)))
-    return Summary(record, config, index, films, reviews)
+    return Summary(record, config, index, films, reviews, _audit(dataset, vocabulary))
 
 
 def count_reasons(clips: Iterable[SeenClip], fate: ClipFate) -> Counter[str]:
@@ -205,6 +208,13 @@ def level_rows(summary: Summary) -> list[LevelRow]:
         LevelRow(level, span, f"{values[level - 1]:.3g}" if values else "", kept[level], made[level])
         for level, span in enumerate(ranges, start=1)
     ]
+
+
+def _audit(dataset: Dataset, vocabulary: Vocabulary) -> AuditResults | None:
+    try:
+        return audit_results(dataset, vocabulary.published)
+    except ForeignAuditError:
+        return None  # says nothing about this data set; `animegamer audit` refuses it
 
 
 def _seen_film(folder: FilmFolder, place: int, index: Index | None, vocabulary: Vocabulary) -> SeenFilm:

@@ -22,6 +22,7 @@ from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish import shards
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.reviews.applied import load_reviews, review_path, save_reviewed
+from pipeline.reviews.audit.sampling import AUDIT_FILES
 from pipeline.stages import selection
 from pipeline.stages.motion_levels import level_values
 
@@ -150,6 +151,8 @@ def _ingredients(dataset: Dataset, config: Config) -> dict[str, Ingredients]:
     pages: dict[str, Any] = {"versions": versions, "card": config.card.ingredients()}
     if (reviews := review_path(dataset.root, config.review)).is_file():
         pages["review"] = shards.file_sha256(reviews)
+    if audit := {name: shards.file_sha256(path) for name in AUDIT_FILES if (path := dataset.root / name).is_file()}:
+        pages["audit"] = audit
     return {"shards": made, "report": pages}
 
 

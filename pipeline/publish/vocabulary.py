@@ -24,13 +24,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipeline.core.errors import UserError
 from pipeline.core.records import Caption, faults_of
+from prompts.words import SMALL_WORDS
 
 VOCABULARY = "vocabulary.toml"
 GROUPED = ("MD", "EV")
 """Tags whose values are grouped: motions and places."""
 
 _GROUPS = TypeAdapter(dict[str, dict[str, list[str]]])
-_SMALL_WORDS = {"a", "an", "the", "his", "her", "its", "their", "own"}
 _LEAST_LIKENESS = 0.75
 _SAME_START = 3
 """First letters that two spellings of one word have in common."""
@@ -121,7 +121,7 @@ def _grouped(counts: Counter[str]) -> dict[str, list[str]]:
 
 
 def _words(value: str) -> list[str]:
-    return [word for word in re.split(r"[\s-]+", value) if word not in _SMALL_WORDS]
+    return [word for word in re.split(r"[\s-]+", value) if word not in SMALL_WORDS]
 
 
 def _alike(words: Sequence[str], others: Sequence[str]) -> bool:

@@ -35,6 +35,8 @@ class Reviews:
 
     standings: Mapping[str, Mapping[str, Standing]] = field(default_factory=dict)
     """Standing of each reviewed field, by clip id and field."""
+    decisions: Mapping[str, Sequence[Decision]] = field(default_factory=dict)
+    """Decisions about each clip, in the order of the file, by clip id."""
     faults: tuple[LineFault, ...] = ()
     """Lines that are not decisions."""
     unmatched: tuple[int, ...] = ()
@@ -78,7 +80,7 @@ def matched_reviews(reading: Reading, films: Mapping[str, Sequence[Clip]], cast:
         films: clips of each film of the data set, by the film's content hash.
         cast: names of the characters of the data set; empty: any name is accepted.
     """
-    known = [decision for decision in reading.decisions if _is_in_cast(decision, cast)]
+    known = [decision for decision in reading.decisions if is_in_cast(decision, cast)]
     matches = match(known, films)
     ends = {sha256: max((clip.end_seconds for clip in clips), default=inf) for sha256, clips in films.items()}
     later = {decision for decision in matches.unmatched if decision.start_seconds >= ends[decision.film_sha256]}
@@ -86,6 +88,7 @@ def matched_reviews(reading: Reading, films: Mapping[str, Sequence[Clip]], cast:
         standings={
             clip_id: fields for clip_id, decisions in matches.by_clip.items() if (fields := standings(decisions))
         },
+        decisions=matches.by_clip,
         faults=reading.faults,
         unmatched=reading.lines_of(decision for decision in matches.unmatched if decision not in later),
         later=reading.lines_of(decision for decision in matches.unmatched if decision in later),
@@ -93,7 +96,7 @@ def matched_reviews(reading: Reading, films: Mapping[str, Sequence[Clip]], cast:
         outside_cast=reading.lines_of(
             decision
             for decision in reading.decisions
-            if decision.film_sha256 in films and not _is_in_cast(decision, cast)
+            if decision.film_sha256 in films and not is_in_cast(decision, cast)
         ),
     )
 
@@ -156,7 +159,7 @@ def _row(clip_id: str, fields: Mapping[str, Standing], cast: Sequence[str]) -> R
     )
 
 
-def _is_in_cast(decision: Decision, cast: Collection[str]) -> bool:
+def is_in_cast(decision: Decision, cast: Collection[str]) -> bool:
     """Return False if a character outside the cast is named; an actor may be a noun as well."""
     if not cast or decision.value is None:
         return True

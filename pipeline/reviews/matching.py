@@ -12,28 +12,50 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Generic, Protocol, TypeVar
 
 from pipeline.core.records import Clip
-from pipeline.reviews.decisions import Decision
 
 LEAST_SHARE = 0.9
 """Shared time over the longer span from which on both are the same piece of film."""
 _ROUNDING = 1e-6
 
 
+class Spanned(Protocol):
+    """Decision about a span of film, or another record of one."""
+
+    @property
+    def film_sha256(self) -> str:
+        """Content hash of the film."""
+        ...
+
+    @property
+    def start_seconds(self) -> float:
+        """Start of the span."""
+        ...
+
+    @property
+    def end_seconds(self) -> float:
+        """End of the span."""
+        ...
+
+
+D = TypeVar("D", bound=Spanned)
+
+
 @dataclass(frozen=True)
-class Matches:
+class Matches(Generic[D]):
     """Decisions by the clips of a data set."""
 
-    by_clip: Mapping[str, Sequence[Decision]]
+    by_clip: Mapping[str, Sequence[D]]
     """Decisions about each clip, in the order of the file."""
-    unmatched: Sequence[Decision]
+    unmatched: Sequence[D]
     """Decisions about a span of one of its films that no clip shares."""
-    foreign: Sequence[Decision]
+    foreign: Sequence[D]
     """Decisions about films that are not in the data set."""
 
 
-def match(decisions: Iterable[Decision], films: Mapping[str, Sequence[Clip]]) -> Matches:
+def match(decisions: Iterable[D], films: Mapping[str, Sequence[Clip]]) -> Matches[D]:
     """Match decisions to clips.
 
     Args:
@@ -41,9 +63,9 @@ def match(decisions: Iterable[Decision], films: Mapping[str, Sequence[Clip]]) ->
         films: clips of each film of the data set, by the film's content hash.
     """
     indexes = {sha256: _FilmClips(clips) for sha256, clips in films.items()}
-    by_clip: dict[str, list[Decision]] = defaultdict(list)
-    unmatched: list[Decision] = []
-    foreign: list[Decision] = []
+    by_clip: dict[str, list[D]] = defaultdict(list)
+    unmatched: list[D] = []
+    foreign: list[D] = []
 
     @cache
     def clip_of(film_sha256: str, start_seconds: float, end_seconds: float) -> str | None:

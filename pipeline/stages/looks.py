@@ -8,6 +8,7 @@ costs a fraction of reading the clip.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import cv2
@@ -21,9 +22,9 @@ from pipeline.core.stage import Outcome, Resources, Stage, attempt_each
 from pipeline.core.store import FilmFolder
 from pipeline.stages.duplicates import frame_hash
 from pipeline.stages.gradual import tiny_gray
-from pipeline.stages.text import TextFacts, detector_version, find_text
+from pipeline.stages.text import TextFacts, detector_version, find_text, spread
 from pipeline.stages.two_groups import two_groups
-from pipeline.video.clip_files import read_clip, read_clip_gray
+from pipeline.video.clip_files import read_clip_gray, read_clip_in_part
 
 DARK_LUMA = 24
 STILL_LUMA = 3.5
@@ -69,8 +70,9 @@ class MeasureLooks(Stage):
             path = folder.clip_path(clip.clip_id)
             if not self.settings.text:
                 return measure_looks(clip.clip_id, read_clip_gray(path), None)
-            frames_THWC = read_clip(path)
-            return measure_looks(clip.clip_id, frames_THWC, find_text(frames_THWC, self.settings.text_frames))
+            # text in colour, since the detector makes more mistakes on gray pictures; all else in gray, for its cost
+            frames_THW, searched_NHWC = read_clip_in_part(path, partial(spread, self.settings.text_frames))
+            return measure_looks(clip.clip_id, frames_THW, find_text(searched_NHWC, len(searched_NHWC)))
 
         clips = folder.read("clips", Clip)
         rows, failures = attempt_each(

@@ -49,10 +49,13 @@ def find_text(frames_THWC: NDArray[np.uint8], count: int) -> TextFacts:
         frames_THWC: BGR frames; the detector makes more mistakes on gray pictures.
         count: number of frames examined.
     """
-    length = len(frames_THWC)
-    chosen = {(2 * index + 1) * length // (2 * count) for index in range(count)}
-    seen = [_text_on(frames_THWC[index]) for index in sorted(chosen)]
+    seen = [_text_on(frames_THWC[index]) for index in spread(count, len(frames_THWC))]
     return TextFacts(share=max(facts.share for facts in seen), lines=max(facts.lines for facts in seen))
+
+
+def spread(count: int, length: int) -> list[int]:
+    """Return the indices of at most `count` of `length` frames, evenly spread."""
+    return sorted({(2 * index + 1) * length // (2 * count) for index in range(count)})
 
 
 def _text_on(picture_HWC: NDArray[np.uint8]) -> TextFacts:

@@ -45,6 +45,9 @@ ACROSS_COST = 0.8
 """Cost of combs across frames where there should be none; thin lines that scroll look like it."""
 NO_REPEAT_COST = 0.4
 """Cost of a field that should repeat and does not; in noise it does not."""
+TRACE, WHOLE = 0.05, 0.5
+"""Certainty from which there is a trace of telecine or interlace, and from which a moving frame shows one moment. Of
+14,314 pairs of frames of Big Buck Bunny, 1 shows a trace, and 84 % one moment."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,16 @@ class Evidence:
     """Every pair is combed."""
     both_move: float = 0.0
     """Both of its fields differ from those of the frame before."""
+
+    @property
+    def is_trace(self) -> bool:
+        """Return True if anything speaks against progressive film."""
+        return max(*self.across_smooth, *self.repeats, self.all_combed) > TRACE
+
+    @property
+    def is_whole(self) -> bool:
+        """Return True if the frame moves, and both its fields are of one moment."""
+        return self.own_smooth > WHOLE
 
     @classmethod
     def between(cls, before: Fields, now: Fields) -> Evidence:
@@ -147,22 +160,20 @@ _IN_TURN = (
 
 
 class CadenceFinder:
-    """Decision on the state of each frame, from frames in order; `DELAY` frames late.
+    """Decision on the state of each frame, from the evidence about frames in order; `DELAY` frames late.
 
     Call `finish` where the sequence breaks, and start with a new finder.
     """
 
     def __init__(self) -> None:
-        self._last: Fields | None = None
         # below the cost of a change, so that the first frame, without a comparison, is taken for one like the next
         self._costs = [0.0 if state is PROGRESSIVE else 0.9 * CHANGE_COST[state.kind] for state in STATES]
         self._paths: deque[list[int]] = deque()
         """Number of the state before each state, for each undecided frame."""
 
-    def add(self, fields: Fields) -> State | None:
+    def add(self, evidence: Evidence) -> State | None:
         """Take the next frame and return the state of the one `DELAY` frames before it; None at the start."""
-        self._step(Evidence.between(self._last, fields) if self._last else Evidence())
-        self._last = fields
+        self._step(evidence)
         if len(self._paths) <= DELAY:
             return None
         first = self._first_states()

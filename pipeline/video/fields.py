@@ -6,9 +6,10 @@
     restored.stretches   # tiles of the film: progressive, telecine, interlaced
 
 The kind of each frame is found from its picture, never from flags, a few frames behind the one decode of the film
-(`cadence.py`), so that a film may change between kinds anywhere. FFmpeg's `fieldmatch` and `decimate` are not used:
-`decimate` drops one frame of five whatever they show, and neither can be switched on or off without losing frames. Once
-the phase of each frame is known, matching is no more than weaving lines. Progressive frames are passed untouched.
+(`cadence.py`), so that a film may change between kinds anywhere; clean film is only sampled (`cadence_watch.py`).
+FFmpeg's `fieldmatch` and `decimate` are not used: `decimate` drops one frame of five whatever they show, and neither
+can be switched on or off without losing frames. Once the phase of each frame is known, matching is no more than weaving
+lines. Progressive frames are passed untouched.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from pipeline.core.records import FieldKind, FieldStretch, RecordError
-from pipeline.video.cadence import LONE, SHIFTED, CadenceFinder, State
-from pipeline.video.combs import Fields, top_field_first
+from pipeline.video.cadence import LONE, PROGRESSIVE, SHIFTED, State
+from pipeline.video.cadence_watch import CadenceWatch, WatchedFrame
+from pipeline.video.combs import top_field_first
 from pipeline.video.film_reader import Frame
 
 Treatment = Literal["auto", "keep", "refuse"]
@@ -50,8 +52,8 @@ class FieldRestorer:
 
     def __init__(self, treatment: Treatment, film_id: str) -> None:
         self._treatment, self._film_id = treatment, film_id
-        self._finder = CadenceFinder()
-        self._undecided: deque[tuple[Frame, Fields]] = deque()
+        self._watch = CadenceWatch(may_sample=True)
+        self._undecided: deque[WatchedFrame] = deque()
         self._last: Frame | None = None
         self._before: tuple[Frame, State] | None = None
         self._deinterlacer: _Deinterlacer | None = None
@@ -73,13 +75,12 @@ class FieldRestorer:
                 yield from self._finish()
                 self._skip(frame)
             self._last = frame
-            fields = Fields.of(frame.picture) if SHORTEST <= frame.picture.height <= TALLEST else None
-            if fields is None:
-                yield from self._restore(frame, State("progressive"))
+            if not SHORTEST <= frame.picture.height <= TALLEST:
+                yield from self._restore(frame, PROGRESSIVE)
                 continue
             self._looked = True
-            self._undecided.append((frame, fields))
-            state = self._finder.add(fields)
+            self._undecided.append(WatchedFrame(frame))
+            state = self._watch.add(self._undecided[-1])
             if state is not None:
                 yield from self._next(state)
         yield from self._finish()
@@ -112,19 +113,19 @@ class FieldRestorer:
         """Start again after a break; of frames lost in telecine, one in five was no film frame."""
         if self._before is not None and self._before[1].phase in range(5):
             self._removed += (frame.ordinal - self._before[0].ordinal - 1) // 5
-        self._finder, self._before = CadenceFinder(), None
+        is_pure = all(stretch.kind == "progressive" for stretch in self._noted)
+        self._watch, self._before = CadenceWatch(may_sample=is_pure), None
 
     def _finish(self) -> Iterator[Frame]:
-        for state in self._finder.finish():
+        for state in self._watch.finish():
             yield from self._next(state)
         yield from self._end_interlaced()
 
     def _next(self, state: State) -> Iterator[Frame]:
         if state.kind == "interlaced" and self._deinterlacer is None:
-            top_first = top_field_first(fields for _, fields in self._undecided)
-            self._deinterlacer = _Deinterlacer(self._undecided[0][0].picture, top_first)
-        frame, _ = self._undecided.popleft()
-        yield from self._restore(frame, state)
+            top_first = top_field_first(watched.fields for watched in self._undecided)
+            self._deinterlacer = _Deinterlacer(self._undecided[0].frame.picture, top_first)
+        yield from self._restore(self._undecided.popleft().frame, state)
 
     def _restore(self, frame: Frame, state: State) -> Iterator[Frame]:
         self._note(frame, state.kind)

@@ -16,6 +16,7 @@ from pipeline.reviews.decisions import CAPTION_FIELDS, KEEP, read_decisions
 
 ROOT = Path(__file__).parents[3]
 LABELS = ROOT / "flows/demos/bunny_labels.jsonl"
+SECOND_READING = ROOT / "flows/demos/bunny_second_reading.jsonl"
 GUIDE = ROOT / "docs/labels.md"
 Span = tuple[float, float]
 
@@ -52,6 +53,15 @@ def test_every_span_is_a_clip_with_every_field_of_a_caption() -> None:
         assert end - start == pytest.approx(2.0, abs=0.002)
         assert end <= FILM_SECONDS
         assert set(CAPTION_FIELDS) <= fields.keys() <= {KEEP, *CAPTION_FIELDS}
+
+
+def test_the_second_reading_is_of_sixty_labelled_clips_by_another_reader() -> None:
+    reading = read_decisions(SECOND_READING)
+    assert not reading.faults
+    assert {decision.reviewer for decision in reading.decisions} == {"AI assistant, second reading"}
+    spans = {(decision.start_seconds, decision.end_seconds) for decision in reading.decisions}
+    assert len(spans) == 60
+    assert spans <= labels().keys()
 
 
 def test_characters_are_the_cast_and_the_sentence_names_those_on_screen() -> None:

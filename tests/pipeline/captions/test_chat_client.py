@@ -6,10 +6,12 @@ import asyncio
 import gzip
 import json
 import logging
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from email.utils import formatdate
 
@@ -22,7 +24,7 @@ from pipeline.captions.chat_client import (
     RequestError,
 )
 from pipeline.captions.chat_transport import MOST_REPLY_BYTES
-from pipeline.captions.messages import Picture, assistant, encoded, user
+from pipeline.captions.messages import Picture, Reply, assistant, encoded, user
 from pipeline.core.errors import UserError
 from tests.support.servers.caption_server import Answer, CaptionServer, Request, _completion
 
@@ -183,6 +185,42 @@ def test_unusual_but_valid_replies_are_accepted() -> None:
     with CaptionServer(in_turn(Answer(raw=nothing), plain)) as server:
         assert ask(server) == [""]
         assert ask(server) == ["fine"]
+
+
+def test_only_the_request_that_kills_the_server_is_given_up_if_a_dying_server_still_accepts_connections() -> None:
+    dies_until = 0.0
+    busy: set[asyncio.StreamWriter] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal dies_until
+        busy.add(writer)
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head.lower())
+            body = await reader.readexactly(int(length[1])) if length else b""
+            await asyncio.sleep(0.05)
+            if b"deadly" in body:
+                dies_until = time.monotonic() + 0.3
+                for each in busy:
+                    each.transport.abort()
+            if time.monotonic() < dies_until:
+                writer.transport.abort()
+            content = _completion("fine")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content))
+            await writer.drain()
+        busy.discard(writer)
+        writer.close()
+
+    async def run() -> list[object]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with server, ChatClient(Endpoint(address, "test-model", first_pause_seconds=0.01)) as client:
+            asked = [client.chat([user("deadly" if number == 2 else "harmless")]) for number in range(12)]
+            return list(await asyncio.gather(*asked, return_exceptions=True))
+
+    replies = asyncio.run(run())
+    assert "died twice" in str(replies.pop(2))
+    assert [reply.text if isinstance(reply, Reply) else reply for reply in replies] == ["fine"] * 11
 
 
 def test_requests_in_flight_reach_the_bound_and_never_exceed_it() -> None:

@@ -5,20 +5,30 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipeline.captions.cast import MOST_CHARACTERS
 from pipeline.captions.lmdeploy_server import (
     LMDEPLOY,
     SERVED,
+    SESSION_TOKENS,
     Listening,
     arguments,
     card_of,
     lmdeploy_program,
     resolved_revision,
 )
+from pipeline.captions.messages import Picture
+from pipeline.captions.pictures import GRID_FRAMES
+from pipeline.captions.questions import who_question
+from pipeline.core.config import CaptionSettings
 from pipeline.core.errors import UserError
+from prompts.template import load_prompt
+from tests.support import records
+from tests.support.media.painted_clips import make_cast
 from tests.support.servers.stand_in_lmdeploy import stand_in_environment
 
 ENVIRONMENT = Path(__file__).parents[3] / ".venv-lmdeploy"
@@ -88,19 +98,38 @@ def test_a_missing_environment_names_the_command_that_makes_it(tmp_path: Path) -
 def test_the_commit_of_a_branch_is_that_of_the_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    assert resolved_revision(SERVED["48gb"]) == "main"
+    assert resolved_revision("OpenGVLab/InternVL2-26B-AWQ", "main") == "main"
     reference = tmp_path / "hub" / "models--OpenGVLab--InternVL2-26B-AWQ" / "refs" / "main"
     reference.parent.mkdir(parents=True)
     reference.write_text("0123abcd")
-    assert resolved_revision(SERVED["48gb"]) == "0123abcd"
-    assert resolved_revision(SERVED["24gb"]) == SERVED["24gb"].revision
+    assert resolved_revision("OpenGVLab/InternVL2-26B-AWQ", "main") == "0123abcd"
+    assert resolved_revision("OpenGVLab/InternVL2-26B-AWQ", "4567") == "4567"
+
+
+def test_code_of_an_unknown_commit_is_not_run(tmp_path: Path) -> None:
+    environment = stand_in_environment(tmp_path)
+    with pytest.raises(UserError, match=r"InternVL2-26B-AWQ holds code that is run.*--revision"):
+        lmdeploy_program(environment, SERVED["48gb"], Listening(), tmp_path / "log")
+    named = lmdeploy_program(environment, replace(SERVED["48gb"], revision="4567"), Listening(), tmp_path / "log")
+    assert named.words[named.words.index("--revision") + 1] == "4567"
+
+
+def test_the_question_about_the_largest_cast_fits_the_session(tmp_path: Path) -> None:
+    """A letter is at most one token; a reply, repaired or not, is as long as it may be."""
+    cast = make_cast(tmp_path / "cast", *(f"{number:02d} {'x' * 61}" for number in range(MOST_CHARACTERS)))
+    settings = CaptionSettings()
+    question = who_question(records.clip(), settings, cast)
+    tiles = [picture.tiles or 1 for picture in (*cast.sheets, Picture(b"", tiles=GRID_FRAMES))]
+    pictures = sum(256 * (count + 1) for count in tiles)  # with a thumbnail each
+    repairs = settings.repairs * (settings.max_tokens + len(load_prompt("repair").render(fault="x" * 100)))
+    assert pictures + len(question.text) + repairs + settings.max_tokens <= SESSION_TOKENS
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not ENVIRONMENT.exists(), reason="no environment with lmdeploy: make lmdeploy-env")
 @pytest.mark.parametrize("card", SERVED)
 def test_lmdeploy_itself_accepts_every_flag(card: str) -> None:
-    model = SERVED[card]
+    model = replace(SERVED[card], revision=SERVED[card].revision or "main")
     program = [ENVIRONMENT / "bin" / "python", "-c", PARSED, *arguments(model, Listening(port=1234))]
     done = subprocess.run(program, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": ""})
     assert done.returncode == 0, done.stderr
@@ -115,7 +144,7 @@ def test_lmdeploy_itself_accepts_every_flag(card: str) -> None:
         "trust_remote_code": True,
         "enable_prefix_caching": True,
         "tp": model.gpus,
-        "session_len": 8192,
+        "session_len": SESSION_TOKENS,
         "vision_max_batch_size": 1,
         "model_format": "awq" if "AWQ" in model.repository else None,
     }

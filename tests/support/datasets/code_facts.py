@@ -37,6 +37,7 @@ from pipeline.plan.request import BuildRequest
 from pipeline.publish.samples import Sample
 from pipeline.publish.shards import Index
 from pipeline.remote.mirror import Notes
+from pipeline.reviews.audit.sampling import AuditSample
 from pipeline.reviews.decisions import Decision
 from prompts.template import load_prompt
 from tests.support.networks.tiny_models import brief_checkpoint
@@ -75,6 +76,7 @@ RECORDS: Mapping[str, type[BaseModel]] = {
     "game.json": GameSettings,
     "turns.jsonl": TurnRecord,
     "review.jsonl": Decision,
+    "sample.json": AuditSample,
     "made_from.json": MadeFrom,
     **{f"{table}.parquet": record for table, record in TABLES.items()},
 }

@@ -13,10 +13,12 @@ import base64
 import json
 import re
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # noqa: TID251 - the server of the tests
 from typing import Any, Self
 
@@ -43,7 +45,11 @@ class Request:
     """Last message of the client."""
     body: dict[str, Any]
     headers: dict[str, str]
-    pictures: tuple[NDArray[np.uint8], ...] = ()
+
+    @cached_property
+    def pictures(self) -> tuple[NDArray[np.uint8], ...]:
+        """Pictures of the first message."""
+        return tuple(map(_picture, _urls(self.body)))
 
     @property
     def found(self) -> tuple[str, ...]:
@@ -129,6 +135,10 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
     owner: CaptionServer
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # the client has closed the connection
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -138,7 +148,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(self.server.owner.models_status, b'{"object": "list", "data": []}', {})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        if len(content) < int(self.headers["Content-Length"]):
+            return  # the client has closed the connection
+        body = json.loads(content)
         assert self.path == "/v1/chat/completions"
         owner = self.server.owner
         answer = owner.handle(_understand(body, dict(self.headers), owner.read))
@@ -179,12 +192,17 @@ def _understand(body: dict[str, Any], headers: dict[str, str], read: Callable[[N
     parts, turn = messages[0]["content"], len(messages) // 2
     if isinstance(parts, str):
         return Request("talk", -1, turn, text, body, headers)
-    pictures = tuple(_picture(part["image_url"]["url"]) for part in parts if part["type"] == "image_url")
+    urls = _urls(body)
     if parts[0]["text"].startswith("Image"):
-        height, width = pictures[-1].shape[:2]
-        number = read(pictures[-1][: height // 2, : width // 2])
-        return Request("who", number, turn, text, body, headers, pictures)
-    return Request("what", read(pictures[0]), turn, text, body, headers, pictures)
+        grid = _picture(urls[-1])
+        height, width = grid.shape[:2]
+        return Request("who", read(grid[: height // 2, : width // 2]), turn, text, body, headers)
+    return Request("what", read(_picture(urls[0])), turn, text, body, headers)
+
+
+def _urls(body: dict[str, Any]) -> list[str]:
+    parts = body["messages"][0]["content"]
+    return [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
 
 
 def _picture(url: str) -> NDArray[np.uint8]:

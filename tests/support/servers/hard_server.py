@@ -1,7 +1,7 @@
 """Hard server: a caption server in a process of its own that does everything wrong that a server can do.
 
 It answers in any order, late, twice, with errors; it stalls once, dies at one picture, and about others it answers in
-another language or as another model. Who runs it starts it again when it dies, as `animegamer caption-server` does:
+another language or as another model. It is started again when it dies, as `animegamer caption-server` does:
 
     with hard_server(root, Faults(deadly=17)) as address: ...
 
@@ -38,7 +38,8 @@ class Faults:
     deadly: int
     foreign: int
     impostor: int
-    stalls_after: int = 150
+    stalls_after: int
+    """Number of requests after which it stalls, once."""
     stall_seconds: float = 8
     late_share: float = 0.005
     late_seconds: float = 7
@@ -133,6 +134,15 @@ class _Trouble:
         return Answer(_good(number), model=model, delay_seconds=delay, twice=twice)
 
 
+class _Forgetful(CaptionServer):
+    """Server that keeps no request: ten thousand with their pictures fill a machine's memory."""
+
+    def handle(self, request: Request) -> Answer:
+        answer = self.answer(request)
+        time.sleep(answer.delay_seconds)
+        return answer
+
+
 def _good(number: int) -> str:
     name = subject_of(number)
     tags = f"<S>{name}</S><MD>fall</MD><EV>room</EV><MA>slowly</MA><SC>0</SC><ET>0</ET><ST>-1</ST>"
@@ -145,7 +155,7 @@ def main() -> None:
     with (root / "starts").open("a", encoding="utf-8") as starts:
         starts.write("started\n")
     trouble = _Trouble(root, faults)
-    with CaptionServer(trouble.answer, port=port, read=read_barcode):
+    with _Forgetful(trouble.answer, port=port, read=read_barcode):
         threading.Event().wait()
 
 

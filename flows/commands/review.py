@@ -1,0 +1,51 @@
+"""Command `review`: the page on which people look at clips, correct captions and decide about keep or drop."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.core.errors import UserError
+
+
+def review(
+    dataset: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Output folder of `animegamer build --out`, on this machine.")
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")] = 8732,
+    reviewer: Annotated[
+        str | None, typer.Option(help="Name that the decisions carry; unset: your name on this machine.")
+    ] = None,
+) -> None:
+    """Serve a page to review the clips on, on this machine only.
+
+    Every decision is added to `review.jsonl` in the data set, or to `[review] file`, and is published by the next
+    build. Captions of the machine are never changed. Two people may review at once, each with a server of their own.
+
+        animegamer review data/ --reviewer anna
+    """
+    from flows.web.review_app import serve_review
+    from flows.web.review_clips import ReviewTask
+    from pipeline.core.config import checked
+    from pipeline.core.store import open_dataset
+    from pipeline.reviews.applied import review_path
+
+    opened = open_dataset(dataset)
+    settings = checked(opened.record.config, str(dataset / "dataset.json"))
+    task = ReviewTask(file=review_path(opened.root, settings.review), reviewer=reviewer or own_name())
+    serve_review(opened, task, port)
+
+
+def own_name() -> str:
+    """Return the name of this user on this machine.
+
+    Raises:
+        UserError: the machine does not know it, as in some containers.
+    """
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # KeyError up to Python 3.12
+        raise UserError("this machine has no name for you: give one with --reviewer") from error

@@ -1,0 +1,154 @@
+// Decisions on their way to the server's disk. Until a decision is there, it is kept in this browser and shown as not saved.
+
+import * as api from "./api.js";
+import { FIELD } from "./fields.js";
+
+const MOST_BYTES = 40_000; // the server takes requests of 64 KB
+const MOST_CHANGES = 500;
+const MOST_UNDONE = 200;
+const size = new TextEncoder();
+
+/** Queue of changes that are sent in order, a request at a time, and the actions that can be undone. */
+export class Saving {
+  #queue = [];
+  #sending = false;
+  #undo = [];
+  #taken = 0; // number of replies to saved decisions
+  #key;
+
+  /** `report` is called with {waiting, error} at every step, `changed` with the rows that look different. */
+  constructor(clips, report, changed) {
+    this.clips = clips;
+    this.report = report;
+    this.changed = changed;
+    this.error = null;
+    this.#key = `unsaved ${clips.info.key} ${clips.info.reviewer}`;
+    this.#queue = this.#kept();
+    if (this.#queue.length) this.#expectAll();
+  }
+
+  get waiting() {
+    return this.#queue.length;
+  }
+
+  /** Shows the changes, and sends them; `undoable` actions can be taken back later. */
+  make(changes, name, undoable = true) {
+    if (!changes.length) return;
+    if (undoable) {
+      this.#undo.push({ name, back: changes.map((change) => this.#inverse(change)).reverse(), at: changes[0].clip });
+      this.#undo = this.#undo.slice(-MOST_UNDONE);
+    }
+    this.#queue.push(...changes);
+    this.#keep();
+    const rows = new Set();
+    for (const change of changes) {
+      const row = this.clips.get(change.clip);
+      this.clips.expect(row, change);
+      rows.add(row);
+    }
+    this.changed([...rows]);
+    this.send();
+  }
+
+  /** Takes the last action back; returns it, or undefined if there is none. */
+  undo() {
+    const action = this.#undo.pop();
+    if (action) this.make(action.back, action.name, false);
+    return action;
+  }
+
+  /** Sends what waits; called again to retry. */
+  async send() {
+    if (this.#sending) return;
+    this.#sending = true;
+    this.error = null;
+    try {
+      while (this.#queue.length && !this.error) await this.#sendSome();
+    } finally {
+      this.#sending = false;
+      this.report();
+    }
+  }
+
+  async #sendSome() {
+    const some = this.#next();
+    this.report();
+    try {
+      const reviews = await api.save(some);
+      this.#queue.splice(0, some.length);
+      this.#keep();
+      this.#take(reviews);
+    } catch (error) {
+      if (!(error instanceof api.Refusal)) throw error;
+      this.error = error;
+    }
+  }
+
+  /** Gives up what the server refuses, and shows what it has. */
+  async discard() {
+    this.#queue = [];
+    this.#keep();
+    this.error = null;
+    this.report();
+    await this.refresh();
+  }
+
+  /** Shows what the server has: other reviewers may have written too. */
+  async refresh() {
+    const before = this.#taken;
+    const reviews = await api.readReviews();
+    if (this.#taken !== before) return; // read before a decision that was saved since
+    this.clips.replace(reviews);
+    this.#expectAll();
+    this.changed(null);
+  }
+
+  #take(reviews) {
+    this.#taken += 1;
+    for (const [id, standings] of Object.entries(reviews)) this.clips.set(this.clips.get(id), standings);
+    const touched = new Set(Object.keys(reviews));
+    for (const change of this.#queue) if (touched.has(change.clip)) this.clips.expect(this.clips.get(change.clip), change);
+    this.changed([...touched].map((id) => this.clips.get(id)));
+  }
+
+  #expectAll() {
+    for (const change of this.#queue) this.clips.expect(this.clips.get(change.clip), change);
+  }
+
+  #next() {
+    let bytes = 0;
+    const fits = this.#queue.findIndex((change, index) => {
+      bytes += size.encode(JSON.stringify(change)).length + 1;
+      return bytes > MOST_BYTES || index >= MOST_CHANGES;
+    });
+    return this.#queue.slice(0, fits === -1 ? undefined : Math.max(1, fits));
+  }
+
+  #inverse({ clip, field, settle }) {
+    const row = this.clips.get(clip);
+    const standing = row.reviews[field];
+    const change = settle ? { clip, field, settle } : { clip, field };
+    const before = settle
+      ? (standing?.by === `settled: ${this.clips.info.reviewer}` ? standing.value : undefined)
+      : this.clips.own(row, field);
+    return before === undefined ? change : { ...change, value: before };
+  }
+
+  #keep() {
+    try {
+      if (this.#queue.length) localStorage.setItem(this.#key, JSON.stringify(this.#queue));
+      else localStorage.removeItem(this.#key);
+    } catch {
+      // no room in this browser: what is not saved stays in this page, which warns before it closes
+    }
+  }
+
+  #kept() {
+    try {
+      const queue = JSON.parse(localStorage.getItem(this.#key) ?? "[]");
+      return queue.filter(({ clip, field }) => this.clips.get(clip) && FIELD.has(field));
+    } catch {
+      return []; // written by something else on this address
+    }
+  }
+}

@@ -1,0 +1,145 @@
+"""`animegamer audit`: a sample judged over the real page server, its results, and a file of labels."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from flows.commands.audit import audit
+from pipeline.core.errors import UserError
+from pipeline.core.records import Clip, Verdict
+from pipeline.core.store import Dataset
+from pipeline.reviews.audit.sampling import ANSWERS_FILE, SAMPLE_FILE, AuditSample
+from pipeline.reviews.decisions import append_decisions, read_decisions
+from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.records import decision_about
+
+COMMAND = [sys.executable, "-m", "flows.cli", "audit"]
+
+
+def animegamer_audit(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return make_dataset(tmp_path / "data", captioner=MODEL)
+
+
+@contextmanager
+def page(dataset: Dataset, *arguments: object) -> Iterator[httpx.Client]:
+    """Client of the page of a running audit."""
+    command = [*COMMAND, str(dataset.root), "--port", "0", *map(str, arguments)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr
+        lines = iter(process.stderr.readline, "")
+        address = next((found[0] for line in lines if (found := re.search(r"http://127\.0\.0\.1:\d+", line))), None)
+        assert address, "the audit ended before it served its page"
+        with httpx.Client(base_url=address, headers={"Origin": address}, timeout=30) as client:
+            yield client
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+def judge(client: httpx.Client, clip_id: str, field: str, value: Any) -> None:
+    change = {"clip": clip_id, "field": field, "value": value}
+    client.post("/api/decisions", json={"changes": [change]}).raise_for_status()
+
+
+def asked(client: httpx.Client) -> list[str]:
+    """Ids of the clips to judge, in the order of the page."""
+    rows = client.get("/api/clips").raise_for_status().json()["clips"]
+    return [
+        row["id"] for row in sorted((row for row in rows if row["place"] is not None), key=lambda row: row["place"])
+    ]
+
+
+@pytest.mark.slow
+def test_two_reviewers_judge_one_sample_blind(dataset: Dataset, tmp_path: Path) -> None:
+    with page(dataset, "--size", 6, "--by", "level", "--seed", 4, "--blind", "--reviewer", "anna") as client:
+        first = asked(client)
+        assert len(first) == 6
+        assert "InternVL2" not in client.get("/api/clips").text
+        for clip_id in first:
+            judge(client, clip_id, "S", "fox")
+    sample = (dataset.root / SAMPLE_FILE).read_bytes()
+    drawn = AuditSample.model_validate_json(sample)
+    assert (len(drawn.spans), drawn.by, drawn.seed, drawn.blind) == (6, "level", 4, True)
+    with page(dataset, "--reviewer", "ben") as client:
+        assert asked(client) == first
+        assert client.get("/api/reviews").json() == {"reviews": {}}  # blind to the first reviewer
+        judge(client, first[0], "S", "dog")
+        judge(client, first[1], "S", "fox")
+    assert (dataset.root / SAMPLE_FILE).read_bytes() == sample
+    assert len(read_decisions(dataset.root / ANSWERS_FILE).decisions) == 8
+    assert not (dataset.root / "review.jsonl").exists()
+
+    figures = tmp_path / "figures.json"
+    done = animegamer_audit(dataset.root, "--results", "--json", figures)
+    assert done.returncode == 0, done.stderr
+    assert "6 clips answered of 6 drawn by level from 15, blind to the machine's answers" in done.stdout
+    assert "anna (6), ben (2)" in done.stdout
+    written = json.loads(figures.read_text())
+    (field,) = written["fields"]
+    assert (field["field"], field["answered"]) == ("S", 6)
+    assert 0 <= field["accuracy"]["lemma"]["low"] < field["accuracy"]["lemma"]["high"] <= 1
+    (agreement,) = written["agreement"]
+    assert (agreement["clips"], agreement["equal"]) == (2, 1)
+
+
+@pytest.mark.slow
+def test_an_audit_goes_on_with_its_own_options_only(dataset: Dataset) -> None:
+    with page(dataset, "--size", 5):
+        pass
+    for given, found in ((("--size", 6), "size 5"), (("--blind",), "blind False"), (("--by", "level"), "by None")):
+        done = animegamer_audit(dataset.root, *given)
+        assert done.returncode == 1
+        assert f"holds an audit with {found}; leave out {given[0]}" in " ".join(done.stderr.split())
+
+
+@pytest.mark.slow
+def test_labels_of_a_file_are_compared(dataset: Dataset, tmp_path: Path) -> None:
+    labels, figures = tmp_path / "labels.jsonl", tmp_path / "figures.json"
+    folder = dataset.folders()[0]
+    kept = {row.clip_id for row in folder.read("verdicts", Verdict) if row.keep}
+    clips = [clip for clip in folder.read("clips", Clip) if clip.clip_id in kept]
+    append_decisions(labels, [decision_about(clip, folder.film.sha256, "S", "fox") for clip in clips])
+    with labels.open("a") as file:
+        file.write('{"field": "\x1b[31m[bold]"}\n')
+    done = animegamer_audit(dataset.root, "--against", labels, "--json", figures)
+    assert done.returncode == 0, done.stderr
+    assert "S: girl for fox (3)" in done.stdout
+    assert "not a decision: line 9" in done.stdout
+    assert "\x1b[31m" not in done.stdout
+    assert json.loads(figures.read_text())["clips"] == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"size": 16}, "keeps 15 clips, fewer than --size 16"),
+        ({"results": True}, "nothing was audited yet"),
+        ({"results": True, "against": Path("labels.jsonl")}, "either --results or --against"),
+        ({"results": True, "blind": True}, "--blind goes with an audit on the page"),
+        ({"json": Path("figures.json")}, "--json goes with --results or --against"),
+        ({"against": Path("none.jsonl")}, "no such file"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_in_a_sentence(
+    dataset: Dataset, options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(UserError, match=expected):
+        audit(dataset.root, **options)
+    assert not (dataset.root / "audit").exists()

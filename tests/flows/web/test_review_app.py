@@ -1,0 +1,232 @@
+"""App of the review page, over real HTTP on loopback: decisions on disk, refusals, hosts and origins, paths, kills."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from flows.benchmarks.review_dataset import write_dataset
+from flows.web.review_clips import Change, RefusedError, ReviewedClips, ReviewTask
+from pipeline.core.errors import UserError
+from pipeline.reviews.clips import ReviewableClip, reviewable
+from pipeline.reviews.decisions import MOST_NAME, read_decisions
+from tests.support.servers.reviewed_page import decide, reviewing, small_dataset
+
+MOTION = {"field": "MD", "value": "fly"}
+
+
+def post(http: httpx.Client, *changes: dict[str, object], **headers: str) -> httpx.Response:
+    return http.post("/api/decisions", json={"changes": list(changes)}, headers=headers)
+
+
+def test_a_decision_is_on_disk_before_the_reply(tmp_path: Path) -> None:
+    with reviewing(tmp_path) as page:
+        first, second = page.ids[:2]
+        reply = post(page.http, {"clip": first, **MOTION}, {"clip": second, "field": "characters", "value": ["Lisa"]})
+        assert page.lines() == [("anna", "MD", "fly"), ("anna", "characters", ("Lisa",))]
+        standing = {"value": "fly", "by": "anna", "conflict": False, "voices": {"anna": "fly"}}
+        assert reply.json()["reviews"][first] == {"MD": standing}
+        assert page.http.get("/api/reviews").json()["reviews"].keys() == {first, second}
+        post(page.http, {"clip": first, "field": "MD"})
+        assert page.lines()[2:] == [("anna", "MD", "withdrawn")]
+        assert page.http.get("/api/reviews").json()["reviews"].keys() == {second}
+        assert page.http.get("/api/info").json()["last"] == first
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"field": "MD", "value": "Flies <b>"}, "plain words"),
+        ({"field": "keep", "value": "yes"}, "true or false"),
+        ({"field": "keep", "value": None}, "true or false"),
+        ({"field": "SC", "value": True}, "SC must be"),
+        ({"field": "others", "value": 100}, "0 to 99"),
+        ({"field": "sentence", "value": "two\nlines"}, "one line"),
+        ({"field": "sentence", "value": "x" * 241}, "240"),
+        ({"field": "characters", "value": ["Nausicaa"]}, "cast"),
+        ({"field": "characters", "value": {"a": 1}}, "value"),
+        ({"field": "path", "value": "x"}, "field must be one of"),
+        ({"field": "MD", "value": "run", "clip": "../../etc/passwd"}, "not a clip"),
+        ({"field": "MD", "value": "run", "reviewer": "ben"}, "reviewer"),
+    ],
+)
+def test_what_is_no_decision_is_refused_whole(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    with reviewing(tmp_path) as page:
+        reply = post(page.http, {"clip": page.ids[0], **MOTION}, {"clip": page.ids[0], **change})
+        assert (reply.status_code, words in reply.json()["message"]) == (422, True), reply.text
+        assert not page.task.file.exists(), "all or nothing"
+
+
+def test_lines_of_other_processes_are_seen(tmp_path: Path) -> None:
+    with reviewing(tmp_path) as page:
+        clip = page.ids[3]
+        post(page.http, {"clip": clip, **MOTION})
+        decide(page, 3, "ben", "MD", "swim")
+        standing = page.http.get("/api/reviews").json()["reviews"][clip]["MD"]
+        assert (standing["conflict"], standing["voices"]) == (True, {"ben": "swim", "anna": "fly"})
+        settled = post(page.http, {"clip": clip, "field": "MD", "value": "swim", "settle": True}).json()["reviews"][
+            clip
+        ]
+        assert (settled["MD"]["value"], settled["MD"]["conflict"]) == ("swim", False)
+        assert page.lines()[-1] == ("settled: anna", "MD", "swim")
+
+
+def test_a_clock_that_was_set_back_loses_nothing(tmp_path: Path) -> None:
+    dataset = small_dataset()
+    with reviewing(tmp_path, dataset) as page:
+        clip = page.ids[0]
+        post(page.http, {"clip": clip, **MOTION})
+        late = page.task.file.read_text().replace('"time": "20', '"time": "21')
+        page.task.file.write_text(late)
+        again = post(page.http, {"clip": clip, "field": "MD", "value": "swim"})
+        assert again.json()["reviews"][clip]["MD"]["value"] == "swim"
+
+
+def test_malformed_lines_are_counted_and_named(tmp_path: Path) -> None:
+    (tmp_path / "review.jsonl").write_text("not json <script>\n{}\n")
+    with reviewing(tmp_path) as page:
+        info = page.http.get("/api/info").json()
+        assert info["counts"]["malformed"] == 2
+        assert info["faults"][0].startswith("line 1: ")
+        post(page.http, {"clip": page.ids[0], **MOTION})
+        assert (tmp_path / "review.jsonl").read_text().startswith("not json <script>\n{}\n")
+
+
+def test_an_audit_is_restricted_and_blind(tmp_path: Path) -> None:
+    ids = [clip.clip_id for clip in _clips(tmp_path)]
+    asked = [ids[30], ids[10]]
+    with reviewing(tmp_path, clip_ids=asked, blind=True) as page:
+        decide(page, 10, "ben", "MD", "swim")
+        rows = page.http.get("/api/clips").json()["clips"]
+        assert [row["id"] for row in rows] == [ids[place] for place in (8, 9, 10, 11, 12, 28, 29, 30, 31, 32)]
+        assert [row["place"] for row in rows if row["place"] is not None] == [1, 0]
+        assert {key for row in rows for key in row} == {"id", "film", "scene", "start", "end", "place"}
+        assert page.http.get("/api/reviews").json()["reviews"] == {}, "another reviewer's answer is hidden"
+        assert post(page.http, {"clip": ids[10], **MOTION}).json()["reviews"][ids[10]]["MD"]["conflict"] is False
+        assert post(page.http, {"clip": ids[11], **MOTION}).status_code == 422, "not in the sample"
+    with pytest.raises(UserError, match="1 clips are not in this data set any more"):
+        ReviewedClips(small_dataset(), ReviewTask(tmp_path / "answers.jsonl", "anna", ["gone"]))
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "settled: ", "x" * (MOST_NAME + 1)])
+def test_a_reviewer_has_a_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RefusedError, match="reviewer"):
+        ReviewedClips(small_dataset(), ReviewTask(tmp_path / "review.jsonl", name))
+
+
+def test_clips_are_served_by_id_with_ranges(tmp_path: Path) -> None:
+    with reviewing(tmp_path) as page:
+        path = _clips(tmp_path)[0].path
+        address = f"/api/clips/{page.ids[0]}.mp4"
+        whole = page.http.get(address)
+        assert (whole.content, whole.headers["content-type"]) == (path.read_bytes(), "video/mp4")
+        part = page.http.get(address, headers={"Range": "bytes=100-199"})
+        assert (part.status_code, part.content) == (206, path.read_bytes()[100:200])
+        assert part.headers["content-range"] == f"bytes 100-199/{path.stat().st_size}"
+        for name in ("../film", "..%2f..%2fdataset", "%2fetc%2fpasswd", "..%5c..%5cdataset", page.ids[0] + "%00"):
+            assert page.http.get(f"/api/clips/{name}.mp4").status_code == 404, name
+
+
+def test_a_lost_clip_file_is_said(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "data", 2, 1, (64, 96))
+    with reviewing(tmp_path, dataset) as page:
+        for clip in (tmp_path / "data").rglob("*.mp4"):
+            clip.unlink()
+        reply = page.http.get(f"/api/clips/{page.ids[0]}.mp4")
+        assert (reply.status_code, "animegamer build" in reply.json()["message"]) == (404, True)
+
+
+def test_other_hosts_and_origins_are_refused(tmp_path: Path) -> None:
+    with reviewing(tmp_path) as page:
+        change = {"clip": page.ids[0], **MOTION}
+        for headers in (
+            {"Origin": "https://evil.example"},
+            {"Origin": "null"},
+            {"Sec-Fetch-Site": "cross-site"},
+        ):
+            assert post(page.http, change, **headers).status_code == 403, headers
+        assert page.http.get("/api/clips", headers={"Host": "evil.example"}).status_code == 421
+        assert page.http.get("/", headers={"Host": "evil.example"}).status_code == 421
+        assert "default-src 'none'" in page.http.get("/").headers["content-security-policy"]
+        too_large = page.http.post("/api/decisions", content=b" " * 70_000)
+        assert too_large.status_code == 413
+        assert not page.task.file.exists()
+
+
+def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    with reviewing(tmp_path) as page:
+        clip = page.ids[0]
+        page.task.file.mkdir()
+        reply = post(page.http, {"clip": clip, **MOTION})
+        assert (reply.status_code, "review file" in reply.json()["message"]) == (500, True)
+        assert str(tmp_path) not in reply.text
+        page.task.file.rmdir()
+        assert post(page.http, {"clip": clip, **MOTION}).status_code == 200
+
+
+def test_parallel_requests_lose_nothing(tmp_path: Path) -> None:
+    with reviewing(tmp_path) as page:
+        ids = page.ids
+
+        def work(start: int) -> None:
+            for clip in ids[start::4]:
+                assert post(page.http, {"clip": clip, **MOTION}).status_code == 200
+
+        threads = [threading.Thread(target=work, args=(start,)) for start in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(page.lines()) == len(ids)
+        assert page.http.get("/api/reviews").json()["reviews"].keys() == set(ids)
+
+
+def test_kill_9_of_the_command_loses_nothing_that_was_confirmed(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    write_dataset(root, 40, 1, (64, 96))
+    confirmed = _decide_until_killed(root)
+    reading = read_decisions(root / "review.jsonl")
+    assert len(confirmed) >= 20
+    assert {(line.field, line.value) for line in reading.decisions} >= set(confirmed)
+    assert len(reading.faults) <= 1, "at most the line that was being written"
+
+
+def _decide_until_killed(root: Path) -> list[tuple[str, str]]:
+    """Decide in a row, and kill the server in the middle; return the decisions that it has confirmed."""
+    command = [sys.executable, "-m", "flows.cli", "review", str(root), "--port", "0", "--reviewer", "anna"]
+    confirmed: list[tuple[str, str]] = []
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr
+        address = next(found[0] for line in server.stderr if (found := re.search(r"http://\S+", line)))
+        with httpx.Client(base_url=address, verify=False) as http:
+            clip = http.get("/api/clips").json()["clips"][0]["id"]
+            killer: threading.Timer | None = None
+            for number in range(5000):
+                if number == 20:
+                    killer = threading.Timer(0.05, server.send_signal, [signal.SIGKILL])
+                    killer.start()
+                try:
+                    reply = post(http, {"clip": clip, "field": "MD", "value": f"walk {number}"})
+                except httpx.TransportError:
+                    break
+                assert reply.status_code == 200
+                confirmed.append(("MD", f"walk {number}"))
+        server.wait(10)
+    assert server.returncode == -signal.SIGKILL
+    return confirmed
+
+
+def test_a_change_needs_its_names() -> None:
+    with pytest.raises(ValueError, match="extra"):
+        Change.model_validate({"clip": "a", "field": "MD", "time": "now"})
+
+
+def _clips(tmp_path: Path) -> list[ReviewableClip]:
+    return reviewable(small_dataset(), tmp_path / "review.jsonl")

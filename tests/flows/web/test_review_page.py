@@ -1,0 +1,404 @@
+"""Review page in a real Chromium: worked on by keys alone, in bulk, by two reviewers, on a phone, through failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from flows.benchmarks.review_dataset import CAST
+from pipeline.reviews.clips import reviewable
+from tests.support.servers.chromium import wait_until
+from tests.support.servers.played_page import CONTRASTS, SIZES, opened
+from tests.support.servers.reviewed_page import Reviewed, decide, reviewing, small_dataset
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+@pytest.fixture
+def review(tmp_path: Path) -> Iterator[Reviewed]:
+    with reviewing(tmp_path) as page:
+        yield page
+
+
+def in_time_order(page: Page) -> None:
+    """Show all clips from the first one on, with the keys on the grid."""
+    page.locator("#order").select_option("time")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Home")
+    expect(page.locator("#grid")).to_be_focused()
+
+
+def saved(page: Page) -> None:
+    expect(page.locator("#saved")).to_have_text("saved")
+
+
+def value(page: Page, field: str) -> str:
+    return page.locator(f"[data-field={field}] .value").inner_text()
+
+
+def current(page: Page) -> str:
+    return str(page.locator(".tile.current").get_attribute("data-clip"))
+
+
+def test_every_field_is_corrected_by_keys_alone(chromium: Browser, review: Reviewed) -> None:
+    with opened(chromium, review) as page:
+        in_time_order(page)
+        words = {"S": "old man", "EV": "night sea", "MA": "bravely", "MD": "row a boat"}
+        for key, text in [*zip("seam", words.values(), strict=True), ("o", "3"), ("t", "He rows & sings <b>.")]:
+            page.keyboard.press(key)
+            page.keyboard.type(text)
+            page.keyboard.press("Enter")
+        page.keyboard.press("c")
+        page.keyboard.type("lis")
+        page.keyboard.press("Tab")
+        page.keyboard.type(", tok")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        page.keyboard.press("Enter")
+        page.keyboard.press("2")
+        page.keyboard.press("Shift+Digit3")
+        for key in "iifffrkx":
+            page.keyboard.press(key)
+        saved(page)
+        assert review.lines() == [
+            *(("anna", field, text) for field, text in words.items()),
+            ("anna", "others", 3),
+            ("anna", "sentence", "He rows & sings <b>."),
+            ("anna", "characters", ("Lisa", "Toki")),
+            ("anna", "characters", ("Lisa", "Toki", "Sosuke")),
+            ("anna", "actor", "Lisa"),
+            *(("anna", "SC", 1), ("anna", "SC", 0), ("anna", "ET", 1), ("anna", "ET", 0), ("anna", "ET", None)),
+            *(("anna", "ST", 1), ("anna", "keep", True), ("anna", "keep", False)),
+        ]  # fmt: skip
+        expect(page.locator(".tile.current .line")).to_have_text("Lisa, Toki, Sosuke · bravely row a boat · night sea")
+        expect(page.locator("#progress")).to_have_text("1 of 60 reviewed")
+        for _ in range(3):
+            page.keyboard.press("z")
+        saved(page)
+        assert review.lines()[-3:] == [
+            ("anna", "keep", True),
+            ("anna", "keep", "withdrawn"),
+            ("anna", "ST", "withdrawn"),
+        ]
+
+
+def test_an_empty_field_cannot_be_said_and_shift_delete_withdraws(chromium: Browser, review: Reviewed) -> None:
+    with opened(chromium, review) as page:
+        in_time_order(page)
+        before = value(page, "EV")
+        page.keyboard.press("e")
+        page.keyboard.press("Delete")
+        page.keyboard.press("Enter")
+        assert value(page, "EV") == "cannot be said"
+        expect(page.locator("[data-field=EV] .was")).to_have_text(before)
+        page.keyboard.press("e")
+        page.keyboard.press("Shift+Delete")
+        saved(page)
+        assert (value(page, "EV"), review.lines()) == (before, [("anna", "EV", None), ("anna", "EV", "withdrawn")])
+        page.keyboard.press("e")
+        page.keyboard.type("no § word")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("plain words")
+        page.keyboard.press("Escape")
+        assert len(review.lines()) == 2
+
+
+def test_enter_confirms_and_goes_on_to_where_one_left_off(chromium: Browser, review: Reviewed) -> None:
+    with opened(chromium, review) as page:
+        in_time_order(page)
+        ids = [current(page)]
+        for _ in range(3):
+            page.keyboard.press("Enter")
+            ids.append(current(page))
+        saved(page)
+        assert ids == review.ids[:4]
+        assert {name for name, *_ in review.lines()} == {"anna"}
+        expect(page.locator("#progress")).to_have_text("3 of 60 reviewed")
+        page.reload()
+        expect(page.locator(f'.tile.current[data-clip="{ids[3]}"]')).to_be_visible()
+        expect(page.locator("#order")).to_have_value("time")
+        page.keyboard.press("b")
+        expect(page.locator("#undone")).to_contain_text("no unreviewed clip before")
+    with opened(chromium, review) as another:
+        expect(another.locator(f'.tile.current[data-clip="{ids[2]}"]')).to_be_visible()  # from the file
+
+
+def test_a_selection_is_corrected_at_once_and_undone_at_once(chromium: Browser, review: Reviewed) -> None:
+    with opened(chromium, review) as page:
+        in_time_order(page)
+        page.keyboard.press("Control+a")
+        expect(page.locator("#about")).to_have_text("60 clips selected")
+        page.keyboard.press("e")
+        page.keyboard.type("harbour at night")
+        page.keyboard.press("Enter")
+        saved(page)
+        assert review.lines() == [("anna", "EV", "harbour at night")] * 60
+        page.keyboard.press("z")
+        saved(page)
+        assert review.lines()[60:] == [("anna", "EV", "withdrawn")] * 60
+        page.keyboard.press("Escape")
+        page.keyboard.press("Home")
+        page.keyboard.press("Shift+ArrowRight")
+        page.keyboard.press("Shift+ArrowRight")
+        page.keyboard.press("x")
+        saved(page)
+        assert review.lines()[120:] == [("anna", "keep", False)] * 3
+
+
+FILTERS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "level": lambda row: row["level"] == 2,
+    "character": lambda row: "Ponyo" in row["machine"].get("characters", ()),
+    "tag": lambda row: row["machine"].get("MD") == "run",
+    "verdict": lambda row: not row["machine"]["keep"],
+    "flag": lambda row: bool(row["flags"]),
+    "text": lambda row: all(word in str(row["machine"].values()).lower() for word in ("slowly", "near")),
+}
+"""Truth of each filter that `filter_by` sets, from the rows of the server."""
+
+
+def filter_by(page: Page, name: str) -> None:
+    chosen = {"level": "2", "character": "=Ponyo", "verdict": "drop", "flag": "any"}
+    if name in chosen:
+        page.locator(f"#{name}").select_option(chosen[name])
+    elif name == "tag":
+        page.locator("#tag").fill("md run")
+        page.locator("#tag").press("Tab")
+    else:
+        page.keyboard.press("Escape")
+        page.keyboard.press("/")
+        page.keyboard.type("near SLOWLY")
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_filter_lets_through_what_it_says(chromium: Browser, review: Reviewed, name: str) -> None:
+    rows = review.http.get("/api/clips").json()["clips"]
+    wanted = {row["id"] for row in rows if FILTERS[name](row)}
+    assert 0 < len(wanted) < len(rows)
+    with opened(chromium, review) as page:
+        expect(page.locator("#found")).to_have_text("60 clips")
+        filter_by(page, name)
+        expect(page.locator("#found")).to_have_text(f"{len(wanted)} of 60 clips")
+        shown = page.locator(".tile:visible").evaluate_all("tiles => tiles.map((tile) => tile.dataset.clip)")
+        assert set(shown) <= wanted
+        page.locator("#clear").click()
+        expect(page.locator("#found")).to_have_text("60 clips")
+
+
+def test_the_most_doubtful_come_first_and_reviewed_ones_can_be_left_out(chromium: Browser, review: Reviewed) -> None:
+    doubts = {row["id"]: row["doubt"] for row in review.http.get("/api/clips").json()["clips"]}
+    with opened(chromium, review) as page:
+        expect(page.locator("#found")).to_have_text("60 clips")
+        first = current(page)
+        shown = page.locator(".tile:visible").evaluate_all("tiles => tiles.map((tile) => tile.dataset.clip)")
+        assert [doubts[clip] for clip in shown[:4]] == sorted(doubts.values(), reverse=True)[:4]
+        page.keyboard.press("k")
+        saved(page)
+        page.locator("#state").select_option("unreviewed")
+        expect(page.locator("#found")).to_have_text("59 of 60 clips")
+        assert current(page) != first
+        page.locator("#text").fill("nothing like it")
+        expect(page.locator("#nothing")).to_be_visible()
+
+
+def test_two_reviewers_disagree_and_one_settles(chromium: Browser, review: Reviewed) -> None:
+    for place, motion in ((4, "swim"), (9, "dive")):
+        decide(review, place, "ben", "MD", motion)
+        decide(review, place, "anna", "MD", "fly")
+    with opened(chromium, review) as page:
+        in_time_order(page)
+        page.locator("#state").select_option("conflict")
+        expect(page.locator("#found")).to_have_text("2 of 60 clips")
+        expect(page.locator(".voice")).to_have_count(2)
+        page.keyboard.press("Escape")
+        page.keyboard.press("v")
+        page.keyboard.press("1")
+        expect(page.locator(".voice")).to_have_count(0)
+        saved(page)
+        assert review.lines()[-1] == ("settled: anna", "MD", "swim")
+        assert value(page, "MD") == "swim"
+        page.keyboard.press("z")
+        expect(page.locator(".voice")).to_have_count(2)
+        page.keyboard.press("v")
+        page.keyboard.press("2")
+        page.keyboard.press("v")
+        assert current(page) == review.ids[9]
+        page.locator(".voice").nth(0).click()
+        page.keyboard.press("u")
+        expect(page.locator("#nothing")).to_be_visible()
+        saved(page)
+        assert review.lines()[-1] == ("settled: anna", "MD", "dive")
+
+
+def test_a_failure_is_shown_and_nothing_is_lost(chromium: Browser, review: Reviewed) -> None:
+    page = chromium.new_context().new_page()  # `opened` takes a reply of 507 for a fault
+    page.goto(review.address)
+    in_time_order(page)
+    full = {"status": 507, "json": {"message": "The disk is full: make room there, then save again."}}
+    page.route("**/api/decisions", lambda route: route.fulfill(**full))
+    for key in ("i", "ArrowRight", "x"):
+        page.keyboard.press(key)
+    expect(page.locator("#saved")).to_have_text(
+        "2 decisions not saved. The disk is full: make room there, then save again."
+    )
+    expect(page.locator("#retry")).to_be_visible()
+    assert review.lines() == []
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.reload()
+    expect(page.locator("#saved")).to_contain_text("2 decisions not saved")
+    page.unroute("**/api/decisions")
+    page.locator("#retry").click()
+    saved(page)
+    assert review.lines() == [("anna", "SC", 1), ("anna", "keep", False)]
+
+
+def test_saved_is_shown_after_the_reply_only(chromium: Browser, review: Reviewed) -> None:
+    with opened(chromium, review) as page:
+        in_time_order(page)
+        held: list[Route] = []
+        page.route("**/api/decisions", lambda route: held.append(route))
+        with page.expect_request("**/api/decisions"):
+            page.keyboard.press("x")
+        expect(page.locator("#saved")).to_have_text("saving 1")
+        page.wait_for_timeout(200)
+        expect(page.locator("#saved")).to_have_text("saving 1")
+        held[0].continue_()
+        saved(page)
+        assert review.lines() == [("anna", "keep", False)]
+
+
+def test_a_new_server_takes_what_the_killed_one_did_not(chromium: Browser, tmp_path: Path) -> None:
+    with reviewing(tmp_path) as review:
+        port = int(review.address.rpartition(":")[2])
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(review.address)
+        in_time_order(page)
+    page.keyboard.press("x")
+    expect(page.locator("#saved")).to_contain_text("The server does not answer")
+    with reviewing(tmp_path, port=port) as review:
+        page.locator("#retry").click()
+        saved(page)
+        assert review.lines() == [("anna", "keep", False)]
+    context.close()
+
+
+def test_hostile_text_is_shown_as_text(chromium: Browser, tmp_path: Path) -> None:
+    hostile = "<img src=x onerror=alert(1)></span><script>document.title='owned'</script> &amp; " + "M" * 140
+    with reviewing(tmp_path, reviewer="<b>anna</b> 🏃") as review:
+        decide(review, 0, "אבגד עברית", "sentence", "هذا نص يكتب من اليمين إلى اليسار")
+        decide(review, 0, "<i>ben</i>", "sentence", hostile)
+        with review.task.file.open("a") as file:
+            file.write("<script>alert(2)</script>\n")
+        with opened(chromium, review, SIZES["phone"]) as page:
+            expect(page.locator("#progress")).to_contain_text("of 60 reviewed")
+            page.locator("#filters-button").click()
+            page.locator("#order").select_option("time")
+            page.locator("#text").fill("<img")
+            page.locator(".tile:visible").first.click()
+            page.locator("[data-field=sentence]").scroll_into_view_if_needed()
+            expect(page.locator(".voice")).to_have_count(2)
+            expect(page.locator(".voice").nth(1)).to_contain_text("<img src=x")
+            assert page.locator("img, #fields script, #fields i, #fields img").count() == 0
+            assert page.locator("script").count() == 1
+            expect(page.locator("#notices")).to_contain_text("1 line malformed")
+
+
+def test_a_phone_opens_a_clip_decides_and_goes_back(chromium: Browser, review: Reviewed) -> None:
+    with opened(chromium, review, SIZES["phone"]) as page:
+        expect(page.locator("#progress")).to_contain_text("of 60 reviewed")
+        page.locator("#filters-button").click()
+        page.locator("#order").select_option("time")
+        page.locator("#filters-button").click()
+        page.locator(".tile:visible").first.click()
+        place = review.ids.index(current(page))
+        expect(page.locator("#clip")).to_be_in_viewport()
+        wait_until(page, "document.getElementById('clip').videoWidth === 96")
+        page.locator("[data-field=keep]").get_by_text("drop").click()
+        page.locator(".chip", has_text=CAST[1]).click()
+        page.locator("#after").click()
+        page.get_by_role("button", name="All right").click()
+        page.locator("#close").click()
+        expect(page.locator("#panel")).to_be_hidden()
+        expect(page.locator("#progress")).to_have_text("2 of 60 reviewed")
+        page.locator(".tile:visible").nth(2).locator(".pick").click()
+        expect(page.locator(".tile[aria-selected=true]")).to_have_count(1)
+        assert review.http.get("/api/reviews").json()["reviews"].keys() == set(review.ids[place : place + 2])
+
+
+def test_neighbours_are_shown_with_their_captions(chromium: Browser, review: Reviewed) -> None:
+    rows = review.http.get("/api/clips").json()["clips"]
+    with opened(chromium, review) as page:
+        in_time_order(page)
+        for _ in range(3):
+            page.keyboard.press(".")
+        near = page.locator(".neighbour")
+        for box, place in enumerate((1, 2, 4, 5)):
+            expect(near.nth(box).locator("video")).to_have_attribute("src", f"api/clips/{rows[place]['id']}.mp4")
+            expect(near.nth(box).locator(".line")).to_contain_text(str(rows[place]["machine"].get("EV", "")))
+        near.nth(3).click()
+        assert current(page) == rows[5]["id"]
+        page.keyboard.press(",")
+        assert current(page) == rows[4]["id"]
+
+
+def test_a_blind_audit_shows_no_answer(chromium: Browser, tmp_path: Path) -> None:
+    ids = [clip.clip_id for clip in reviewable(small_dataset(), tmp_path / "review.jsonl")]
+    with (
+        reviewing(tmp_path, clip_ids=[ids[40], ids[7], ids[8]], blind=True) as review,
+        opened(chromium, review) as page,
+    ):
+        tiles = page.locator(".tile:visible")
+        expect(tiles).to_have_count(3)
+        assert [tile.get_attribute("data-clip") for tile in tiles.all()] == [ids[40], ids[7], ids[8]]
+        assert page.locator(".tile .line").all_inner_texts()[:3] == ["", "", ""]
+        assert {value(page, field) for field in ("S", "MD", "EV", "MA", "characters", "sentence")} == {"not known"}
+        page.keyboard.press("i")
+        page.keyboard.press("Enter")
+        saved(page)
+        assert (review.lines(), current(page)) == ([("anna", "SC", 1)], ids[7])
+        page.keyboard.press(",")
+        expect(page.locator("#confirm")).to_be_disabled()
+        page.keyboard.press("x")
+        assert len(review.lines()) == 1, "a neighbour is not in the sample"
+
+
+def test_nodes_videos_and_requests_are_bounded(chromium: Browser, tmp_path: Path) -> None:
+    with reviewing(tmp_path, small_dataset(3000)) as review, opened(chromium, review) as page:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url) if request.url.endswith(".mp4") else None)
+        page.wait_for_timeout(500)
+        counts = []
+        for place in range(12):
+            page.evaluate("share => { grid.scrollTop = share * grid.scrollHeight; }", place / 12)
+            counts.append(
+                page.evaluate("[document.querySelectorAll('*').length, document.querySelectorAll('video').length]")
+            )
+        page.wait_for_timeout(1500)
+        assert max(nodes for nodes, _ in counts) < 1200
+        assert max(videos for _, videos in counts) < 60
+        assert len(asked) < 100, "tiles that were scrolled past ask for nothing"
+        page.locator("#level").select_option("3")
+        page.keyboard.press("Escape")
+        page.keyboard.press("End")
+        wait_until(page, "document.querySelector('.tile.current video').readyState >= 2")
+        assert page.evaluate("document.querySelectorAll('*').length") < 1200
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast_in_light_and_dark(chromium: Browser, review: Reviewed, scheme: str) -> None:
+    decide(review, 0, "ben", "MD", "swim")
+    decide(review, 0, "anna", "MD", "fly")
+    context = chromium.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 800})  # type: ignore[arg-type]
+    page = context.new_page()
+    page.goto(review.address)
+    in_time_order(page)
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowLeft")
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) > 40
+    assert {words: contrast for words, contrast in contrasts if contrast < 4.5} == {}
+    context.close()

@@ -1,0 +1,109 @@
+"""Audit on data card and report: its figures, names that are no markup, and a data set without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.config import CardSettings, checked
+from pipeline.core.progress import silent
+from pipeline.core.records import Caption, Clip, Verdict
+from pipeline.core.store import Dataset
+from pipeline.pages.card import write_card
+from pipeline.pages.report import write_report
+from pipeline.plan.publish import is_published, publish_stages
+from pipeline.publish.shards import write_shards
+from pipeline.reviews.audit.results import draw_sample
+from pipeline.reviews.audit.sampling import ANSWERS_FILE, save_sample
+from pipeline.reviews.decisions import append_decisions
+from tests.support.datasets.built_dataset import copy_of_built
+from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.records import decision_about
+
+HOSTILE = "an|na <script>alert(1)</script>"
+
+
+def audited(dataset: Dataset, reviewer: str = "anna", wrong: int = 1) -> None:
+    """Judge MA of all clips; the first ones are wrong."""
+    clips = [
+        (clip, folder.film.sha256, {row.clip_id: row for row in folder.read("captions", Caption)}[clip.clip_id])
+        for folder in dataset.folders()
+        for clip in folder.read("clips", Clip)
+        if clip.clip_id in {row.clip_id for row in folder.read("verdicts", Verdict) if row.keep}
+    ]
+    save_sample(dataset.root, draw_sample(dataset, len(clips), None, 0, blind=True))
+    append_decisions(
+        dataset.root / ANSWERS_FILE,
+        [
+            decision_about(clip, sha256, "MA", "sideways" if place < wrong else caption.MA, reviewer=reviewer)
+            for place, (clip, sha256, caption) in enumerate(clips)
+        ],
+    )
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    dataset = make_dataset(tmp_path / "data", captioner=MODEL)
+    write_shards(dataset, checked(dataset.record.config, "test").shards)
+    return dataset
+
+
+def pages(dataset: Dataset) -> tuple[str, str]:
+    written = write_card(dataset, CardSettings()), write_report(dataset)
+    return written[0].read_text(encoding="utf-8"), written[1].read_text(encoding="utf-8")
+
+
+def test_both_pages_show_the_figures_of_an_audit(dataset: Dataset) -> None:
+    audited(dataset)
+    audited(dataset, "ben", wrong=3)
+    card, report = pages(dataset)
+    for fact in ("| MA | 80.0 % | 80.0 to 80.0 % | 15 of 15 |", "| MA | 15 | 86.7 % | 0."):
+        assert fact in card
+    assert "15 drawn at random were judged without sight of the machine's answers" in card
+    assert "anna (15), ben (15)" in card
+    assert MODEL in card[card.index("## Audit") :].split("\n\n")[1]
+    section = report[report.index('<section id="audit"') :].split("</section>")[0]
+    assert '<th scope="row">MA</th><td class="number">80.0 %</td><td class="number">80.0 to 80.0 %</td>' in section
+    assert "86.7 %" in section
+
+
+def test_a_data_set_without_an_audit_says_nothing_of_one(dataset: Dataset) -> None:
+    before = pages(dataset)
+    assert all("audit" not in page.lower() for page in before)
+    save_sample(dataset.root, draw_sample(dataset, 5, None, 0, blind=True))
+    assert pages(dataset) == before
+
+
+def test_a_reviewers_name_is_no_markup(dataset: Dataset) -> None:
+    audited(dataset, HOSTILE)
+    card, report = pages(dataset)
+    assert "<script>alert" not in card
+    assert "an\\|na" in card
+    assert "<script>alert" not in report
+
+
+def test_an_audit_of_other_films_is_not_shown(dataset: Dataset, tmp_path: Path) -> None:
+    other = make_dataset(tmp_path / "other", captioner=MODEL, names=("another.mkv",), films=1)
+    audited(other)
+    (other.root / "audit").rename(dataset.root / "audit")
+    assert "## Audit" not in pages(dataset)[0]
+
+
+def test_new_answers_make_the_pages_be_written_and_never_the_shards(tmp_path: Path) -> None:
+    dataset = Dataset(copy_of_built(tmp_path)[1])
+    config = checked(dataset.record.config, "test")
+
+    def published() -> dict[str, bool]:
+        return {step.name: step.run(dataset, silent) for step in publish_stages(config)}
+
+    assert is_published(dataset, config)
+    audited(dataset)
+    assert not is_published(dataset, config)
+    pages_alone = {"selection": False, "shards": False, "report": True}
+    assert published() == pages_alone
+    assert "## Audit" in (dataset.root / "README.md").read_text(encoding="utf-8")
+    assert is_published(dataset, config)
+    audited(dataset, "ben")
+    assert published() == pages_alone
+    assert not any(published().values())
