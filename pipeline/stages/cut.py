@@ -8,17 +8,14 @@ depend on the length of a scene. Everything runs in a child process.
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from av.video.frame import VideoFrame
 
-from pipeline.core.atomic import replacing
 from pipeline.core.child_process import call_in_child
 from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings
 from pipeline.core.progress import Progress
@@ -33,13 +30,12 @@ from pipeline.core.records import (
     Record,
     RecordError,
     Scene,
-    make_clip_id,
 )
 from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
 from pipeline.stages.clip_grid import ClipGrid, Piece
+from pipeline.stages.clip_writer import ClipWriter
 from pipeline.stages.scenes import Boundary, SceneFinder
-from pipeline.video.clip_files import write_clip
 from pipeline.video.colour import mapping_of
 from pipeline.video.fields import FieldRestorer, Treatment
 from pipeline.video.film_reader import FilmReader, Frame
@@ -48,7 +44,6 @@ from pipeline.video.scaling import Geometry, Scaler
 RAW_BYTES = 320 * 2**20
 """Memory limit for decoded pictures whose scene is not final; older pictures are scaled early, needed or not. Enough
 for every waiting frame of 1080p, so early scaling costs time only in larger films."""
-CLIPS_IN_FLIGHT = 4
 FIELDS_DONE: dict[FieldKind, FieldsDone] = {
     "progressive": "progressive",
     "telecine": "telecine undone",
@@ -142,7 +137,10 @@ def cut_film(job: CutJob, progress: Progress) -> CutResult:
     """
     film_id, restorer = job.film.film_id, FieldRestorer(job.fields, job.film.film_id)
     end_seconds = job.film.used_seconds(job.end_seconds)
-    with FilmReader(Path(job.film.source), job.threads) as reader, _ClipWriter(job) as writer:
+    with (
+        FilmReader(Path(job.film.source), job.threads) as reader,
+        ClipWriter(job.film.film_id, job.folder, job.clips) as writer,
+    ):
         chopper = _Chopper(job, writer)
         for frame in restorer.frames(reader.frames(job.end_seconds)):
             chopper.add(frame, reader.damage)
@@ -176,7 +174,7 @@ class _Waiting:
 class _Chopper:
     """Splitter of the film, frame by frame: finds scenes and passes complete clips to the writer."""
 
-    def __init__(self, job: CutJob, writer: _ClipWriter) -> None:
+    def __init__(self, job: CutJob, writer: ClipWriter) -> None:
         self._job, self._writer = job, writer
         geometry = Geometry.of(job.film, job.crop)
         small = geometry.size_for_width(job.scenes.detect_width)
@@ -258,60 +256,6 @@ class _Chopper:
     def _write(self, pieces: Iterable[Piece[VideoFrame]]) -> None:
         for piece in pieces:
             self._writer.add(piece, scene=len(self.scenes))
-
-
-class _ClipWriter:
-    """Encoder of clips in a separate thread, with at most `CLIPS_IN_FLIGHT` clips queued."""
-
-    def __init__(self, job: CutJob) -> None:
-        self._job = job
-        self._pool = ThreadPoolExecutor(max_workers=1)
-        self._in_flight: deque[Future[Clip]] = deque()
-        self._clips: list[Clip] = []
-        self._index = 0
-
-    def __enter__(self) -> _ClipWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def add(self, piece: Piece[VideoFrame], scene: int) -> None:
-        """Queue a clip; block while the queue is full."""
-        while len(self._in_flight) >= CLIPS_IN_FLIGHT:
-            self._clips.append(self._in_flight.popleft().result())
-        self._in_flight.append(self._pool.submit(self._write, piece, scene, self._index))
-        self._index += 1
-
-    def finish(self) -> list[Clip]:
-        """Wait for the encoder and return all clips, in the order of the film."""
-        self._clips += [future.result() for future in self._in_flight]
-        self._in_flight.clear()
-        return self._clips
-
-    def _write(self, piece: Piece[VideoFrame], scene: int, index: int) -> Clip:
-        settings, film_id = self._job.clips, self._job.film.film_id
-        clip_id = make_clip_id(film_id, piece.start_seconds)
-        path = FilmFolder(self._job.folder).clip_path(clip_id)
-        with replacing(path) as temporary:
-            write_clip(temporary, piece.pictures, settings.fps, settings.crf)
-        content = path.read_bytes()
-        return Clip(
-            clip_id=clip_id,
-            film_id=film_id,
-            scene=scene,
-            index=index,
-            start_seconds=piece.start_seconds,
-            end_seconds=piece.end_seconds,
-            fps=settings.fps,
-            frames=settings.frames,
-            width=settings.width,
-            height=settings.height,
-            source_frames=piece.source_frames,
-            overlap_seconds=piece.overlap_seconds,
-            bytes=len(content),
-            sha256=hashlib.sha256(content).hexdigest(),
-        )
 
 
 def _stored_bytes(film: Film) -> int:

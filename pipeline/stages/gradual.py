@@ -68,7 +68,7 @@ LAYOUT = 5
 WHOLE, WHOLE_ALIKE, WHOLE_MISFIT = 0.5, 0.4, 0.6
 """Least share of the pixels changed by a transition of the whole picture, the likeness of both from which nothing but
 the light or the camera changed (light: 0.9 or more), and the part of the largest misfit."""
-FIGURE, FIGURE_ALIKE, FIGURE_MISFIT = 0.12, 0.6, 0.3
+FIGURE, FIGURE_ALIKE, FIGURE_MISFIT = 0.08, 0.6, 0.3
 """The same for figures that dissolve before a place that stays. A line of text that fades in changes fewer pixels."""
 BLANK_DEVIATION = 4.0
 """Standard deviation of gray values below which a picture is blank."""
@@ -82,6 +82,8 @@ class Gradual:
     middle: int
     first_clean_after: int
     kind: GradualKind
+    misfit: float
+    """Least `largest_misfit` at which this is a transition."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,8 @@ class GradualFinder:
     Args:
         longest: frames in the longest window; a transition and a clean frame at both ends must fit into it.
         least_change: least difference of a changed pixel, in gray levels.
-        largest_misfit: largest misfit of a short rise; see the top of this file.
+        largest_misfit: largest misfit of a short rise; see the top of this file. Each transition is reported with the
+            least value at which it is one.
     """
 
     def __init__(self, longest: int, least_change: float, largest_misfit: float) -> None:
@@ -184,18 +187,22 @@ class GradualFinder:
             return None
         shares_NC = _shares(window_WP, first_P, change_P, changed_P, window.offsets)
         longest_rise = LONGEST_RISE_OF_ALL if window.length == self._windows[0].length else LONGEST_RISE
+        found = []
         for course_of in (_dissolve_of, _wipe_of) if changed >= WHOLE * changed_P.size else (_dissolve_of,):
             course = course_of(shares_NC)
-            if not course.is_transition(self._largest_misfit, longest_rise):
+            limit = course.least_limit(longest_rise)
+            if limit >= self._largest_misfit:
                 continue
             before, after = (int(window.offsets[end]) for end in course.ends)
             most = _most_misfit(window_WP[before], window_WP[after], self._least_change)
-            if course.misfit < most * self._largest_misfit:
+            limit = max(limit, course.misfit / most) if most else np.inf
+            if limit < self._largest_misfit:
                 between = np.arange(before, after + 1)
                 exact = course_of(_shares(window_WP, first_P, change_P, changed_P, between))
                 blank = is_blank(window_WP[before]) or is_blank(window_WP[after])
-                return exact.found(start + before, "fade" if blank and course.kind == "dissolve" else course.kind)
-        return None
+                kind: GradualKind = "fade" if blank and course.kind == "dissolve" else course.kind
+                found.append(exact.found(start + before, kind, limit))
+        return min(found, key=lambda gradual: gradual.misfit, default=None)
 
 
 def _shares(
@@ -225,15 +232,15 @@ class _Course:
     shares_N: np.ndarray
     misfit: float
 
-    def is_transition(self, largest_misfit: float, longest_rise: float) -> bool:
-        """Return true if the share rises once, all within the window, and the misfit suits the rise."""
+    def least_limit(self, longest_rise: float) -> float:
+        """Return the least `largest_misfit` that suits the rise; infinity if the share does not rise just once."""
         shares_N, steps_N = self.shares_N, np.diff(self.shares_N)
         if steps_N.max() > LARGEST_STEP or steps_N.min() < -LARGEST_RETURN:
-            return False
+            return np.inf
         if shares_N[1] > CLEAN or shares_N[-2] < 1 - CLEAN:
-            return False
+            return np.inf
         rise = (_moment(shares_N, 1 - SEEN) - _moment(shares_N, SEEN)) / len(steps_N)
-        return self.misfit < largest_misfit * STEEP * (longest_rise - rise)
+        return self.misfit / (STEEP * (longest_rise - rise)) if rise < longest_rise else np.inf
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -241,11 +248,11 @@ class _Course:
         before = int(np.flatnonzero(self.shares_N < SEEN)[-1])
         return before, before + int(np.flatnonzero(self.shares_N[before:] > 1 - SEEN)[0])
 
-    def found(self, start: int, kind: GradualKind) -> Gradual:
+    def found(self, start: int, kind: GradualKind, limit: float) -> Gradual:
         """Return the transition in frames of the film; the first picture is that of the frame `start`."""
         before, after = self.ends
         middle = before + int(np.argmax(self.shares_N[before:] >= 0.5))
-        return Gradual(start + before, start + middle, start + after, kind)
+        return Gradual(start + before, start + middle, start + after, kind, limit)
 
 
 def _moment(shares_N: np.ndarray, share: float) -> float:

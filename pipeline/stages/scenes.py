@@ -1,61 +1,45 @@
 """Scene detection: cuts, dissolves, fades and wipes, found in one pass over small pictures of the film.
 
-Hard cuts come from PySceneDetect's AdaptiveDetector, which compares the change at a frame with the change at its
-neighbours. Four cases need special treatment:
+Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`. Two cases are treated before:
 
-* Holds. Drawings are held for two, three or many frames. The change within a hold is zero, so any new drawing next to
-  it looks like a cut. The detector therefore gets drawings, not frames: a picture that repeats the last is skipped.
 * Flashes. A flash is two cuts to the detector, and hides a cut nearby. A change that is undone within
   `min_scene_seconds` is replaced by the picture before it; for this the detectors run slightly behind the film.
-* Poses. Next to a hold even a character's new pose stands out. A cut changes the background too, so a least share of
-  the pixels must change (at every agreed cut of Big Buck Bunny 78 % or more do).
-* Pans. During a fast pan the neighbours change so much that a cut hardly stands out. A lower threshold is enough there
-  if the colours change as well, which a pan does not do.
+* Motion during a gradual change makes its misfit larger than `dissolve_misfit`. Up to `DOUBT` times that it stands if
+  no certain change is near, and the pictures before and after it have hardly a pixel in common, though between them
+  most pixels do not move far: pans and zooms fit as badly.
 
-Dissolves, fades and wipes come from `gradual.py`. A change stays pending until no later one can overlap it; then
-neighbouring changes are judged together and reported as one `Boundary`.
+A change stays pending until no later one can overlap it; then neighbouring changes are judged together and reported as
+one `Boundary`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import cv2
 import numpy as np
-from scenedetect.common import FrameTimecode
-from scenedetect.detectors import AdaptiveDetector, ContentDetector
 
 from pipeline.core.config import SceneSettings
-from pipeline.stages.gradual import GradualFinder, likeness_of, mean_change, tiny_gray
+from pipeline.stages.gradual import GradualFinder, mean_change, tiny_gray
+from pipeline.stages.hard_cuts import CutFinder
+from pipeline.stages.same_scene import found_again, is_back, is_relit, is_title, way_of
 
 TransitionKind = Literal["cut", "wipe", "dissolve", "fade"]
 KINDS: tuple[TransitionKind, ...] = ("cut", "wipe", "dissolve", "fade")
 
 ROOM = 1.4
 """Length of the longest window over that of the longest transition: room for clean frames at both ends."""
-SAME_DRAWING = 0.5
-"""Largest mean change of a held drawing by the encoder, gray levels."""
-LONGEST_HOLD = 6
-"""Frames. A drawing held longer is passed again, which bounds the detector's delay."""
-CHANGED_PIXEL = 10
-"""A pixel has changed if any of its channels differs by more levels than this."""
 FLASH_LEVELS = 8
 """Least mean difference of a flash from the picture before it, gray levels."""
-SAME_SHARE, SAME_LEVELS = 0.3, 15
-"""A picture has returned after a flash if it differs by less than this share of the flash and by fewer than this many
-gray levels. At cuts the mean change was 23 levels or more; by movement in a quarter of a second, 15 in one case of
-ten."""
-SAME_PLACE = 0.95
-"""Likeness of two pictures of one place in different light, at least."""
-LETTER_LEVELS, LINE, INNER_SHARE = 30, 5, 0.6
-"""Gray levels by which letters differ from their background; a change is a title if less of it than a share remains
-after erosion by a square of so many pixels. The share grows with that of the most common gray level, since figures
-are neither thin nor of one colour."""
-HISTOGRAM = ([0, 1, 2], None, [12, 4, 8], [0, 180, 0, 256, 0, 256])
-"""Channels, mask, bins and ranges of a hue-saturation-value histogram: most bins for hue, fewest for saturation."""
+DOUBT = 2.0
+"""Largest misfit of a gradual change in doubt, over `dissolve_misfit`."""
+MOST_FOUND = 0.06
+"""Largest share of the picture before a change in doubt that is found again after it."""
+LONGEST_WAY = 0.125
+"""Longest way of most pixels during a change in doubt, in picture widths: farther on, pans show nothing of before."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +74,8 @@ class _Change:
     frame: int
     after: int
     kind: TransitionKind
+    is_sure: bool = True
+    """False: stands only where no sure change overlaps it."""
 
     def overlaps(self, other: _Change) -> bool:
         return self.before < other.after and other.before < self.after
@@ -98,7 +84,7 @@ class _Change:
         """Merge two overlapping changes: the frame of the longer one, the kind of the more gradual one."""
         longer = max(self, other, key=lambda change: change.after - change.before)
         kind = max(self.kind, other.kind, key=KINDS.index)
-        return _Change(min(self.before, other.before), longer.frame, max(self.after, other.after), kind)
+        return _Change(min(self.before, other.before), longer.frame, max(self.after, other.after), kind, self.is_sure)
 
 
 class SceneFinder:
@@ -116,20 +102,15 @@ class SceneFinder:
 
     def __init__(self, settings: SceneSettings, fps: float) -> None:
         self._settings = settings
-        self._fps = float(fps)  # FrameTimecode rejects integers
         self._short = max(1, round(settings.min_scene_seconds * fps))
         self._longest = max(8, round(ROOM * settings.transition_seconds * fps))
-        self._sure = _detector(settings, settings.adaptive_threshold)
-        self._likely = _detector(settings, settings.moving_threshold, self._sure)
-        self._gradual = GradualFinder(self._longest, settings.dissolve_change, settings.dissolve_misfit)
-        detector_delay = LONGEST_HOLD * settings.adaptive_window
-        self.lag = self._longest + max(detector_delay, self._gradual.delay) + 2 * self._short + 1
+        self._cuts = CutFinder(settings, fps)
+        self._gradual = GradualFinder(self._longest, settings.dissolve_change, DOUBT * settings.dissolve_misfit)
+        self.lag = self._longest + max(self._cuts.delay, self._gradual.delay) + 2 * self._short + 1
         self._ahead: deque[_Picture] = deque()
         self._seen: deque[_Picture] = deque(maxlen=self.lag + 2)
         self._steady: deque[_Picture] = deque(maxlen=self.lag + 2)
         self._count = 0
-        self._drawing_HW: np.ndarray | None = None
-        self._drawing_age = 0
         self._pending: list[_Change] = []
         self._judged_to = 0
 
@@ -152,8 +133,7 @@ class SceneFinder:
         while self._ahead:
             self._take()
         if self._steady:
-            for _ in range(self._settings.adaptive_window):
-                self._detect(self._steady[-1].small_bgr_HWC)
+            self._enqueue_cuts(self._cuts.finish(self._steady[-1].small_bgr_HWC))
         return list(self._judge_until(self._count))
 
     def _take(self) -> None:
@@ -163,67 +143,54 @@ class SceneFinder:
         self._seen.append(seen)
         self._steady.append(steady)
         self._count += 1
-        if self._is_new_drawing(steady.gray_HW):
-            # The first drawing is repeated as its own neighbours, so that a cut right after it can be detected.
-            for _ in range(1 if self._count > 1 else 1 + self._settings.adaptive_window):
-                self._detect(steady.small_bgr_HWC)
+        self._enqueue_cuts(self._cuts.add(steady.small_bgr_HWC, steady.gray_HW))
         for gradual in self._gradual.add(steady.tiny_P):
-            change = _Change(gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind)
-            if change.kind != "dissolve" or not (self._is_title(change) or self._is_light_beside_cut(change)):
+            is_sure = gradual.misfit < self._settings.dissolve_misfit
+            change = _Change(
+                gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind, is_sure
+            )
+            if (is_sure or self._is_other(change)) and not self._is_title_or_light(change):
                 self._enqueue(change)
+
+    def _enqueue_cuts(self, candidates: Mapping[int, bool]) -> None:
+        for frame, is_sure in candidates.items():
+            old, new = self._shown(frame - 1), self._shown(frame)
+            if self._cuts.is_cut(old.small_bgr_HWC, new.small_bgr_HWC, is_sure):
+                self._enqueue(_Change(frame - 1, frame, frame, "cut"))
 
     def _is_flash(self, seen: _Picture) -> bool:
         """Return true if the picture before this one returns within the frames ahead."""
         before_P = self._steady[-1].tiny_P
         change = mean_change(before_P, seen.tiny_P)
-        return change > FLASH_LEVELS and any(_is_back(before_P, later.tiny_P, change) for later in self._ahead)
+        return change > FLASH_LEVELS and any(is_back(before_P, later.tiny_P, change) for later in self._ahead)
 
-    def _is_new_drawing(self, gray_HW: np.ndarray) -> bool:
-        self._drawing_age += 1
-        held = self._drawing_HW is not None and mean_change(gray_HW, self._drawing_HW) < SAME_DRAWING
-        if held and self._drawing_age < LONGEST_HOLD:
+    def _is_other(self, change: _Change) -> bool:
+        """Return true if a change in doubt is far from certain ones, and leads to another scene."""
+        if change.before < self._judged_to or any(
+            other.is_sure and self._is_close(other, change) for other in self._pending
+        ):
             return False
-        self._drawing_HW = gray_HW
-        self._drawing_age = 0
-        return True
+        pictures = [self._shown(frame).small_bgr_HWC for frame in range(change.before, change.after + 1)]
+        return found_again(pictures[0], pictures[-1]) < MOST_FOUND and way_of(pictures) < LONGEST_WAY
 
-    def _detect(self, small_bgr_HWC: np.ndarray) -> None:
-        now = FrameTimecode(self._count - 1, self._fps)
-        sure = {int(at.frame_num) for at in self._sure.process_frame(now, small_bgr_HWC)}
-        likely = {int(at.frame_num) for at in self._likely.process_frame(now, small_bgr_HWC)}
-        for frame in sorted(sure | likely):
-            if frame > 0 and self._is_cut(frame, frame in sure):
-                self._enqueue(_Change(frame - 1, frame, frame, "cut"))
-
-    def _is_cut(self, frame: int, sure: bool) -> bool:
-        """Return true if enough of the picture is new at this frame and, unless the score is high, its colours too."""
-        old_HWC, new_HWC = self._shown(frame - 1).small_bgr_HWC, self._shown(frame).small_bgr_HWC
-        changed_HW = cv2.absdiff(old_HWC, new_HWC).max(axis=2) > CHANGED_PIXEL
-        if changed_HW.mean() < self._settings.changed_share:
+    def _is_title_or_light(self, change: _Change) -> bool:
+        """Return true if letters dissolve, or a cut lies within, and only the light changes before or after it."""
+        if change.kind != "dissolve":
             return False
-        return sure or float(np.minimum(_colours(old_HWC), _colours(new_HWC)).sum()) < self._settings.colour_overlap
-
-    def _is_light_beside_cut(self, change: _Change) -> bool:
-        """Return true if a cut lies within the change, and only the light changes before or after that cut."""
         cuts = [cut for cut in self._pending if cut.kind == "cut" and change.before <= cut.before < change.after - 1]
-        return any(self._is_alike(cut.after, change.after) or self._is_alike(change.before, cut.before) for cut in cuts)
+        return is_title(self._shown(change.before).gray_HW, self._shown(change.after).gray_HW) or any(
+            self._is_relit(cut.after, change.after) or self._is_relit(change.before, cut.before) for cut in cuts
+        )
 
-    def _is_alike(self, frame: int, later: int) -> bool:
-        old_P, new_P = self._shown(frame).tiny_P, self._shown(later).tiny_P
-        return later - frame > 1 and likeness_of(old_P, new_P, np.abs(new_P - old_P) > FLASH_LEVELS) > SAME_PLACE
-
-    def _is_title(self, change: _Change) -> bool:
-        """Return true if lines of one colour appear or vanish: letters that fade in or out."""
-        pair = [self._shown(frame).gray_HW for frame in (change.before, change.after)]
-        changed_HW = cv2.absdiff(*pair) > LETTER_LEVELS
-        inner_HW = cv2.erode(changed_HW.astype(np.uint8), np.ones((LINE, LINE), np.uint8))
-        uniform = max(_share_of_one_colour(gray_HW[changed_HW]) for gray_HW in pair)
-        return bool(inner_HW.sum() < INNER_SHARE * uniform**1.5 * changed_HW.sum())
+    def _is_relit(self, frame: int, later: int) -> bool:
+        return later - frame > 1 and is_relit(self._shown(frame).tiny_P, self._shown(later).tiny_P)
 
     def _enqueue(self, change: _Change) -> None:
         """Queue a change, merged with those it overlaps; ignore one that begins within a change already judged."""
         if change.before < self._judged_to:
             return
+        if change.is_sure:
+            self._pending = [other for other in self._pending if other.is_sure or not self._is_close(change, other)]
         for other in [other for other in self._pending if other.overlaps(change)]:
             self._pending.remove(other)
             change = change.joined(other)
@@ -242,9 +209,9 @@ class SceneFinder:
             if cut:
                 yield cut
 
-    def _is_close(self, one: _Change, following: _Change) -> bool:
-        """Return true if the frames between two changes are too few for a scene."""
-        return following.before - one.after + 1 < self._short
+    def _is_close(self, one: _Change, other: _Change) -> bool:
+        """Return true if two changes overlap, or the frames between them are too few for a scene."""
+        return max(one.before, other.before) - min(one.after, other.after) + 1 < self._short
 
     def _judge(self, group: Sequence[_Change]) -> Boundary | None:
         """Return changes in quick succession as one boundary, or None if they lead back to the first picture."""
@@ -252,12 +219,12 @@ class SceneFinder:
         old_P, new_P = self._shown(first.before).tiny_P, self._shown(last.after).tiny_P
         shown = [self._shown(change.after).tiny_P for change in group]
         most = max(mean_change(old_P, picture_P) for picture_P in shown)
-        if len(group) > 1 and _is_back(old_P, new_P, most):
+        if len(group) > 1 and is_back(old_P, new_P, most):
             return None
         arrival = next(
             change
             for change, picture_P in zip(group, shown, strict=True)
-            if change is last or _is_back(picture_P, new_P, most)
+            if change is last or is_back(picture_P, new_P, most)
         )
         at, before, after = self._at(arrival.frame), self._at(first.before), self._at(last.after)
         return Boundary(at.ordinal, at.seconds, arrival.kind, before.ordinal, after.ordinal)
@@ -269,48 +236,3 @@ class SceneFinder:
     def _shown(self, frame: int) -> _Picture:
         """Return a frame as passed to the detectors: without flashes."""
         return self._steady[frame - self._count]
-
-
-def _is_back(old_P: np.ndarray, new_P: np.ndarray, change: float) -> bool:
-    """Return true if a picture equals an old one again, after a change by `change` gray levels."""
-    return mean_change(old_P, new_P) < min(SAME_LEVELS, SAME_SHARE * change)
-
-
-def _share_of_one_colour(levels: np.ndarray) -> float:
-    """Return the share of pixels within the most common 16 of 256 gray levels; 0 of no pixels."""
-    counts = np.histogram(levels, bins=32, range=(0, 256))[0]
-    return float((counts[:-1] + counts[1:]).max() / max(levels.size, 1))
-
-
-class _ScoreOf(AdaptiveDetector):  # type: ignore[misc]
-    """A detector that uses the frame scores of another one, fed first: scoring is most of the work."""
-
-    leader: AdaptiveDetector
-
-    def _calculate_frame_score(self, timecode: FrameTimecode, frame_img: np.ndarray) -> float | None:  # noqa: ARG002
-        score: float | None = self.leader._frame_score
-        return score
-
-
-def _detector(settings: SceneSettings, threshold: float, scores_of: AdaptiveDetector | None = None) -> AdaptiveDetector:
-    kind = _ScoreOf if scores_of else AdaptiveDetector
-    detector = kind(
-        adaptive_threshold=threshold,
-        min_scene_len=0,
-        window_width=settings.adaptive_window,
-        min_content_val=settings.min_content,
-        weights=ContentDetector.Components(delta_hue=1.0, delta_sat=1.0, delta_lum=1.0, delta_edges=0.0),
-        luma_only=False,
-        kernel_size=None,
-    )
-    if scores_of:
-        detector.leader = scores_of
-    return detector
-
-
-def _colours(bgr_HWC: np.ndarray) -> np.ndarray:
-    """Colour histogram of the picture, as the share of pixels in each bin."""
-    channels, mask, bins, ranges = HISTOGRAM
-    counts = cv2.calcHist([cv2.cvtColor(bgr_HWC, cv2.COLOR_BGR2HSV)], channels, mask, bins, ranges)
-    shares: np.ndarray = counts / counts.sum()
-    return shares

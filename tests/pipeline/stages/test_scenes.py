@@ -170,6 +170,22 @@ def test_a_dissolve_is_found_while_the_camera_moves_slowly() -> None:
     assert abs(cut.frame - 69) <= 3
 
 
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_dissolve_out_of_a_pan_is_found(step: int) -> None:
+    wide = painting(4, 500)
+    shares = np.clip((np.arange(140) - 60) / 13, 0, 1)
+    (cut,) = cuts_in(mixed(wide[:, step * at : step * at + WIDTH], B, share) for at, share in enumerate(shares))
+    assert cut.kind == "dissolve"
+    assert abs(cut.frame - 67) <= 3
+
+
+def test_a_figure_that_appears_in_the_dark_is_found() -> None:
+    place, figure = (cv2.convertScaleAbs(picture, alpha=0.3) for picture in (A, *acted(A, 1, 1)))
+    (cut,) = cuts_in([place] * 70 + dissolve(place, figure, 20) + [figure] * 70)
+    assert cut.kind == "dissolve"
+    assert abs(cut.frame - 80) <= 3
+
+
 @pytest.mark.parametrize("blank", [BLACK, WHITE])
 def test_a_fade_out_and_a_fade_in_enclose_a_blank_scene(blank: Picture) -> None:
     cuts = cuts_in([A] * 60 + dissolve(A, blank, 15) + [blank] * 20 + dissolve(blank, B, 15) + [B] * 60)
