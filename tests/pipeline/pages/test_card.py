@@ -79,7 +79,7 @@ def test_it_names_the_tools_that_made_the_data_set(tmp_path: Path) -> None:
         "PySceneDetect 0.7.2",
         "DIS",
         MODEL,
-        "who 2, what 2, actor 1",
+        "who 3, what 3, actor 1",
         "webdataset 1.0.2",
         "level edges: published",
     ):
