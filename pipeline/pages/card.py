@@ -131,7 +131,7 @@ def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
         "reviewed": [(name, many, share(many, len(kept))) for name, many in summary.reviewed_fields.items()],
         "reviewed_samples": sum(1 for clip in kept if clip.reviewed),
         "reviewers": list(summary.reviews.reviewers.items()),
-        "findings": summary.reviews.findings,
+        "findings": (*summary.reviews.findings, *summary.reviews.remarks),
         "audit": summary.audit
         and audit_tables(summary.audit, summary.record.captioner, list(summary.reviews.reviewers)),
         "doubts": sorted(Counter(kind for clip in kept if clip.caption for kind in kinds_of(clip.caption)).items()),

@@ -107,6 +107,7 @@ def _values(summary: Summary) -> dict[str, Any]:
         "caption_remark": _caption_remark(summary, tables),
         "review_remark": _review_remark(summary),
         "findings": summary.reviews.findings,
+        "review_remarks": summary.reviews.remarks,
         "audit": summary.audit
         and audit_tables(summary.audit, summary.record.captioner, list(summary.reviews.reviewers)),
         "tag_tables": [table for table in tables if table["measured"]],

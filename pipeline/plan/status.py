@@ -165,10 +165,11 @@ def review_lines(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) -> l
     except UserError as error:
         return [f"cannot be read: {error}"]
     if not counts.clips:
-        return list(counts.findings)
+        return [*counts.findings, *counts.remarks]
     fields = ", ".join(f"{name} {count:,}" for name, count in counts.fields.items())
     by = ", ".join(counts.reviewers)
-    return [f"{counts.clips:,} of {sum(row.clips or 0 for row in rows):,} clips ({fields}) by {by}", *counts.findings]
+    reviewed = f"{counts.clips:,} of {sum(row.clips or 0 for row in rows):,} clips ({fields}) by {by}"
+    return [reviewed, *counts.findings, *counts.remarks]
 
 
 def published_line(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) -> str:

@@ -26,6 +26,8 @@ class ReviewCounts:
     """Fields of clips that each reviewer has decided about, the most first."""
     findings: tuple[str, ...] = ()
     """Conflicts, and lines that are not applied, each in a sentence; names in it are safe to print."""
+    remarks: tuple[str, ...] = ()
+    """Lines that are not applied because only a part of a film was built."""
 
 
 def count_reviews(reviews: Reviews) -> ReviewCounts:
@@ -40,6 +42,7 @@ def count_reviews(reviews: Reviews) -> ReviewCounts:
         fields={name: fields[name] for name in FIELDS if fields[name]},
         reviewers=dict(sorted(voices.items(), key=lambda item: (-item[1], item[0]))),
         findings=tuple(_findings(reviews)),
+        remarks=tuple(_remarks(reviews)),
     )
 
 
@@ -59,11 +62,14 @@ def _findings(reviews: Reviews) -> Iterator[str]:
     ):
         if lines:
             yield f"{_many(len(lines), 'decision')} about {what}: line {_named(list(map(str, lines)))}"
-    if reviews.later:
-        yield f"{_many(len(reviews.later), 'decision')} about parts of films after the last clip, which were not built"
     if reviews.faults:
         faults = [f"line {fault.line} ({fault.reason})" for fault in reviews.faults]
         yield f"{_many(len(faults), 'line')} that cannot be read as a decision: {_named(faults)}"
+
+
+def _remarks(reviews: Reviews) -> Iterator[str]:
+    if reviews.later:
+        yield f"{_many(len(reviews.later), 'decision')} about parts of films after the last clip, which were not built"
 
 
 def _many(count: int, noun: str) -> str:

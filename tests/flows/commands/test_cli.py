@@ -58,6 +58,8 @@ def test_every_command_explains_itself() -> None:
         "status",
         "verify",
         "report",
+        "review",
+        "audit",
         "calibrate",
         "vocabulary",
         "config",
