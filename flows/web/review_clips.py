@@ -126,13 +126,14 @@ class ReviewedClips:
 
     def last_clip(self) -> str | None:
         """Return the clip that this reviewer decided about last; None: about none yet."""
-        own = (
-            (decision.time, clip_id)
-            for clip_id in self._reviews.decisions.keys() | self._added.keys()
-            for decision in self._decisions_of(clip_id)
-            if decision.reviewer == self.task.reviewer
-        )
-        return max(own, default=(None, None))[1]
+        with self._lock:
+            own = (
+                (decision.time, clip_id)
+                for clip_id in self._reviews.decisions.keys() | self._added.keys()
+                for decision in self._decisions_of(clip_id)
+                if decision.reviewer == self.task.reviewer
+            )
+            return max(own, default=(None, None))[1]
 
     def save(self, changes: Iterable[Change]) -> dict[str, dict[str, Any]]:
         """Append decisions to the file; when it returns, they are on the disk. Return the standings of their clips.

@@ -11,6 +11,7 @@ const COMPLETED = ["S", "MD", "MA", "EV", "actor", "characters"];
 export class Editors {
   #parts = new Map();
   #editing = null; // the field that is being typed
+  #edited = []; // the clips that it is typed for
 
   constructor(clips, targets, { decide, settle, done }) {
     this.clips = clips;
@@ -24,6 +25,8 @@ export class Editors {
   /** Shows the values of the clips that the next decision is about. */
   show() {
     const rows = this.targets();
+    const asEdited = rows.length === this.#edited.length && rows.every((row, index) => row === this.#edited[index]);
+    if (!asEdited) this.#editing = null; // unusable text is not carried to other clips
     for (const [field, part] of this.#parts) this.#fill(field, part, rows);
   }
 
@@ -151,6 +154,7 @@ export class Editors {
     const complaint = element("p", { className: "complaint", role: "alert", hidden: true });
     if (rows.every((row) => same(this.clips.value(row, field.name), value)) && value != null) input.value = textOf(field, value);
     this.#editing = field;
+    this.#edited = rows;
     part.body.replaceChildren(input, ...(COMPLETED.includes(field.name) ? [this.#completion(field, input)] : []), complaint);
     input.onkeydown = (event) => this.#typed(field, input, complaint, event);
     input.onblur = () => this.#editing === field && this.#leave(field, input, complaint);

@@ -107,6 +107,19 @@ def test_an_empty_field_cannot_be_said_and_shift_delete_withdraws(chromium: Brow
         assert len(review.lines()) == 2
 
 
+def test_unusable_text_is_not_carried_to_the_next_clip(chromium: Browser, review: Reviewed) -> None:
+    with opened(chromium, review) as page:
+        in_time_order(page)
+        page.keyboard.press("m")
+        page.keyboard.type("run 99 laps!")
+        page.keyboard.press("Enter")
+        expect(page.locator("[data-field=MD] .complaint")).to_be_visible()
+        page.locator(f"[data-clip='{review.ids[1]}']").click()
+        expect(page.locator("#edit-MD")).to_have_count(0)
+        expect(page.locator("[data-field=MD] .value")).to_be_visible()
+        assert review.lines() == []
+
+
 def test_enter_confirms_and_goes_on_to_where_one_left_off(chromium: Browser, review: Reviewed) -> None:
     with opened(chromium, review) as page:
         in_time_order(page)
