@@ -21,10 +21,10 @@ from flows.web.review_doubts import Doubt, doubts_of
 from pipeline.core.errors import UserError
 from pipeline.core.records import Clip, faults_of
 from pipeline.core.store import Dataset
-from pipeline.reviews.applied import Reviews, is_in_cast, matched_reviews
+from pipeline.reviews.applied import Reviews, applied_standings, is_in_cast, matched_reviews
 from pipeline.reviews.clips import ReviewableClip, reviewable
 from pipeline.reviews.decisions import CAPTION_FIELDS, KEEP, SETTLED, Decision, append_decisions, read_decisions
-from pipeline.reviews.standing import Standing, standings
+from pipeline.reviews.standing import Standing
 
 NEIGHBOURS = 2
 """Number of clips before and after a clip that are shown with it."""
@@ -172,7 +172,8 @@ class ReviewedClips:
         decisions = self._decisions_of(clip_id)
         if self.task.blind:
             decisions = [decision for decision in decisions if decision.reviewer == self.task.reviewer]
-        return {field: _as_json(standing) for field, standing in standings(decisions).items()}
+        found = applied_standings(decisions, self._record.cast)
+        return {field: _as_json(standing) for field, standing in found.items()}
 
     def _decision(self, change: Change, now: datetime) -> Decision:
         clip = self._clips.get(change.clip)
@@ -193,7 +194,7 @@ class ReviewedClips:
             decision = Decision.model_validate(values)
         except ValidationError as error:
             raise RefusedError(faults_of(error).replace("Value error, ", "")) from error
-        if not is_in_cast(decision, self._record.cast):
+        if not is_in_cast(decision.field, decision.value, self._record.cast):
             raise RefusedError(f"{change.field}: names must be of this data set's cast")
         return decision
 

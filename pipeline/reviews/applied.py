@@ -19,7 +19,7 @@ from pathlib import Path
 from pipeline.core.config import ReviewSettings
 from pipeline.core.records import Caption, Clip, Reviewed
 from pipeline.core.store import Dataset, FilmFolder, StoreError
-from pipeline.reviews.decisions import KEEP, REVIEW_FILE, Decision, LineFault, Reading, read_decisions
+from pipeline.reviews.decisions import KEEP, REVIEW_FILE, Decision, LineFault, Reading, Value, read_decisions
 from pipeline.reviews.matching import match
 from pipeline.reviews.standing import Standing, standings
 from prompts.tags import words_pattern
@@ -80,13 +80,14 @@ def matched_reviews(reading: Reading, films: Mapping[str, Sequence[Clip]], cast:
         films: clips of each film of the data set, by the film's content hash.
         cast: names of the characters of the data set; empty: any name is accepted.
     """
-    known = [decision for decision in reading.decisions if is_in_cast(decision, cast)]
-    matches = match(known, films)
+    matches = match(reading.decisions, films)
     ends = {sha256: max((clip.end_seconds for clip in clips), default=inf) for sha256, clips in films.items()}
     later = {decision for decision in matches.unmatched if decision.start_seconds >= ends[decision.film_sha256]}
     return Reviews(
         standings={
-            clip_id: fields for clip_id, decisions in matches.by_clip.items() if (fields := standings(decisions))
+            clip_id: fields
+            for clip_id, decisions in matches.by_clip.items()
+            if (fields := applied_standings(decisions, cast))
         },
         decisions=matches.by_clip,
         faults=reading.faults,
@@ -96,7 +97,7 @@ def matched_reviews(reading: Reading, films: Mapping[str, Sequence[Clip]], cast:
         outside_cast=reading.lines_of(
             decision
             for decision in reading.decisions
-            if decision.film_sha256 in films and not is_in_cast(decision, cast)
+            if decision.film_sha256 in films and not is_in_cast(decision.field, decision.value, cast)
         ),
     )
 
@@ -159,12 +160,18 @@ def _row(clip_id: str, fields: Mapping[str, Standing], cast: Sequence[str]) -> R
     )
 
 
-def is_in_cast(decision: Decision, cast: Collection[str]) -> bool:
+def applied_standings(decisions: Iterable[Decision], cast: Collection[str]) -> dict[str, Standing]:
+    """Return the standing of each reviewed field of a clip; a name outside the cast leaves its field unreviewed."""
+    found = standings(decisions)
+    return {field: standing for field, standing in found.items() if is_in_cast(field, standing.value, cast)}
+
+
+def is_in_cast(field: str, value: Value, cast: Collection[str]) -> bool:
     """Return False if a character outside the cast is named; an actor may be a noun as well."""
-    if not cast or decision.value is None:
+    if not cast or value is None:
         return True
-    if decision.field == "characters":
-        return isinstance(decision.value, tuple) and set(decision.value) <= set(cast)
-    if decision.field == "actor":
-        return decision.value in cast or re.fullmatch(words_pattern("S"), str(decision.value)) is not None
+    if field == "characters":
+        return isinstance(value, tuple) and set(value) <= set(cast)
+    if field == "actor":
+        return value in cast or re.fullmatch(words_pattern("S"), str(value)) is not None
     return True

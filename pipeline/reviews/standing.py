@@ -1,8 +1,8 @@
 """Standing of a reviewed field: the value to publish, the reviewers' voices, and their conflict.
 
 A reviewer's newest line about a field stands for that reviewer, by its time and then by its place in the file. Voices
-that differ are a conflict, until a line of `settled: NAME` that is newer than all of them. The newest of these lines is
-published.
+that differ are a conflict, until a line of `settled: NAME`; then only newer voices that differ from the settled value
+are one. The newest of these lines is published.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Standing:
     time: datetime
     """Time of that decision."""
     conflict: bool
-    """True if reviewers differ and nobody has settled it since."""
+    """True if reviewers differ, after the newest settling line if there is one."""
     voices: Mapping[str, Value]
     """Standing value of each reviewer, in the order of their times, without the settling lines."""
 
@@ -62,10 +62,13 @@ def _standing(lines: list[Decision]) -> Standing | None:
     voices = {line.reviewer: line.value for line in lines if not line.settles}
     differ = len({comparable(value) for value in voices.values()}) > 1
     last = lines[-1]
+    settled = next((place for place, line in reversed(list(enumerate(lines))) if line.settles), None)
+    if settled is not None:  # a voice since then differs from the settled value, or joins it
+        differ = any(comparable(line.value) != comparable(lines[settled].value) for line in lines[settled:])
     return Standing(
         value=last.value,
         reviewer=last.reviewer,
         time=last.time,
-        conflict=differ and not last.settles,
+        conflict=differ,
         voices=voices,
     )

@@ -80,8 +80,11 @@ def accuracies(clips: Sequence[Labelled], groups: Groups, populations: Mapping[s
 def _accuracy(
     field: str, clips: Sequence[Labelled], groups: Groups, populations: Mapping[str, int] | None
 ) -> FieldAccuracy:
+    seen = {clip.stratum for clip in clips}
+    missing = sum(size for name, size in (populations or {}).items() if name not in seen)
+
     def share(hits: Callable[[Labelled], float], tries: Callable[[Labelled], float]) -> Share | None:
-        return estimated(_strata(clips, hits, tries, populations))
+        return estimated(_strata(clips, hits, tries, populations), missing)
 
     def said(clip: Labelled) -> bool:
         return clip.labels[field] is not None

@@ -60,15 +60,22 @@ class Stratum:
         return 1 - len(self.tries_N) / self.population
 
 
-def estimated(strata: Sequence[Stratum]) -> Share | None:
-    """Return hits over tries in the whole population; None if nothing was tried."""
+def estimated(strata: Sequence[Stratum], missing: int = 0) -> Share | None:
+    """Return hits over tries in the whole population; None if nothing was tried.
+
+    Args:
+        strata: the sample.
+        missing: clips of the data set in strata of which no clip was seen. All of them may be hits, or none: the
+            interval holds both.
+    """
     drawn = [stratum for stratum in strata if len(stratum.tries_N)]
     tries = sum(stratum.weight * stratum.tries_N.sum() for stratum in drawn)
     if not tries:
         return None
     share = float(sum(stratum.weight * stratum.hits_N.sum() for stratum in drawn) / tries)
     low, high = wilson(share, _effective_size(drawn, share, float(tries)))
-    return Share(share=share, low=low, high=high)
+    seen = float(tries / (tries + missing))
+    return Share(share=share, low=low * seen, high=high * seen + 1 - seen)
 
 
 def wilson(share: float, size: float) -> tuple[float, float]:

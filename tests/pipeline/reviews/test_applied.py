@@ -277,10 +277,12 @@ def test_names_outside_the_cast_are_not_applied(built: Built) -> None:
     built.review(0, "characters", ["Nobody Known"], minute=1)
     built.review(0, "actor", "Nobody Known", minute=1)
     built.review(1, "actor", "old fox", minute=1)
+    built.review(1, "characters", known[::-1])
     built.build()
-    assert built.caption(0)["characters"] == known, "in the order of the cast"
+    assert not built.caption(0)["reviewed"], "a decision that was superseded does not come back"
     assert built.caption(0)["actor"] is None
     assert built.caption(1)["actor"] == "old fox"
+    assert built.caption(1)["characters"] == known, "in the order of the cast"
     assert load_reviews(built.data, built.reviews).outside_cast == (2, 3)
 
 

@@ -72,6 +72,16 @@ def test_reviewers_who_differ_are_a_conflict_until_it_is_settled() -> None:
     assert (unsettled.value, unsettled.conflict) == ("walk", True)
 
 
+def test_a_voice_that_joins_the_settled_value_opens_no_conflict() -> None:
+    lines = [by("anna", "run", minute=1), by("bob", "walk", minute=2), by("settled: carla", "walk", minute=3)]
+    joined = standing(*lines, by("anna", "walk", minute=4))
+    assert joined is not None
+    assert (joined.value, joined.conflict) == ("walk", False)
+    differs = standing(*lines, by("dora", "run", minute=4), by("anna", "walk", minute=5))
+    assert differs is not None
+    assert differs.conflict
+
+
 def test_reviewers_who_come_to_agree_are_no_conflict() -> None:
     found = standing(by("anna", "run"), by("bob", "walk"), by("anna", "walk", minute=1))
     assert found is not None

@@ -55,6 +55,14 @@ def test_strata_are_weighted_by_their_size() -> None:
     assert found.share == pytest.approx(0.99)
 
 
+def test_a_stratum_of_which_nothing_was_seen_is_doubt() -> None:
+    seen = estimated([ones(5, 5, population=5)], missing=5000)
+    assert seen is not None
+    assert seen.share == 1
+    assert seen.low == pytest.approx(5 / 5005)
+    assert seen.high == 1
+
+
 def test_nothing_tried_has_no_share() -> None:
     assert estimated([Stratum(np.zeros(3), np.zeros(3))]) is None
     assert estimated([]) is None
