@@ -11,8 +11,9 @@ One step is AdamW on the clipped gradient. Over the global batch of B examples w
     g <- g min(1, clip_norm / ||g||)
     theta_n = AdamW(theta_{n-1}, g; learning rate eta_n, weight_decay)
 
-`learning_rate` has the schedule eta. With `ema_decay` = d > 0, a moving average of the weights is validated and
-exported (`EMAModel` of diffusers; its decay rises over the first steps, n = 1 for the first):
+`training/optimizer.py` has the schedule eta and the parameters without decay. With `ema_decay` = d > 0, a moving
+average of the weights is validated and exported (`EMAModel` of diffusers; its decay rises over the first steps, n = 1
+for the first):
 
     m_n = d_n m_{n-1} + (1 - d_n) theta_n,    d_1 = 0,    d_n = min(d, n / (n + 9))
 
@@ -54,6 +55,7 @@ from pipeline.core.errors import UserError
 from training import run_states as states
 from training.config import LoopSettings
 from training.data.order import Batches
+from training.optimizer import learning_rate, make_optimizer
 from training.phase import Phase
 
 _TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)
@@ -94,9 +96,7 @@ class Trainer:
         self.phase, self.loop, self.folder, self.accelerator = phase, loop, folder, accelerator
         phase.network.to(accelerator.device)
         _name_units(accelerator, phase.units)
-        trained = [parameter for parameter in phase.network.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=loop.learning_rate, weight_decay=loop.weight_decay)
-        self.network, self.optimizer = accelerator.prepare(phase.network, optimizer)
+        self.network, self.optimizer = accelerator.prepare(phase.network, make_optimizer(phase.network, loop))
         self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.average = EMAModel(self.trained, decay=loop.ema_decay) if loop.ema_decay else None
         self.done = 0
@@ -250,23 +250,6 @@ class Trainer:
         if self.accelerator.scaler:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.done = step
-
-
-def learning_rate(loop: LoopSettings, step: int) -> float:
-    """Learning rate eta(s) of step s, counted from 0: linear warm-up, then half a cosine down to 0, or constant.
-
-        eta(s) = eta_max (s + 1) / (W + 1)                           s < W
-        eta(s) = eta_max (1 + cos(pi (s - W) / (S - W))) / 2         s >= W, schedule "cosine"
-        eta(s) = eta_max                                             s >= W, schedule "constant"
-
-    with eta_max = `learning_rate`, W = `rate_warm_up` and S = `steps`.
-    """
-    if step < loop.rate_warm_up:
-        return loop.learning_rate * (step + 1) / (loop.rate_warm_up + 1)
-    if loop.schedule == "constant":
-        return loop.learning_rate
-    share = (step - loop.rate_warm_up) / max(1, loop.steps - loop.rate_warm_up)
-    return loop.learning_rate * (1 + math.cos(math.pi * share)) / 2
 
 
 def _name_units(accelerator: Accelerator, units: Sequence[str]) -> None:

@@ -33,6 +33,10 @@ def test_the_full_recipe_is_that_of_the_paper() -> None:
     rates = (recipe.shot.joint.learning_rate, recipe.game.loop.learning_rate, recipe.adapt.loop.learning_rate)
     assert rates == (2e-4, 5e-5, 5e-5)
     assert (recipe.shot.precision, recipe.game.precision) == ("fp16", "bf16")
+    for loop in (recipe.shot.warm_up, recipe.shot.joint, recipe.adapt.loop, recipe.gc.loop):
+        assert (loop.betas, loop.epsilon, loop.weight_decay, loop.minimum_rate) == ((0.9, 0.95), 1e-8, 1e-4, 0.0)
+    loop = recipe.game.loop
+    assert (loop.betas, loop.epsilon, loop.weight_decay, loop.minimum_rate) == ((0.9, 0.98), 1e-6, 0.05, 0.05)
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

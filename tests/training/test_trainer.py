@@ -18,7 +18,7 @@ from pipeline.core.errors import UserError
 from training import run_states as states
 from training.config import LoopSettings
 from training.data.order import Position, generator
-from training.trainer import Trainer, learning_rate
+from training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -169,12 +169,3 @@ def test_an_indivisible_batch_is_refused(tmp_path: Path) -> None:
         loop(micro_batch=3)
     with pytest.raises(UserError, match="there are no examples to train on"):
         trained(tmp_path, loop(), Sum(examples=Noises(0)))
-
-
-def test_the_learning_rate_rises_and_falls_by_a_cosine() -> None:
-    settings = loop(steps=110, rate_warm_up=10, learning_rate=1.0)
-    assert learning_rate(settings, 0) == pytest.approx(1 / 11)
-    assert learning_rate(settings, 10) == 1.0
-    assert learning_rate(settings, 60) == pytest.approx(0.5)
-    assert learning_rate(settings, 109) < 0.001
-    assert learning_rate(loop(schedule="constant"), 19) == 0.05
