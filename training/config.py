@@ -74,7 +74,7 @@ class FitSettings(ConfigSection):
 class PreviewSettings(ConfigSection):
     """Settings of validation."""
 
-    clips: int = Field(64, ge=1, description="held-out clips whose loss is measured, the first of the split")
+    clips: int = Field(64, ge=1, description="held-out clips whose loss is measured, spread over films and time")
     pictures: int = Field(4, ge=0, description="clips sampled from their conditions, always with the same seeds")
     denoising_steps: int = Field(25, ge=1, description="denoising steps of sampled clips; a divisor of 1000")
     guidance: float = Field(6.0, ge=1, description="guidance scale of sampled clips; 1 is none")
