@@ -42,6 +42,7 @@ class LoopSettings(ConfigSection):
     clip_norm: float = Field(1.0, gt=0, description="maximum gradient norm")
     seed: int = Field(0, ge=0, description="seed of everything random: order, noise, dropout")
     ema_decay: float = Field(0.0, ge=0, lt=1, description="decay of the exported average of the weights; 0: no average")
+    ema_on_cpu: bool = Field(False, description="keep the average in main memory: slower, less GPU memory")
     save_every: int = Field(500, ge=1, description="steps between saved states")
     keep: int = Field(2, ge=1, description="saved states kept on disk")
     validate_every: int = Field(1000, ge=1, description="steps between validations on held-out clips")

@@ -34,7 +34,7 @@ from training.run_folder import RunFolder, process_number
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
 PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
-ADJUSTABLE_SETTINGS = {"micro_batch", "save_every", "keep", "validate_every", "loader_workers"}
+ADJUSTABLE_SETTINGS = {"micro_batch", "ema_on_cpu", "save_every", "keep", "validate_every", "loader_workers"}
 """Loop settings that may change on resume: the result is the same up to rounding."""
 COMMANDS = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
 """Part of `animegamer train` that runs each phase."""

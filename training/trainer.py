@@ -11,11 +11,8 @@ One step is AdamW on the clipped gradient. Over the global batch of B examples w
     g <- g min(1, clip_norm / ||g||)
     theta_n = AdamW(theta_{n-1}, g; learning rate eta_n, weight_decay)
 
-`training/optimizer.py` has the schedule eta and the parameters without decay. With `ema_decay` = d > 0, a moving
-average of the weights is validated and exported (`EMAModel` of diffusers; its decay rises over the first steps, n = 1
-for the first):
-
-    m_n = d_n m_{n-1} + (1 - d_n) theta_n,    d_1 = 0,    d_n = min(d, n / (n + 9))
+`training/optimizer.py` has the schedule eta and the parameters without decay. With `ema_decay`, a moving average of the
+weights is validated and exported (`training/average.py`).
 
 Files of a phase:
 
@@ -31,7 +28,7 @@ import hashlib
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -39,7 +36,6 @@ from typing import Any, cast
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
-from diffusers.training_utils import EMAModel
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -53,6 +49,7 @@ from torch.utils.data import DataLoader, Dataset
 from models.checkpoint import writing
 from pipeline.core.errors import UserError
 from training import run_states as states
+from training.average import MovingAverage
 from training.config import LoopSettings
 from training.data.order import Batches
 from training.optimizer import learning_rate, make_optimizer
@@ -98,7 +95,7 @@ class Trainer:
         _name_units(accelerator, phase.units)
         self.network, self.optimizer = accelerator.prepare(phase.network, make_optimizer(phase.network, loop))
         self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
-        self.average = EMAModel(self.trained, decay=loop.ema_decay) if loop.ema_decay else None
+        self.average = MovingAverage(self.trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
         self.done = 0
         if (step := states.newest(self._states)) is not None:
             self._restore(step)
@@ -177,7 +174,7 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.average:
-            self.average.step(self.trained)
+            self.average.step()
         return {**figures, "learning_rate": rate, "gradient_norm": norm}
 
     def _over_all(self, sums: dict[str, Tensor]) -> dict[str, float]:
@@ -212,24 +209,15 @@ class Trainer:
                     self.phase.export(part, state)
         self.accelerator.wait_for_everyone()
 
-    @contextmanager
-    def _averaged(self) -> Iterator[None]:
-        """Swap in the averaged weights, if there are any, and restore the last ones afterwards."""
-        if self.average is None:
-            yield
-            return
-        self.average.store(self.trained)
-        self.average.copy_to(self.trained)
-        try:
-            yield
-        finally:
-            self.average.restore(self.trained)
+    def _averaged(self) -> AbstractContextManager[None]:
+        """Put the averaged weights, if there are any, in the place of the last ones."""
+        return self.average.in_place() if self.average else nullcontext()
 
     def _state(self) -> dict[str, Any]:
         network, optimizer = get_state_dict(self.network, self.optimizer.optimizer, options=_TRAINED_ONLY)
         state: dict[str, Any] = {"network": network, "optimizer": optimizer}
         if self.average:
-            state["average"] = {str(place): tensor for place, tensor in enumerate(self.average.shadow_params)}
+            state["average"] = self.average.state()
         if self.accelerator.scaler:
             state["scaler"] = self.accelerator.scaler.state_dict()
         return state
@@ -245,8 +233,7 @@ class Trainer:
             options=_TRAINED_ONLY,
         )
         if self.average:
-            self.average.shadow_params = list(state["average"].values())
-            self.average.optimization_step = step
+            self.average.load(state["average"], step)
         if self.accelerator.scaler:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.done = step

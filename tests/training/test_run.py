@@ -42,7 +42,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[StepRepo
 
 
 def recipe() -> Recipe:
-    return small_recipe(looks={"pictures": 1})
+    return small_recipe(
+        looks={"pictures": 1},
+        shot={"joint": {"ema_decay": 0.9}},
+        game={"loop": {"ema_decay": 0.9, "ema_on_cpu": True}},
+    )
 
 
 def weights(run: Path) -> dict[str, Tensor]:
