@@ -155,6 +155,7 @@ class Trainer:
         set_seed(_seed_of(loop.seed, step, accelerator.process_index))  # for dropout inside the networks
         self.network.train()
         sums: dict[str, Tensor] = {}
+        examples = sorted(examples, key=self.phase.size_of)  # a micro-batch is padded to its longest example
         for start in range(0, len(examples), loop.micro_batch):
             batch = self.phase.collate(examples[start : start + loop.micro_batch]).to(accelerator.device)
             last = start + loop.micro_batch == len(examples)

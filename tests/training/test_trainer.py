@@ -67,6 +67,9 @@ class Sum:
     units: tuple[str, ...] = ()
     before_step: Callable[[], None] = lambda: None
 
+    def size_of(self, example: Tensor) -> int:
+        return int(1000 * example[0])
+
     def collate(self, examples: Sequence[Tensor]) -> Rows:
         self.before_step()
         return Rows(torch.stack(list(examples)))
@@ -132,6 +135,20 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path: Path) -> N
     one = trained(tmp_path / "one", loop(), whole)
     other = trained(tmp_path / "other", loop(micro_batch=1), parts)
     assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
+
+
+def test_examples_of_similar_size_share_a_micro_batch(tmp_path: Path) -> None:
+    seen: list[list[int]] = []
+
+    class Watched(Sum):
+        def collate(self, examples: Sequence[Tensor]) -> Rows:
+            seen.append([self.size_of(example) for example in examples])
+            return super().collate(examples)
+
+    trained(tmp_path, loop(steps=3, micro_batch=2), Watched())
+    steps = [seen[step] + seen[step + 1] for step in (0, 2, 4)]
+    assert all(sizes == sorted(sizes) for sizes in steps)
+    assert len({tuple(sizes) for sizes in steps}) == 3
 
 
 def test_old_states_are_removed_and_partial_states_ignored(tmp_path: Path) -> None:

@@ -55,6 +55,10 @@ class AdapterPhase(ABC):
     name: ClassVar[str]
     units: ClassVar[Sequence[str]]
 
+    def size_of(self, _example: Any) -> int:
+        """Return 1: all examples are of one size."""
+        return 1
+
     @abstractmethod
     def collate(self, examples: Sequence[Any]) -> Any:
         """Collate examples."""

@@ -123,6 +123,10 @@ class AutoencoderPhase:
     checkpoint: Checkpoint
     units: Sequence[str] = ("CogVideoXResnetBlock3D",)
 
+    def size_of(self, _example: tuple[Tensor, Tensor]) -> int:
+        """Return 1: all examples are of one size."""
+        return 1
+
     def collate(self, examples: Sequence[tuple[Tensor, Tensor]]) -> Crops:
         """Collate examples."""
         frames, noise = zip(*examples, strict=True)

@@ -144,6 +144,10 @@ class GamePhase:
     """Configuration of the resulting checkpoint."""
     units: Sequence[str] = ("MistralDecoderLayer",)
 
+    def size_of(self, example: GameExample) -> int:
+        """Return the length of the prompt."""
+        return len(example.prompt.ids_L)
+
     def collate(self, examples: Sequence[GameExample]) -> GameBatch:
         """Collate examples."""
         targets = [example.prompt.target for example in examples]

@@ -216,6 +216,10 @@ class ShotPhase:
         """FSDP2 units; encoder and decoder are separate ones because validation calls them separately."""
         return ("CogVideoXBlock", "ShotDecoder", *(["ShotEncoder"] if self.network.encoder else []))
 
+    def size_of(self, _example: NoisedShot) -> int:
+        """Return 1: all examples are of one size."""
+        return 1
+
     def collate(self, examples: Sequence[NoisedShot]) -> NoisedShots:
         """Collate examples."""
         return NoisedShots(
