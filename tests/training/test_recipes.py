@@ -95,3 +95,14 @@ def test_unknown_names_list_the_known_ones() -> None:
         read_recipe("huge")
     with pytest.raises(UserError, match="no ablation 'none': choose one of random-frame"):
         ablation("none", tiny())
+
+
+def test_later_keys_are_ingredients_only_where_they_are_set() -> None:
+    unset = {"minimum_rate": True, "betas": True, "epsilon": True, "ema_on_cpu": True}
+    recipe = tiny()
+    assert recipe.gc.unset_later_keys() == {"loop": unset}
+    loop = recipe.gc.loop.model_copy(update={"betas": (0.9, 0.95)})
+    changed = recipe.gc.model_copy(update={"loop": loop})
+    assert changed.unset_later_keys() == {"loop": {key: True for key in unset if key != "betas"}}
+    assert recipe.unset_later_keys()["shot"] == {"warm_up": unset, "joint": unset}
+    assert full().gc.unset_later_keys() == {"loop": {key: True for key in unset if key != "betas"}}

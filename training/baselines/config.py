@@ -25,6 +25,8 @@ PipelinePart = Literal["video", "picture"]
 class VideoSettings(ConfigSection):
     """Settings of the shots."""
 
+    later_keys = frozenset({"adaln", "still_last_frame"})
+
     base: Base = Field(description="a CogVideoX pipeline; image-to-video if there are pictures")
     frames: int = Field(17, ge=9, description="frames of a shot, 8n + 1")
     height: int = Field(480, ge=16, description="pixels, a multiple of 16")

@@ -174,7 +174,7 @@ def new_baseline(folder: Path, config: BaselineConfig, seed: int = 0) -> Baselin
     with writing(folder) as part, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         _save_random_bases(part, config)
-        (part / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        _save_config(part, config)
         if trained := config.trained_part:
             made = BaselineFolder(part, config)
             transformer = made.part(trained, "transformer")
@@ -195,8 +195,13 @@ def save_trained(folder: Path, start: BaselineFolder, transformer: nn.Module, st
     bases = start.folder / "bases"
     if bases.is_dir():
         shutil.copytree(bases, folder / "bases")
-    (folder / CONFIG).write_text(start.config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    _save_config(folder, start.config)
     save_adapters(folder, transformer, state, adaln=start.config.video.adaln)
+
+
+def _save_config(folder: Path, config: BaselineConfig) -> None:
+    text = config.model_dump_json(indent=2, exclude=config.unset_later_keys())
+    (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
 
 
 def _save_random_bases(folder: Path, config: BaselineConfig) -> None:
