@@ -29,6 +29,8 @@ class WindowSettings(ConfigSection):
 class LoopSettings(ConfigSection):
     """Settings of one run of the training loop."""
 
+    later_keys = frozenset({"minimum_rate", "betas", "epsilon", "ema_on_cpu"})
+
     steps: int = Field(ge=0, description="optimizer steps; 0 skips this part")
     batch_size: int = Field(ge=1, description="examples per step, summed over all processes")
     micro_batch: int = Field(1, ge=1, description="examples per forward pass of a process; gradients are accumulated")

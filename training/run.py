@@ -1,6 +1,6 @@
 """Training run of the model: the phases in sequence, each starting from the checkpoint of the previous one.
 
-RUN/recipe.json       the recipe, complete
+RUN/recipe.json       the recipe, complete but for later keys that have their defaults
 RUN/start/            the untrained checkpoint, if none was given
 RUN/autoencoder/      the fit of a tiny autoencoder, if the recipe has one
 RUN/features/         see training/data/feature_cache.py
@@ -30,6 +30,7 @@ from training.data.turns import Catalog, has_padded
 from training.phase import Phase
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
+from training.recipes import merged
 from training.run_folder import RunFolder, process_number
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
@@ -131,7 +132,8 @@ class TrainingRun:
         """Return the starting checkpoint; the main process also writes `recipe.json`."""
         folder, checkpoint = self.run_folder.folder, self.start()
         if accelerator.is_main_process:
-            write_json(folder / "recipe.json", self.recipe.model_dump(mode="json"))
+            recipe = self.recipe.model_dump(mode="json", exclude=self.recipe.unset_later_keys())
+            write_json(folder / "recipe.json", recipe)
         return checkpoint
 
     def _open_matching(self, folder: Path) -> Checkpoint:
@@ -170,10 +172,10 @@ class TrainingRun:
         """Return the part of the recipe that a phase depends on, without the model: the checkpoint has that."""
         recipe = self.recipe
         section = {"game": recipe.game, "adapt": recipe.adapt}.get(name, recipe.shot)
-        loops = dict.fromkeys(("loop", "warm_up", "joint"), ADJUSTABLE_SETTINGS)
+        loops = dict.fromkeys(("loop", "warm_up", "joint"), dict.fromkeys(ADJUSTABLE_SETTINGS, True))
         other = {"warm-up": "joint", "joint": "warm_up"}.get(name)
         left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
-        return section.model_dump_json(exclude=left_out)  # type: ignore[arg-type]
+        return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out))
 
     def _splits(
         self, checkpoint: Checkpoint, features: Sequence[Name], accelerator: Accelerator

@@ -52,7 +52,7 @@ def train_baseline(
         )
 
     trained = made_by_files("start", *sorted(baseline.folder.glob("*.*")))["start"]
-    defined = {"start": trained, "recipe": repr(settings.model_dump())}
+    defined = {"start": trained, "recipe": repr(settings.model_dump(exclude=settings.unset_later_keys()))}
     return run_folder.phase(kind, settings.loop, accelerator, defined, made)
 
 
