@@ -69,6 +69,12 @@ class Windows:
         """Number of turns with enough past to end a window of 1, 2, ... turns; only lengths with any."""
         return tuple(map(len, self._ends))
 
+    def __str__(self) -> str:
+        """Return the histogram as text, with the number of turns that windows of each length end with."""
+        shares = (f"{number / len(self):.0%} of {length}" for length, number in enumerate(self.lengths, start=1))
+        ends = " / ".join(f"{number:,}" for number in self.reached)
+        return f"{len(self):,} windows an epoch: {', '.join(shares)} turns; {ends} turns can end them"
+
     def at(self, place: Position) -> Window:
         """Return a window, a function of the seed and the position.
 
