@@ -16,7 +16,8 @@ import cv2
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, RecordError
 from pipeline.core.store import Dataset
-from pipeline.pages.summary import SeenClip, Summary
+from pipeline.pages.summary import Summary
+from pipeline.publish.seen_clips import SeenClip
 from pipeline.video.clip_files import first_frame
 from prompts.tags import TAGS, instruction
 
