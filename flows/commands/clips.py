@@ -123,13 +123,15 @@ def _line(row: ClipRow) -> str:
 def _print_csv(rows: list[ClipRow]) -> None:
     import sys
     from csv import writer
-    from dataclasses import astuple, fields
+    from dataclasses import fields
+    from operator import attrgetter
 
     from pipeline.publish.clip_rows import ClipRow
 
+    names = [field.name for field in fields(ClipRow)]
     lines = writer(sys.stdout, lineterminator="\n")
-    lines.writerow(field.name for field in fields(ClipRow))
-    lines.writerows(map(_cell, astuple(row)) for row in rows)
+    lines.writerow(names)
+    lines.writerows(map(_cell, values) for values in map(attrgetter(*names), rows))
 
 
 def _cell(value: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 from pipeline.core.records import Looks
 from pipeline.core.store import Dataset
@@ -79,15 +80,18 @@ class ClipRow:
 
 
 def clip_rows(dataset: Dataset, clips: Iterable[SeenClip]) -> list[ClipRow]:
-    """Return a row for each of these clips, in their order.
+    """Return a row for each of these clips, in their order: film by film.
 
     Raises:
         UserError: a file of the data set cannot be read.
     """
     names = {film.film_id: film.name for film in dataset.record.films}
     shard_of = _shards(dataset)
-    looks = {row.clip_id: row for folder in dataset.folders() for row in folder.read_if_made("looks", Looks)}
-    return [_row(seen, names[seen.clip.film_id], shard_of(seen), looks.get(seen.clip.clip_id)) for seen in clips]
+    rows = []
+    for film_id, of_film in groupby(clips, key=lambda seen: seen.clip.film_id):
+        looks = {row.clip_id: row for row in dataset.folder(film_id).read_if_made("looks", Looks)}
+        rows += [_row(seen, names[film_id], shard_of(seen), looks.get(seen.clip.clip_id)) for seen in of_film]
+    return rows
 
 
 def _row(seen: SeenClip, film: str, shard: str | None, looks: Looks | None) -> ClipRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pipeline.publish.shards import read_index, write_shards
 from pipeline.remote.mirror import Mirror
 from pipeline.video.clip_files import read_clip
 from tests.support.datasets.made_dataset import CAST, MODEL, make_dataset
+from tests.support.markdown_pages import read_page
 from tests.support.servers.object_store import ObjectStore
 
 
@@ -72,6 +74,13 @@ def test_missing_values_keep_the_types_of_their_columns(made: Dataset, data: Ope
     assert list(empty.clips.columns) == list(rules.columns)
     assert empty.clips.empty
     assert empty.films.empty
+
+
+def test_the_page_names_every_column(data: OpenedDataset) -> None:
+    page = read_page(Path(__file__).parents[2] / "docs/notebook.md")
+    [columns] = [part for part in page.markdown.split("\n\n") if part.startswith("| columns |")]
+    named = [name for line in columns.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])]
+    assert sorted(named) == sorted(data.clips.columns)
 
 
 def test_films_count_their_clips_by_verdict(made: Dataset, data: OpenedDataset) -> None:
