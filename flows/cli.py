@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from flows.commands.audit import audit
 from flows.commands.build import build, config, deploy
 from flows.commands.captions import caption_server, captions
+from flows.commands.clips import clips
 from flows.commands.dataset import calibrate, report, status, verify, vocabulary
 from flows.commands.export import export
 from flows.commands.model import import_weights, new_checkpoint
@@ -58,6 +59,7 @@ for command in (
     calibrate,
     vocabulary,
     audit,
+    clips,
     export,
     caption_server,
     captions,

@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.commands.clips import (
+    CharacterOption,
+    FilmOption,
+    LevelOption,
+    SearchOption,
+    SplitOption,
+    TagOption,
+    clip_choice,
+)
 from flows.commands.dataset import DatasetPlace, open_workspace
 from flows.console.terminal import say
 from pipeline.core.plain_text import printable
@@ -41,13 +50,6 @@ class PresetName(StrEnum):
     cogvideox = "cogvideox"
 
 
-class SplitName(StrEnum):
-    """Splits of a data set."""
-
-    train = "train"
-    val = "val"
-
-
 class FormName(StrEnum):
     """Forms of a caption."""
 
@@ -66,19 +68,12 @@ def export(
             help="Cut the clips anew from the films as these models are trained; unset: the clips as they are."
         ),
     ] = None,
-    film: Annotated[
-        list[str] | None, typer.Option(help="Only clips of this film: its file name, or id. May be repeated.")
-    ] = None,
-    split: Annotated[SplitName | None, typer.Option(help="Only clips of this split; unset: of both.")] = None,
-    level: Annotated[str | None, typer.Option(help="Only clips of these motion levels: 4, or 4-5.")] = None,
-    character: Annotated[
-        list[str] | None, typer.Option(help="Only clips that show this character. May be repeated: all of them.")
-    ] = None,
-    tag: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TAG=VALUE", help="Only clips with this tag: EV=forest. May be repeated."),
-    ] = None,
-    search: Annotated[str, typer.Option(metavar="WORDS", help="Only clips with these words in their caption.")] = "",
+    film: FilmOption = None,
+    split: SplitOption = None,
+    level: LevelOption = None,
+    character: CharacterOption = None,
+    tag: TagOption = None,
+    search: SearchOption = "",
     captions: Annotated[
         FormName | None,
         typer.Option(help="Form of the captions; unset: a sentence for trainers, the instruction line for others."),
@@ -102,7 +97,6 @@ def export(
     """
     from flows.console.progress import Bars
     from pipeline.core.progress import watched
-    from pipeline.publish.clip_choice import ClipChoice, parse_levels, parse_tag
     from pipeline.publish.export.captions import CaptionForm, parse_name
     from pipeline.publish.export.plan import ExportRequest, make_plan
     from pipeline.publish.export.presets import PRESETS
@@ -113,14 +107,7 @@ def export(
         trainer=TRAINERS[trainer.value],
         out=out,
         preset=PRESETS[preset.value] if preset else None,
-        choice=ClipChoice(
-            films=tuple(film or ()),
-            split=split.value if split else None,
-            levels=parse_levels(level) if level else None,
-            characters=tuple(character or ()),
-            tags=tuple(map(parse_tag, tag or ())),
-            words=search,
-        ),
+        choice=clip_choice(film=film, split=split, level=level, character=character, tag=tag, search=search),
         form=CaptionForm(captions.value) if captions else None,
         trigger=trigger.strip(),
         names=dict(map(parse_name, name or ())),

@@ -58,13 +58,14 @@ def thumbnails(dataset: Dataset, summary: Summary, threads: int, progress: Progr
     heights = [max(2, round(PICTURE_WIDTH * seen.clip.height / seen.clip.width)) for seen in summary.clips]
     with ThreadPoolExecutor(max_workers=max(1, threads)) as pool:
         pictures = []
-        for picture in pool.map(_thumbnail, paths, heights):
+        for picture in pool.map(thumbnail, paths, heights):
             pictures.append(picture)
             progress(len(pictures), len(paths))
         return pictures
 
 
-def _thumbnail(path: Path, height: int) -> str:
+def thumbnail(path: Path, height: int) -> str:
+    """Return the first frame of a clip as base64 JPEG, `PICTURE_WIDTH` wide; empty if unreadable."""
     try:
         picture_HWC = first_frame(path, PICTURE_WIDTH, height)
     except RecordError:

@@ -1,6 +1,6 @@
 """Clips and captions as finetrainers loads them. Run in its environment: OUT RESULT.
 
-The wheel of 0.2.0 lacks `finetrainers.patches.dependencies`, so `import finetrainers` fails; its loader does not need it.
+The wheel of 0.2.0 lacks `finetrainers.patches.dependencies`, so that `import finetrainers` fails; its loader works.
 """
 
 import importlib.util
