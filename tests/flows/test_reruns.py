@@ -78,7 +78,7 @@ def test_a_cast_left_out_is_named(tmp_path: Path, built: tuple[Path, Path]) -> N
     picture = tmp_path / "cast" / "Anna" / "front.png"
     picture.parent.mkdir(parents=True)
     assert cv2.imwrite(str(picture), np.full((64, 64, 3), 200, np.uint8))
-    with_cast = request_for(film, out=out).model_copy(update={"cast": tmp_path / "cast"})
+    with_cast = request_for(film, out=out).model_copy(update={"cast": str(tmp_path / "cast")})
     assert "Anna" not in " ".join(make_plan(with_cast, Workspace(with_cast.out)).notices)
     without = request_for(film, out=out)
     assert "the one before had Anna: add its --cast" in " ".join(make_plan(without, Workspace(without.out)).notices)
