@@ -122,7 +122,7 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         unfinished=_unfinished([dataset.folder(film_id) for film_id in films], stages),
         publishing=publish_stages(request.config) if request.until is Until.publish else (),
         refused=tuple(found.refused),
-        notices=(*found.notices, *cast.warnings, *_unused(cast, listed), *review_notices),
+        notices=(*found.notices, *cast.warnings, *_left_out(record.cast, cast), *_unused(cast, listed), *review_notices),
     )
 
 
@@ -158,6 +158,13 @@ def _repeats(folder: FilmFolder, screen: Screen, captions: WriteCaptions) -> Rep
         return captions.repeats(folder, None if is_current(screen, folder) else screen.verdicts(folder))
     except (UserError, OSError):  # a damaged table or reply: the film's run makes it again, or says why not
         return Repeats()
+
+
+def _left_out(before: Sequence[str], cast: Cast) -> list[str]:
+    if not before or cast.all_names:
+        return []
+    names = ", ".join(before)
+    return [f"this build has no cast, the one before had {names}: add its --cast folder unless you mean to drop it"]
 
 
 def _unused(cast: Cast, listed: Sequence[FilmEntry]) -> list[str]:
