@@ -15,7 +15,7 @@ from pathlib import Path
 from pipeline.core.config import Config, checked
 from pipeline.core.errors import NoRoomError, UserError
 from pipeline.core.plain_text import is_text, printable
-from pipeline.core.records import Film, Scene
+from pipeline.core.records import Clip, Film, Scene
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
 from pipeline.publish.clip_choice import ClipChoice
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style
@@ -140,7 +140,7 @@ def _no_captions(form: CaptionForm, *, by_rules: bool) -> str:
 def _file_of(trainer: Trainer, seen: SeenClip) -> str:
     """Path of a clip in the export; the hub takes at most 10,000 files a folder, so it gets one a film."""
     name = f"{seen.clip.clip_id}.mp4"
-    if trainer.name == "huggingface":
+    if trainer.is_hub:
         return f"{seen.split}/{seen.clip.film_id}/{name}"
     return f"{trainer.folder}/{name}" if trainer.folder else name
 
@@ -211,35 +211,45 @@ def _checked_films(plan: ExportPlan) -> ExportPlan:
     for folder in plan.folders:
         film = folder.film
         _check_at_hand(film)
-        rate = nominal_rate(film)
-        if rate < preset.fps:
-            raise UserError(
-                f"{film.name} has {float(rate):g} frames a second, and --preset {preset.name} needs {preset.fps}: "
-                "frames would be repeated; choose other films with --film, or a slower preset"
-            )
-        if (rate / preset.fps).denominator != 1:
-            low = int(rate / preset.fps)
-            notices.append(
-                f"{film.name}: {float(rate):g} frames a second are no multiple of {preset.fps}, so that steps between "
-                f"frames are {low} or {low + 1} film frames"
-            )
-        if preset.width > film.display_width or preset.height > film.display_height:
-            size = f"{film.display_width}x{film.display_height}"
-            notices.append(f"{film.name}: {size} is enlarged to {preset.width}x{preset.height}")
-        ends = {scene.scene: scene.end_seconds for scene in folder.read("scenes", Scene)}
-        length = (preset.frames - 1) * float(pace(film)) / preset.fps + TOLERANCE_SECONDS
-        inside |= {
-            one.file
-            for one in plan.clips
-            if one.seen.clip.film_id == film.film_id
-            and one.seen.clip.start_seconds + length < ends[one.seen.clip.scene]
-        }
-    clips = tuple(clip for clip in plan.clips if clip.file in inside)
+        _check_rate(film, preset)
+        notices += _film_notices(film, preset)
+        inside |= _inside_scenes(folder, preset)
+    clips = tuple(clip for clip in plan.clips if clip.seen.clip.clip_id in inside)
     if not clips:
         raise UserError(f"no chosen clip has {preset.frames} frames at {preset.fps} a second inside its scene")
     if missing := len(plan.clips) - len(clips):
         notices.append(f"{missing} clips left out: their last frame would be in the next scene")
     return replace(plan, clips=clips, format=preset.clips, notices=tuple(notices))
+
+
+def _check_rate(film: Film, preset: Preset) -> None:
+    rate = nominal_rate(film)
+    if rate < preset.fps:
+        raise UserError(
+            f"{film.name} has {float(rate):g} frames a second, and --preset {preset.name} needs {preset.fps}: "
+            "frames would be repeated; choose other films with --film, or a slower preset"
+        )
+
+
+def _film_notices(film: Film, preset: Preset) -> list[str]:
+    """Remarks on steps that are not even, and on pictures smaller than the preset's."""
+    notices, steps = [], nominal_rate(film) / preset.fps
+    if steps.denominator != 1:
+        notices.append(
+            f"{film.name}: {float(nominal_rate(film)):g} frames a second are no multiple of {preset.fps}, so that "
+            f"steps between frames are {int(steps)} or {int(steps) + 1} film frames"
+        )
+    if preset.width > film.display_width or preset.height > film.display_height:
+        size = f"{film.display_width}x{film.display_height}"
+        notices.append(f"{film.name}: {size} is enlarged to {preset.width}x{preset.height}")
+    return notices
+
+
+def _inside_scenes(folder: FilmFolder, preset: Preset) -> set[str]:
+    """Ids of the film's clips whose frames are all in one scene."""
+    ends = {scene.scene: scene.end_seconds for scene in folder.read("scenes", Scene)}
+    length = (preset.frames - 1) * float(pace(folder.film)) / preset.fps + TOLERANCE_SECONDS
+    return {row.clip_id for row in folder.read("clips", Clip) if row.start_seconds + length < ends[row.scene]}
 
 
 def _check_at_hand(film: Film) -> None:

@@ -29,7 +29,7 @@ from pipeline.publish.export.plan import ExportClip, ExportPlan
 from pipeline.publish.export.presets import pace
 from pipeline.publish.export.recut import VERSION, CutLog, RecutJob, Span, cut_spans
 from pipeline.publish.export.trainers import Table
-from pipeline.remote.film_cache import film_file
+from pipeline.remote.film_cache import delete_local_copy, film_file
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,7 @@ def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], pro
             raise UserError(f"{film.source}: is not the film that the data set was built from; build again")
         hashes.save()
         call_in_child(cut_spans, job, film.film_id, progress)
+        delete_local_copy(film.source, out)
     except RecordError as error:
         raise UserError(f"{film.name}: {error.reason}") from error
 
@@ -164,7 +165,7 @@ def texts_of(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
     texts = {str(Path(clip.file).with_suffix(".txt")): clip.caption + "\n" for clip in clips if trainer.beside}
     if trainer.table:
         texts[trainer.table.file] = _table(trainer.table, plan, clips)
-    if trainer.name == "huggingface":
+    if trainer.is_hub:
         texts |= hub_files(plan, clips)
     if trainer.templates:
         texts |= _rendered(plan)

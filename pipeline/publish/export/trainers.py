@@ -41,6 +41,8 @@ class Trainer:
     table: Table | None = None
     templates: Mapping[str, str] = field(default_factory=dict)
     """Files of the export by the template they are made from."""
+    is_hub: bool = False
+    """True: a folder for the hub, see `hub.py`."""
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Families that it trains, but not with the frames of the preset, and why."""
 
@@ -158,6 +160,7 @@ _HUGGINGFACE = Trainer(
     title="the Hugging Face hub",
     presets=(),
     form=CaptionForm.instruction,
+    is_hub=True,
 )
 
 TRAINERS: Final = {

@@ -71,11 +71,11 @@ def test_every_clip_is_seen_once_an_epoch(index: Index, tmp_path: Path, library:
     script = tmp_path / "example.py"
     script.write_text(example(library) + DRIVER)
     orders = []
-    for epoch, processes in ((0, 1), (1, 2), (2, 2)):
-        shares = streamed(script, epoch, processes)
+    for epoch in (1, 2):
+        shares = streamed(script, epoch, processes=2)
         ids = [clip_id for share in shares for batch in share for clip_id in batch["ids"]]
         assert len(set(ids)) == len(ids) == index.counts.split["train"]
         assert all(len(share) > 1 for share in shares)
         assert all({"level", "text"} <= set(batch["kinds"]) for share in shares for batch in share)
         orders.append(ids)
-    assert orders[1] != orders[2]
+    assert orders[0] != orders[1]
