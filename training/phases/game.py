@@ -19,7 +19,7 @@ Letters of the shapes: B batch, L shot tokens, D their width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -92,7 +92,7 @@ class GameExamples:
         """Return a validation example with the longest window, as during play."""
         return self._example(self.windows.longest(item))
 
-    def typed(self, item: int, number: int = 0) -> GameExample:
+    def typed(self, item: int, number: int) -> GameExample:
         """Return the example of `longest` with free text that is never trained on; there are several, by number."""
         return self._example(as_typed(self.windows.longest(item), number))
 
@@ -175,16 +175,19 @@ class GamePhase:
         """Return the terms of the loss on held-out windows, and the loss without past turns and on free text."""
         if not len(self.held_out):
             return {}
-        items = spread(len(self.held_out), self.looks.clips)
-        found = self._means(network, device, map(self.held_out.longest, items))
-        others = {
-            "loss_without_past": map(without_past(self.held_out).longest, items),
-            "loss_free_text": map(self.held_out.typed, items, items),
+        found = self._means(network, device, self.held_out.longest)
+        others: dict[str, Callable[[int], GameExample]] = {
+            "loss_without_past": without_past(self.held_out).longest,
+            "loss_free_text": lambda item: self.held_out.typed(item, item),
         }
         return found | {name: self._means(network, device, each)["loss"] for name, each in others.items()}
 
-    def _means(self, network: nn.Module, device: torch.device, examples: Iterable[GameExample]) -> dict[str, float]:
-        rows = [network(self.collate([example]).to(device)) for example in examples]
+    def _means(
+        self, network: nn.Module, device: torch.device, example_of: Callable[[int], GameExample]
+    ) -> dict[str, float]:
+        """Return the means of the terms over held-out items, each shown as one example."""
+        items = spread(len(self.held_out), self.looks.clips)
+        rows = [network(self.collate([example_of(item)]).to(device)) for item in items]
         return {name: float(torch.stack([row[name] for row in rows]).mean()) for name in rows[0]}
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
