@@ -6,7 +6,7 @@ functions that return complete recipes; a TOML file overrides single keys.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,7 @@ from models.config import ConfigSection, ModelConfig
 from models.diffusion import check_steps
 
 Precision = Literal["no", "fp16", "bf16"]
+Predictions = Literal["own", "out-of-fold", "rollout"]
 Share = Field(0.1, ge=0, lt=1, description="share of examples trained without their conditions, for guidance")
 
 
@@ -72,6 +73,7 @@ class PreviewSettings(ConfigSection):
 
     clips: int = Field(64, ge=1, description="held-out clips whose loss is measured, the first of the split")
     pictures: int = Field(4, ge=0, description="clips sampled from their conditions, always with the same seeds")
+    games: int = Field(4, ge=0, description="games rolled out per split and length, on the game model's own past")
     denoising_steps: int = Field(25, ge=1, description="denoising steps of sampled clips; a divisor of 1000")
     guidance: float = Field(6.0, ge=1, description="guidance scale of sampled clips; 1 is none")
 
@@ -100,18 +102,46 @@ class ShotPhaseSettings(ConfigSection):
 class GamePhaseSettings(ConfigSection):
     """Settings of phase b: the game model on windows of turns."""
 
+    later_keys: ClassVar[frozenset[str]] = frozenset({"history_noise", "history_predicted", "first_pass"})
+    """Keys that came after the first runs: a fingerprint leaves them out while they have their defaults."""
+
     loop: LoopSettings
     alpha: float = Field(1.0, ge=0, description="weight of the squared error of the shot tokens")
     beta: float = Field(0.0, ge=0, description="weight of their cosine distance; an ablation has alpha = beta = 0.5")
     windows: WindowSettings = WindowSettings()
+    history_noise: float = Field(
+        0.0,
+        ge=0,
+        le=2,
+        description="most noise on the past shot tokens, in their deviations; drawn per window",
+    )
+    history_predicted: float = Field(
+        0.0, ge=0, le=1, description="share of past turns whose shot tokens are those that the first pass predicts"
+    )
+    first_pass: int = Field(
+        0, ge=0, description="steps of a first pass on the recorded past, as a start and for `history_predicted`"
+    )
     precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
+
+    @model_validator(mode="after")
+    def _check_first_pass(self) -> Self:
+        if self.history_predicted and not self.first_pass:
+            raise ValueError("history_predicted needs the predictions of a first pass: set first_pass to its steps")
+        return self
 
 
 class AdaptPhaseSettings(ConfigSection):
     """Settings of phase c: the shot decoder on the game model's predictions."""
 
+    later_keys: ClassVar[frozenset[str]] = frozenset({"predictions", "folds"})
+    """As in `GamePhaseSettings`."""
+
     loop: LoopSettings
+    predictions: Predictions = Field(
+        "own", description="`own`: after the recorded past; `rollout`: after its own; `out-of-fold`: by another model"
+    )
+    folds: int = Field(2, ge=2, le=10, description="parts of the data for `out-of-fold`, each trained without one")
     dropout: float = Share
     precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")

@@ -5,6 +5,8 @@ RUN/start/            the untrained checkpoint, if none was given
 RUN/autoencoder/      the fit of a tiny autoencoder, if the recipe has one
 RUN/features/         see training/data/feature_cache.py
 RUN/warm-up/ joint/ game/ adapt/      see training/run_folder.py; each has a complete checkpoint in result/
+RUN/first-pass/                       the first pass of phase b, if the recipe has one
+RUN/fold-1-of-2/ ...                  game models for the predictions of phase c, if they are out of fold
 """
 
 from __future__ import annotations
@@ -12,19 +14,21 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 from accelerate import Accelerator, PartialState
 
 from models.checkpoint import Checkpoint
-from models.config import ModelConfig
+from models.config import ConfigSection, ModelConfig
 from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
 from training.data.encoding import FROZEN, Encoder, Name, open_cache
+from training.data.predictions import PredictedBy
 from training.data.shards import open_index
 from training.data.turns import Catalog
 from training.phase import Phase
@@ -38,6 +42,7 @@ ADJUSTABLE_SETTINGS = {"micro_batch", "save_every", "keep", "validate_every", "l
 """Loop settings that may change on resume: the result is the same up to rounding."""
 COMMANDS = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
 """Part of `animegamer train` that runs each phase."""
+_GAME_FEATURES: tuple[Name, ...] = ("patches", "text", "shot_tokens")
 
 
 class TrainingRun:
@@ -97,31 +102,85 @@ class TrainingRun:
     def game(self) -> Path:
         """Run phase b. Return the folder of the resulting checkpoint."""
         accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
-        names: tuple[Name, ...] = ("patches", "text", "shot_tokens")
-        return self._phase("game", self._previous_checkpoint("game"), names, accelerator, game_phase).folder
+        checkpoint, names = self._previous_checkpoint("game"), _GAME_FEATURES
+        if steps := self.recipe.game.first_pass:
+            checkpoint = self._recorded_pass("first-pass", steps, checkpoint, accelerator)
+            # a new accelerator: the first pass has its own optimizer
+            accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
+        if self.recipe.game.history_predicted:
+            names = (*names, "predictions")
+        return self._phase("game", checkpoint, names, accelerator, game_phase).folder
+
+    def _recorded_pass(
+        self, name: str, steps: int, checkpoint: Checkpoint, accelerator: Accelerator, without: int | None = None
+    ) -> Checkpoint:
+        """Train a game model on the recorded past: the first pass of phase b, or a pass without a fold of phase c."""
+        game = self.recipe.game
+        plain = game.model_copy(
+            update={"history_predicted": 0.0, "loop": game.loop.model_copy(update={"steps": steps})}
+        )
+        recipe = self.recipe.model_copy(update={"game": plain})
+
+        def make(_: Recipe, *others: Any) -> Phase:
+            return game_phase(recipe, *others, without=without)
+
+        return self._phase(name, checkpoint, _GAME_FEATURES, accelerator, make, plain.loop)
 
     def adapt(self) -> Path:
         """Run phase c. Return the folder of the resulting checkpoint."""
-        accelerator = self.run_folder.accelerator(self.recipe.adapt.precision, "adapt")
+        settings = self.recipe.adapt
+        by = PredictedBy(
+            rollout=settings.predictions == "rollout",
+            folds=self._folds() if settings.predictions == "out-of-fold" and settings.loop.steps else (),
+        )
+        accelerator = self.run_folder.accelerator(settings.precision, "adapt")
         names: tuple[Name, ...] = (*FROZEN, "shot_tokens", "predictions")
-        return self._phase("adapt", self._previous_checkpoint("adapt"), names, accelerator, adapt_phase).folder
+        checkpoint = self._previous_checkpoint("adapt")
+        return self._phase("adapt", checkpoint, names, accelerator, adapt_phase, predicted_by=by).folder
+
+    def _folds(self) -> tuple[Checkpoint, ...]:
+        """Train a game model without each fold, all from the start of phase b."""
+        if not (self.run_folder.folder / "game" / "result").exists():
+            raise UserError(
+                "adapt.predictions = 'out-of-fold' trains game models anew, as phase b did: run "
+                "`animegamer train game` in this folder first, or take 'rollout'"
+            )
+        game, start = self.recipe.game, self._previous_checkpoint("game")
+        checkpoints = []
+        for fold in range(self.recipe.adapt.folds):
+            accelerator = self.run_folder.accelerator(game.precision, "game")
+            name, steps = f"fold-{fold + 1}-of-{self.recipe.adapt.folds}", game.first_pass + game.loop.steps
+            checkpoints.append(self._recorded_pass(name, steps, start, accelerator, without=fold))
+        return tuple(checkpoints)
 
     def _phase(
         self,
-        name: PhaseName,
+        name: str,
         checkpoint: Checkpoint,
         features: Sequence[Name],
         accelerator: Accelerator,
         make: Callable[[Recipe, Checkpoint, ModelConfig, SplitData, SplitData | None], Phase],
+        loop: LoopSettings | None = None,
+        predicted_by: PredictedBy = PredictedBy(),
     ) -> Checkpoint:
-        """Run a phase unless it is done. Return its result, or the input checkpoint if the phase has no steps."""
-        loop = self._loop(name)
+        """Run a phase unless it is done. Return its result, or the input checkpoint if the phase has no steps.
+
+        Args:
+            name: name of the phase and of its folder.
+            checkpoint: starting checkpoint.
+            features: features that its examples need.
+            accelerator: devices, precision, trackers.
+            make: factory of the phase.
+            loop: settings of the training loop, for a pass that is not in `PHASES`.
+            predicted_by: maker of the feature `predictions`.
+        """
+        loop = loop or self._loop(name)
         if loop.steps == 0:
             self.run_folder.say(f"{name}: skipped, steps is 0")
             return checkpoint
 
         def made() -> Phase:
-            train, val = self._splits(checkpoint, features, accelerator)
+            train, val = self._splits(checkpoint, features, accelerator, predicted_by)
             return make(self.recipe, checkpoint, self._config_after(checkpoint, train.catalog), train, val)
 
         defined = {"start": checkpoint.identity(), "recipe": self._recipe_of(name)}
@@ -161,28 +220,35 @@ class TrainingRun:
                 raise UserError(f"{result} is not there yet: {remedy}")
         return self.start()
 
-    def _loop(self, name: PhaseName) -> LoopSettings:
+    def _loop(self, name: str) -> LoopSettings:
         recipe = self.recipe
         loops = (recipe.shot.warm_up, recipe.shot.joint, recipe.game.loop, recipe.adapt.loop)
-        return loops[PHASES.index(name)]
+        return loops[PHASES.index(cast(PhaseName, name))]
 
-    def _recipe_of(self, name: PhaseName) -> str:
+    def _recipe_of(self, name: str) -> str:
         """Return the part of the recipe that a phase depends on, without the model: the checkpoint has that."""
         recipe = self.recipe
-        section = {"game": recipe.game, "adapt": recipe.adapt}.get(name, recipe.shot)
+        sections = {"adapt": recipe.adapt, "warm-up": recipe.shot, "joint": recipe.shot}
+        section = sections.get(name, recipe.game)
         loops = dict.fromkeys(("loop", "warm_up", "joint"), ADJUSTABLE_SETTINGS)
         other = {"warm-up": "joint", "joint": "warm_up"}.get(name)
         left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
+        left_out |= dict.fromkeys(_unset_later_keys(section), True)
         return section.model_dump_json(exclude=left_out)  # type: ignore[arg-type]
 
     def _splits(
-        self, checkpoint: Checkpoint, features: Sequence[Name], accelerator: Accelerator
+        self,
+        checkpoint: Checkpoint,
+        features: Sequence[Name],
+        accelerator: Accelerator,
+        predicted_by: PredictedBy = PredictedBy(),
     ) -> tuple[SplitData, SplitData | None]:
         """Return the splits with all features computed; each process encodes its share of the shards."""
         run_folder, splits = self.run_folder, {}
         for split, catalog in run_folder.catalogs().items():
-            cache = open_cache(run_folder.features, catalog, checkpoint, self.recipe, features)
-            encoder = Encoder(cache, checkpoint, self.recipe, accelerator.device)
+            by = predicted_by if split == "train" else replace(predicted_by, folds=())
+            cache = open_cache(run_folder.features, catalog, checkpoint, self.recipe, features, by)
+            encoder = Encoder(cache, checkpoint, self.recipe, accelerator.device, by)
             for name in features:
                 if accelerator.is_main_process and (size := cache.bytes_to_make(name)):
                     run_folder.say(f"{name} of {split}: {size / 1e6:,.1f} MB to make")
@@ -197,3 +263,10 @@ class TrainingRun:
         met = Counter(name for turn in catalog.turns for name in turn.sample.caption.characters or ())
         changes = {"characters": tuple(name for name, _ in met.most_common())} if met else {}
         return checkpoint.config.replaced(**changes, **({"level_values": values} if values else {}))
+
+
+def _unset_later_keys(section: ConfigSection) -> list[str]:
+    """Return the keys that came after the first runs and have their defaults."""
+    fields = type(section).model_fields
+    later: frozenset[str] = getattr(section, "later_keys", frozenset())
+    return [key for key in later if getattr(section, key) == fields[key].default]
