@@ -117,9 +117,7 @@ def _spread(values: Sequence[float]) -> str:
     return f"{fmean(values):.2f}" + (f"±{stdev(values):.2f}" if len(values) > 1 else "")
 
 
-def _predicted(
-    learned: Learned, cache: FeatureCache, turns: Sequence[RecordedTurn], *, own: bool
-) -> Iterator[Tensor]:
+def _predicted(learned: Learned, cache: FeatureCache, turns: Sequence[RecordedTurn], *, own: bool) -> Iterator[Tensor]:
     model, tokenizer, config = learned.after.game_model(), learned.after.tokenizer(), learned.after.config
     if own:
         yield from (each.shot_tokens_LD for each in rolled_out(model, tokenizer, config, turns))

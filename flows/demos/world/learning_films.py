@@ -91,7 +91,7 @@ def long_film(name: str, turns: int = 20) -> ShapeFilm:
 
     So figure, speed and change of state have to be carried on over several turns.
     """
-    drawn = random.Random(name)  # noqa: S311  # no secret
+    drawn = random.Random(name)
     clip = ShapeClip(drawn.choice(list(FIGURES)), drawn.choice(list(DEEDS)), drawn.choice(list(PLACES)), 1)
     made: list[ShapeTurn] = []
     for number in range(turns):
