@@ -122,7 +122,7 @@ class TrainingRun:
         recipe = self.recipe.model_copy(update={"game": plain})
 
         def make(_: Recipe, *others: Any) -> Phase:
-            return game_phase(recipe, *others, without=without)
+            return game_phase(recipe, *others, name=name, without=without)
 
         return self._phase(name, checkpoint, _GAME_FEATURES, accelerator, make, plain.loop)
 

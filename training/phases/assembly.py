@@ -90,12 +90,13 @@ def game_phase(
     train: SplitData,
     val: SplitData | None,
     *,
+    name: str = "game",
     without: int | None = None,
 ) -> GamePhase:
     """Return phase b.
 
     `train` and `val` have the feature shot tokens, and `train` predictions if the past is to have any; otherwise as
-    `shot_phase`. Turns of the fold `without` of phase c are not trained on.
+    `shot_phase`. A pass besides the phase itself has another `name`. Turns of the fold `without` of phase c are not trained on.
     """
     model = checkpoint.game_model("cpu", FROZEN_PRECISION[recipe.game.precision], torch.float32)
     make_trainable(model.language_model)
@@ -112,7 +113,7 @@ def game_phase(
         fold_of = folds_of(train.catalog.turns, recipe.adapt.folds)
         items = [item for item, turn in enumerate(windows.turns) if fold_of[turn.clip_id] != without]
     return GamePhase(
-        "game",
+        name,
         GameTraining(model, recipe.game.alpha, recipe.game.beta, noisy=history.noise > 0),
         GameExamples(windows, train.cache, tokenizer, config, history, items),
         GameExamples(held_out, (val or train).cache, tokenizer, config),
