@@ -96,7 +96,7 @@ def game_phase(
     """Return phase b.
 
     `train` and `val` have the feature shot tokens, and `train` predictions if the past is to have any; otherwise as
-    `shot_phase`. A pass besides the phase itself has another `name`. Turns of the fold `without` of phase c are not trained on.
+    `shot_phase`. A pass besides the phase itself has another `name`; the fold `without` of phase c is not trained on.
     """
     model = checkpoint.game_model("cpu", FROZEN_PRECISION[recipe.game.precision], torch.float32)
     make_trainable(model.language_model)
