@@ -9,7 +9,7 @@ BIN := .venv/bin
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-training soak mutations constraints constraints-lmdeploy clean
+.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training soak mutations constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -87,6 +87,9 @@ bench-captions: install-dev  ## use of a model server's slots, CPU and memory of
 
 bench-review: install-dev  ## first grid, clip, filter and search of the review page over 20,000 clips, in Chromium
 	$(BIN)/python -m flows.benchmarks.review
+
+bench-clips: install-dev  ## CPU and memory of a notebook and of `animegamer clips` on 100,000 clips
+	$(BIN)/python -m flows.benchmarks.clips
 
 bench-training: install-train  ## memory and time of a step of each phase; RECIPE=card24; measured where there is a GPU
 	$(BIN)/python -m flows.benchmarks.training --recipe $(RECIPE)

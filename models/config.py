@@ -9,7 +9,7 @@ A checkpoint stores its `ModelConfig` as `config.json`, the only description of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -32,6 +32,23 @@ class ConfigSection(BaseModel):
     """Base class of the sections: frozen; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    later_keys: ClassVar[frozenset[str]] = frozenset()
+    """Keys that came after the first results; see `unset_later_keys`."""
+
+    def unset_later_keys(self) -> dict[str, Any]:
+        """Return the later keys that have their defaults, here and in the sections inside, as pydantic's `exclude`.
+
+        They are no ingredients of a result, so that one made before they existed stays current.
+        """
+        found: dict[str, Any] = {}
+        for key, field in type(self).model_fields.items():
+            value = getattr(self, key)
+            if key in self.later_keys and value == field.default:
+                found[key] = True
+            elif isinstance(value, ConfigSection) and (inside := value.unset_later_keys()):
+                found[key] = inside
+        return found
 
 
 class ShotEncoderConfig(ConfigSection):
@@ -122,6 +139,8 @@ def inside_id(component: Component) -> str:
 class ModelConfig(ConfigSection):
     """Everything needed to build the networks of one checkpoint."""
 
+    later_keys = frozenset({"still_last_frame"})
+
     size: Size
     shot_encoder: ShotEncoderConfig = ShotEncoderConfig()
     shot_decoder: ShotDecoderConfig = ShotDecoderConfig()
@@ -131,6 +150,9 @@ class ModelConfig(ConfigSection):
         PUBLISHED_VALUES["decoder script"], description="motion scope in pixels of levels 1 to 5"
     )
     characters: tuple[str, ...] = Field((), description="names in the training data, offered by the game page")
+    still_last_frame: bool = Field(
+        False, description="trained on clips one frame short, their last frame repeated: play leaves the last frame out"
+    )
     bases: dict[Component, Base]
 
     @model_validator(mode="after")
@@ -144,6 +166,11 @@ class ModelConfig(ConfigSection):
         if len(self.level_values) != LEVELS or not rising or self.level_values[0] < 0:
             raise ValueError(f"level_values must be {LEVELS} rising numbers from 0, not {self.level_values}")
         return self
+
+    @property
+    def shown_frames(self) -> int:
+        """Number of frames of a turn in play."""
+        return self.shot_decoder.frames - self.still_last_frame
 
     def scope_of(self, level: int) -> float:
         """Motion scope in pixels of a motion level, 1 to 5."""

@@ -6,7 +6,7 @@ functions that return complete recipes; a TOML file overrides single keys.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,7 @@ from models.diffusion import check_steps
 
 Precision = Literal["no", "fp16", "bf16"]
 Predictions = Literal["own", "out-of-fold", "rollout"]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 Share = Field(0.1, ge=0, lt=1, description="share of examples trained without their conditions, for guidance")
 
 
@@ -23,11 +24,13 @@ class WindowSettings(ConfigSection):
 
     most_turns: int = Field(5, ge=1, le=20, description="maximum turns in a window, including the predicted one")
     across_scenes: bool = Field(True, description="a window may span a cut")
-    across_gaps: bool = Field(False, description="a window may span dropped clips")
+    most_gap: int = Field(1, ge=0, description="dropped clips of one scene that a window may skip in a row")
 
 
 class LoopSettings(ConfigSection):
     """Settings of one run of the training loop."""
+
+    later_keys = frozenset({"minimum_rate", "betas", "epsilon", "ema_on_cpu"})
 
     steps: int = Field(ge=0, description="optimizer steps; 0 skips this part")
     batch_size: int = Field(ge=1, description="examples per step, summed over all processes")
@@ -35,10 +38,14 @@ class LoopSettings(ConfigSection):
     learning_rate: float = Field(gt=0, description="peak learning rate, reached after its warm-up")
     rate_warm_up: int = Field(0, ge=0, description="steps of linear learning-rate warm-up from 0")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="learning-rate schedule after the warm-up")
-    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW")
+    minimum_rate: float = Field(0.0, ge=0, le=1, description="end of the cosine, as a share of the peak learning rate")
+    betas: tuple[Beta, Beta] = Field((0.9, 0.999), description="AdamW's decay of its averages: gradient, its square")
+    epsilon: float = Field(1e-8, gt=0, description="AdamW's addend to the root of the averaged squares")
+    weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay; not of norms, adaLN, biases, embeddings")
     clip_norm: float = Field(1.0, gt=0, description="maximum gradient norm")
     seed: int = Field(0, ge=0, description="seed of everything random: order, noise, dropout")
     ema_decay: float = Field(0.0, ge=0, lt=1, description="decay of the exported average of the weights; 0: no average")
+    ema_on_cpu: bool = Field(False, description="keep the average in main memory: slower, less GPU memory")
     save_every: int = Field(500, ge=1, description="steps between saved states")
     keep: int = Field(2, ge=1, description="saved states kept on disk")
     validate_every: int = Field(1000, ge=1, description="steps between validations on held-out clips")
@@ -71,7 +78,9 @@ class FitSettings(ConfigSection):
 class PreviewSettings(ConfigSection):
     """Settings of validation."""
 
-    clips: int = Field(64, ge=1, description="held-out clips whose loss is measured, the first of the split")
+    later_keys = frozenset({"games"})
+
+    clips: int = Field(64, ge=1, description="held-out clips whose loss is measured, spread over films and time")
     pictures: int = Field(4, ge=0, description="clips sampled from their conditions, always with the same seeds")
     games: int = Field(4, ge=0, description="games rolled out per split and length, on the game model's own past")
     denoising_steps: int = Field(25, ge=1, description="denoising steps of sampled clips; a divisor of 1000")
@@ -102,8 +111,7 @@ class ShotPhaseSettings(ConfigSection):
 class GamePhaseSettings(ConfigSection):
     """Settings of phase b: the game model on windows of turns."""
 
-    later_keys: ClassVar[frozenset[str]] = frozenset({"history_noise", "history_predicted", "first_pass"})
-    """Keys that came after the first runs: a fingerprint leaves them out while they have their defaults."""
+    later_keys = frozenset({"history_noise", "history_predicted", "first_pass"})
 
     loop: LoopSettings
     alpha: float = Field(1.0, ge=0, description="weight of the squared error of the shot tokens")
@@ -121,6 +129,7 @@ class GamePhaseSettings(ConfigSection):
     first_pass: int = Field(
         0, ge=0, description="steps of a first pass on the recorded past, as a start and for `history_predicted`"
     )
+    free_text: float = Field(0.5, ge=0, le=1, description="share of instructions in other words than the three fields")
     precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
@@ -134,8 +143,7 @@ class GamePhaseSettings(ConfigSection):
 class AdaptPhaseSettings(ConfigSection):
     """Settings of phase c: the shot decoder on the game model's predictions."""
 
-    later_keys: ClassVar[frozenset[str]] = frozenset({"predictions", "folds"})
-    """As in `GamePhaseSettings`."""
+    later_keys = frozenset({"predictions", "folds"})
 
     loop: LoopSettings
     predictions: Predictions = Field(

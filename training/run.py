@@ -1,6 +1,6 @@
 """Training run of the model: the phases in sequence, each starting from the checkpoint of the previous one.
 
-RUN/recipe.json       the recipe, complete
+RUN/recipe.json       the recipe, complete but for later keys that have their defaults
 RUN/start/            the untrained checkpoint, if none was given
 RUN/autoencoder/      the fit of a tiny autoencoder, if the recipe has one
 RUN/features/         see training/data/feature_cache.py
@@ -22,23 +22,25 @@ from typing import Any, Literal, cast
 from accelerate import Accelerator, PartialState
 
 from models.checkpoint import Checkpoint
-from models.config import ConfigSection, ModelConfig
+from models.config import ModelConfig
 from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
+from training.data.checks import check_captions, check_windows
 from training.data.encoding import FROZEN, Encoder, Name, open_cache
 from training.data.predictions import PredictedBy
 from training.data.shards import open_index
-from training.data.turns import Catalog
+from training.data.turns import Catalog, has_padded
 from training.phase import Phase
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
+from training.recipes import merged
 from training.run_folder import RunFolder, process_number
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
 PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
-ADJUSTABLE_SETTINGS = {"micro_batch", "save_every", "keep", "validate_every", "loader_workers"}
+ADJUSTABLE_SETTINGS = {"micro_batch", "ema_on_cpu", "save_every", "keep", "validate_every", "loader_workers"}
 """Loop settings that may change on resume: the result is the same up to rounding."""
 COMMANDS = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
 """Part of `animegamer train` that runs each phase."""
@@ -86,12 +88,14 @@ class TrainingRun:
 
     def features(self) -> Path:
         """Encode all clips with the frozen networks before phase a. Return the folder of the features."""
+        self._check_data(*PHASES)
         accelerator = Accelerator()
         self._splits(self._prepare(accelerator), FROZEN, accelerator)
         return self.run_folder.features
 
     def shot(self) -> Path:
         """Run phase a, warm-up and joint training. Return the folder of the resulting checkpoint."""
+        self._check_data("warm-up", "joint")
         accelerator = self.run_folder.accelerator(self.recipe.shot.precision, "shot")
         checkpoint = self._prepare(accelerator)
         checkpoint = self._phase("warm-up", checkpoint, FROZEN, accelerator, partial(shot_phase, "warm-up"))
@@ -101,6 +105,7 @@ class TrainingRun:
 
     def game(self) -> Path:
         """Run phase b. Return the folder of the resulting checkpoint."""
+        self._check_data("game")
         accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
         checkpoint, names = self._previous_checkpoint("game"), _GAME_FEATURES
         if steps := self.recipe.game.first_pass:
@@ -109,25 +114,25 @@ class TrainingRun:
             accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
         if self.recipe.game.history_predicted:
             names = (*names, "predictions")
-        return self._phase("game", checkpoint, names, accelerator, game_phase).folder
+        make = partial(self._game_phase, accelerator)
+        return self._phase("game", checkpoint, names, accelerator, make).folder
 
     def _recorded_pass(
         self, name: str, steps: int, checkpoint: Checkpoint, accelerator: Accelerator, without: int | None = None
     ) -> Checkpoint:
         """Train a game model on the recorded past: the first pass of phase b, or a pass without a fold of phase c."""
-        game = self.recipe.game
-        plain = game.model_copy(
-            update={"history_predicted": 0.0, "loop": game.loop.model_copy(update={"steps": steps})}
-        )
+        loop = self.recipe.game.loop.model_copy(update={"steps": steps})
+        plain = self.recipe.game.model_copy(update={"history_predicted": 0.0, "loop": loop})
         recipe = self.recipe.model_copy(update={"game": plain})
 
         def make(_: Recipe, *others: Any) -> Phase:
             return game_phase(recipe, *others, name=name, without=without)
 
-        return self._phase(name, checkpoint, _GAME_FEATURES, accelerator, make, plain.loop)
+        return self._phase(name, checkpoint, _GAME_FEATURES, accelerator, make, loop)
 
     def adapt(self) -> Path:
         """Run phase c. Return the folder of the resulting checkpoint."""
+        self._check_data("adapt")
         settings = self.recipe.adapt
         by = PredictedBy(
             rollout=settings.predictions == "rollout",
@@ -181,16 +186,43 @@ class TrainingRun:
 
         def made() -> Phase:
             train, val = self._splits(checkpoint, features, accelerator, predicted_by)
-            return make(self.recipe, checkpoint, self._config_after(checkpoint, train.catalog), train, val)
+            return make(self.recipe, checkpoint, self._config_after(name, checkpoint, train.catalog), train, val)
 
         defined = {"start": checkpoint.identity(), "recipe": self._recipe_of(name)}
         return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
+
+    def _game_phase(
+        self,
+        accelerator: Accelerator,
+        recipe: Recipe,
+        checkpoint: Checkpoint,
+        config: ModelConfig,
+        train: SplitData,
+        val: SplitData | None,
+    ) -> Phase:
+        """Return phase b; its histogram of window lengths is shown and tracked as step 0."""
+        phase = game_phase(recipe, checkpoint, config, train, val)
+        windows = phase.examples.windows
+        self.run_folder.say(f"game: {windows}")
+        shares = {f"windows/{at}_turns": number / len(windows) for at, number in enumerate(windows.lengths, start=1)}
+        accelerator.log(shares, step=0)
+        return phase
+
+    def _check_data(self, *phases: PhaseName) -> None:
+        """Refuse data that cannot be trained on, before a download or encoding, unless the phases are done."""
+        if all(self._loop(name).steps == 0 or (self.run_folder.folder / name / "result").exists() for name in phases):
+            return
+        turns, source = self.run_folder.catalogs()["train"].turns, self.run_folder.source
+        check_captions(turns, source)
+        if self.recipe.game.loop.steps:
+            check_windows(turns, self.recipe.game.windows, source)
 
     def _prepare(self, accelerator: Accelerator) -> Checkpoint:
         """Return the starting checkpoint; the main process also writes `recipe.json`."""
         folder, checkpoint = self.run_folder.folder, self.start()
         if accelerator.is_main_process:
-            write_json(folder / "recipe.json", self.recipe.model_dump(mode="json"))
+            recipe = self.recipe.model_dump(mode="json", exclude=self.recipe.unset_later_keys())
+            write_json(folder / "recipe.json", recipe)
         return checkpoint
 
     def _open_matching(self, folder: Path) -> Checkpoint:
@@ -230,11 +262,10 @@ class TrainingRun:
         recipe = self.recipe
         sections = {"adapt": recipe.adapt, "warm-up": recipe.shot, "joint": recipe.shot}
         section = sections.get(name, recipe.game)
-        loops = dict.fromkeys(("loop", "warm_up", "joint"), ADJUSTABLE_SETTINGS)
+        loops = dict.fromkeys(("loop", "warm_up", "joint"), dict.fromkeys(ADJUSTABLE_SETTINGS, True))
         other = {"warm-up": "joint", "joint": "warm_up"}.get(name)
         left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
-        left_out |= dict.fromkeys(_unset_later_keys(section), True)
-        return section.model_dump_json(exclude=left_out)  # type: ignore[arg-type]
+        return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out))
 
     def _splits(
         self,
@@ -257,16 +288,16 @@ class TrainingRun:
             splits[split] = SplitData(catalog, cache)
         return splits["train"], splits.get("val")
 
-    def _config_after(self, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
-        """Return the configuration of the result: the data's level values, and its characters by frequency."""
+    def _config_after(self, name: str, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
+        """Return the configuration of the result: the data's level values, and its characters by frequency.
+
+        Phases that train the shot decoder also note whether their clips were padded.
+        """
         values = open_index(self.run_folder.source).level_values
         met = Counter(name for turn in catalog.turns for name in turn.sample.caption.characters or ())
-        changes = {"characters": tuple(name for name, _ in met.most_common())} if met else {}
-        return checkpoint.config.replaced(**changes, **({"level_values": values} if values else {}))
-
-
-def _unset_later_keys(section: ConfigSection) -> list[str]:
-    """Return the keys that came after the first runs and have their defaults."""
-    fields = type(section).model_fields
-    later: frozenset[str] = getattr(section, "later_keys", frozenset())
-    return [key for key in later if getattr(section, key) == fields[key].default]
+        changes: dict[str, object] = {"characters": tuple(name for name, _ in met.most_common())} if met else {}
+        if values:
+            changes["level_values"] = values
+        if name in ("joint", "adapt"):
+            changes["still_last_frame"] = has_padded(catalog.turns, checkpoint.config.shot_decoder.frames)
+        return checkpoint.config.replaced(**changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from pipeline.core.errors import UserError
 from training import run_states as states
 from training.config import LoopSettings
 from training.data.order import Position, generator
-from training.trainer import Trainer, learning_rate
+from training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,9 @@ class Sum:
     name: str = "sum"
     units: tuple[str, ...] = ()
     before_step: Callable[[], None] = lambda: None
+
+    def size_of(self, example: Tensor) -> int:
+        return int(1000 * example[0])
 
     def collate(self, examples: Sequence[Tensor]) -> Rows:
         self.before_step()
@@ -134,6 +138,20 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path: Path) -> N
     assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
 
 
+def test_examples_of_similar_size_share_a_micro_batch(tmp_path: Path) -> None:
+    seen: list[list[int]] = []
+
+    class Watched(Sum):
+        def collate(self, examples: Sequence[Tensor]) -> Rows:
+            seen.append([self.size_of(example) for example in examples])
+            return super().collate(examples)
+
+    trained(tmp_path, loop(steps=3, micro_batch=2), Watched())
+    steps = [seen[step] + seen[step + 1] for step in (0, 2, 4)]
+    assert all(sizes == sorted(sizes) for sizes in steps)
+    assert len({tuple(sizes) for sizes in steps}) == 3
+
+
 def test_old_states_are_removed_and_partial_states_ignored(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "states"
     (folder / ".step-00000005").mkdir(parents=True)
@@ -149,6 +167,15 @@ def test_reports_have_the_documented_figures(tmp_path: Path) -> None:
     assert all(report.figures["double"] == pytest.approx(2 * report.figures["loss"]) for report in reports)
     assert [report.step for report in reports if "val/weight" in report.figures] == [10, 20]
     assert reports[-1].figures["loss"] < reports[0].figures["loss"] / 2
+
+
+def test_a_state_of_another_network_or_optimizer_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    other = Line()
+    other.layer.bias.requires_grad_(False)  # one trained parameter in one group instead of two
+    trained(tmp_path, loop(steps=5), Sum(other))
+    shutil.rmtree(tmp_path / "result")
+    with pytest.raises(UserError, match=r"step-00000005 cannot be read: Missing key .* remove .*states to train"):
+        trained(tmp_path, loop(steps=5))
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_whole_state(tmp_path: Path) -> None:
@@ -169,12 +196,3 @@ def test_an_indivisible_batch_is_refused(tmp_path: Path) -> None:
         loop(micro_batch=3)
     with pytest.raises(UserError, match="there are no examples to train on"):
         trained(tmp_path, loop(), Sum(examples=Noises(0)))
-
-
-def test_the_learning_rate_rises_and_falls_by_a_cosine() -> None:
-    settings = loop(steps=110, rate_warm_up=10, learning_rate=1.0)
-    assert learning_rate(settings, 0) == pytest.approx(1 / 11)
-    assert learning_rate(settings, 10) == 1.0
-    assert learning_rate(settings, 60) == pytest.approx(0.5)
-    assert learning_rate(settings, 109) < 0.001
-    assert learning_rate(loop(schedule="constant"), 19) == 0.05

@@ -12,7 +12,7 @@ The permutation is computed from raw Philox numbers, whose stream numpy guarante
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -30,31 +30,50 @@ _ORDER, _DRAWS, _NOISE = 0, 1, 2
 
 @dataclass(frozen=True)
 class Position:
-    """Position of an example: item and epoch. With the seed it determines all random numbers of the example."""
+    """Position of an example. With the seed it determines all random numbers of the example."""
 
     epoch: int
     item: int
+    slot: int = 0
+    """Number of the example in its global batch, from 0."""
+    slots: int = 1
+    """Size of the global batch."""
 
 
-@lru_cache(maxsize=4)
-def epoch_order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
-    """Return a permutation of `range(count)`, identical on every machine for equal seed and epoch."""
-    keys = Philox(key=[seed, epoch], counter=[0, 0, 0, _ORDER]).random_raw(count)
+@lru_cache(maxsize=32)
+def epoch_order(seed: int, epoch: int, count: int, kind: int = 0) -> NDArray[np.int64]:
+    """Return a permutation of `range(count)`, identical on every machine for equal seed, epoch and kind.
+
+    Kind 0 is the order of all examples; a window length has a kind of its own.
+    """
+    keys = Philox(key=[seed, epoch], counter=[0, 0, kind, _ORDER]).random_raw(count)
     order = np.argsort(keys, kind="stable")
     order.flags.writeable = False  # the cached array is shared between callers
     return order
 
 
-def draw(seed: int, place: Position, choices: int) -> int:
-    """Return a uniformly distributed number from 0 to `choices - 1`, a function of seed and position."""
-    raw = int(Philox(key=[seed, place.epoch], counter=[place.item, 0, 0, _DRAWS]).random_raw())
-    return raw * choices >> 64
+def chooser(seed: int, place: Position, part: int = 0) -> Callable[[int], int]:
+    """Return a function that draws uniform numbers from 0 to n - 1, one at each call.
+
+    The sequence is a function of seed, position and `part`, the number of a part of the example.
+    """
+    raw = Philox(key=[seed, place.epoch], counter=[0, place.item, part, _DRAWS])
+    return lambda choices: int(raw.random_raw()) * choices >> 64
 
 
 def generator(seed: int, place: Position) -> torch.Generator:
     """Return a CPU generator for the other random numbers of an example: noise, timestep, dropout."""
     raw = int(Philox(key=[seed, place.epoch], counter=[place.item, 0, 0, _NOISE]).random_raw())
     return torch.Generator().manual_seed(raw >> 1)  # torch seeds are signed
+
+
+def stratified(place: Position, drawn: torch.Generator) -> float:
+    """Return a random number in [0, 1), uniform in the band of the example's slot.
+
+    The B examples of a global batch have a band of width 1 / B each, so that together they cover [0, 1) evenly. Over
+    many batches the number is uniform, since the slot of an item changes with the permutation.
+    """
+    return (place.slot + float(torch.rand((), generator=drawn))) / place.slots
 
 
 class Batches(Sampler[list[Position]]):
@@ -90,10 +109,10 @@ class Batches(Sampler[list[Position]]):
         return len(self.steps)
 
     def __iter__(self) -> Iterator[list[Position]]:
+        first = self.process * self.share
         for step in self.steps:
-            first = step * self.batch_size + self.process * self.share
-            yield [self._place(position) for position in range(first, first + self.share)]
+            yield [self._place(step, slot) for slot in range(first, first + self.share)]
 
-    def _place(self, position: int) -> Position:
-        epoch, within = divmod(position, self.count)
-        return Position(epoch, int(epoch_order(self.seed, epoch, self.count)[within]))
+    def _place(self, step: int, slot: int) -> Position:
+        epoch, within = divmod(step * self.batch_size + slot, self.count)
+        return Position(epoch, int(epoch_order(self.seed, epoch, self.count)[within]), slot, self.batch_size)

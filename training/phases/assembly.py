@@ -107,15 +107,12 @@ def game_phase(
     tokenizer, settings, seed = checkpoint.tokenizer(), recipe.game.windows, recipe.game.loop.seed
     held_out = Windows(val.catalog.turns if val else (), settings)
     history = History(recipe.game.history_noise, recipe.game.history_predicted, seed)
-    windows = Windows(train.catalog.turns, settings, seed)
-    items = None
-    if without is not None:
-        fold_of = folds_of(train.catalog.turns, recipe.adapt.folds)
-        items = [item for item, turn in enumerate(windows.turns) if fold_of[turn.clip_id] != without]
+    fold_of = folds_of(train.catalog.turns, recipe.adapt.folds)
+    windows = Windows(train.catalog.turns, settings, seed, {clip for clip, fold in fold_of.items() if fold == without})
     return GamePhase(
         name,
         GameTraining(model, recipe.game.alpha, recipe.game.beta, noisy=history.noise > 0),
-        GameExamples(windows, train.cache, tokenizer, config, history, items),
+        GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text, history),
         GameExamples(held_out, (val or train).cache, tokenizer, config),
         recipe.looks,
         checkpoint,

@@ -19,7 +19,7 @@ Letters of the shapes: B batch, L shot tokens, D their width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -40,6 +40,8 @@ from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
 from training.data.history import NOISE_LEVELS, History, Past, recorded
 from training.data.order import Position
+from training.data.phrasing import as_typed, rephrased
+from training.data.spread import spread
 from training.data.windows import Window, Windows
 from training.phases.token_errors import GAME_TURNS, drawn_games, last_errors
 
@@ -81,8 +83,8 @@ class GameExamples:
         cache: FeatureCache,
         tokenizer: LlamaTokenizer,
         config: ModelConfig,
+        free_text: float = 0.0,
         history: History = History(),
-        items: Sequence[int] | None = None,
     ) -> None:
         """Store the arguments; nothing is read yet.
 
@@ -91,24 +93,28 @@ class GameExamples:
             cache: feature cache with `shot_tokens`, and `predictions` if the history contains any.
             tokenizer: tokenizer of the game model.
             config: configuration of the checkpoint.
+            free_text: share of instructions in other words.
             history: settings of the past in training examples.
-            items: windows that are examples; by default all.
         """
         self.windows, self.cache, self.tokenizer, self.config = windows, cache, tokenizer, config
-        self.history, self.items = history, range(len(windows)) if items is None else items
+        self.free_text, self.history = free_text, history
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self.windows)
 
     def __getitem__(self, place: Position) -> GameExample:
-        """Return a training example with a random window length."""
-        place = Position(place.epoch, self.items[place.item])
-        window = self.windows.at(place)
+        """Return a training example with a random window length, random phrasings and a drawn past."""
+        window = rephrased(self.windows.at(place), self.free_text, self.windows.seed, place)
         return self._example(window, self.history.drawn(window, self.cache, place))
 
     def longest(self, item: int) -> GameExample:
         """Return a validation example with the longest window, as during play."""
-        window = self.windows.longest(self.items[item])
+        window = self.windows.longest(item)
+        return self._example(window, recorded(window, self.cache))
+
+    def typed(self, item: int, number: int = 0) -> GameExample:
+        """Return the example of `longest` with free text that is never trained on; there are several, by number."""
+        window = as_typed(self.windows.longest(item), number)
         return self._example(window, recorded(window, self.cache))
 
     def tokens_of(self, clip_id: str) -> Tensor:
@@ -194,6 +200,10 @@ class GamePhase:
     units: Sequence[str] = ("MistralDecoderLayer", "GameModel")
     """FSDP2 units; the game model is one because validation also calls it alone."""
 
+    def size_of(self, example: GameExample) -> int:
+        """Return the length of the prompt."""
+        return len(example.prompt.ids_L)
+
     def collate(self, examples: Sequence[GameExample]) -> GameBatch:
         """Collate examples."""
         targets = [example.prompt.target for example in examples]
@@ -206,17 +216,27 @@ class GamePhase:
         )
 
     def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:  # noqa: ARG002
-        """Return the terms of the loss on held-out windows, the loss without past turns, and rolled-out errors.
+        """Return the terms of the loss on held-out windows, the loss without past turns and on free text.
 
-        Names with `train_` are the errors of the shot tokens on training clips. No pictures.
+        Besides, the errors of the shot tokens rolled out, and with `train_` those on training clips. No pictures.
         """
-        found = {"train_shot_tokens": self._means(network, device, self.examples)["shot_tokens"]}
-        found |= {f"train_{name}": error for name, error in self._rolled_out(network, self.examples).items()}
+        found = self._train_errors(network, device)
         if not len(self.held_out):
             return found
-        found |= self._means(network, device, self.held_out)
+        items = spread(len(self.held_out), self.looks.clips)
+        found |= self._means(network, device, map(self.held_out.longest, items))
         found |= self._rolled_out(network, self.held_out)
-        return {**found, "loss_without_past": self._means(network, device, without_past(self.held_out))["loss"]}
+        others = {
+            "loss_without_past": map(without_past(self.held_out).longest, items),
+            "loss_free_text": map(self.held_out.typed, items, items),
+        }
+        return found | {name: self._means(network, device, each)["loss"] for name, each in others.items()}
+
+    def _train_errors(self, network: nn.Module, device: torch.device) -> dict[str, float]:
+        items = spread(len(self.examples), self.looks.clips)
+        forced = self._means(network, device, map(self.examples.longest, items))["shot_tokens"]
+        rolled = self._rolled_out(network, self.examples)
+        return {"train_shot_tokens": forced, **{f"train_{name}": error for name, error in rolled.items()}}
 
     def _rolled_out(self, network: nn.Module, examples: GameExamples) -> dict[str, float]:
         """Return the error after 5 and 10 turns of play; none for a split without so many consecutive turns."""
@@ -232,9 +252,8 @@ class GamePhase:
                 found[f"rolled_out_{length}"] = sum(errors) / len(errors)
         return found
 
-    def _means(self, network: nn.Module, device: torch.device, examples: GameExamples) -> dict[str, float]:
-        items = range(min(self.looks.clips, len(examples)))
-        rows = [network(self.collate([examples.longest(item)]).to(device)) for item in items]
+    def _means(self, network: nn.Module, device: torch.device, examples: Iterable[GameExample]) -> dict[str, float]:
+        rows = [network(self.collate([example]).to(device)) for example in examples]
         return {name: float(torch.stack([row[name] for row in rows]).mean()) for name in rows[0]}
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:

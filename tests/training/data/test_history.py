@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ from training.data.windows import Window, Windows
 from training.phases.token_errors import drawn_games, last_errors
 
 SHAPE = (40, 50)
-ACROSS = WindowSettings(across_gaps=True)
+ACROSS = WindowSettings()
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +39,18 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> FeatureCache:
     """Two films of about ten turns: recorded tokens are noise of one seed per clip, predictions are a hundred more."""
     root = tmp_path_factory.mktemp("dataset")
     write_shards(make_dataset(root, scenes=4, clips=3, captioner=MODEL), ShardSettings(samples=4, val_share=0))
-    catalog = Catalog.read(open_shards(root, "train"))
+    read = Catalog.read(open_shards(root, "train"))
+    catalog = replace(read, turns=tuple(starmap(consecutive, enumerate(read.turns))))
     features = [Feature(name, SHAPE, torch.float32, {}) for name in ("shot_tokens", "predictions")]
     filled = FeatureCache(root / "features", catalog, features)
     for name, more in (("shot_tokens", 0), ("predictions", 100)):
         filled.fill_from_turns(name, lambda turns, more=more: tokens_of(turns) + more, batch_size=5)
     return filled
+
+
+def consecutive(number: int, turn: RecordedTurn) -> RecordedTurn:
+    """The turn with a number that leaves no gaps in its film."""
+    return turn.model_copy(update={"sample": turn.sample.model_copy(update={"index": number})})
 
 
 def tokens_of(turns: Sequence[RecordedTurn]) -> Tensor:
@@ -128,7 +135,7 @@ def test_drawn_games_are_consecutive_turns_the_same_every_time(cache: FeatureCac
         assert turns[first : first + 6] == game
         assert len({turn.sample.film_id for turn in game}) == 1
     assert games[0] != games[1]
-    assert drawn_games(turns, WindowSettings(across_gaps=False), 9, most=3) == []
+    assert drawn_games(turns, ACROSS, 15, most=3) == []
 
 
 def test_a_fold_is_of_whole_scenes_and_predicted_by_its_own_model(cache: FeatureCache) -> None:
