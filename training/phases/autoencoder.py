@@ -286,6 +286,10 @@ def _refuse_published(checkpoint: Checkpoint) -> None:
 def _claim(folder: Path, checkpoint: Checkpoint, source: str | Path, settings: FitSettings) -> None:
     """Write the ingredients of the run, or compare them with the noted ones."""
     data = {split: Catalog.read(open_shards(source, split)).fingerprint for split in _splits(source)}
-    made_from = {"start": checkpoint.identity(), "data": data, "settings": settings.model_dump()}
+    made_from = {
+        "start": checkpoint.identity(),
+        "data": data,
+        "settings": settings.model_dump(exclude=settings.unset_later_keys()),
+    }
     refuse_another(folder, made_from)
     note(folder, made_from)

@@ -51,8 +51,8 @@ function keys() {
     { title: "Correct", rows: [
       ...FIELDS.filter(({ name }) => name !== "keep").map((field) =>
         row(field.key, `${described(field)}`, [field.key], () => ["edit", field.name])),
-      row("0", "nobody of the cast is on screen", [], () => []),
       row("1 – 9", "a name of the cast is on screen, or not; with Shift: acts", [], () => []),
+      row("0", "nobody of the cast is on screen", [], () => []),
       row("k x", "keep, drop; the same again takes it back", ["k", "x"], (key) => ["judge", key === "k"]),
       row("v, then 1 – 9", "settle a conflict: this reviewer is right", ["v"], () => ["conflict"]),
       row("z", "undo", ["z", "Ctrl+z"], () => ["undo"]),

@@ -192,6 +192,9 @@ def test_a_character_who_acts_is_on_screen(chromium: Browser, review: Reviewed) 
         page.keyboard.press("Shift+Digit2")
         saved(page)
         assert review.lines()[5:] == [("anna", "actor", CAST[1])], "on screen before"
+        page.keyboard.press("0")
+        saved(page)
+        assert review.lines()[6:] == [("anna", "characters", ())]
 
 
 def test_discarding_a_refused_decision_keeps_the_others(chromium: Browser, review: Reviewed) -> None:
