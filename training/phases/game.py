@@ -112,7 +112,7 @@ class GameExamples:
         window = self.windows.longest(item)
         return self._example(window, recorded(window, self.cache))
 
-    def typed(self, item: int, number: int = 0) -> GameExample:
+    def typed(self, item: int, number: int) -> GameExample:
         """Return the example of `longest` with free text that is never trained on; there are several, by number."""
         window = as_typed(self.windows.longest(item), number)
         return self._example(window, recorded(window, self.cache))
