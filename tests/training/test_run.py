@@ -214,7 +214,7 @@ def test_a_run_on_its_own_past_killed_in_each_pass_ends_with_the_same_bytes(tmp_
     lines: list[str] = []
     small_run(tmp_path / "whole", small_recipe(shot=short, game=past), say=lines.append).game()
     assert lines == ["first-pass: done already", "game: done already"]
-    with pytest.raises(UserError, match="game was begun with another recipe"):
+    with pytest.raises(UserError, match="first-pass was begun with another recipe"):
         small_run(tmp_path / "whole", small_recipe(shot=short, game={**past, "history_noise": 0.4})).game()
 
 
