@@ -13,7 +13,9 @@ Every ablation changes one thing; `ablation("linear", tiny())` is the tiny recip
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +163,18 @@ def read_recipe(name: str, ablated: str | None = None, path: Path | None = None)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     except ValidationError as error:
-        raise UserError(f"{path}: {faults_of(error)}; `animegamer recipe` lists all keys") from error
+        faults = "; ".join([faults_of(error), *_meant(error, recipe.model_dump())])
+        raise UserError(f"{path}: {faults}; `animegamer recipe` lists all keys") from error
+
+
+def _meant(error: ValidationError, whole: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a question for each misspelt key that is like a key of its table."""
+    for fault in error.errors():
+        if fault["type"] == "extra_forbidden":
+            *tables, key = map(str, fault["loc"])
+            known = reduce(lambda table, name: table[name], tables, whole)
+            for close in get_close_matches(key, known.keys() - {key}, n=1, cutoff=0.75):
+                yield f"did you mean {'.'.join([*tables, close])}?"
 
 
 def merged(whole: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

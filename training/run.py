@@ -24,6 +24,7 @@ from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
+from training.data.checks import check_captions, check_windows
 from training.data.encoding import FROZEN, Encoder, Name, open_cache
 from training.data.shards import open_index
 from training.data.turns import Catalog, has_padded
@@ -82,12 +83,14 @@ class TrainingRun:
 
     def features(self) -> Path:
         """Encode all clips with the frozen networks before phase a. Return the folder of the features."""
+        self._check_data(*PHASES)
         accelerator = Accelerator()
         self._splits(self._prepare(accelerator), FROZEN, accelerator)
         return self.run_folder.features
 
     def shot(self) -> Path:
         """Run phase a, warm-up and joint training. Return the folder of the resulting checkpoint."""
+        self._check_data("warm-up", "joint")
         accelerator = self.run_folder.accelerator(self.recipe.shot.precision, "shot")
         checkpoint = self._prepare(accelerator)
         checkpoint = self._phase("warm-up", checkpoint, FROZEN, accelerator, partial(shot_phase, "warm-up"))
@@ -97,12 +100,15 @@ class TrainingRun:
 
     def game(self) -> Path:
         """Run phase b. Return the folder of the resulting checkpoint."""
+        self._check_data("game")
         accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
         names: tuple[Name, ...] = ("patches", "text", "shot_tokens")
-        return self._phase("game", self._previous_checkpoint("game"), names, accelerator, game_phase).folder
+        make = partial(self._game_phase, accelerator)
+        return self._phase("game", self._previous_checkpoint("game"), names, accelerator, make).folder
 
     def adapt(self) -> Path:
         """Run phase c. Return the folder of the resulting checkpoint."""
+        self._check_data("adapt")
         accelerator = self.run_folder.accelerator(self.recipe.adapt.precision, "adapt")
         names: tuple[Name, ...] = (*FROZEN, "shot_tokens", "predictions")
         return self._phase("adapt", self._previous_checkpoint("adapt"), names, accelerator, adapt_phase).folder
@@ -127,6 +133,32 @@ class TrainingRun:
 
         defined = {"start": checkpoint.identity(), "recipe": self._recipe_of(name)}
         return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
+
+    def _game_phase(
+        self,
+        accelerator: Accelerator,
+        recipe: Recipe,
+        checkpoint: Checkpoint,
+        config: ModelConfig,
+        train: SplitData,
+        val: SplitData | None,
+    ) -> Phase:
+        """Return phase b; its histogram of window lengths is shown and tracked as step 0."""
+        phase = game_phase(recipe, checkpoint, config, train, val)
+        windows = phase.examples.windows
+        self.run_folder.say(f"game: {windows}")
+        shares = {f"windows/{at}_turns": number / len(windows) for at, number in enumerate(windows.lengths, start=1)}
+        accelerator.log(shares, step=0)
+        return phase
+
+    def _check_data(self, *phases: PhaseName) -> None:
+        """Refuse data that cannot be trained on, before a download or encoding, unless the phases are done."""
+        if all(self._loop(name).steps == 0 or (self.run_folder.folder / name / "result").exists() for name in phases):
+            return
+        turns, source = self.run_folder.catalogs()["train"].turns, self.run_folder.source
+        check_captions(turns, source)
+        if self.recipe.game.loop.steps:
+            check_windows(turns, self.recipe.game.windows, source)
 
     def _prepare(self, accelerator: Accelerator) -> Checkpoint:
         """Return the starting checkpoint; the main process also writes `recipe.json`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from enum import StrEnum
 from pathlib import Path
@@ -75,7 +76,9 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[game]\nalhpa = 1\n", "game.alhpa"),
+        ("[game]\nalhpa = 1\n", "game.alhpa: Extra inputs are not permitted; did you mean game.alpha?"),
+        ("[game.windws]\nmost_turns = 3\n", "did you mean game.windows?"),
+        ("[shot.joint]\nlerning_rate = 1\n", "did you mean shot.joint.learning_rate?"),
         ("[game.loop]\nsteps = -1\n", "game.loop.steps"),
         ("[game.windows]\nmost_turns = 9\n", "model.game_model.window_turns = 5: reduce most_turns to that"),
         ("[game.loop\n", "cannot be read"),
@@ -85,7 +88,7 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
 def test_invalid_values_are_named_with_their_file(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
-    with pytest.raises(UserError, match=said.replace(".", r"\.")) as caught:
+    with pytest.raises(UserError, match=re.escape(said)) as caught:
         read_recipe("tiny", None, path)
     assert str(path) in str(caught.value)
 

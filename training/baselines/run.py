@@ -18,6 +18,7 @@ from training.baselines.folder import BaselineFolder, new_baseline
 from training.baselines.gc_training import gc_phase
 from training.baselines.gfc_training import gfc_phase
 from training.config import BaselineSettings, Recipe
+from training.data.checks import check_captions
 from training.data.feature_cache import FeatureCache, made_by_files
 from training.phase import Phase
 from training.phases.assembly import FROZEN_PRECISION
@@ -39,6 +40,8 @@ def train_baseline(
         UserError: `start` is of another kind, the folder belongs to another run, or a pipeline cannot be loaded.
     """
     settings = recipe.gc if kind == "gc" else recipe.gfc
+    if not (run_folder.folder / kind / "result").exists():
+        check_captions(run_folder.catalogs()["train"].turns, run_folder.source)
     accelerator = run_folder.accelerator(settings.precision, kind)
     baseline = _start(kind, run_folder, recipe, start, accelerator)
     if baseline.config.kind != kind:

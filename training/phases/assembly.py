@@ -96,7 +96,9 @@ def game_phase(
     return GamePhase(
         "game",
         GameTraining(model, recipe.game.alpha, recipe.game.beta),
-        GameExamples(Windows(train.catalog.turns, settings, seed), train.cache, tokenizer, config),
+        GameExamples(
+            Windows(train.catalog.turns, settings, seed), train.cache, tokenizer, config, recipe.game.free_text
+        ),
         GameExamples(held_out, (val or train).cache, tokenizer, config),
         recipe.looks,
         checkpoint,

@@ -47,7 +47,7 @@ def small_recipe(**changes: Any) -> Recipe:
         "autoencoder": None,
         "model": {"shot_decoder": {"height": 32, "width": 48}},
         "shot": {"warm_up": {**loop, "steps": 2}, "joint": loop},
-        "game": {"loop": loop},
+        "game": {"loop": loop, "windows": {"most_turns": 3}},
         "adapt": {"loop": loop},
         "looks": {"denoising_steps": 2, "pictures": 0, "clips": 2},
     }
