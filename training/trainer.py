@@ -54,6 +54,7 @@ from training.data.order import Batches
 from training.optimizer import learning_rate, make_optimizer
 from training.phase import Phase
 from training.skips import Skips
+from training.termination import Terminated, Termination
 
 _TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -96,7 +97,7 @@ class Trainer:
         self.network, self.optimizer = accelerator.prepare(phase.network, make_optimizer(phase.network, loop))
         self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.average = MovingAverage(self.trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
-        self.done, self.skips = 0, Skips()
+        self.done, self.skips, self.termination = 0, Skips(), Termination()
         if (step := states.newest(self._states)) is not None:
             self._restore(step)
 
@@ -111,21 +112,30 @@ class Trainer:
 
         Raises:
             UserError: several batches in a row have a loss or gradient that is not finite.
+            Terminated: a process received SIGTERM, and the state is saved.
         """
-        loop, result = self.loop, self.folder / "result"
-        batches = self._batches()
-        for step, examples in zip(range(self.done, loop.steps), batches, strict=True):
-            figures = self._step(step, examples)
-            self.done = step + 1
-            if self.done % loop.save_every == 0 or self.done == loop.steps:
-                states.save(self._states, self.done, self._state(), loop.keep, self.accelerator)
-            if self.done % loop.validate_every == 0 or self.done == loop.steps:
-                figures |= self._validate()  # after saving the state: sampling needs additional memory
-            self.accelerator.log(figures, step=self.done)
-            if watch:
-                watch(StepReport(self.phase.name, self.done, loop.steps, figures))
+        result = self.folder / "result"
+        with self.termination.watched():
+            for step, examples in zip(range(self.done, self.loop.steps), self._batches(), strict=True):
+                self._train(step, examples, watch)
         self._export(result)
         return result
+
+    def _train(self, step: int, examples: list[Any], watch: StepWatcher | None) -> None:
+        """Run one step, with what is due after it: saving, validation, reports."""
+        loop = self.loop
+        figures = self._step(step, examples)
+        self.done = step + 1
+        is_last, stops = self.done == loop.steps, figures.pop("stops") > 0
+        if self.done % loop.save_every == 0 or is_last or stops:
+            states.save(self._states, self.done, self._state(), loop.keep, self.accelerator)
+        if stops and not is_last:
+            raise Terminated(self.phase.name, self.done)
+        if self.done % loop.validate_every == 0 or is_last:
+            figures |= self._validate()  # after saving the state: sampling needs additional memory
+        self.accelerator.log(figures, step=self.done)
+        if watch:
+            watch(StepReport(self.phase.name, self.done, loop.steps, figures))
 
     @property
     def _states(self) -> Path:
@@ -150,7 +160,11 @@ class Trainer:
         yield from DataLoader(examples, batch_sampler=sampler, num_workers=loop.loader_workers, collate_fn=list)
 
     def _step(self, step: int, examples: list[Any]) -> dict[str, float]:
-        """Run one optimizer step on this process's share of the batch. Return the terms of the global batch."""
+        """Run one optimizer step on this process's share of the batch.
+
+        Returns:
+            The terms of the global batch, and `stops`: the share of processes that received SIGTERM.
+        """
         loop, accelerator = self.loop, self.accelerator
         set_seed(_seed_of(loop.seed, step, accelerator.process_index))  # for dropout inside the networks
         self.network.train()
@@ -164,6 +178,7 @@ class Trainer:
                 accelerator.backward(terms["loss"].sum() / len(examples))
             for name, values_B in terms.items():
                 sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
+        sums["stops"] = torch.tensor(float(self.termination.is_asked), device=accelerator.device)
         figures = self._over_all(sums)
         norm = _plain(accelerator.clip_grad_norm_(self.network.parameters(), loop.clip_norm))
         rate = learning_rate(loop, step)

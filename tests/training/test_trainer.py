@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,7 @@ from pipeline.core.errors import UserError
 from training import run_states as states
 from training.config import LoopSettings
 from training.data.order import Position, generator
+from training.termination import Terminated
 from training.trainer import Trainer
 
 
@@ -121,6 +124,18 @@ def test_a_run_stopped_anywhere_is_resumed_to_the_bit(tmp_path: Path, decay: flo
             trained(tmp_path / "stopped", loop(ema_decay=decay), Sum(before_step=step))
     assert states.newest(tmp_path / "stopped" / "states") == 10
     assert same(trained(tmp_path / "stopped", loop(ema_decay=decay)), whole)
+
+
+def test_sigterm_saves_after_the_step_and_the_resumed_run_is_exact(tmp_path: Path) -> None:
+    whole = trained(tmp_path / "whole", loop())
+    handler = signal.getsignal(signal.SIGTERM)
+    stopped = Trainer(Sum(), loop(), tmp_path / "stopped", Accelerator(cpu=True))
+    with pytest.raises(Terminated, match="sum: stopped by SIGTERM; the state of step 4") as stop:
+        stopped.run(lambda report: os.kill(os.getpid(), signal.SIGTERM) if report.step == 3 else None)
+    assert stop.value.code == 143
+    assert states.newest(tmp_path / "stopped" / "states") == 4
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert same(trained(tmp_path / "stopped", loop()), whole)
 
 
 def test_an_average_is_exported_instead_of_the_last_weights(tmp_path: Path) -> None:
