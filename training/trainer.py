@@ -28,7 +28,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,6 +42,7 @@ from torch.distributed.checkpoint.state_dict import (
     get_state_dict,
     set_state_dict,
 )
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -93,7 +94,7 @@ class Trainer:
         """
         self.phase, self.loop, self.folder, self.accelerator = phase, loop, folder, accelerator
         phase.network.to(accelerator.device)
-        _name_units(accelerator, phase.units)
+        _shard_by_units(accelerator, phase.units)
         self.network, self.optimizer = accelerator.prepare(phase.network, make_optimizer(phase.network, loop))
         self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.average = MovingAverage(self.trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
@@ -252,10 +253,20 @@ class Trainer:
         self.done = step
 
 
-def _name_units(accelerator: Accelerator, units: Sequence[str]) -> None:
+def _shard_by_units(accelerator: Accelerator, units: Sequence[str]) -> None:
+    """Have FSDP2 shard each unit by itself, and reduce gradients and return the loss in float32.
+
+    Without a policy on the command line accelerate shards the network as one unit, gathered whole in every step; and it
+    reduces in the precision of autocast.
+    """
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
-    if plugin is not None:
-        plugin.transformer_cls_names_to_wrap = list(units)
+    if plugin is None:
+        return
+    plugin.auto_wrap_policy, plugin.transformer_cls_names_to_wrap = transformer_auto_wrap_policy, list(units)
+    if plugin.mixed_precision_policy is not None:
+        plugin.mixed_precision_policy = replace(
+            plugin.mixed_precision_policy, reduce_dtype=torch.float32, output_dtype=torch.float32
+        )
 
 
 def _seed_of(*numbers: int) -> int:

@@ -9,20 +9,22 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 from pipeline.core.errors import UserError
 from training import run_states as states
 from training.config import LoopSettings
 from training.data.order import Position, generator
 from training.termination import Terminated
-from training.trainer import Trainer
+from training.trainer import Trainer, _shard_by_units
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,24 @@ def test_sigterm_saves_after_the_step_and_the_resumed_run_is_exact(tmp_path: Pat
     assert states.newest(tmp_path / "stopped" / "states") == 4
     assert signal.getsignal(signal.SIGTERM) is handler
     assert same(trained(tmp_path / "stopped", loop()), whole)
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_fsdp_shards_by_units_and_reduces_in_float32(precision: str) -> None:
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2)  # as `--use_fsdp --fsdp_version 2` leaves it
+    if precision == "bf16":
+        plugin.set_mixed_precision(precision)
+    assert plugin.auto_wrap_policy is None
+    _shard_by_units(SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin)), ["Line"])  # type: ignore[arg-type]
+    assert plugin.auto_wrap_policy is transformer_auto_wrap_policy
+    assert plugin.transformer_cls_names_to_wrap == ["Line"]
+    if precision == "bf16":
+        policy = plugin.mixed_precision_policy
+        assert (policy.param_dtype, policy.reduce_dtype, policy.output_dtype) == (
+            torch.bfloat16,
+            torch.float32,
+            torch.float32,
+        )
 
 
 def test_an_average_is_exported_instead_of_the_last_weights(tmp_path: Path) -> None:
