@@ -57,6 +57,7 @@ def command_of(phase: str, request: TrainRequest) -> list[str]:
         "--from": request.start,
         "--ablation": request.ablation and request.ablation.value,
         "--config": request.config,
+        "--features": request.features,
     }
     chosen = options | {name: str(value) for name, value in optional.items() if value}
     trackers = [part for name in request.trackers for part in ("--tracker", name)]

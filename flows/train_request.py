@@ -56,5 +56,6 @@ class TrainRequest(BaseModel):
     recipe: RecipeName = RecipeName.tiny
     ablation: Ablation | None = None
     config: Path | None = None
+    features: Path | None = None
     trackers: tuple[str, ...] = ("tensorboard",)
     accelerate: Path | None = None

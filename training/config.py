@@ -81,6 +81,14 @@ class PreviewSettings(ConfigSection):
         return self
 
 
+class FeatureSettings(ConfigSection):
+    """Settings of the features that are encoded before training."""
+
+    tiled: bool = Field(
+        False, description="encode latents clip by clip and in tiles: for small cards, with slight seams"
+    )
+
+
 class ShotPhaseSettings(ConfigSection):
     """Settings of phase a: the shot encoder alone, then shot encoder and shot decoder together."""
 
@@ -131,6 +139,7 @@ class Recipe(ConfigSection):
 
     model: ModelConfig
     autoencoder: FitSettings | None = Field(None, description="fit of a tiny autoencoder to the clips before training")
+    features: FeatureSettings = FeatureSettings()
     shot: ShotPhaseSettings
     game: GamePhaseSettings
     adapt: AdaptPhaseSettings

@@ -24,7 +24,8 @@ from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
-from training.data.encoding import FROZEN, Encoder, Name, open_cache
+from training.data.encoding import FROZEN, TRAINED, Encoder, Name, bytes_per_clip, open_cache
+from training.data.filling import share_out, space_needed
 from training.data.shards import open_index
 from training.data.turns import Catalog
 from training.phase import Phase
@@ -179,17 +180,27 @@ class TrainingRun:
         self, checkpoint: Checkpoint, features: Sequence[Name], accelerator: Accelerator
     ) -> tuple[SplitData, SplitData | None]:
         """Return the splits with all features computed; each process encodes its share of the shards."""
-        run_folder, splits = self.run_folder, {}
-        for split, catalog in run_folder.catalogs().items():
-            cache = open_cache(run_folder.features, catalog, checkpoint, self.recipe, features)
-            encoder = Encoder(cache, checkpoint, self.recipe, accelerator.device)
-            for name in features:
-                if accelerator.is_main_process and (size := cache.bytes_to_make(name)):
-                    run_folder.say(f"{name} of {split}: {size / 1e6:,.1f} MB to make")
-                encoder.make(name, run_folder.watch_features, accelerator.process_index, accelerator.num_processes)
-                accelerator.wait_for_everyone()  # a feature may depend on others, also of other shards
-            splits[split] = SplitData(catalog, cache)
+        run_folder = self.run_folder
+        with accelerator.main_process_first():  # it hashes the networks, and remembers the hashes for the others
+            splits = {
+                split: self._open_split(catalog, checkpoint, features)
+                for split, catalog in run_folder.catalogs().items()
+            }
+        caches = [split.cache for split in splits.values()]
+        if accelerator.is_main_process:
+            clips = sum(len(split.catalog) for split in splits.values())
+            later = [name for name in TRAINED if name not in features and "predictions" not in features]
+            if line := space_needed(caches, features, clips * bytes_per_clip(later, checkpoint.config)):
+                run_folder.say(line)
+        work, encoder = share_out(caches, features, accelerator), Encoder(checkpoint, self.recipe, accelerator.device)
+        for name in features:
+            encoder.make(name, work[name], run_folder.watch_features)
+            accelerator.wait_for_everyone()  # a feature may depend on others, also of other shards
         return splits["train"], splits.get("val")
+
+    def _open_split(self, catalog: Catalog, checkpoint: Checkpoint, features: Sequence[Name]) -> SplitData:
+        folder, shared = self.run_folder.features, self.run_folder.shared_features is not None
+        return SplitData(catalog, open_cache(folder, catalog, checkpoint, self.recipe, features, shared=shared))
 
     def _config_after(self, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
         """Return the configuration of the result: the data's level values, and its characters by frequency."""

@@ -53,6 +53,7 @@ class RunFolder:
         say: callback for log lines.
         watch: callback after every training step.
         watch_features: callback for the progress of encoding.
+        shared_features: folder of features for several runs; by default each run has its own.
     """
 
     folder: Path
@@ -61,11 +62,12 @@ class RunFolder:
     say: Say = lambda _: None
     watch: StepWatcher | None = None
     watch_features: PartProgress = unwatched
+    shared_features: Path | None = None
 
     @property
     def features(self) -> Path:
         """Folder of the feature cache."""
-        return self.folder / "features"
+        return self.shared_features or self.folder / "features"
 
     def accelerator(self, precision: Precision, section: str) -> Accelerator:
         """Return an accelerator. UserError, naming the recipe's `section`, if precision or trackers do not fit."""

@@ -44,6 +44,10 @@ def train(
     config: Annotated[
         Path | None, typer.Option(help="TOML with the keys to change; `animegamer recipe` prints all of them.")
     ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(help="Folder of encoded clips that several runs share, by content; by default inside the run."),
+    ] = None,
     tracker: Annotated[
         list[str], typer.Option(help="Tracker of the figures: tensorboard, or another one of accelerate. Repeatable.")
     ] = ["tensorboard"],  # noqa: B006  # copied by typer
@@ -77,6 +81,7 @@ def train(
             recipe=recipe,
             ablation=ablation,
             config=config,
+            features=features,
             trackers=tuple(tracker),
             accelerate=accelerate,
         )
@@ -129,7 +134,8 @@ def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     try:
         recipe = read_recipe(request.recipe, request.ablation, request.config)
         with disk_errors(request.out), bars.shown():
-            yield RunFolder(request.out, request.data, request.trackers, bars.say, bars.step, bars.feature), recipe
+            callbacks = (bars.say, bars.step, bars.feature)
+            yield RunFolder(request.out, request.data, request.trackers, *callbacks, request.features), recipe
     except KeyboardInterrupt:
         say("stopped; the same command resumes from the newest saved state", "yellow")
         raise typer.Exit(130) from None

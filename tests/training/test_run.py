@@ -178,3 +178,15 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
     (other / "shards" / "index.json").write_text(json.dumps(index))
     with pytest.raises(UserError, match="warm-up was begun with another data"):
         small_run(folder, run.recipe, other).shot()
+
+
+@pytest.mark.slow
+def test_ablations_that_share_a_folder_of_features_encode_once(tmp_path: Path) -> None:
+    encoded: list[list[str]] = []
+    changes = {"one": {}, "other": {"shot": {"dropout": 0.5}}, "random": {"shot": {"frame": "random"}}}
+    for name, changed in changes.items():
+        encoded.append([])
+        options = {"shared_features": tmp_path / "all", "watch_features": lambda name, *_: encoded[-1].append(name)}
+        assert small_run(tmp_path / name, small_recipe(**changed), **options).features() == tmp_path / "all"
+    assert [set(names) for names in encoded] == [{"latents", "patches", "text"}, set(), {"patches"}]
+    assert not (tmp_path / "one" / "features").exists()

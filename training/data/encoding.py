@@ -15,8 +15,9 @@ network.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,18 +26,24 @@ from torch import Tensor
 from transformers import LlamaTokenizer
 
 from models.checkpoint import ADAPTER, RESAMPLERS, SHOT_ENCODER, Checkpoint
-from models.config import ModelConfig
+from models.config import Component, ModelConfig
+from models.engine import TILE
 from models.frames import LATENT_CHANNELS, Moments, encode_frames
 from models.progress import PartProgress, unwatched
 from models.shot_decoder import SPATIAL_COMPRESSION
 from models.tokens import PastTurn, TokenPrompt, write_prompt
+from pipeline.core.errors import UserError
 from training.config import Recipe
-from training.data.feature_cache import Feature, FeatureCache, made_by_base, made_by_files, storage_dtype
+from training.data.feature_cache import Feature, FeatureCache, storage_dtype
+from training.data.identities import Sha256, made_by_base, made_by_files, remembered
+from training.data.shards import ShardFile
 from training.data.turns import Catalog, PackedTurn, RecordedTurn
 from training.data.windows import Window, Windows
 
 Name = Literal["latents", "patches", "text", "shot_tokens", "predictions"]
 FROZEN: tuple[Name, ...] = ("latents", "patches", "text")
+TRAINED: tuple[Name, ...] = ("shot_tokens", "predictions")
+_FROM_VIDEOS: tuple[Name, ...] = ("latents", "patches")
 _BATCH_SIZES: dict[Name, int] = {"latents": 2, "patches": 16, "text": 16, "shot_tokens": 16, "predictions": 4}
 """Clips encoded at once. Two for latents: a single clip takes torch's slow path for 3-D convolutions on a CPU."""
 
@@ -77,81 +84,101 @@ def prompt_of(
 
 
 def open_cache(
-    folder: Path, catalog: Catalog, checkpoint: Checkpoint, recipe: Recipe, names: Sequence[Name]
+    folder: Path,
+    catalog: Catalog,
+    checkpoint: Checkpoint,
+    recipe: Recipe,
+    names: Sequence[Name],
+    *,
+    shared: bool = False,
 ) -> FeatureCache:
     """Open a cache of features, defined by the networks of a checkpoint; nothing is encoded yet."""
-    return FeatureCache(folder, catalog, [_feature(name, catalog, checkpoint, recipe) for name in names])
+    with remembered(folder) as sha256:
+        defined = _Definitions(catalog, checkpoint, recipe, sha256, shared)
+        features = [defined.feature(name) for name in names]
+    return FeatureCache(folder, catalog, features, shared=shared)
+
+
+def bytes_per_clip(names: Sequence[Name], config: ModelConfig) -> int:
+    """Return the disk space of features of one clip."""
+    sizes = (torch.Size(_shape(name, config)).numel() for name in names)
+    return sum(sizes) * storage_dtype(config).itemsize
 
 
 class Encoder:
-    """Encoder of the features of a cache; it loads a network only when needed, and frees it afterwards."""
+    """Encoder of features; it loads each network when it is needed, once for all caches, and frees it afterwards."""
 
-    def __init__(
-        self, cache: FeatureCache, checkpoint: Checkpoint, recipe: Recipe, device: torch.device | str = "cpu"
+    def __init__(self, checkpoint: Checkpoint, recipe: Recipe, device: torch.device | str = "cpu") -> None:
+        """Store the checkpoint with the networks, the recipe and the device."""
+        self.checkpoint, self.recipe, self.device = checkpoint, recipe, device
+
+    def make(
+        self, name: Name, wanted: Mapping[FeatureCache, Sequence[ShardFile]], progress: PartProgress = unwatched
     ) -> None:
-        """Store the cache from `open_cache`, the checkpoint with the networks, the recipe and the device."""
-        self.cache, self.checkpoint, self.recipe, self.device = cache, checkpoint, recipe, device
+        """Encode one feature for the shards of each cache whose file is missing or stale.
 
-    def make(self, name: Name, progress: PartProgress = unwatched, process: int = 0, processes: int = 1) -> None:
-        """Encode one feature for all shards whose file is missing or stale.
-
-        Each of n processes takes every n-th shard. A feature may depend on all shards of another one: synchronize the
-        processes between two calls.
+        A feature may depend on all shards of another one: synchronize the processes between two calls.
 
         Raises:
-            UserError: a shard, a clip or a network cannot be read, or the result is not finite or has another shape.
+            UserError: a shard, a clip or a network cannot be read, the result is not finite or has another shape, or
+                the GPU's memory does not suffice.
         """
-        shards = self.cache.catalog.shards[process::processes]
-        faults = self.cache.faults(name)
-        if not any(shard.name in faults for shard in shards):
+        if not any(wanted.values()):
             return
-        options: dict[str, Any] = {
-            "batch_size": _BATCH_SIZES[name],
-            "shards": shards,
-            "progress": partial(progress, name),
+        make: Mapping[Name, Callable[[], Callable[[FeatureCache, Sequence[Any]], Tensor]]] = {
+            "latents": self._latents,
+            "patches": self._patches,
+            "text": self._text,
+            "shot_tokens": self._shot_tokens,
+            "predictions": self._predictions,
         }
-        if name == "latents":
-            self.cache.fill_from_videos(name, self._latents(), **options)
-        elif name == "patches":
-            self.cache.fill_from_videos(name, self._patches(), **options)
-        else:
-            encode = {"text": self._text, "shot_tokens": self._shot_tokens, "predictions": self._predictions}[name]()
-            self.cache.fill_from_turns(name, encode, **options)
+        encode = make[name]()
+        for cache, shards in wanted.items():
+            fill = cache.fill_from_videos if name in _FROM_VIDEOS else cache.fill_from_turns
+            options: dict[str, Any] = {"shards": shards, "progress": partial(progress, name)}
+            try:
+                fill(name, partial(encode, cache), batch_size=_BATCH_SIZES[name], **options)
+            except torch.OutOfMemoryError as error:
+                remedy = "set features.tiled in the recipe" if name == "latents" else "encode on a GPU with more memory"
+                raise UserError(f"{name} cannot be encoded: {str(error).splitlines()[0]} {remedy}") from error
 
-    def _latents(self) -> Callable[[Sequence[PackedTurn]], Tensor]:
+    def _latents(self) -> Callable[[FeatureCache, Sequence[PackedTurn]], Tensor]:
         autoencoder, shot = self.checkpoint.autoencoder(self.device), self.checkpoint.config.shot_decoder
+        if self.recipe.features.tiled:
+            autoencoder.enable_tiling(**TILE)
+            autoencoder.enable_slicing()
 
-        def encode(turns: Sequence[PackedTurn]) -> Tensor:
+        def encode(_: FeatureCache, turns: Sequence[PackedTurn]) -> Tensor:
             frames_BTHWC = torch.stack([turn.frames(shot.height, shot.width, shot.frames) for turn in turns])
             moments = encode_frames(autoencoder, frames_BTHWC)
             return torch.stack([moments.mean_BTCHW, moments.logvar_BTCHW], dim=1)
 
         return encode
 
-    def _patches(self) -> Callable[[Sequence[PackedTurn]], Tensor]:
-        conditions, shot = self.checkpoint.conditions(self.device), self.checkpoint.config.shot_decoder
+    def _patches(self) -> Callable[[FeatureCache, Sequence[PackedTurn]], Tensor]:
+        encoder, shot = self.checkpoint.image_encoder(self.device), self.checkpoint.config.shot_decoder
         which = self.recipe.shot.frame
 
-        def encode(turns: Sequence[PackedTurn]) -> Tensor:
+        def encode(_: FeatureCache, turns: Sequence[PackedTurn]) -> Tensor:
             frames_HWC = [
                 turn.frames(shot.height, shot.width, shot.frames)[frame_to_see(turn.clip_id, shot.frames, which)]
                 for turn in turns
             ]
-            return conditions.image_patches(torch.stack(frames_HWC))
+            return encoder.patches(torch.stack(frames_HWC))
 
         return encode
 
-    def _text(self) -> Callable[[Sequence[RecordedTurn]], Tensor]:
-        conditions = self.checkpoint.conditions(self.device)
-        return lambda turns: conditions.text_states([motion_text(turn) for turn in turns])
+    def _text(self) -> Callable[[FeatureCache, Sequence[RecordedTurn]], Tensor]:
+        encoder = self.checkpoint.text_encoder(self.device)
+        return lambda _, turns: encoder.states([motion_text(turn) for turn in turns])
 
-    def _shot_tokens(self) -> Callable[[Sequence[RecordedTurn]], Tensor]:
+    def _shot_tokens(self) -> Callable[[FeatureCache, Sequence[RecordedTurn]], Tensor]:
         encoder = self.checkpoint.shot_encoder(self.device, torch.float32)
 
         @torch.no_grad()
-        def encode(turns: Sequence[RecordedTurn]) -> Tensor:
+        def encode(cache: FeatureCache, turns: Sequence[RecordedTurn]) -> Tensor:
             text_BND, patches_BPD = (
-                torch.stack([self.cache.get(name, turn.clip_id) for turn in turns]).float().to(self.device)
+                torch.stack([cache.get(name, turn.clip_id) for turn in turns]).float().to(self.device)
                 for name in ("text", "patches")
             )
             tokens_BLD: Tensor = encoder(text_BND, patches_BPD)
@@ -159,22 +186,26 @@ class Encoder:
 
         return encode
 
-    def _predictions(self) -> Callable[[Sequence[RecordedTurn]], Tensor]:
+    def _predictions(self) -> Callable[[FeatureCache, Sequence[RecordedTurn]], Tensor]:
         """Teacher-forced predictions: each turn follows the recorded ones, in the longest window, as during play.
 
         A turn without an instruction cannot be predicted; it gets zeros, which are never read.
         """
         model, tokenizer = self.checkpoint.game_model(self.device), self.checkpoint.tokenizer()
-        config = self.checkpoint.config
-        windows = Windows(self.cache.catalog.turns, self.recipe.game.windows)
-        item_of = {turn.clip_id: item for item, turn in enumerate(windows.turns)}
+        config, settings = self.checkpoint.config, self.recipe.game.windows
+
+        @lru_cache(maxsize=1)
+        def windows_of(cache: FeatureCache) -> tuple[Windows, dict[str, int]]:
+            windows = Windows(cache.catalog.turns, settings)
+            return windows, {turn.clip_id: item for item, turn in enumerate(windows.turns)}
 
         @torch.no_grad()
-        def encode(turns: Sequence[RecordedTurn]) -> Tensor:
-            rows_BLD = torch.zeros(len(turns), *self.cache.features["predictions"].shape)
+        def encode(cache: FeatureCache, turns: Sequence[RecordedTurn]) -> Tensor:
+            windows, item_of = windows_of(cache)
+            rows_BLD = torch.zeros(len(turns), *cache.features["predictions"].shape)
             rows = [row for row, turn in enumerate(turns) if turn.clip_id in item_of]
             past = [windows.longest(item_of[turns[row].clip_id]) for row in rows]
-            tokens_of = partial(self.cache.get, "shot_tokens")
+            tokens_of = partial(cache.get, "shot_tokens")
             if rows:
                 prompts = [prompt_of(window, tokens_of, tokenizer, config) for window in past]
                 rows_BLD[rows] = model(prompts).shot_tokens_BLD.float().cpu()
@@ -183,8 +214,53 @@ class Encoder:
         return encode
 
 
-def _feature(name: Name, catalog: Catalog, checkpoint: Checkpoint, recipe: Recipe) -> Feature:
-    config = checkpoint.config
+@dataclass(frozen=True)
+class _Definitions:
+    """Definitions of features by the networks of a checkpoint."""
+
+    catalog: Catalog
+    checkpoint: Checkpoint
+    recipe: Recipe
+    sha256: Sha256
+    shared: bool
+
+    def feature(self, name: Name) -> Feature:
+        config = self.checkpoint.config
+        return Feature(name, _shape(name, config), storage_dtype(config), self._ingredients(name))
+
+    def _ingredients(self, name: Name) -> dict[str, str]:
+        """Return the ingredients of a feature, including those of the features that it depends on."""
+        checkpoint, recipe = self.checkpoint, self.recipe
+        if name == "latents":
+            tiles = {"tiles": f"{TILE['tile_sample_min_width']}x{TILE['tile_sample_min_height']}"}
+            return self._base("autoencoder") | (tiles if recipe.features.tiled else {})
+        if name == "patches":
+            shot = checkpoint.config.shot_decoder
+            seen = {"frames": f"{shot.frames} {shot.width}x{shot.height}"}  # equal for all features of one run
+            return self._base("image_encoder") | {"frame": recipe.shot.frame} | (seen if self.shared else {})
+        if name == "text":
+            return self._base("text_encoder")
+        inputs = self._ingredients("patches") | self._ingredients("text")
+        shot_tokens = inputs | self._files("shot_encoder", SHOT_ENCODER)
+        if name == "shot_tokens":
+            return shot_tokens
+        return {
+            **shot_tokens,
+            **self._base("language_model"),
+            **self._files("game_model", ADAPTER, RESAMPLERS),
+            "conventions": checkpoint.config.conventions.model_dump_json(),
+            "windows": recipe.game.windows.model_dump_json(),
+            "turns": self.catalog.fingerprint,
+        }
+
+    def _base(self, component: Component) -> dict[str, str]:
+        return made_by_base(component, self.checkpoint.base(component), self.sha256)
+
+    def _files(self, name: str, *files: str) -> dict[str, str]:
+        return made_by_files(name, *(self.checkpoint.folder / file for file in files), sha256=self.sha256)
+
+
+def _shape(name: Name, config: ModelConfig) -> tuple[int, ...]:
     shot, encoder = config.shot_decoder, config.shot_encoder
     height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
     tokens = (encoder.shot_tokens, encoder.width)
@@ -195,27 +271,4 @@ def _feature(name: Name, catalog: Catalog, checkpoint: Checkpoint, recipe: Recip
         "shot_tokens": tokens,
         "predictions": tokens,
     }
-    return Feature(name, shapes[name], storage_dtype(config), _ingredients(name, catalog, checkpoint, recipe))
-
-
-def _ingredients(name: Name, catalog: Catalog, checkpoint: Checkpoint, recipe: Recipe) -> dict[str, str]:
-    """Return the ingredients of a feature, including those of the features that it depends on."""
-    folder, base = checkpoint.folder, checkpoint.base
-    if name == "latents":
-        return made_by_base("autoencoder", base("autoencoder"))
-    if name == "patches":
-        return {**made_by_base("image_encoder", base("image_encoder")), "frame": recipe.shot.frame}
-    if name == "text":
-        return made_by_base("text_encoder", base("text_encoder"))
-    inputs = [_ingredients(each, catalog, checkpoint, recipe) for each in ("patches", "text")]
-    shot_tokens = {**inputs[0], **inputs[1], **made_by_files("shot_encoder", folder / SHOT_ENCODER)}
-    if name == "shot_tokens":
-        return shot_tokens
-    return {
-        **shot_tokens,
-        **made_by_base("language_model", base("language_model")),
-        **made_by_files("game_model", folder / ADAPTER, folder / RESAMPLERS),
-        "conventions": checkpoint.config.conventions.model_dump_json(),
-        "windows": recipe.game.windows.model_dump_json(),
-        "turns": catalog.fingerprint,
-    }
+    return shapes[name]

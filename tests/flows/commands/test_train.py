@@ -77,10 +77,13 @@ def test_a_phase_becomes_a_command() -> None:
         out=Path("run"),
         recipe=RecipeName.full,
         ablation=Ablation.linear,
+        features=Path("encoded"),
         accelerate=Path("eight.yaml"),
     )
     launched = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "eight.yaml"]
-    asked = "-m flows.cli train game --data s3://bucket/set --out run --recipe full --ablation linear"
+    asked = (
+        "-m flows.cli train game --data s3://bucket/set --out run --recipe full --ablation linear --features encoded"
+    )
     assert command_of("game", request) == [*launched, *asked.split(), "--tracker", "tensorboard"]
 
 
