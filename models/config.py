@@ -131,6 +131,9 @@ class ModelConfig(ConfigSection):
         PUBLISHED_VALUES["decoder script"], description="motion scope in pixels of levels 1 to 5"
     )
     characters: tuple[str, ...] = Field((), description="names in the training data, offered by the game page")
+    still_last_frame: bool = Field(
+        False, description="trained on clips one frame short, their last frame repeated: play leaves the last frame out"
+    )
     bases: dict[Component, Base]
 
     @model_validator(mode="after")
@@ -144,6 +147,11 @@ class ModelConfig(ConfigSection):
         if len(self.level_values) != LEVELS or not rising or self.level_values[0] < 0:
             raise ValueError(f"level_values must be {LEVELS} rising numbers from 0, not {self.level_values}")
         return self
+
+    @property
+    def shown_frames(self) -> int:
+        """Number of frames of a turn in play."""
+        return self.shot_decoder.frames - self.still_last_frame
 
     def scope_of(self, level: int) -> float:
         """Motion scope in pixels of a motion level, 1 to 5."""

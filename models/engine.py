@@ -158,7 +158,7 @@ class Engine:
             state=prediction.state,
             scope_px=scope_px,
             values=after.values,
-            frames_THWC=frames_BTHWC[0].cpu().numpy(),
+            frames_THWC=frames_BTHWC[0, : self.config.shown_frames].cpu().numpy(),
             shot_tokens_LD=shot_tokens_LD,
             seconds=seconds,
         )

@@ -6,7 +6,7 @@ functions that return complete recipes; a TOML file overrides single keys.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,7 @@ from models.config import ConfigSection, ModelConfig
 from models.diffusion import check_steps
 
 Precision = Literal["no", "fp16", "bf16"]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 Share = Field(0.1, ge=0, lt=1, description="share of examples trained without their conditions, for guidance")
 
 
@@ -34,10 +35,14 @@ class LoopSettings(ConfigSection):
     learning_rate: float = Field(gt=0, description="peak learning rate, reached after its warm-up")
     rate_warm_up: int = Field(0, ge=0, description="steps of linear learning-rate warm-up from 0")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="learning-rate schedule after the warm-up")
-    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW")
+    minimum_rate: float = Field(0.0, ge=0, le=1, description="end of the cosine, as a share of the peak learning rate")
+    betas: tuple[Beta, Beta] = Field((0.9, 0.999), description="AdamW's decay of its averages: gradient, its square")
+    epsilon: float = Field(1e-8, gt=0, description="AdamW's addend to the root of the averaged squares")
+    weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay; not of norms, adaLN, biases, embeddings")
     clip_norm: float = Field(1.0, gt=0, description="maximum gradient norm")
     seed: int = Field(0, ge=0, description="seed of everything random: order, noise, dropout")
     ema_decay: float = Field(0.0, ge=0, lt=1, description="decay of the exported average of the weights; 0: no average")
+    ema_on_cpu: bool = Field(False, description="keep the average in main memory: slower, less GPU memory")
     save_every: int = Field(500, ge=1, description="steps between saved states")
     keep: int = Field(2, ge=1, description="saved states kept on disk")
     validate_every: int = Field(1000, ge=1, description="steps between validations on held-out clips")
@@ -70,7 +75,7 @@ class FitSettings(ConfigSection):
 class PreviewSettings(ConfigSection):
     """Settings of validation."""
 
-    clips: int = Field(64, ge=1, description="held-out clips whose loss is measured, the first of the split")
+    clips: int = Field(64, ge=1, description="held-out clips whose loss is measured, spread over films and time")
     pictures: int = Field(4, ge=0, description="clips sampled from their conditions, always with the same seeds")
     denoising_steps: int = Field(25, ge=1, description="denoising steps of sampled clips; a divisor of 1000")
     guidance: float = Field(6.0, ge=1, description="guidance scale of sampled clips; 1 is none")

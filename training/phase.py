@@ -57,6 +57,10 @@ class Phase(Protocol):
         """Names of the module classes that FSDP2 wraps as separate sharding units."""
         ...
 
+    def size_of(self, example: Any) -> int:
+        """Return the size of an example, such as its length in tokens: a micro-batch gets examples of similar size."""
+        ...
+
     def collate(self, examples: Sequence[Any]) -> Batch:
         """Collate examples into a batch."""
         ...

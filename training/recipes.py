@@ -32,29 +32,51 @@ from training.config import (
     ShotPhaseSettings,
 )
 
+_OF_VIDEO = {"betas": (0.9, 0.95), "weight_decay": 1e-4}
+"""AdamW of diffusers' training script of CogVideoX, examples/cogvideo/train_cogvideox_lora.py."""
+_OF_FLUX = {"weight_decay": 1e-4}
+"""AdamW of diffusers' training script of FLUX, examples/dreambooth/train_dreambooth_lora_flux.py."""
+_OF_LANGUAGE = {"betas": (0.9, 0.98), "epsilon": 1e-6, "weight_decay": 0.05, "minimum_rate": 0.05}
+"""AdamW of Divot, the parent of AnimeGamer's game model: TencentARC/Divot, scripts/train_Divot_sft_gen.sh."""
+
 
 def full() -> Recipe:
-    """The paper's steps and learning rates. It gives no batch size: here one example for each of its 24 GPUs."""
-    common = {"batch_size": 24, "rate_warm_up": 500, "save_every": 500, "validate_every": 2000, "loader_workers": 2}
+    """The paper's steps and learning rates, and what it leaves open.
+
+    A step has one clip for each of the paper's 24 GPUs, and 16 windows for each, as in the released configuration of
+    the game model (dataset_5_turn.yaml). The optimizer is that of the code which each network comes from.
+    """
+    common = {
+        "batch_size": 24,
+        "rate_warm_up": 500,
+        "ema_decay": 0.9999,
+        "save_every": 500,
+        "validate_every": 2000,
+        "loader_workers": 2,
+    }
+    video, flux, language = ({**common, **optimizer} for optimizer in (_OF_VIDEO, _OF_FLUX, _OF_LANGUAGE))
+    windows = {**language, "batch_size": 384, "micro_batch": 2}
     return Recipe(
         model=full_config(),
         shot=ShotPhaseSettings(
-            warm_up=LoopSettings(steps=10_000, learning_rate=2e-4, **common),
-            joint=LoopSettings(steps=80_000, learning_rate=2e-4, **common),
+            warm_up=LoopSettings(steps=10_000, learning_rate=2e-4, **video),
+            joint=LoopSettings(steps=80_000, learning_rate=2e-4, **video),
             precision="fp16",
         ),
-        game=GamePhaseSettings(loop=LoopSettings(steps=15_000, learning_rate=5e-5, **common), precision="bf16"),
-        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=10_000, learning_rate=5e-5, **common), precision="fp16"),
-        gc=BaselineSettings(loop=LoopSettings(steps=80_000, learning_rate=2e-4, **common), precision="fp16"),
-        gfc=BaselineSettings(loop=LoopSettings(steps=200_000, learning_rate=1e-4, **common), precision="bf16"),
+        game=GamePhaseSettings(loop=LoopSettings(steps=15_000, learning_rate=5e-5, **windows), precision="bf16"),
+        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=10_000, learning_rate=5e-5, **video), precision="fp16"),
+        gc=BaselineSettings(loop=LoopSettings(steps=80_000, learning_rate=2e-4, **video), precision="fp16"),
+        gfc=BaselineSettings(loop=LoopSettings(steps=200_000, learning_rate=1e-4, **flux), precision="bf16"),
     )
 
 
 def card24() -> Recipe:
-    """`full` for one GPU of 24 GB: it computes all 24 examples of a step alone, about four times slower per step."""
+    """`full` for one GPU of 24 GB: it computes all examples of a step alone, with moving averages in main memory."""
     recipe = full().model_dump()
     for phase in ("shot", "game", "adapt", "gc", "gfc"):
         recipe[phase]["gradient_checkpointing"] = True
+        for loop in {"loop", "warm_up", "joint"} & recipe[phase].keys():
+            recipe[phase][loop] |= {"ema_on_cpu": True, "micro_batch": 1}
     return Recipe.model_validate(recipe)
 
 

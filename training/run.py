@@ -27,7 +27,7 @@ from training.config import LoopSettings, Recipe
 from training.data.encoding import FROZEN, TRAINED, Encoder, Name, bytes_per_clip, open_cache
 from training.data.filling import share_out, space_needed
 from training.data.shards import open_index
-from training.data.turns import Catalog
+from training.data.turns import Catalog, has_padded
 from training.phase import Phase
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
@@ -35,7 +35,7 @@ from training.run_folder import RunFolder, process_number
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
 PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
-ADJUSTABLE_SETTINGS = {"micro_batch", "save_every", "keep", "validate_every", "loader_workers"}
+ADJUSTABLE_SETTINGS = {"micro_batch", "ema_on_cpu", "save_every", "keep", "validate_every", "loader_workers"}
 """Loop settings that may change on resume: the result is the same up to rounding."""
 COMMANDS = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
 """Part of `animegamer train` that runs each phase."""
@@ -123,7 +123,7 @@ class TrainingRun:
 
         def made() -> Phase:
             train, val = self._splits(checkpoint, features, accelerator)
-            return make(self.recipe, checkpoint, self._config_after(checkpoint, train.catalog), train, val)
+            return make(self.recipe, checkpoint, self._config_after(name, checkpoint, train.catalog), train, val)
 
         defined = {"start": checkpoint.identity(), "recipe": self._recipe_of(name)}
         return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
@@ -202,9 +202,16 @@ class TrainingRun:
         folder, shared = self.run_folder.features, self.run_folder.shared_features is not None
         return SplitData(catalog, open_cache(folder, catalog, checkpoint, self.recipe, features, shared=shared))
 
-    def _config_after(self, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
-        """Return the configuration of the result: the data's level values, and its characters by frequency."""
+    def _config_after(self, name: PhaseName, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
+        """Return the configuration of the result: the data's level values, and its characters by frequency.
+
+        Phases that train the shot decoder also note whether their clips were padded.
+        """
         values = open_index(self.run_folder.source).level_values
         met = Counter(name for turn in catalog.turns for name in turn.sample.caption.characters or ())
-        changes = {"characters": tuple(name for name, _ in met.most_common())} if met else {}
-        return checkpoint.config.replaced(**changes, **({"level_values": values} if values else {}))
+        changes: dict[str, object] = {"characters": tuple(name for name, _ in met.most_common())} if met else {}
+        if values:
+            changes["level_values"] = values
+        if name in ("joint", "adapt"):
+            changes["still_last_frame"] = has_padded(catalog.turns, checkpoint.config.shot_decoder.frames)
+        return checkpoint.config.replaced(**changes)

@@ -11,10 +11,8 @@ One step is AdamW on the clipped gradient. Over the global batch of B examples w
     g <- g min(1, clip_norm / ||g||)
     theta_n = AdamW(theta_{n-1}, g; learning rate eta_n, weight_decay)
 
-`learning_rate` has the schedule eta. With `ema_decay` = d > 0, a moving average of the weights is validated and
-exported (`EMAModel` of diffusers; its decay rises over the first steps, n = 1 for the first):
-
-    m_n = d_n m_{n-1} + (1 - d_n) theta_n,    d_1 = 0,    d_n = min(d, n / (n + 9))
+`training/optimizer.py` has the schedule eta and the parameters without decay. With `ema_decay`, a moving average of the
+weights is validated and exported (`training/average.py`).
 
 Files of a phase:
 
@@ -30,7 +28,7 @@ import hashlib
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -38,7 +36,6 @@ from typing import Any, cast
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
-from diffusers.training_utils import EMAModel
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -52,8 +49,10 @@ from torch.utils.data import DataLoader, Dataset
 from models.checkpoint import writing
 from pipeline.core.errors import UserError
 from training import run_states as states
+from training.average import MovingAverage
 from training.config import LoopSettings
 from training.data.order import Batches
+from training.optimizer import learning_rate, make_optimizer
 from training.phase import Phase
 
 _TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)
@@ -94,11 +93,9 @@ class Trainer:
         self.phase, self.loop, self.folder, self.accelerator = phase, loop, folder, accelerator
         phase.network.to(accelerator.device)
         _name_units(accelerator, phase.units)
-        trained = [parameter for parameter in phase.network.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=loop.learning_rate, weight_decay=loop.weight_decay)
-        self.network, self.optimizer = accelerator.prepare(phase.network, optimizer)
+        self.network, self.optimizer = accelerator.prepare(phase.network, make_optimizer(phase.network, loop))
         self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
-        self.average = EMAModel(self.trained, decay=loop.ema_decay) if loop.ema_decay else None
+        self.average = MovingAverage(self.trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
         self.done = 0
         if (step := states.newest(self._states)) is not None:
             self._restore(step)
@@ -158,6 +155,7 @@ class Trainer:
         set_seed(_seed_of(loop.seed, step, accelerator.process_index))  # for dropout inside the networks
         self.network.train()
         sums: dict[str, Tensor] = {}
+        examples = sorted(examples, key=self.phase.size_of)  # a micro-batch is padded to its longest example
         for start in range(0, len(examples), loop.micro_batch):
             batch = self.phase.collate(examples[start : start + loop.micro_batch]).to(accelerator.device)
             last = start + loop.micro_batch == len(examples)
@@ -177,7 +175,7 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.average:
-            self.average.step(self.trained)
+            self.average.step()
         return {**figures, "learning_rate": rate, "gradient_norm": norm}
 
     def _over_all(self, sums: dict[str, Tensor]) -> dict[str, float]:
@@ -212,24 +210,15 @@ class Trainer:
                     self.phase.export(part, state)
         self.accelerator.wait_for_everyone()
 
-    @contextmanager
-    def _averaged(self) -> Iterator[None]:
-        """Swap in the averaged weights, if there are any, and restore the last ones afterwards."""
-        if self.average is None:
-            yield
-            return
-        self.average.store(self.trained)
-        self.average.copy_to(self.trained)
-        try:
-            yield
-        finally:
-            self.average.restore(self.trained)
+    def _averaged(self) -> AbstractContextManager[None]:
+        """Put the averaged weights, if there are any, in the place of the last ones."""
+        return self.average.in_place() if self.average else nullcontext()
 
     def _state(self) -> dict[str, Any]:
         network, optimizer = get_state_dict(self.network, self.optimizer.optimizer, options=_TRAINED_ONLY)
         state: dict[str, Any] = {"network": network, "optimizer": optimizer}
         if self.average:
-            state["average"] = {str(place): tensor for place, tensor in enumerate(self.average.shadow_params)}
+            state["average"] = self.average.state()
         if self.accelerator.scaler:
             state["scaler"] = self.accelerator.scaler.state_dict()
         return state
@@ -245,28 +234,10 @@ class Trainer:
             options=_TRAINED_ONLY,
         )
         if self.average:
-            self.average.shadow_params = list(state["average"].values())
-            self.average.optimization_step = step
+            self.average.load(state["average"], step)
         if self.accelerator.scaler:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.done = step
-
-
-def learning_rate(loop: LoopSettings, step: int) -> float:
-    """Learning rate eta(s) of step s, counted from 0: linear warm-up, then half a cosine down to 0, or constant.
-
-        eta(s) = eta_max (s + 1) / (W + 1)                           s < W
-        eta(s) = eta_max (1 + cos(pi (s - W) / (S - W))) / 2         s >= W, schedule "cosine"
-        eta(s) = eta_max                                             s >= W, schedule "constant"
-
-    with eta_max = `learning_rate`, W = `rate_warm_up` and S = `steps`.
-    """
-    if step < loop.rate_warm_up:
-        return loop.learning_rate * (step + 1) / (loop.rate_warm_up + 1)
-    if loop.schedule == "constant":
-        return loop.learning_rate
-    share = (step - loop.rate_warm_up) / max(1, loop.steps - loop.rate_warm_up)
-    return loop.learning_rate * (1 + math.cos(math.pi * share)) / 2
 
 
 def _name_units(accelerator: Accelerator, units: Sequence[str]) -> None:

@@ -30,7 +30,9 @@ from models.shot_decoder import SPATIAL_COMPRESSION, ShotDecoder, add_lora, deco
 from models.shot_encoder import ShotEncoder
 from models.tokens import PastTurn, State, shipped_tokenizer, write_prompt
 from models.trainable import for_adaptation, for_joint, for_warm_up
-from training.config import Precision, Recipe
+from training.average import MovingAverage
+from training.config import LoopSettings, Precision, Recipe
+from training.optimizer import make_optimizer
 from training.phases.assembly import FROZEN_PRECISION
 from training.phases.game import GameBatch, GameTraining
 from training.phases.shot import NoisedShots, ShotNetworks
@@ -42,6 +44,8 @@ SUSTAINED_TFLOPS = 400.0
 """Assumed sustained rate of an H200 or H100, 40 % of its dense half-precision peak; for computed times only."""
 _BYTES_TRAINED = 16
 """float32 weight and gradient, and the two moments of Adam."""
+_BYTES_AVERAGED = 4
+"""Moving average in float32."""
 _STEPS = 5
 
 
@@ -51,7 +55,7 @@ class StepCost:
 
     frozen_gb: float
     trained_gb: float
-    """Weights in float32, gradients and moments."""
+    """Weights in float32, gradients, moments, and the moving average unless it is in main memory."""
     kept_gb: float
     """Memory kept by the forward pass for the backward pass; if measured, the peak without the two above."""
     seconds: float
@@ -111,7 +115,7 @@ def batch_of(phase: PhaseName, recipe: Recipe, device: str) -> NoisedShots | Gam
 def computed(phase: PhaseName, recipe: Recipe) -> StepCost:
     """Compute the cost of a phase on networks without weights."""
     network = network_of(phase, recipe, "meta")
-    frozen, trained = _sizes(network)
+    frozen, trained = _sizes(network, loop_of(phase, recipe))
     with FlopCounterMode(display=False) as flops:
         _forward(network, batch_of(phase, recipe, "meta")).sum().backward()  # type: ignore[no-untyped-call]
     kept = _kept_bytes(network, phase, recipe)
@@ -121,9 +125,11 @@ def computed(phase: PhaseName, recipe: Recipe) -> StepCost:
 def measured(phase: PhaseName, recipe: Recipe) -> StepCost:
     """Measure the cost of a phase by a few steps on the GPU."""
     network, batch = network_of(phase, recipe, "cuda"), batch_of(phase, recipe, "cuda")
-    frozen, trained = _sizes(network)
+    frozen, trained = _sizes(network, loop_of(phase, recipe))
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(parameters)
+    loop = loop_of(phase, recipe)
+    optimizer = make_optimizer(network, loop)
+    average = MovingAverage(parameters, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
     for step in range(_STEPS + 2):
         if step == 2:  # the first steps select kernels and allocate the moments
             torch.cuda.synchronize()
@@ -134,6 +140,8 @@ def measured(phase: PhaseName, recipe: Recipe) -> StepCost:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        if average:
+            average.step()
     torch.cuda.synchronize()
     peak = torch.cuda.max_memory_allocated()
     seconds = (time.perf_counter() - started) / _STEPS
@@ -169,9 +177,17 @@ def _autocast(phase: PhaseName, recipe: Recipe, device: str) -> torch.autocast:
     return torch.autocast(device, FROZEN_PRECISION[kind], enabled=kind != "no")
 
 
-def _sizes(network: nn.Module) -> tuple[int, int]:
+def loop_of(phase: PhaseName, recipe: Recipe) -> LoopSettings:
+    """Return the settings of a phase's training loop."""
+    loops = {"warm-up": recipe.shot.warm_up, "joint": recipe.shot.joint, "game": recipe.game.loop}
+    return loops.get(phase, recipe.adapt.loop)
+
+
+def _sizes(network: nn.Module, loop: LoopSettings) -> tuple[int, int]:
+    """Return the bytes of frozen and of trained parameters, with all that the GPU holds for each."""
+    each_trained = _BYTES_TRAINED + (_BYTES_AVERAGED if loop.ema_decay and not loop.ema_on_cpu else 0)
     frozen = sum(each.numel() * each.itemsize for each in network.parameters() if not each.requires_grad)
-    return frozen, sum(each.numel() * _BYTES_TRAINED for each in network.parameters() if each.requires_grad)
+    return frozen, sum(each.numel() * each_trained for each in network.parameters() if each.requires_grad)
 
 
 def _kept_bytes(network: nn.Module, phase: PhaseName, recipe: Recipe) -> int:
@@ -211,16 +227,13 @@ def table_of(name: str, recipe: Recipe, costs: dict[PhaseName, StepCost]) -> Tab
     """Return a table of the costs, side by side."""
     source = "measured" if next(iter(costs.values())).measured else "computed, not measured"
     table = Table(title=f"a step with one example on one card, recipe {name} ({source})")
-    for heading in ("phase", "frozen GB", "trained GB", "kept GB", "peak GB", "s", "steps", "cards", "days"):
+    for heading in ("phase", "frozen GB", "trained GB", "kept GB", "peak GB", "s", "steps", "batch", "GPU hours"):
         table.add_column(heading, justify="right" if heading != "phase" else "left")
     for phase, cost in costs.items():
-        loop = {"warm-up": recipe.shot.warm_up, "joint": recipe.shot.joint, "game": recipe.game.loop}.get(
-            phase, recipe.adapt.loop
-        )
-        cards = 1 if name == "card24" else loop.batch_size
-        days = cost.seconds * loop.steps * loop.batch_size / cards / 86400
+        loop = loop_of(phase, recipe)
+        hours = cost.seconds * loop.steps * loop.batch_size / 3600
         sizes = [f"{size:.1f}" for size in (cost.frozen_gb, cost.trained_gb, cost.kept_gb, cost.peak_gb)]
-        table.add_row(phase, *sizes, f"{cost.seconds:.2f}", f"{loop.steps:,}", str(cards), f"{days:.1f}")
+        table.add_row(phase, *sizes, f"{cost.seconds:.2f}", f"{loop.steps:,}", str(loop.batch_size), f"{hours:,.0f}")
     return table
 
 

@@ -72,6 +72,7 @@ FIGURE, FIGURE_ALIKE, FIGURE_MISFIT = 0.08, 0.6, 0.3
 """The same for figures that dissolve before a place that stays. A line of text that fades in changes fewer pixels."""
 BLANK_DEVIATION = 4.0
 """Standard deviation of gray values below which a picture is blank."""
+_NEIGHBOURS = np.ones((3, 3), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,8 @@ def likeness_of(one_P: np.ndarray, other_P: np.ndarray, changed_P: np.ndarray) -
     """
     if not changed_P.any():
         return 1.0
-    changed_HW = changed_P.reshape(TINY_HEIGHT, TINY_WIDTH).astype(np.uint8)
-    around_P = cv2.dilate(changed_HW, np.ones((3, 3), np.uint8)).ravel() > 0
+    changed_HW = changed_P.reshape(TINY_HEIGHT, TINY_WIDTH).view(np.uint8)
+    around_P = cv2.dilate(changed_HW, _NEIGHBOURS).ravel() > 0
     one_R, other_R = (_detail(picture_P)[around_P] for picture_P in (one_P, other_P))
     one_R, other_R = one_R - one_R.mean(), other_R - other_R.mean()
     return float(one_R @ other_R / np.sqrt((one_R @ one_R) * (other_R @ other_R) + 1e-6))
@@ -127,7 +128,7 @@ def _detail(picture_P: np.ndarray) -> np.ndarray:
 
 def is_blank(picture_P: np.ndarray) -> bool:
     """Return true if the picture shows nothing: black, white or any even gray."""
-    return bool(picture_P.std() < BLANK_DEVIATION)
+    return bool(cv2.meanStdDev(picture_P)[1].item() < BLANK_DEVIATION)
 
 
 class GradualFinder:
@@ -218,10 +219,11 @@ def _most_misfit(old_P: np.ndarray, new_P: np.ndarray, least_change: float) -> f
     if is_blank(old_P) or is_blank(new_P):
         return 1.0
     changed_P = np.abs(new_P - old_P) > least_change
+    share = np.count_nonzero(changed_P) / changed_P.size
     likeness = likeness_of(old_P, new_P, changed_P)
-    if changed_P.mean() >= WHOLE and likeness < WHOLE_ALIKE:
+    if share >= WHOLE and likeness < WHOLE_ALIKE:
         return WHOLE_MISFIT
-    return FIGURE_MISFIT if changed_P.mean() >= FIGURE and likeness < FIGURE_ALIKE else 0.0
+    return FIGURE_MISFIT if share >= FIGURE and likeness < FIGURE_ALIKE else 0.0
 
 
 @dataclass(frozen=True)
@@ -233,13 +235,8 @@ class _Course:
     misfit: float
 
     def least_limit(self, longest_rise: float) -> float:
-        """Return the least `largest_misfit` that suits the rise; infinity if the share does not rise just once."""
-        shares_N, steps_N = self.shares_N, np.diff(self.shares_N)
-        if steps_N.max() > LARGEST_STEP or steps_N.min() < -LARGEST_RETURN:
-            return np.inf
-        if shares_N[1] > CLEAN or shares_N[-2] < 1 - CLEAN:
-            return np.inf
-        rise = (_moment(shares_N, 1 - SEEN) - _moment(shares_N, SEEN)) / len(steps_N)
+        """Return the least `largest_misfit` that suits the rise; infinity if the rise is longer than `longest_rise`."""
+        rise = _rise(self.shares_N)
         return self.misfit / (STEEP * (longest_rise - rise)) if rise < longest_rise else np.inf
 
     @property
@@ -255,6 +252,16 @@ class _Course:
         return Gradual(start + before, start + middle, start + after, kind, limit)
 
 
+def _rise(shares_N: np.ndarray) -> float:
+    """Return the part of the window in which the share rises; infinity if it does not rise just once."""
+    steps_N = shares_N[1:] - shares_N[:-1]
+    if steps_N.max() > LARGEST_STEP or steps_N.min() < -LARGEST_RETURN:
+        return np.inf
+    if shares_N[1] > CLEAN or shares_N[-2] < 1 - CLEAN:
+        return np.inf
+    return (_moment(shares_N, 1 - SEEN) - _moment(shares_N, SEEN)) / len(steps_N)
+
+
 def _moment(shares_N: np.ndarray, share: float) -> float:
     """Return the moment, in pictures, at which the share of the new scene first exceeds a value."""
     after = int(np.argmax(shares_N > share))
@@ -262,12 +269,21 @@ def _moment(shares_N: np.ndarray, share: float) -> float:
 
 
 def _dissolve_of(shares_NC: np.ndarray) -> _Course:
-    shares_N = np.median(shares_NC, axis=1)
+    shares_N = _medians(shares_NC)
     mixed_N = (shares_N > CLEAN) & (shares_N < 1 - CLEAN)
+    if _rise(shares_N) >= LONGEST_RISE_OF_ALL or not mixed_N.any():  # before more medians, which take much longer
+        return _Course("dissolve", shares_N, np.inf)
     misfits_NC = np.abs(shares_NC - shares_N[:, None])
-    if not mixed_N.any() or np.median(misfits_NC[~mixed_N], axis=1).max() > MOST_UNLIKE:
+    if _medians(misfits_NC[~mixed_N]).max() > MOST_UNLIKE:
         return _Course("dissolve", shares_N, np.inf)
     return _Course("dissolve", shares_N, float(np.median(misfits_NC[mixed_N])))
+
+
+def _medians(values_NC: np.ndarray) -> np.ndarray:
+    """Return the median of every row, as `np.median` does for finite values, in half its time."""
+    sorted_NC, count = np.sort(values_NC, axis=1), values_NC.shape[1]
+    medians_N: np.ndarray = (sorted_NC[:, (count - 1) // 2] + sorted_NC[:, count // 2]) / 2
+    return medians_N
 
 
 def _wipe_of(shares_NC: np.ndarray) -> _Course:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -46,6 +47,22 @@ def test_merged_adapters_draw_the_same_shot(tmp_path: Path) -> None:
     assert np.abs(frames - expected).max() <= 2
     untouched = play(Engine.load(brief_checkpoint(), EngineOptions("cpu", steps=2, guidance=2.0))).frames_THWC
     assert np.abs(frames - untouched).max() > 20
+
+
+def test_a_last_frame_that_only_repeats_is_left_out_if_the_checkpoint_notes_it(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(brief_checkpoint())
+    whole = play(engine_of(checkpoint)).frames_THWC
+    padded = Checkpoint(checkpoint.folder, checkpoint.config.replaced(still_last_frame=True))
+    assert (len(whole), padded.config.shown_frames) == (9, 8)
+    np.testing.assert_array_equal(play(engine_of(padded)).frames_THWC, whole[:8])
+
+
+def test_a_checkpoint_older_than_the_note_plays_all_frames(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(brief_checkpoint(), tmp_path / "checkpoint"))
+    config = json.loads((folder / "config.json").read_text())
+    del config["still_last_frame"]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert len(play(Engine.load(folder, EngineOptions("cpu", steps=1))).frames_THWC) == 9
 
 
 @pytest.mark.slow

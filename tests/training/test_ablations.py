@@ -29,7 +29,7 @@ def test_an_ablation_trains_and_plays(tmp_path: Path, name: str) -> None:
     run.game()
     checkpoint = run.adapt()
     (turn,) = Game.load(checkpoint, EngineOptions(steps=1)).play("Hana runs over the waves")
-    assert turn.frames_THWC.shape == (17, 32, 48, 3)
+    assert turn.frames_THWC.shape == (16, 32, 48, 3)
     left_out = {"no-warm-up": "warm-up", "no-adaptation": "adapt"}.get(name)
     assert [phase for phase in ("warm-up", "joint", "game", "adapt") if not (tmp_path / phase).exists()] == (
         [left_out] if left_out else []

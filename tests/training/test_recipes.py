@@ -12,7 +12,7 @@ from flows.train_request import Ablation, RecipeName
 from pipeline.core.errors import UserError
 from pipeline.core.toml import as_toml
 from training.config import Recipe
-from training.recipes import ABLATIONS, RECIPES, ablation, full, read_recipe, tiny
+from training.recipes import ABLATIONS, RECIPES, ablation, card24, full, read_recipe, tiny
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -33,6 +33,18 @@ def test_the_full_recipe_is_that_of_the_paper() -> None:
     rates = (recipe.shot.joint.learning_rate, recipe.game.loop.learning_rate, recipe.adapt.loop.learning_rate)
     assert rates == (2e-4, 5e-5, 5e-5)
     assert (recipe.shot.precision, recipe.game.precision) == ("fp16", "bf16")
+    for loop in (recipe.shot.warm_up, recipe.shot.joint, recipe.adapt.loop, recipe.gc.loop):
+        assert (loop.betas, loop.epsilon, loop.weight_decay, loop.minimum_rate) == ((0.9, 0.95), 1e-8, 1e-4, 0.0)
+    loop = recipe.game.loop
+    assert (loop.betas, loop.epsilon, loop.weight_decay, loop.minimum_rate) == ((0.9, 0.98), 1e-6, 0.05, 0.05)
+    assert (loop.batch_size, recipe.shot.joint.batch_size) == (384, 24)
+
+
+def test_all_weights_are_averaged_at_full_size_and_in_main_memory_for_a_small_card() -> None:
+    for recipe, on_cpu in ((full(), False), (card24(), True)):
+        shot, phases = recipe.shot, (recipe.game, recipe.adapt, recipe.gc, recipe.gfc)
+        for loop in (shot.warm_up, shot.joint, *(phase.loop for phase in phases)):
+            assert (loop.ema_decay, loop.ema_on_cpu) == (0.9999, on_cpu)
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

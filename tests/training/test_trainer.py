@@ -18,7 +18,7 @@ from pipeline.core.errors import UserError
 from training import run_states as states
 from training.config import LoopSettings
 from training.data.order import Position, generator
-from training.trainer import Trainer, learning_rate
+from training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,9 @@ class Sum:
     name: str = "sum"
     units: tuple[str, ...] = ()
     before_step: Callable[[], None] = lambda: None
+
+    def size_of(self, example: Tensor) -> int:
+        return int(1000 * example[0])
 
     def collate(self, examples: Sequence[Tensor]) -> Rows:
         self.before_step()
@@ -134,6 +137,20 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path: Path) -> N
     assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
 
 
+def test_examples_of_similar_size_share_a_micro_batch(tmp_path: Path) -> None:
+    seen: list[list[int]] = []
+
+    class Watched(Sum):
+        def collate(self, examples: Sequence[Tensor]) -> Rows:
+            seen.append([self.size_of(example) for example in examples])
+            return super().collate(examples)
+
+    trained(tmp_path, loop(steps=3, micro_batch=2), Watched())
+    steps = [seen[step] + seen[step + 1] for step in (0, 2, 4)]
+    assert all(sizes == sorted(sizes) for sizes in steps)
+    assert len({tuple(sizes) for sizes in steps}) == 3
+
+
 def test_old_states_are_removed_and_partial_states_ignored(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "states"
     (folder / ".step-00000005").mkdir(parents=True)
@@ -169,12 +186,3 @@ def test_an_indivisible_batch_is_refused(tmp_path: Path) -> None:
         loop(micro_batch=3)
     with pytest.raises(UserError, match="there are no examples to train on"):
         trained(tmp_path, loop(), Sum(examples=Noises(0)))
-
-
-def test_the_learning_rate_rises_and_falls_by_a_cosine() -> None:
-    settings = loop(steps=110, rate_warm_up=10, learning_rate=1.0)
-    assert learning_rate(settings, 0) == pytest.approx(1 / 11)
-    assert learning_rate(settings, 10) == 1.0
-    assert learning_rate(settings, 60) == pytest.approx(0.5)
-    assert learning_rate(settings, 109) < 0.001
-    assert learning_rate(loop(schedule="constant"), 19) == 0.05

@@ -18,6 +18,7 @@ from models.checkpoint import within
 from training.baselines.folder import BaselineFolder, save_trained
 from training.data.feature_cache import FeatureCache
 from training.data.order import Position
+from training.data.spread import spread
 from training.data.turns import RecordedTurn
 
 NOISE_LEVELS = (99, 299, 499, 699, 899)
@@ -48,11 +49,15 @@ class AdapterPhase(ABC):
     held_out: NoisedExamples | None
     """Clips of the split `val`, if there are any."""
     clips: int
-    """Maximum number of held-out clips in validation, the first of the split."""
+    """Maximum number of held-out clips in validation."""
     start: BaselineFolder
     """Baseline from which training starts."""
     name: ClassVar[str]
     units: ClassVar[Sequence[str]]
+
+    def size_of(self, _example: Any) -> int:
+        """Return 1: all examples are of one size."""
+        return 1
 
     @abstractmethod
     def collate(self, examples: Sequence[Any]) -> Any:
@@ -63,7 +68,7 @@ class AdapterPhase(ABC):
         if not self.held_out:
             return {}
         rows = []
-        for item in range(min(self.clips, len(self.held_out))):
+        for item in spread(len(self.held_out), self.clips):
             batch = self.collate([self.held_out.at_noise_level(item, timestep) for timestep in NOISE_LEVELS])
             rows.append(network(batch.to(device))["loss"].float().cpu())
         means = torch.stack(rows).mean(dim=0).tolist()

@@ -181,7 +181,9 @@ class Baseline(ABC):
             output_type="np",
             **({} if picture is None else {"image": picture}),
         ).frames
-        shot_THWC: NDArray[np.uint8] = (frames_BTHWC[0] * 255).round().clip(0, 255).astype(np.uint8)
+        shot_THWC: NDArray[np.uint8] = (
+            (frames_BTHWC[0, : video.shown_frames] * 255).round().clip(0, 255).astype(np.uint8)
+        )
         return shot_THWC
 
 

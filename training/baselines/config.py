@@ -32,6 +32,14 @@ class VideoSettings(ConfigSection):
     steps: int = Field(50, ge=1, description="denoising steps")
     guidance: float = Field(6.0, ge=1, description="guidance scale; 1 is none")
     lora_rank: int = Field(0, ge=0, description="rank of the adapters, which are applied at full weight; 0: none")
+    still_last_frame: bool = Field(
+        False, description="trained on clips one frame short, their last frame repeated: play leaves the last frame out"
+    )
+
+    @property
+    def shown_frames(self) -> int:
+        """Number of frames of a turn in play."""
+        return self.frames - self.still_last_frame
 
     @model_validator(mode="after")
     def _fits_the_autoencoder(self) -> Self:

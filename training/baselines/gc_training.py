@@ -21,6 +21,7 @@ from training.baselines.adapters import AdapterPhase, instructed_turns, trained_
 from training.baselines.encoding import text_states
 from training.baselines.folder import BaselineFolder, Device
 from training.data.feature_cache import FeatureCache
+from training.data.turns import has_padded
 from training.phases.shot import NoisedShot, NoisedShots, ShotExamples
 
 
@@ -93,4 +94,7 @@ def gc_phase(
     absent = {"prompts": empty_text_ND}
     examples = ShotExamples(instructed_turns(train), train, absent, dropout=dropout, seed=seed)
     held_out = ShotExamples(instructed_turns(val), val, absent) if val else None
-    return GCPhase(network, examples, held_out, clips, baseline)
+    video = baseline.config.video
+    padded = has_padded(examples.turns, video.frames)
+    config = baseline.config.model_copy(update={"video": video.model_copy(update={"still_last_frame": padded})})
+    return GCPhase(network, examples, held_out, clips, BaselineFolder(baseline.folder, config))

@@ -6,8 +6,9 @@ The objective is rectified flow from the picture latents x_0 to noise eps:
     L       = E_{x_0, eps, sigma} mean (u_theta(x_sigma, sigma, c, g) - (eps - x_0))^2
 
 with u_theta the transformer, c the T5 and CLIP states of the instruction, and g the guidance. The distribution of sigma
-is that of FLUX's training. FLUX.1 dev was distilled with its guidance as an input; g is fixed to the value used in
-play. The text is never dropped: play has no unconditional pass.
+is that of FLUX's training; the examples of a step take bands of it of equal probability. FLUX.1 dev was distilled with
+its guidance as an input; g is fixed to the value used in play. The text is never dropped: play has no unconditional
+pass.
 
 Letters of the shapes: B batch, C channels, H and W latent pixels, N text tokens, D their width, L patches of 2 x 2
 latent pixels.
@@ -29,7 +30,7 @@ from training.baselines.adapters import AdapterPhase, instructed_turns, trained_
 from training.baselines.folder import BaselineFolder
 from training.baselines.pipelines import sizes_of
 from training.data.feature_cache import FeatureCache
-from training.data.order import Position, generator
+from training.data.order import Position, generator, stratified
 from training.data.turns import RecordedTurn
 
 
@@ -82,7 +83,8 @@ class PictureExamples:
     def __getitem__(self, place: Position) -> NoisedPicture:
         """Return a training example; its random numbers are functions of seed and position."""
         drawn = generator(self.seed, place)
-        return self._example(place.item, drawn, float(torch.randn((), generator=drawn).sigmoid()))
+        normal = torch.special.ndtri(torch.tensor(stratified(place, drawn), dtype=torch.float64))
+        return self._example(place.item, drawn, float(normal.sigmoid()))
 
     def at_noise_level(self, item: int, timestep: int) -> NoisedPicture:
         """Return a validation example with noise that depends on the item alone."""

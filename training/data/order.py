@@ -30,10 +30,14 @@ _ORDER, _DRAWS, _NOISE = 0, 1, 2
 
 @dataclass(frozen=True)
 class Position:
-    """Position of an example: item and epoch. With the seed it determines all random numbers of the example."""
+    """Position of an example. With the seed it determines all random numbers of the example."""
 
     epoch: int
     item: int
+    slot: int = 0
+    """Number of the example in its global batch, from 0."""
+    slots: int = 1
+    """Size of the global batch."""
 
 
 @lru_cache(maxsize=4)
@@ -55,6 +59,15 @@ def generator(seed: int, place: Position) -> torch.Generator:
     """Return a CPU generator for the other random numbers of an example: noise, timestep, dropout."""
     raw = int(Philox(key=[seed, place.epoch], counter=[place.item, 0, 0, _NOISE]).random_raw())
     return torch.Generator().manual_seed(raw >> 1)  # torch seeds are signed
+
+
+def stratified(place: Position, drawn: torch.Generator) -> float:
+    """Return a random number in [0, 1), uniform in the band of the example's slot.
+
+    The B examples of a global batch have a band of width 1 / B each, so that together they cover [0, 1) evenly. Over
+    many batches the number is uniform, since the slot of an item changes with the permutation.
+    """
+    return (place.slot + float(torch.rand((), generator=drawn))) / place.slots
 
 
 class Batches(Sampler[list[Position]]):
@@ -90,10 +103,10 @@ class Batches(Sampler[list[Position]]):
         return len(self.steps)
 
     def __iter__(self) -> Iterator[list[Position]]:
+        first = self.process * self.share
         for step in self.steps:
-            first = step * self.batch_size + self.process * self.share
-            yield [self._place(position) for position in range(first, first + self.share)]
+            yield [self._place(step, slot) for slot in range(first, first + self.share)]
 
-    def _place(self, position: int) -> Position:
-        epoch, within = divmod(position, self.count)
-        return Position(epoch, int(epoch_order(self.seed, epoch, self.count)[within]))
+    def _place(self, step: int, slot: int) -> Position:
+        epoch, within = divmod(step * self.batch_size + slot, self.count)
+        return Position(epoch, int(epoch_order(self.seed, epoch, self.count)[within]), slot, self.batch_size)

@@ -176,6 +176,11 @@ class Catalog:
         return {name: tuple(turns) for name, turns in found.items()}
 
 
+def has_padded(turns: Iterable[RecordedTurn], frames: int) -> bool:
+    """Return whether clips are padded to a shot decoder's frames: it then learns to repeat its last frame."""
+    return any(turn.sample.frames < frames for turn in turns)
+
+
 def read_turns(shards: Iterable[ShardFile]) -> Iterator[PackedTurn]:
     """Yield the turns of shards with their videos.
 

@@ -39,6 +39,7 @@ from pipeline.publish.splits import Split
 from training.config import FitSettings
 from training.data.order import Position, generator
 from training.data.shards import open_index, open_shards
+from training.data.spread import spread
 from training.data.turns import Catalog, read_turns
 from training.folder_note import note, refuse_another
 from training.pictures import Comparison, save_comparisons
@@ -122,6 +123,10 @@ class AutoencoderPhase:
     checkpoint: Checkpoint
     units: Sequence[str] = ("CogVideoXResnetBlock3D",)
 
+    def size_of(self, _example: tuple[Tensor, Tensor]) -> int:
+        """Return 1: all examples are of one size."""
+        return 1
+
     def collate(self, examples: Sequence[tuple[Tensor, Tensor]]) -> Crops:
         """Collate examples."""
         frames, noise = zip(*examples, strict=True)
@@ -135,7 +140,7 @@ class AutoencoderPhase:
             back_NTHWC = reconstructed(inner.autoencoder, clips_NTHWC)
             decibels_N = psnr(clips_NTHWC, back_NTHWC)
             found[f"psnr_{split}"] = float(decibels_N.mean())
-            for item in _evenly_spaced(len(clips_NTHWC), self.pictures):
+            for item in spread(len(clips_NTHWC), self.pictures):
                 caption = f"{split}: {decibels_N[item]:.1f} dB"
                 comparisons.append(Comparison(caption, clips_NTHWC[item].numpy(), back_NTHWC[item].numpy()))
         if looks:
@@ -193,9 +198,7 @@ def fit_autoencoder(
     _refuse_published(checkpoint)
     _claim(folder, checkpoint, source, settings)
     frames = {split: read_frames(source, split, checkpoint.config, settings.most_clips) for split in _splits(source)}
-    judged = {
-        split: clips_NTHWC[_evenly_spaced(len(clips_NTHWC), settings.judged)] for split, clips_NTHWC in frames.items()
-    }
+    judged = {split: clips_NTHWC[spread(len(clips_NTHWC), settings.judged)] for split, clips_NTHWC in frames.items()}
     before = _mean_psnr(checkpoint, judged)
     accelerator, begun = Accelerator(), checkpoint
     kinds: tuple[Literal["stills", "clips"], ...] = ("stills", "clips")
@@ -220,7 +223,7 @@ def read_frames(source: str | Path, split: Split, config: ModelConfig, most: int
     Raises:
         UserError: the data set cannot be read, or has clips of another shape.
     """
-    wanted = set(_evenly_spaced(open_index(source).counts.split[split], most))
+    wanted = set(spread(open_index(source).counts.split[split], most))
     shot = config.shot_decoder
     turns = read_turns(open_shards(source, split))
     return torch.stack(
@@ -264,11 +267,6 @@ def _mean_psnr(checkpoint: Checkpoint, judged: Mapping[Split, Tensor]) -> dict[S
 def _batches(frames_NTHWC: Tensor) -> tuple[Tensor, ...]:
     """Split the clips into pairs, with one group of three if their number is odd."""
     return frames_NTHWC.tensor_split(max(1, len(frames_NTHWC) // _BATCH_SIZE))
-
-
-def _evenly_spaced(count: int, most: int) -> list[int]:
-    """Return at most `most` evenly spaced numbers of `range(count)`."""
-    return list(range(count)) if count <= most else [place * count // most for place in range(most)]
 
 
 def _splits(source: str | Path) -> list[Split]:

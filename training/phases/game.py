@@ -37,6 +37,7 @@ from training.config import PreviewSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
 from training.data.order import Position
+from training.data.spread import spread
 from training.data.windows import Window, Windows
 
 
@@ -143,6 +144,10 @@ class GamePhase:
     """Configuration of the resulting checkpoint."""
     units: Sequence[str] = ("MistralDecoderLayer",)
 
+    def size_of(self, example: GameExample) -> int:
+        """Return the length of the prompt."""
+        return len(example.prompt.ids_L)
+
     def collate(self, examples: Sequence[GameExample]) -> GameBatch:
         """Collate examples."""
         targets = [example.prompt.target for example in examples]
@@ -161,7 +166,7 @@ class GamePhase:
         return {**found, "loss_without_past": self._means(network, device, without_past(self.held_out))["loss"]}
 
     def _means(self, network: nn.Module, device: torch.device, examples: GameExamples) -> dict[str, float]:
-        items = range(min(self.looks.clips, len(examples)))
+        items = spread(len(examples), self.looks.clips)
         rows = [network(self.collate([examples.longest(item)]).to(device)) for item in items]
         return {name: float(torch.stack([row[name] for row in rows]).mean()) for name in rows[0]}
 

@@ -6,7 +6,8 @@
 | joint | shot encoder, adapters and adaLN of the shot decoder, motion scope | the shot encoder |
 | adaptation | adapters and adaLN of the shot decoder, motion scope | the game model's predictions |
 
-The objective is the denoising loss with v-prediction at a random timestep t, uniform in 0..999:
+The objective is the denoising loss with v-prediction at a random timestep t, uniform in 0..999; the examples of a step
+take equal bands of it (`training/data/order.py:stratified`), which makes the gradient less noisy:
 
     x_t = sqrt(abar_t) x_0 + sqrt(1 - abar_t) eps
     v_t = sqrt(abar_t) eps - sqrt(1 - abar_t) x_0
@@ -56,7 +57,8 @@ from models.shot_encoder import ShotEncoder
 from training.config import PreviewSettings
 from training.data.encoding import moments_of
 from training.data.feature_cache import FeatureCache
-from training.data.order import Position, generator
+from training.data.order import Position, generator, stratified
+from training.data.spread import spread
 from training.data.turns import RecordedTurn
 from training.pictures import Comparison, save_comparisons
 
@@ -126,7 +128,7 @@ class ShotExamples:
     def __getitem__(self, place: Position) -> NoisedShot:
         """Return a training example; its random numbers are functions of seed and position."""
         drawn = generator(self.seed, place)
-        timestep = int(torch.randint(TIMESTEPS, (), generator=drawn))
+        timestep = int(TIMESTEPS * stratified(place, drawn))
         dropped = bool(torch.rand((), generator=drawn) < self.dropout)
         return self._example(place.item, drawn, timestep, dropped=dropped)
 
@@ -214,6 +216,10 @@ class ShotPhase:
         """FSDP2 units; encoder and decoder are separate ones because validation calls them separately."""
         return ("CogVideoXBlock", "ShotDecoder", *(["ShotEncoder"] if self.network.encoder else []))
 
+    def size_of(self, _example: NoisedShot) -> int:
+        """Return 1: all examples are of one size."""
+        return 1
+
     def collate(self, examples: Sequence[NoisedShot]) -> NoisedShots:
         """Collate examples."""
         return NoisedShots(
@@ -249,9 +255,8 @@ class ShotPhase:
         copy_rest(self.checkpoint, folder, replaced)
 
     def _loss_by_noise_level(self, network: nn.Module, device: torch.device) -> dict[str, float]:
-        items = range(min(self.looks.clips, len(self.held_out)))
         rows = []
-        for item in items:
+        for item in spread(len(self.held_out), self.looks.clips):
             batch = self.collate([self.held_out.at_noise_level(item, timestep) for timestep in NOISE_LEVELS])
             rows.append(network(batch.to(device))["loss"].float().cpu())
         means = torch.stack(rows).mean(dim=0).tolist()
@@ -267,7 +272,7 @@ class ShotPhase:
             autoencoder.enable_slicing()
         found = []
         for examples, split in ((self.examples, "train"), (self.held_out, "val")):
-            for item in range(min(self.looks.pictures, len(examples))):
+            for item in spread(len(examples), self.looks.pictures):
                 turn = examples.turns[item]
                 moments = moments_of(examples.cache.get("latents", turn.clip_id))
                 drawn_BTCHW = inner.draw(

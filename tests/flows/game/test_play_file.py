@@ -17,6 +17,7 @@ import pytest
 from flows.game.folder import GameFolder, game_lock
 from flows.game.play_file import play_file, play_on, play_turn
 from flows.game.records import GameError, GameSettings
+from models.checkpoint import Checkpoint, save_config
 from models.engine_options import EngineOptions
 from models.tokens import MOST_INSTRUCTION_TOKENS
 from pipeline.core.atomic import LOCK
@@ -69,6 +70,15 @@ def written(path: Path, *lines: str) -> Path:
 def shots(folder: Path) -> dict[str, bytes]:
     """The files that do not tell how long something took, or who held the folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in ("turns.jsonl", LOCK)}
+
+
+def test_shots_and_film_of_a_game_lack_a_last_frame_that_only_repeats(tmp_path: Path) -> None:
+    checkpoint = Path(shutil.copytree(brief_checkpoint(), tmp_path / "checkpoint"))
+    save_config(checkpoint, Checkpoint.open(checkpoint).config.replaced(still_last_frame=True))
+    game = written(tmp_path / "game.txt", "Qiqi runs", "Qiqi falls asleep")
+    film = play_file(game, checkpoint, tmp_path / "out", ONE_STEP)
+    assert len(read_clip(tmp_path / "out" / "0002.mp4")) == 8
+    assert len(read_clip(film)) == 16
 
 
 def test_a_stopped_game_goes_on_to_the_same_files(tmp_path: Path) -> None:

@@ -27,6 +27,17 @@ from training.baselines.router import NEUTRAL, SceneDescription, StoryTurn
 
 STORY = ["Qiqi runs over the waves", "Qiqi meets Ponyo", "Qiqi falls asleep"]
 KINDS: tuple[BaselineKind, ...] = ("gc", "gfc", "gsc")
+
+
+def test_a_last_frame_that_only_repeats_is_left_out() -> None:
+    agent = load_baseline(brief_baseline("gc"))
+    agent.config = agent.config.model_copy(
+        update={"video": agent.config.video.model_copy(update={"still_last_frame": True})}
+    )
+    (turn,) = agent.play(STORY[:1])
+    assert len(turn.frames_THWC) == FRAMES - 1
+
+
 FIRST_FAST = ["gc", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gfc", "gsc"))]
 
 

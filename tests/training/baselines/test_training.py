@@ -185,6 +185,7 @@ def test_adapters_learn_two_clips_and_the_result_plays(
     assert (result / LORA).read_bytes() != (phase.start.folder / LORA).read_bytes()
     turns = list(load_baseline(result).play(["one", "two", "three"]))
     assert [turn.number for turn in turns] == [1, 2, 3]
+    assert [len(turn.frames_THWC) for turn in turns] == [16 if kind == "gc" else 17] * 3  # the clips have 16
 
 
 def test_the_given_state_is_exported(tmp_path: Path, start: Callable[[BaselineKind], Start]) -> None:

@@ -29,7 +29,7 @@ from pipeline.video.clip_files import read_clip, write_clip
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.media.painted_clips import paint_number, read_moment
 from training.data.shards import open_shards
-from training.data.turns import Catalog, PackedTurn, read_texts, read_turns
+from training.data.turns import Catalog, PackedTurn, has_padded, read_texts, read_turns
 
 SETTINGS = ShardSettings(samples=3, val_share=0.25, block_seconds=5)
 
@@ -261,6 +261,13 @@ def _painted(dataset: Path, tmp_path: Path, frames: int, *, said: int | None = N
     write_clip(path, pictures, Fraction(8), 17)
     sample = turn.sample.model_copy(update={"frames": said or frames})
     return PackedTurn(turn.model_copy(update={"sample": sample}), path.read_bytes())
+
+
+@pytest.mark.parametrize("frames", [16, 17])
+def test_clips_one_frame_short_are_padded(dataset: Path, tmp_path: Path, frames: int) -> None:
+    turn = _painted(dataset, tmp_path, frames).turn
+    full = turn.model_copy(update={"sample": turn.sample.model_copy(update={"frames": 17})})
+    assert has_padded([full, turn], 17) == (frames == 16)
 
 
 @pytest.mark.parametrize("frames", [16, 17])

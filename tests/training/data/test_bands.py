@@ -1,0 +1,82 @@
+"""Timesteps of a step's examples: one in each band, for any number of processes and from any step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from training.baselines.gfc_training import PictureExamples
+from training.data.order import Batches, Position, generator, stratified
+from training.phases.shot import ShotExamples
+
+CLIPS, BATCH = 21, 8
+
+
+class Features:
+    """Feature cache of constants."""
+
+    def get(self, name: str, _clip_id: str) -> Tensor:
+        shapes = {"latents": (2, 1, 1, 2, 2), "flux_pictures": (2, 1, 2, 2)}
+        return torch.zeros(shapes.get(name, (1, 2)))
+
+
+def examples_of(kind: str) -> Any:
+    turn = SimpleNamespace(clip_id="a", sample=SimpleNamespace(motion=SimpleNamespace(scope_px=1.0)))
+    turns, cache = [turn] * CLIPS, Features()
+    if kind == "shot":
+        return ShotExamples(turns, cache, {"text": torch.zeros(1, 2)}, seed=3)  # type: ignore[arg-type]
+    return PictureExamples(turns, cache, shift=0.0, scale=1.0, seed=3)  # type: ignore[arg-type]
+
+
+def batches(steps: range, processes: int = 1) -> Iterator[list[Position]]:
+    """Global batches, put together from the shares of the processes."""
+    shares = [Batches(CLIPS, BATCH, 3, steps=steps, process=rank, processes=processes) for rank in range(processes)]
+    return (list(chain.from_iterable(step)) for step in zip(*shares, strict=True))
+
+
+def levels(kind: str, batch: list[Position]) -> list[float]:
+    examples = examples_of(kind)
+    return [getattr(examples[place], "timestep" if kind == "shot" else "sigma") for place in batch]
+
+
+def test_the_timesteps_of_a_step_cover_their_range_evenly() -> None:
+    for batch in batches(range(20)):
+        assert [int(timestep * BATCH / 1000) for timestep in levels("shot", batch)] == list(range(BATCH))
+
+
+def test_the_noise_levels_of_pictures_fall_into_bands_of_equal_probability() -> None:
+    def share_below(sigma: float) -> float:
+        """Share of a standard normal below the logit of sigma."""
+        return float(torch.special.ndtr(torch.logit(torch.tensor(sigma, dtype=torch.float64))))
+
+    for batch in batches(range(20)):
+        assert [int(share_below(sigma) * BATCH) for sigma in levels("gfc", batch)] == list(range(BATCH))
+
+
+@pytest.mark.parametrize("kind", ["shot", "gfc"])
+def test_processes_and_resumed_runs_draw_the_same(kind: str) -> None:
+    alone = [levels(kind, batch) for batch in batches(range(12))]
+    assert [levels(kind, batch) for batch in batches(range(12), processes=4)] == alone
+    assert [levels(kind, batch) for batch in batches(range(5, 12))] == alone[5:]
+
+
+def test_over_many_steps_all_timesteps_occur_and_each_clip_meets_all_bands() -> None:
+    drawn = [(place.item, timestep) for batch in batches(range(600)) for place, timestep in
+             zip(batch, levels("shot", batch), strict=True)]  # fmt: skip
+    timesteps = torch.tensor([timestep for _, timestep in drawn], dtype=torch.float64)
+    assert len(set(timesteps.tolist())) > 950
+    assert abs(float(timesteps.mean()) - 499.5) < 3  # independent draws would have a standard error of 4.2
+    assert {int(timestep * BATCH / 1000) for item, timestep in drawn if item == 0} == set(range(BATCH))
+
+
+def test_the_highest_band_ends_below_one() -> None:
+    place = Position(0, 0, slot=383, slots=384)
+    numbers = [stratified(place, generator(seed, place)) for seed in range(2000)]
+    assert 383 / 384 <= min(numbers) <= max(numbers) < 1
+    assert int(1000 * (383 + (1 - 2**-24)) / 384) == 999  # of the largest float32 below 1

@@ -1,0 +1,97 @@
+"""Optimizer: its settings, the parameters it decays, its learning rates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from models.checkpoint import Checkpoint
+from models.game_model import make_trainable
+from models.trainable import for_joint
+from tests.support.networks.tiny_models import tiny_checkpoint
+from training.config import LoopSettings
+from training.optimizer import learning_rate, make_optimizer, parameter_groups
+
+
+def loop(**changes: Any) -> LoopSettings:
+    return LoopSettings.model_validate({"steps": 20, "batch_size": 1, "learning_rate": 0.05, **changes})
+
+
+class Networks(nn.Module):
+    """Shot encoder, shot decoder and game model, with everything that joint training and phase b train."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        checkpoint = Checkpoint.open(tiny_checkpoint())
+        self.encoder, self.decoder = checkpoint.shot_encoder(), checkpoint.shot_decoder()
+        for_joint(self.encoder, self.decoder)
+        self.game_model = checkpoint.game_model()
+        make_trainable(self.game_model.language_model)
+        for resampler in (self.game_model.input_resampler, self.game_model.output_resampler):
+            resampler.requires_grad_(True)
+
+
+def test_norms_adaln_biases_and_embeddings_are_not_decayed() -> None:
+    networks = Networks()
+    decayed, others = parameter_groups(networks, 0.1)
+    assert (decayed["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
+    names = {id(parameter): name for name, parameter in networks.named_parameters()}
+    first, second = ({names[id(parameter)] for parameter in group["params"]} for group in (decayed, others))
+    trained = {name for name, parameter in networks.named_parameters() if parameter.requires_grad}
+    assert first | second == trained
+    assert not first & second
+    block = "decoder.transformer_blocks.0"
+    mistral = "game_model.language_model.base_model.model"
+    assert {
+        f"{block}.attn1.to_q.lora_A.default.weight",
+        "decoder.time_embedding.motion.linear_1.weight",
+        f"{mistral}.model.layers.0.self_attn.q_proj.lora_B.default.weight",
+        "game_model.input_resampler.0.weight",
+    } <= first
+    assert {
+        f"{block}.norm1.linear.weight",
+        f"{block}.norm2.linear.weight",
+        "decoder.time_embedding.motion.linear_1.bias",
+        f"{mistral}.model.embed_tokens.weight",
+        f"{mistral}.lm_head.weight",
+        "game_model.input_resampler.0.bias",
+    } <= second
+    assert any(name.startswith("encoder.") for name in first)
+
+
+def test_a_step_without_gradient_shrinks_only_decayed_parameters() -> None:
+    network = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
+    before = [parameter.detach().clone() for parameter in network.parameters()]
+    optimizer = make_optimizer(network, loop(learning_rate=0.5, weight_decay=0.1))
+    for parameter in network.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    shares = (0.95, 1, 1, 1)  # 1 - rate * decay, of the first layer's matrix alone
+    for parameter, old, share in zip(network.parameters(), before, shares, strict=True):
+        torch.testing.assert_close(parameter.detach(), share * old)
+
+
+def test_the_settings_reach_adamw() -> None:
+    optimizer = make_optimizer(nn.Linear(3, 3), loop(betas=(0.8, 0.9), epsilon=1e-3))
+    assert [(group["betas"], group["eps"], group["lr"]) for group in optimizer.param_groups] == [
+        ((0.8, 0.9), 1e-3, 0.05)
+    ] * 2
+
+
+def test_the_learning_rate_rises_and_falls_by_a_cosine() -> None:
+    settings = loop(steps=110, rate_warm_up=10, learning_rate=1.0)
+    assert learning_rate(settings, 0) == pytest.approx(1 / 11)
+    assert learning_rate(settings, 10) == 1.0
+    assert learning_rate(settings, 60) == pytest.approx(0.5)
+    assert learning_rate(settings, 109) < 0.001
+    assert learning_rate(loop(schedule="constant"), 19) == 0.05
+
+
+def test_the_learning_rate_ends_at_its_minimum() -> None:
+    settings = loop(steps=110, rate_warm_up=10, learning_rate=2.0, minimum_rate=0.05)
+    assert learning_rate(settings, 10) == 2.0
+    assert learning_rate(settings, 60) == pytest.approx(1.05)  # half-way from 2.0 to 0.1
+    assert learning_rate(settings, 109) == pytest.approx(0.1, rel=0.01)

@@ -1,0 +1,66 @@
+"""AdamW of the training loop: its parameter groups and its learning-rate schedule.
+
+Weight decay pulls a weight towards zero. It acts on the matrices that training starts anew: adapters, shot encoder,
+resamplers, embedding of the motion scope. It leaves out
+
+- biases and norms, as usual for transformers;
+- the adaLN of the shot decoder (`norm1.linear` and `norm2.linear` of a block), which are pretrained and trained in
+  full: decay would pull them away from the base, by several percent over a long run, and not towards it;
+- both embeddings of the language model, pretrained likewise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from training.config import LoopSettings
+
+_NOT_DECAYED = ("norm", "embed_tokens", "lm_head")
+"""Parts of the names of matrices without weight decay."""
+
+
+def make_optimizer(network: nn.Module, loop: LoopSettings) -> torch.optim.AdamW:
+    """Return AdamW over the parameters of a network that require a gradient."""
+    return torch.optim.AdamW(
+        parameter_groups(network, loop.weight_decay), lr=loop.learning_rate, betas=loop.betas, eps=loop.epsilon
+    )
+
+
+def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Return the trained parameters in at most two groups: with weight decay, and without."""
+    trained = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
+    groups = [
+        {
+            "params": [parameter for name, parameter in trained if is_decayed(name, parameter) == decayed],
+            "weight_decay": weight_decay if decayed else 0.0,
+        }
+        for decayed in (True, False)
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def is_decayed(name: str, parameter: nn.Parameter) -> bool:
+    """Return whether weight decay acts on a parameter of this name."""
+    return parameter.ndim > 1 and not any(part in name for part in _NOT_DECAYED)
+
+
+def learning_rate(loop: LoopSettings, step: int) -> float:
+    """Learning rate eta(s) of step s, counted from 0: linear warm-up, then half a cosine down to a floor, or constant.
+
+        eta(s) = eta_max (s + 1) / (W + 1)                                     s < W
+        eta(s) = eta_max (f + (1 - f) (1 + cos(pi (s - W) / (S - W))) / 2)     s >= W, schedule "cosine"
+        eta(s) = eta_max                                                       s >= W, schedule "constant"
+
+    with eta_max = `learning_rate`, f = `minimum_rate`, W = `rate_warm_up` and S = `steps`.
+    """
+    if step < loop.rate_warm_up:
+        return loop.learning_rate * (step + 1) / (loop.rate_warm_up + 1)
+    if loop.schedule == "constant":
+        return loop.learning_rate
+    share = (step - loop.rate_warm_up) / max(1, loop.steps - loop.rate_warm_up)
+    fallen = (1 + math.cos(math.pi * share)) / 2
+    return loop.learning_rate * (loop.minimum_rate + (1 - loop.minimum_rate) * fallen)
