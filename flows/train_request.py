@@ -50,7 +50,7 @@ class TrainRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    data: Annotated[str, AfterValidator(without_secrets)]
+    data: tuple[Annotated[str, AfterValidator(without_secrets)], ...]
     out: Path
     start: Path | None = None
     recipe: RecipeName = RecipeName.tiny

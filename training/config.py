@@ -14,6 +14,7 @@ from models.config import ConfigSection, ModelConfig
 from models.diffusion import check_steps
 
 Precision = Literal["no", "fp16", "bf16"]
+Names = Literal["joined", "apart"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Share = Field(0.1, ge=0, lt=1, description="share of examples trained without their conditions, for guidance")
 
@@ -86,6 +87,15 @@ class PreviewSettings(ConfigSection):
         return self
 
 
+class MixtureSettings(ConfigSection):
+    """Settings of several data sets trained on together."""
+
+    names: Names = Field(
+        "joined",
+        description="a name in several casts is one character; `apart`: several, each with its data set's name before",
+    )
+
+
 class FeatureSettings(ConfigSection):
     """Settings of the features that are encoded before training."""
 
@@ -144,6 +154,7 @@ class Recipe(ConfigSection):
 
     model: ModelConfig
     autoencoder: FitSettings | None = Field(None, description="fit of a tiny autoencoder to the clips before training")
+    data: MixtureSettings = MixtureSettings()
     features: FeatureSettings = FeatureSettings()
     shot: ShotPhaseSettings
     game: GamePhaseSettings

@@ -26,7 +26,6 @@ from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
 from training.data.encoding import FROZEN, TRAINED, Encoder, Name, bytes_per_clip, open_cache
 from training.data.filling import share_out, space_needed
-from training.data.shards import open_index
 from training.data.turns import Catalog, has_padded
 from training.phase import Phase
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
@@ -69,7 +68,7 @@ class TrainingRun:
         if self.initial is None and recipe.autoencoder:
             folder = run_folder.folder / "autoencoder"
             checkpoint = fit_autoencoder(
-                checkpoint, run_folder.source, folder, recipe.autoencoder, run_folder.watch
+                checkpoint, run_folder.mixture, folder, recipe.autoencoder, run_folder.watch
             ).checkpoint
         return checkpoint
 
@@ -207,7 +206,7 @@ class TrainingRun:
 
         Phases that train the shot decoder also note whether their clips were padded.
         """
-        values = open_index(self.run_folder.source).level_values
+        values = self.run_folder.mixture.level_values(catalog)
         met = Counter(name for turn in catalog.turns for name in turn.sample.caption.characters or ())
         changes: dict[str, object] = {"characters": tuple(name for name, _ in met.most_common())} if met else {}
         if values:

@@ -30,7 +30,13 @@ Ablated = Annotated[Ablation | None, typer.Option(help="Recipe with one change, 
 
 def train(
     part: Annotated[TrainPart, typer.Argument(metavar="PART", help="features, shot, game, adapt, all, gc, or gfc.")],
-    data: Annotated[str, typer.Option(help="Data set of `animegamer build`: its folder, or an address (https, s3).")],
+    data: Annotated[
+        list[str],
+        typer.Option(
+            help="Data set of `animegamer build`: its folder, or an address (https, s3). Repeatable; DATA=2: its clips "
+            "come twice an epoch."
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run: created, or resumed.")],
     start: Annotated[
         Path | None,
@@ -75,7 +81,7 @@ def train(
     need_networks()
     try:
         request = TrainRequest(
-            data=data,
+            data=tuple(data),
             out=out,
             start=start,
             recipe=recipe,
@@ -135,7 +141,8 @@ def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
         recipe = read_recipe(request.recipe, request.ablation, request.config)
         with disk_errors(request.out), bars.shown():
             callbacks = (bars.say, bars.step, bars.feature)
-            yield RunFolder(request.out, request.data, request.trackers, *callbacks, request.features), recipe
+            data = (request.features, recipe.data.names)
+            yield RunFolder(request.out, request.data, request.trackers, *callbacks, *data), recipe
     except KeyboardInterrupt:
         say("stopped; the same command resumes from the newest saved state", "yellow")
         raise typer.Exit(130) from None

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from training.data.filling import Share
 from training.data.identities import Sha256, made_by_base, remembered
 from training.data.turns import Catalog, PackedTurn, RecordedTurn
 
+_FROM_VIDEOS = ("latents", "flux_pictures")
 _BATCH_SIZES = {"latents": 2}
 """Clips encoded at once; a single clip takes torch's slow path for 3-D convolutions on a CPU."""
 _BATCH_SIZE = 16
@@ -46,7 +48,8 @@ def open_features(baseline: BaselineFolder, folder: Path, catalog: Catalog, *, s
     if defined is None:
         raise UserError(f"{baseline.config.kind} has no adapters to train; take gc or gfc")
     with remembered(folder) as sha256:
-        return FeatureCache(folder, catalog, defined(baseline, sha256), shared=shared)
+        features = [_renamed(feature, catalog) for feature in defined(baseline, sha256)]
+    return FeatureCache(folder, catalog, features, shared=shared)
 
 
 @torch.no_grad()
@@ -77,7 +80,7 @@ def fill_features(
     for name, share in work.items():
         for cache, shards in share.items():
             fill: Callable[..., int] = cache.fill_from_turns
-            if name in ("latents", "flux_pictures"):
+            if name in _FROM_VIDEOS:
                 fill = cache.fill_from_videos
             fill(
                 name,
@@ -154,6 +157,13 @@ def _of_gfc(baseline: BaselineFolder, sha256: Sha256) -> list[Feature]:
         Feature("flux_prompts", prompts, dtype, long),
         Feature("flux_pooled", pooled, dtype, short),
     ]
+
+
+def _renamed(feature: Feature, catalog: Catalog) -> Feature:
+    """Return a feature of instructions with the characters' other names of a mixture as an ingredient."""
+    if not catalog.renamed or feature.name in _FROM_VIDEOS:
+        return feature
+    return replace(feature, ingredients={**feature.ingredients, "names": catalog.renamed})
 
 
 def _with_tokenizer(base: Base, encoder: str, tokenizer: str) -> Base:

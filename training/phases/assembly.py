@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +15,9 @@ from models.shot_decoder import ShotDecoder
 from models.trainable import for_adaptation, for_joint, for_warm_up, for_whole
 from training.config import Precision, Recipe
 from training.data.feature_cache import FeatureCache
-from training.data.turns import Catalog
+from training.data.mixture import by_data_set
+from training.data.order import part_seed
+from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Windows
 from training.phases.game import GameExamples, GamePhase, GameTraining
 from training.phases.shot import ShotExamples, ShotNetworks, ShotPhase
@@ -72,7 +75,13 @@ def shot_phase(
     return ShotPhase(
         part,
         ShotNetworks(decoder, encoder, motion_scope=motion_scope),
-        ShotExamples(train.catalog.turns, train.cache, absent, dropout=recipe.shot.dropout, seed=loop.seed),
+        by_data_set(
+            train.catalog,
+            lambda turns, number: ShotExamples(
+                turns, train.cache, absent, dropout=recipe.shot.dropout, seed=part_seed(loop.seed, number)
+            ),
+        ),
+        ShotExamples(train.catalog.turns, train.cache, absent),
         ShotExamples(val.catalog.turns if val else (), (val or train).cache, absent),
         recipe.looks,
         checkpoint,
@@ -96,7 +105,12 @@ def game_phase(
     return GamePhase(
         "game",
         GameTraining(model, recipe.game.alpha, recipe.game.beta),
-        GameExamples(Windows(train.catalog.turns, settings, seed), train.cache, tokenizer, config),
+        by_data_set(
+            train.catalog,
+            lambda turns, number: GameExamples(
+                Windows(turns, settings, part_seed(seed, number)), train.cache, tokenizer, config
+            ),
+        ),
         GameExamples(held_out, (val or train).cache, tokenizer, config),
         recipe.looks,
         checkpoint,
@@ -115,18 +129,31 @@ def adapt_phase(
     with torch.no_grad():
         absent = {"predictions": checkpoint.shot_encoder("cpu", torch.float32).unconditional(1)[0]}
     settings = recipe.adapt
-    predicted, held_out = (
-        [turn for turn in split.catalog.turns if turn.instruction] if split else [] for split in (train, val)
-    )
+    predicted, held_out = (_instructed(split.catalog.turns) if split else [] for split in (train, val))
     return ShotPhase(
         "adapt",
         ShotNetworks(decoder, None, motion_scope=motion_scope),
-        ShotExamples(predicted, train.cache, absent, dropout=settings.dropout, seed=settings.loop.seed),
+        by_data_set(
+            train.catalog,
+            lambda turns, number: ShotExamples(
+                _instructed(turns),
+                train.cache,
+                absent,
+                dropout=settings.dropout,
+                seed=part_seed(settings.loop.seed, number),
+            ),
+        ),
+        ShotExamples(predicted, train.cache, absent),
         ShotExamples(held_out, (val or train).cache, absent),
         recipe.looks,
         checkpoint,
         config,
     )
+
+
+def _instructed(turns: Iterable[RecordedTurn]) -> list[RecordedTurn]:
+    """Return the turns with an instruction: others cannot be predicted."""
+    return [turn for turn in turns if turn.instruction]
 
 
 def _save_memory(decoder: ShotDecoder, *, wanted: bool) -> None:

@@ -36,7 +36,7 @@ from models.tokens import LEGAL_IDS, TokenPrompt
 from training.config import PreviewSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
-from training.data.order import Position
+from training.data.order import Examples, Position
 from training.data.spread import spread
 from training.data.windows import Window, Windows
 
@@ -134,7 +134,7 @@ class GamePhase:
 
     name: str
     network: GameTraining
-    examples: GameExamples
+    examples: Examples
     held_out: GameExamples
     """Windows of the split `val`; may be empty."""
     looks: PreviewSettings
