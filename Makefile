@@ -6,10 +6,12 @@ SIZE ?= tiny
 RECIPE ?= full
 KILLS ?= 200
 BIN := .venv/bin
+# half of a slow test is waiting, for servers and child processes: three workers for two cores
+WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-training soak mutations constraints constraints-lmdeploy clean
+.PHONY: help demo demo-model install install-flow install-train install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training soak mutations constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -60,7 +62,7 @@ test: install-dev  ## lint, types, import contracts, fast tests
 	$(BIN)/pytest -q -n auto --dist loadfile
 
 test-slow: install-dev  ## the slow tests of the gate, and those on the real film
-	$(BIN)/pytest -q -n auto --dist loadfile -m '(slow or film) and not nightly' --timeout 1200 --durations=10
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m '(slow or film) and not nightly' --timeout 1200 --durations=10
 
 test-all: test test-slow  ## all tests of the gate
 
@@ -87,6 +89,9 @@ bench-captions: install-dev  ## use of a model server's slots, CPU and memory of
 
 bench-review: install-dev  ## first grid, clip, filter and search of the review page over 20,000 clips, in Chromium
 	$(BIN)/python -m flows.benchmarks.review
+
+bench-clips: install-dev  ## CPU and memory of a notebook and of `animegamer clips` on 100,000 clips
+	$(BIN)/python -m flows.benchmarks.clips
 
 bench-training: install-train  ## memory and time of a step of each phase; RECIPE=card24; measured where there is a GPU
 	$(BIN)/python -m flows.benchmarks.training --recipe $(RECIPE)

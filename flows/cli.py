@@ -10,7 +10,9 @@ from typer.core import TyperGroup
 from flows.commands.audit import audit
 from flows.commands.build import build, config, deploy
 from flows.commands.captions import caption_server, captions
+from flows.commands.clips import clips
 from flows.commands.dataset import calibrate, report, status, verify, vocabulary
+from flows.commands.export import export
 from flows.commands.model import import_weights, new_checkpoint
 from flows.commands.play import play
 from flows.commands.review import review
@@ -57,6 +59,8 @@ for command in (
     calibrate,
     vocabulary,
     audit,
+    clips,
+    export,
     caption_server,
     captions,
     new_checkpoint,

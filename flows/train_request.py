@@ -17,6 +17,7 @@ class RecipeName(StrEnum):
     tiny = "tiny"
     full = "full"
     card24 = "card24"
+    one_film = "one-film"
 
 
 class Ablation(StrEnum):

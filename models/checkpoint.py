@@ -255,8 +255,9 @@ def _link(source: Path, target: Path) -> None:
 
 
 def save_config(folder: Path, config: ModelConfig) -> None:
-    """Write `config.json`."""
-    (folder / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    """Write `config.json`, without later keys that have their defaults: a checkpoint without their use is as before."""
+    text = config.model_dump_json(indent=2, exclude=config.unset_later_keys())
+    (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
 
 
 def save_game_model(folder: Path, model: GameModel, state: State | None = None) -> None:

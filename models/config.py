@@ -9,7 +9,7 @@ A checkpoint stores its `ModelConfig` as `config.json`, the only description of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -32,6 +32,23 @@ class ConfigSection(BaseModel):
     """Base class of the sections: frozen; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    later_keys: ClassVar[frozenset[str]] = frozenset()
+    """Keys that came after the first results; see `unset_later_keys`."""
+
+    def unset_later_keys(self) -> dict[str, Any]:
+        """Return the later keys that have their defaults, here and in the sections inside, as pydantic's `exclude`.
+
+        They are no ingredients of a result, so that one made before they existed stays current.
+        """
+        found: dict[str, Any] = {}
+        for key, field in type(self).model_fields.items():
+            value = getattr(self, key)
+            if key in self.later_keys and value == field.default:
+                found[key] = True
+            elif isinstance(value, ConfigSection) and (inside := value.unset_later_keys()):
+                found[key] = inside
+        return found
 
 
 class ShotEncoderConfig(ConfigSection):
@@ -121,6 +138,8 @@ def inside_id(component: Component) -> str:
 
 class ModelConfig(ConfigSection):
     """Everything needed to build the networks of one checkpoint."""
+
+    later_keys = frozenset({"still_last_frame"})
 
     size: Size
     shot_encoder: ShotEncoderConfig = ShotEncoderConfig()

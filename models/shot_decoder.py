@@ -152,7 +152,7 @@ def add_lora(decoder: ShotDecoder, config: ShotDecoderConfig) -> None:
     )
 
 
-def own_names(decoder: ShotDecoder) -> list[str]:
+def own_names(decoder: CogVideoXTransformer3DModel) -> list[str]:
     """Names of the parameters a checkpoint stores besides the adapters: adaLN of the blocks, embedding of the scope."""
     return [name for name, _ in decoder.named_parameters() if is_own(name)]
 

@@ -52,6 +52,11 @@ STATE_TAGS = tuple((ID_OF[f"<{name}>"], ID_OF[f"</{name}>"]) for name in ("ML", 
 """Opening and closing tag of the four state slots, in prompt order."""
 
 
+UNKNOWN = PAD
+"""Id in the place of a state that nobody measured; only in training."""
+MEASURED = (True, True, True, True)
+"""All four values of a state are known."""
+
 LEGAL_VALUES = {"level": (1, 2, 3, 4, 5), "social": (0, 1), "entertainment": (0, 1), "stamina": (-1, 1)}
 LEGAL_IDS = tuple(tuple(ZERO_STRENGTH + value for value in legal) for legal in LEGAL_VALUES.values())
 """Legal ids of each state slot."""
@@ -102,6 +107,8 @@ class PastTurn:
     instruction: str
     shot_tokens_LD: Tensor
     state: State
+    measured: tuple[bool, ...] = MEASURED
+    """False for a value of the state that is not known, in prompt order; it is hidden from the game model."""
 
     def __post_init__(self) -> None:
         if self.shot_tokens_LD.ndim != 2 or not self.shot_tokens_LD.is_floating_point():
@@ -179,6 +186,7 @@ def write_prompt(
     shot_tokens: int,
     conventions: Conventions,
     target: State | None = None,
+    measured: Sequence[bool] = MEASURED,
 ) -> TokenPrompt:
     """Write the prompt of past turns and the next turn.
 
@@ -189,6 +197,7 @@ def write_prompt(
         shot_tokens: tokens per shot, 226 at full size, the same in every past turn.
         conventions: of the checkpoint; `doubled_end_tag` doubles the `</ST>` of past turns.
         target: the state to learn in training; None in play.
+        measured: False for an unknown value of the target: the values after it do not see it.
 
     Raises:
         UserError: an instruction is empty or too long.
@@ -201,13 +210,13 @@ def write_prompt(
             raise ValueError(f"a past turn has {len(turn.shot_tokens_LD)} shot tokens, this model {shot_tokens}")
         start = _open_turn(ids, instruction_ids(tokenizer, turn.instruction), shot_tokens)
         history += range(start, start + shot_tokens)
-        _close_turn(ids, turn.state, doubled_end_tag=conventions.doubled_end_tag)
+        _close_turn(ids, turn.state, turn.measured, doubled_end_tag=conventions.doubled_end_tag)
     start = _open_turn(ids, instruction_ids(tokenizer, instruction), shot_tokens)
     if target is None:
         slots = [len(ids)]
         ids.append(STATE_TAGS[0][0])
     else:
-        slots = _close_turn(ids, target, doubled_end_tag=False)
+        slots = _close_turn(ids, target, measured, doubled_end_tag=False)
         ids.append(EOS)
     places = torch.arange(len(ids))
     return TokenPrompt(
@@ -228,12 +237,12 @@ def _open_turn(ids: list[int], instruction: list[int], shot_tokens: int) -> int:
     return start
 
 
-def _close_turn(ids: list[int], state: State, doubled_end_tag: bool) -> list[int]:
+def _close_turn(ids: list[int], state: State, measured: Sequence[bool], *, doubled_end_tag: bool) -> list[int]:
     """Append the state and `</TURN>`; return the positions of the four opening tags."""
     slots = []
-    for (opening, closing), value in zip(STATE_TAGS, state.ids, strict=True):
+    for (opening, closing), value, known in zip(STATE_TAGS, state.ids, measured, strict=True):
         slots.append(len(ids))
-        ids += [opening, value, closing]
+        ids += [opening, value if known else UNKNOWN, closing]
     if doubled_end_tag:
         ids.append(STATE_TAGS[-1][1])
     ids.append(END_TURN)

@@ -6,11 +6,13 @@ unused LayerNorm of 3,840 parameters to the first two.
 
 Without a motion scope (the ablation) its embedding stays frozen: it would get no gradient.
 
-Most of these parameters are the adaLN of the blocks, trained in full; the adapters have 29,491,200.
+Most of these parameters are the adaLN of the blocks, trained in full; the adapters have 29,491,200. The baseline GC
+trains the parameters of the adaptation too, without a motion scope.
 """
 
 from __future__ import annotations
 
+from diffusers import CogVideoXTransformer3DModel
 from torch import nn
 
 from models.shot_decoder import ShotDecoder, is_motion, is_own
@@ -36,10 +38,10 @@ def for_whole(encoder: ShotEncoder, decoder: ShotDecoder, *, motion_scope: bool 
     return _thaw([*encoder.parameters(), *weights])
 
 
-def for_adaptation(decoder: ShotDecoder, *, motion_scope: bool = True) -> list[nn.Parameter]:
+def for_adaptation(decoder: CogVideoXTransformer3DModel, *, motion_scope: bool = True) -> list[nn.Parameter]:
     """Adaptation: the shot decoder's adapters, the adaLN of its blocks, the motion scope's embedding.
 
-    ValueError when the shot decoder has no adapters.
+    A transformer of CogVideoX will do, which has no motion scope. ValueError when it has no adapters.
     """
     decoder.requires_grad_(False)
     adapters = [parameter for name, parameter in decoder.named_parameters() if ".lora_" in name]

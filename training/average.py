@@ -28,8 +28,9 @@ class MovingAverage:
             on_cpu: keep the average in main memory.
         """
         self.parameters, self.decay, self.steps = parameters, decay, 0
-        copies = [parameter.detach().clone() for parameter in parameters]
-        self.means = [copy.cpu() for copy in copies] if on_cpu else copies
+        self.means = [
+            parameter.detach().to("cpu" if on_cpu else parameter.device, copy=True) for parameter in parameters
+        ]
 
     @torch.no_grad()
     def step(self) -> None:

@@ -24,11 +24,13 @@ class WindowSettings(ConfigSection):
 
     most_turns: int = Field(5, ge=1, le=20, description="maximum turns in a window, including the predicted one")
     across_scenes: bool = Field(True, description="a window may span a cut")
-    across_gaps: bool = Field(False, description="a window may span dropped clips")
+    most_gap: int = Field(1, ge=0, description="dropped clips of one scene that a window may skip in a row")
 
 
 class LoopSettings(ConfigSection):
     """Settings of one run of the training loop."""
+
+    later_keys = frozenset({"minimum_rate", "betas", "epsilon", "ema_on_cpu"})
 
     steps: int = Field(ge=0, description="optimizer steps; 0 skips this part")
     batch_size: int = Field(ge=1, description="examples per step, summed over all processes")
@@ -127,6 +129,7 @@ class GamePhaseSettings(ConfigSection):
     alpha: float = Field(1.0, ge=0, description="weight of the squared error of the shot tokens")
     beta: float = Field(0.0, ge=0, description="weight of their cosine distance; an ablation has alpha = beta = 0.5")
     windows: WindowSettings = WindowSettings()
+    free_text: float = Field(0.5, ge=0, le=1, description="share of instructions in other words than the three fields")
     precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
@@ -151,6 +154,8 @@ class BaselineSettings(ConfigSection):
 
 class Recipe(ConfigSection):
     """Complete settings of a training run, apart from the data and the starting checkpoint."""
+
+    later_keys = frozenset({"data", "features"})
 
     model: ModelConfig
     autoencoder: FitSettings | None = Field(None, description="fit of a tiny autoencoder to the clips before training")

@@ -1,6 +1,6 @@
 """Training run of the model: the phases in sequence, each starting from the checkpoint of the previous one.
 
-RUN/recipe.json       the recipe, complete
+RUN/recipe.json       the recipe, complete but for later keys that have their defaults
 RUN/start/            the untrained checkpoint, if none was given
 RUN/autoencoder/      the fit of a tiny autoencoder, if the recipe has one
 RUN/features/         see training/data/feature_cache.py
@@ -24,12 +24,14 @@ from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
+from training.data.checks import check_captions, check_windows
 from training.data.encoding import FROZEN, TRAINED, Encoder, Name, bytes_per_clip, open_cache
 from training.data.filling import share_out, space_needed
 from training.data.turns import Catalog, has_padded
 from training.phase import Phase
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
+from training.recipes import merged
 from training.run_folder import RunFolder, process_number
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
@@ -81,12 +83,14 @@ class TrainingRun:
 
     def features(self) -> Path:
         """Encode all clips with the frozen networks before phase a. Return the folder of the features."""
+        self._check_data(*PHASES)
         accelerator = Accelerator()
         self._splits(self._prepare(accelerator), FROZEN, accelerator)
         return self.run_folder.features
 
     def shot(self) -> Path:
         """Run phase a, warm-up and joint training. Return the folder of the resulting checkpoint."""
+        self._check_data("warm-up", "joint")
         accelerator = self.run_folder.accelerator(self.recipe.shot.precision, "shot")
         checkpoint = self._prepare(accelerator)
         checkpoint = self._phase("warm-up", checkpoint, FROZEN, accelerator, partial(shot_phase, "warm-up"))
@@ -96,12 +100,15 @@ class TrainingRun:
 
     def game(self) -> Path:
         """Run phase b. Return the folder of the resulting checkpoint."""
+        self._check_data("game")
         accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
         names: tuple[Name, ...] = ("patches", "text", "shot_tokens")
-        return self._phase("game", self._previous_checkpoint("game"), names, accelerator, game_phase).folder
+        make = partial(self._game_phase, accelerator)
+        return self._phase("game", self._previous_checkpoint("game"), names, accelerator, make).folder
 
     def adapt(self) -> Path:
         """Run phase c. Return the folder of the resulting checkpoint."""
+        self._check_data("adapt")
         accelerator = self.run_folder.accelerator(self.recipe.adapt.precision, "adapt")
         names: tuple[Name, ...] = (*FROZEN, "shot_tokens", "predictions")
         return self._phase("adapt", self._previous_checkpoint("adapt"), names, accelerator, adapt_phase).folder
@@ -127,11 +134,38 @@ class TrainingRun:
         defined = {"start": checkpoint.identity(), "recipe": self._recipe_of(name)}
         return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
 
+    def _game_phase(
+        self,
+        accelerator: Accelerator,
+        recipe: Recipe,
+        checkpoint: Checkpoint,
+        config: ModelConfig,
+        train: SplitData,
+        val: SplitData | None,
+    ) -> Phase:
+        """Return phase b; its histogram of window lengths is shown and tracked as step 0."""
+        phase = game_phase(recipe, checkpoint, config, train, val)
+        windows = phase.shown.windows
+        self.run_folder.say(f"game: {windows}")
+        shares = {f"windows/{at}_turns": number / len(windows) for at, number in enumerate(windows.lengths, start=1)}
+        accelerator.log(shares, step=0)
+        return phase
+
+    def _check_data(self, *phases: PhaseName) -> None:
+        """Refuse data that cannot be trained on, before a download or encoding, unless the phases are done."""
+        if all(self._loop(name).steps == 0 or (self.run_folder.folder / name / "result").exists() for name in phases):
+            return
+        turns, source = self.run_folder.catalogs()["train"].turns, str(self.run_folder.mixture)
+        check_captions(turns, source)
+        if self.recipe.game.loop.steps:
+            check_windows(turns, self.recipe.game.windows, source)
+
     def _prepare(self, accelerator: Accelerator) -> Checkpoint:
         """Return the starting checkpoint; the main process also writes `recipe.json`."""
         folder, checkpoint = self.run_folder.folder, self.start()
         if accelerator.is_main_process:
-            write_json(folder / "recipe.json", self.recipe.model_dump(mode="json"))
+            recipe = self.recipe.model_dump(mode="json", exclude=self.recipe.unset_later_keys())
+            write_json(folder / "recipe.json", recipe)
         return checkpoint
 
     def _open_matching(self, folder: Path) -> Checkpoint:
@@ -170,10 +204,10 @@ class TrainingRun:
         """Return the part of the recipe that a phase depends on, without the model: the checkpoint has that."""
         recipe = self.recipe
         section = {"game": recipe.game, "adapt": recipe.adapt}.get(name, recipe.shot)
-        loops = dict.fromkeys(("loop", "warm_up", "joint"), ADJUSTABLE_SETTINGS)
+        loops = dict.fromkeys(("loop", "warm_up", "joint"), dict.fromkeys(ADJUSTABLE_SETTINGS, True))
         other = {"warm-up": "joint", "joint": "warm_up"}.get(name)
         left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
-        return section.model_dump_json(exclude=left_out)  # type: ignore[arg-type]
+        return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out))
 
     def _splits(
         self, checkpoint: Checkpoint, features: Sequence[Name], accelerator: Accelerator

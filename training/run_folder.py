@@ -111,7 +111,7 @@ class RunFolder:
             loop: settings of its training loop.
             accelerator: from `accelerator`.
             defined: its ingredients besides the data: `start` and `recipe`.
-            make: factory of the phase; called only if there is no result yet.
+            make: factory of the phase; called only if there is no result yet, with the trackers ready.
 
         Returns:
             The folder of the result.
@@ -136,10 +136,10 @@ class RunFolder:
         if result.exists():
             self.say(f"{name}: done already")
             return result
-        phase = make()
         accelerator.init_trackers(name)
         if accelerator.is_main_process and len(accelerator.trackers) < len(self.trackers):
             raise UserError(f"not all of {', '.join(self.trackers)} are installed: install the tracker's package")
+        phase = make()
         trainer = Trainer(phase, loop, folder, accelerator)
         begun = f"resumes after step {trainer.done}" if trainer.done else f"{len(phase.examples)} examples"
         self.say(f"{name}: {begun}, {loop.steps} steps")

@@ -61,9 +61,21 @@ def save(folder: Path, step: int, state: dict[str, Any], keep: int, accelerator:
 
 
 def load(folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Read a state in place: tensors are filled, plain values replaced. Collective call: all processes take part."""
-    with _quietly():
-        read_checkpoint(state, checkpoint_id=folder / _folder_name(step))
+    """Read a state in place: tensors are filled, plain values replaced. Collective call: all processes take part.
+
+    Raises:
+        UserError: the state is damaged, or of a version with another optimizer.
+    """
+    path = folder / _folder_name(step)
+    try:
+        with _quietly():
+            read_checkpoint(state, checkpoint_id=path)
+    except CheckpointException as error:
+        first = next(iter(error.failures.values()))[0]
+        raise UserError(
+            f"{path} cannot be read: {first}. It is damaged, or of another version: finish the phase with that "
+            f"version, or remove {folder} to train the phase again"
+        ) from error
 
 
 def _folder_name(step: int) -> str:

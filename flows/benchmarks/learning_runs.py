@@ -43,11 +43,11 @@ _STEPS = 20
 """Denoising steps per drawn clip."""
 _ALONE: dict[str, Any] = {
     "shot": {"warm_up": {"steps": 0}, "joint": {"steps": 0}},
-    "game": {"loop": {"steps": 0}},
+    "game": {"loop": {"steps": 0}, "free_text": 0.0},
     "adapt": {"loop": {"steps": 0}},
     "looks": {"clips": 100, "pictures": 0},
 }
-"""Changes to a recipe that set the steps of all phases to 0."""
+"""Changes to a recipe that set the steps of all phases to 0; instructions are learned as they are recorded."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Data set for the benchmark of the review page: thousands of clips that are hard links to a few, with captions.
+"""Data set for benchmarks: thousands of clips that are hard links to a few, with captions.
 
 write_dataset(Path("data"), clips=20_000)
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from flows.demos.world.textures import FINE, detailed
-from pipeline.core.records import Caption, Clip, Film, Motion, Verdict, make_clip_id, make_film_id
+from pipeline.core.records import Caption, Clip, Film, Looks, Motion, Verdict, make_clip_id, make_film_id
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
 from pipeline.stages.motion_levels import level_of
 from pipeline.video.clip_files import write_clip
@@ -61,6 +61,7 @@ def _write_film(folder: FilmFolder, name: str, sha256: str, count: int, seed: in
     folder.write("motion", [_motion(clip.clip_id, scope) for clip, scope in zip(clips, scopes, strict=True)])
     folder.write("verdicts", [_verdict(clip.clip_id, level, rng) for clip, level in zip(clips, levels, strict=True)])
     folder.write("captions", [_caption(clip.clip_id, rng) for clip in clips])
+    folder.write("looks", [_looks(clip.clip_id, rng) for clip in clips])
 
 
 def _write_files(folder: FilmFolder, clips: list[Clip], seed: int, size: tuple[int, int]) -> None:
@@ -120,6 +121,20 @@ def _clip(film_id: str, index: int, size: tuple[int, int]) -> Clip:
         source_frames=tuple(range(FRAMES)),
         bytes=1,
         sha256=f"{index:064x}",
+    )
+
+
+def _looks(clip_id: str, rng: np.random.Generator) -> Looks:
+    return Looks(
+        clip_id=clip_id,
+        light=float(rng.uniform(20, 200)),
+        contrast=float(rng.uniform(10, 60)),
+        dark_share=0.1,
+        still_share=0.2,
+        text_share=0.0,
+        text_lines=0,
+        hashes=tuple(rng.bytes(32).hex() for _ in range(FRAMES)),
+        two_groups=0.05,
     )
 
 

@@ -13,5 +13,7 @@ def printable(text: str) -> str:
 
     The zero-width joiner inside emoji is kept: it does neither.
     """
+    if text.isprintable():
+        return text
     kept = (char.isprintable() or char == "\N{ZERO WIDTH JOINER}" for char in text)
     return "".join(char if keep else "\N{REPLACEMENT CHARACTER}" for char, keep in zip(text, kept, strict=True))

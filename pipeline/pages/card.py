@@ -8,11 +8,7 @@ in YAML every value is a JSON string.
 
 from __future__ import annotations
 
-import json
-import re
-import unicodedata
 from collections import Counter
-from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -28,23 +24,11 @@ from pipeline.pages.charts import clock
 from pipeline.pages.ledger import share
 from pipeline.pages.method import made_with, software, treatments
 from pipeline.pages.summary import SeenFilm, Summary, count_reasons, level_rows, summarise
+from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, escaped, licence_id, size_category
 from pipeline.publish.samples import hub_features
 
 VERSION = 2
 """Version number, raised by hand whenever the same data set would give another card."""
-NOT_STATED = "not stated by the builder"
-LICENCES = (
-    "apache-2.0", "mit", "cc0-1.0", "cc-by-2.0", "cc-by-2.5", "cc-by-3.0", "cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0",
-    "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0",
-    "cc-by-nc-sa-4.0", "cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "gpl-3.0", "odbl", "pddl", "unlicense", "wtfpl",
-)  # fmt: skip
-"""Licence ids of Hugging Face."""
-SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-_MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~!$&@]|:(?=//)|(?<=www)\.)")
-
-
-class Markdown(str):
-    """Text that is already Markdown and is not escaped."""
 
 
 def write_card(dataset: Dataset, card: CardSettings) -> Path:
@@ -57,7 +41,7 @@ def write_card(dataset: Dataset, card: CardSettings) -> Path:
     environment = Environment(
         loader=PackageLoader("pipeline.pages", "."),
         undefined=StrictUndefined,
-        finalize=_escaped,
+        finalize=escaped,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -70,38 +54,13 @@ def write_card(dataset: Dataset, card: CardSettings) -> Path:
     return path
 
 
-def licence_id(licence: str) -> str | None:
-    """The Hugging Face id of a licence (`CC BY 3.0` -> `cc-by-3.0`), or None."""
-    name = re.sub(r"[\s_-]+", "-", licence.strip().lower())
-    return name if name in LICENCES else None
-
-
-def plain_line(text: str) -> str:
-    """Free text as one line, without control characters and marks that reverse the writing direction."""
-    one_line = " ".join(text.split())
-    return "".join(
-        char for char in one_line if unicodedata.category(char) not in {"Cc", "Cs"} and not _is_bidi_control(char)
-    )
-
-
-def _is_bidi_control(char: str) -> bool:
-    return unicodedata.bidirectional(char) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
-
-
-def _escaped(value: Any) -> Any:
-    """Escape a value of the template, as jinja2's `finalize`: text is escaped, Markdown and numbers are not."""
-    if isinstance(value, str) and not isinstance(value, Markdown):
-        return _MARKDOWN_SPECIAL.sub(r"\\\1", plain_line(value)).replace("\\<", "&lt;").replace("\\>", "&gt;")
-    return value
-
-
 def _values(summary: Summary, card: CardSettings) -> dict[str, Any]:
     clips, kept = summary.clips, summary.kept
     dropped = count_reasons(clips, "dropped")
     fates = Counter(clip.fate for clip in clips)
     return {
         "front_matter": [
-            (Markdown(key), Markdown(_yaml(value))) for key, value in _front_matter(summary, card).items()
+            (Markdown(key), Markdown(as_yaml(value))) for key, value in _front_matter(summary, card).items()
         ],
         "title": card.title or summary.title,
         "rules": summary.made_by_rules,
@@ -151,7 +110,7 @@ def _front_matter(summary: Summary, card: CardSettings) -> dict[str, Any]:
         "license": known or ("other" if card.licence else "unknown"),
         "task_categories": ["text-to-video", "image-to-video"],
         "tags": ["video", "animation", "webdataset", "rule-captions" if summary.made_by_rules else "captions"],
-        "size_categories": [next((name for limit, name in SIZES if len(summary.kept) < limit), "n>1M")],
+        "size_categories": [size_category(len(summary.kept))],
     }
     if card.licence and not known:
         head["license_name"] = card.licence
@@ -159,15 +118,6 @@ def _front_matter(summary: Summary, card: CardSettings) -> dict[str, Any]:
         head["configs"] = [{"config_name": "default", "data_files": files}]
         head["dataset_info"] = {"config_name": "default", "features": hub_features()}
     return head
-
-
-def _yaml(value: Any) -> str:
-    """A value as JSON, which is valid YAML, without characters that YAML 1.1 forbids or reads as line breaks."""
-    if isinstance(value, str):
-        return json.dumps(plain_line(value), ensure_ascii=False)
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_yaml(one)}" for key, one in value.items()) + "}"
-    return "[" + ", ".join(map(_yaml, value)) + "]"
 
 
 def _film_row(seen: SeenFilm) -> dict[str, Any]:

@@ -16,7 +16,8 @@ import cv2
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, RecordError
 from pipeline.core.store import Dataset
-from pipeline.pages.summary import SeenClip, Summary
+from pipeline.pages.summary import Summary
+from pipeline.publish.seen_clips import SeenClip
 from pipeline.video.clip_files import first_frame
 from prompts.tags import TAGS, instruction
 
@@ -57,13 +58,14 @@ def thumbnails(dataset: Dataset, summary: Summary, threads: int, progress: Progr
     heights = [max(2, round(PICTURE_WIDTH * seen.clip.height / seen.clip.width)) for seen in summary.clips]
     with ThreadPoolExecutor(max_workers=max(1, threads)) as pool:
         pictures = []
-        for picture in pool.map(_thumbnail, paths, heights):
+        for picture in pool.map(thumbnail, paths, heights):
             pictures.append(picture)
             progress(len(pictures), len(paths))
         return pictures
 
 
-def _thumbnail(path: Path, height: int) -> str:
+def thumbnail(path: Path, height: int) -> str:
+    """Return the first frame of a clip as base64 JPEG, `PICTURE_WIDTH` wide; empty if unreadable."""
     try:
         picture_HWC = first_frame(path, PICTURE_WIDTH, height)
     except RecordError:

@@ -6,83 +6,30 @@ A data set may be shown before it is complete (`--until`), so a table that is no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 from pydantic import ValidationError
 
 from pipeline.core.config import Config
 from pipeline.core.records import (
-    Caption,
-    Clip,
     Crop,
     Damage,
     Failure,
     FieldStretch,
     Film,
-    Motion,
-    Reviewed,
     Scene,
-    Verdict,
 )
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
-from pipeline.publish.coverage import NOT_JUDGED, Span, film_spans
-from pipeline.publish.shards import Index, read_index
-from pipeline.publish.splits import Split, scene_splits
+from pipeline.publish.coverage import Span, film_spans
+from pipeline.publish.seen_clips import ClipFate, SeenClip, film_clips, read_index_if_made, splits_of
+from pipeline.publish.shards import Index
 from pipeline.publish.vocabulary import Vocabulary, load_vocabulary
-from pipeline.reviews.applied import load_reviews, read_reviewed, review_path, with_reviews
+from pipeline.reviews.applied import load_reviews, review_path
 from pipeline.reviews.audit.results import AuditResults, ForeignAuditError, audit_results
 from pipeline.reviews.counts import ReviewCounts, count_reviews
 from pipeline.reviews.decisions import FIELDS, KEEP
-from pipeline.stages.selection import FAILED
-
-ClipFate = Literal["kept", "dropped", "failed", "pending"]
-
-
-@dataclass(frozen=True)
-class SeenClip:
-    """A clip with its records of the later stages and its review; None where a stage has none.
-
-    `split` is the split of its scene, even if the clip is not kept; None before shards were written.
-    """
-
-    clip: Clip
-    motion: Motion | None
-    caption: Caption | None
-    verdict: Verdict | None
-    split: Split | None
-    machine: Caption | None = None
-    """Caption as the machine made it; `caption` is the published one."""
-    reviewed: Reviewed | None = None
-    """Reviewed values of the clip; None if nobody reviewed it."""
-
-    @property
-    def fate(self) -> ClipFate:
-        """Fate of the clip; `pending`: the build has not judged it yet."""
-        if self.verdict is None:
-            return "pending"
-        if self.verdict.keep:
-            return "kept"
-        return "failed" if self.verdict.reasons[0].startswith(FAILED) else "dropped"
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Reasons it is not in the shards; empty for a kept clip."""
-        if self.verdict is None:
-            return (NOT_JUDGED,)
-        return () if self.verdict.keep else tuple(reason.removeprefix(FAILED) for reason in self.verdict.reasons)
-
-    @property
-    def overruled(self) -> tuple[str, ...]:
-        """Reasons to drop it that a review overrules; empty for other clips."""
-        return self.verdict.reasons if self.verdict and self.verdict.keep else ()
-
-    @property
-    def level(self) -> int | None:
-        """Motion level 1..5, None if unknown."""
-        return self.verdict.level if self.verdict else None
 
 
 @dataclass(frozen=True)
@@ -175,7 +122,7 @@ def summarise(dataset: Dataset) -> Summary:
         UserError: a file of the data set cannot be read.
     """
     record = dataset.record
-    index = read_index(dataset.root) if (dataset.root / "shards" / "index.json").exists() else None
+    index = read_index_if_made(dataset)
     vocabulary = load_vocabulary(dataset.root)
     films = tuple(
         _seen_film(folder, place, index, vocabulary)
@@ -224,33 +171,12 @@ def _seen_film(folder: FilmFolder, place: int, index: Index | None, vocabulary: 
         span = Span(0.0, film.duration_seconds + film.missing_seconds, "failed", failure.reason)
         return SeenFilm(film, None, (), (), (), (span,), (failure,), None)
     scenes, damage = folder.read_if_made("scenes", Scene), folder.read_if_made("damage", Damage)
-    clips = _clips(folder, scene_splits(scenes, damage, place, index.settings) if index else {}, vocabulary)
+    clips = tuple(film_clips(folder, splits_of(folder, place, index), vocabulary))
     verdicts = [seen.verdict for seen in clips if seen.verdict]
     spans = film_spans(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
     crop = next(iter(folder.read_if_made("crop", Crop)), None)
     fields = tuple(folder.read_if_made("fields", FieldStretch))
     return SeenFilm(film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure, fields)
-
-
-def _clips(folder: FilmFolder, splits: Mapping[int, Split], vocabulary: Vocabulary) -> tuple[SeenClip, ...]:
-    verdicts = {row.clip_id: row for row in folder.read_if_made("verdicts", Verdict)}
-    motions = {row.clip_id: row for row in folder.read_if_made("motion", Motion)}
-    machine = {row.clip_id: row for row in folder.read_if_made("captions", Caption)}
-    reviewed = read_reviewed(folder)
-    captions = with_reviews(machine.values(), reviewed)
-    published = {clip_id: vocabulary.applied(caption) for clip_id, caption in captions.items()}
-    return tuple(
-        SeenClip(
-            clip,
-            motions.get(clip.clip_id),
-            published.get(clip.clip_id),
-            verdicts.get(clip.clip_id),
-            splits.get(clip.scene),
-            machine.get(clip.clip_id),
-            reviewed.get(clip.clip_id),
-        )
-        for clip in folder.read_if_made("clips", Clip)
-    )
 
 
 def _end_seconds(folder: FilmFolder) -> float | None:

@@ -122,7 +122,7 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         unfinished=_unfinished([dataset.folder(film_id) for film_id in films], stages),
         publishing=publish_stages(request.config) if request.until is Until.publish else (),
         refused=tuple(found.refused),
-        notices=(*found.notices, *cast.warnings, *_unused(cast, listed), *review_notices),
+        notices=(*found.notices, *_cast_notices(cast, record.cast, listed), *review_notices),
     )
 
 
@@ -160,9 +160,12 @@ def _repeats(folder: FilmFolder, screen: Screen, captions: WriteCaptions) -> Rep
         return Repeats()
 
 
-def _unused(cast: Cast, listed: Sequence[FilmEntry]) -> list[str]:
+def _cast_notices(cast: Cast, before: Sequence[str], listed: Sequence[FilmEntry]) -> list[str]:
+    if before and not cast.all_names:
+        names = ", ".join(before)
+        return [f"this build has no cast, the one before had {names}: add its --cast folder unless you mean to drop it"]
     reason = "not used, since no film of the data set has this file name (without suffix) or id"
-    return [f"cast of the film {key}: {reason}" for key in cast.without_film(listed)]
+    return [*cast.warnings, *(f"cast of the film {key}: {reason}" for key in cast.without_film(listed))]
 
 
 def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dict[str, tuple[Stage, ...]]:

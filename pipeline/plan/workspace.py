@@ -9,14 +9,15 @@ The copy is kept between builds to save transfers; its folder is that of `remote
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pipeline.core.atomic import held
+from pipeline.core.atomic import HeldError, held
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress, silent
-from pipeline.core.store import Dataset, FilmFolder
+from pipeline.core.store import Dataset, FilmFolder, open_dataset
 from pipeline.plan.request import absolute
 from pipeline.remote.mirror import Mirror
 from pipeline.remote.objects import is_address
@@ -62,6 +63,15 @@ class Workspace:
         if self._mirror:
             self._mirror.pull(under, progress)
 
+    def fetch_tables(self) -> None:
+        """Bring everything of the copy up to date but what is large: clips, shards, replies, report.
+
+        Raises:
+            RemoteError: the store cannot be reached.
+        """
+        if self._mirror:
+            self._mirror.pull(wanted=_is_table)
+
     def send(self, under: str = "", progress: Progress = silent) -> None:
         """Upload changed files to the store, those that refer to others last; does nothing for a folder.
 
@@ -86,6 +96,28 @@ class Workspace:
                 self.send(film_part(film_id))
             raise
         self.send(film_part(film_id))
+
+
+def open_tables(place: str) -> Workspace:
+    """Open a data set to read its tables; at an address, only these are fetched.
+
+    A local copy that a build is working on is the newest version, and is read as it is.
+
+    Raises:
+        UserError: there is no data set, or the store cannot be reached.
+    """
+    workspace = Workspace(place)
+    if workspace.is_copy:
+        with suppress(HeldError), workspace.locked("fetching tables"):
+            workspace.fetch_tables()
+        if not (workspace.dataset.root / "dataset.json").exists():
+            raise UserError(f"{workspace.name}: no data set there (it has no dataset.json); check the address")
+    open_dataset(workspace.dataset.root)
+    return workspace
+
+
+def _is_table(name: str) -> bool:
+    return re.fullmatch(r"(?:[^/]+|shards/[^/]+|films/[^/]+/[^/]+)\.(?:json|parquet|toml)", name) is not None
 
 
 def film_part(film_id: str) -> str:

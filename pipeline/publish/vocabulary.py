@@ -45,7 +45,8 @@ class Vocabulary:
     def applied(self, caption: Caption) -> Caption:
         """Return the caption as it is published."""
         values = {tag: table.get(getattr(caption, tag)) for tag, table in self.published.items()}
-        return caption.model_copy(update={tag: value for tag, value in values.items() if value is not None})
+        known = {tag: value for tag, value in values.items() if value is not None}
+        return caption.model_copy(update=known) if known else caption
 
 
 def load_vocabulary(root: Path) -> Vocabulary:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -84,29 +84,34 @@ class Mirror:
         self._path = self.local / ".cache" / "mirror.json"
         self._read()
 
-    def pull(self, under: str = "", progress: Progress = silent) -> None:
+    def pull(
+        self, under: str = "", progress: Progress = silent, wanted: Callable[[str], bool] = lambda _: True
+    ) -> None:
         """Bring this folder up to date with the store, by the rule above.
 
         Args:
             under: only this folder or file of the data set, such as `films/<film_id>/`.
             progress: called with (bytes fetched, bytes in total).
+            wanted: only the files whose name it returns True for; the others stay as they are, noted or not.
 
         Raises:
             RemoteError: the store cannot be reached or holds a name that leads out of the folder; none or some of the
                 files have changed then, and the next pull continues from there.
         """
-        there, here, notes = self.remote.find(under), self._files(under), self._noted(under)
+        there = {name: found for name, found in self.remote.find(under).items() if wanted(name)}
+        notes = {name: note for name, note in self._noted(under).items() if wanted(name)}
+        here = self._files(under)
         same = {name for name, note in notes.items() if _is_same(here.get(name), note)}
         moved = _moved(there, notes)
         kept = {name for name in notes.keys() - same if _part(name) not in moved}
         same = {name for name in same if name in there and there[name].identity == notes[name].identity}
-        wanted = {name: found for name, found in there.items() if name not in kept | same}
+        fetched = {name: found for name, found in there.items() if name not in kept | same}
         gone = notes.keys() - there.keys() - kept
-        self.remote.fetch(wanted, self.local, progress)
+        self.remote.fetch(fetched, self.local, progress)
         for name in gone:
             self._drop(name)
-        if wanted or gone:
-            self._note({name: note_of(found, self.local / name) for name, found in wanted.items()}, forget=gone)
+        if fetched or gone:
+            self._note({name: note_of(found, self.local / name) for name, found in fetched.items()}, forget=gone)
 
     def push(self, under: str = "", progress: Progress = silent) -> None:
         """Upload changed files and remove the objects of removed files. Without changes, no request is made.

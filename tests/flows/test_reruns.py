@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import cv2
+import numpy as np
 import pytest
 
 from pipeline.core.atomic import held
@@ -69,6 +71,17 @@ def test_new_content_replaces_the_old_until_the_old_is_restored(tmp_path: Path, 
     film.write_bytes(old)
     assert redone(request_for(film, out=out)) == {before[0]: []}
     assert [entry.film_id for entry in Dataset(out).record.films] == before
+
+
+def test_a_cast_left_out_is_named(tmp_path: Path, built: tuple[Path, Path]) -> None:
+    film, out = built
+    picture = tmp_path / "cast" / "Anna" / "front.png"
+    picture.parent.mkdir(parents=True)
+    assert cv2.imwrite(str(picture), np.full((64, 64, 3), 200, np.uint8))
+    with_cast = request_for(film, out=out).model_copy(update={"cast": str(tmp_path / "cast")})
+    assert "Anna" not in " ".join(make_plan(with_cast, Workspace(with_cast.out)).notices)
+    without = request_for(film, out=out)
+    assert "the one before had Anna: add its --cast" in " ".join(make_plan(without, Workspace(without.out)).notices)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from models.config import RELEASED_CONVENTIONS, Conventions
 from models.tokens import (
     ADDED_TOKENS,
     LEGAL_IDS,
+    UNKNOWN,
     PastTurn,
     State,
     TokenPrompt,
@@ -80,6 +81,22 @@ def test_a_saved_tokenizer_loads_the_same_here_and_in_plain_transformers(tmp_pat
         assert again(text).input_ids == expected
         assert again.pad_token_id == 0
         assert again.added_tokens_decoder == mistral().added_tokens_decoder
+
+
+def test_values_that_nobody_measured_are_hidden_from_the_values_after_them() -> None:
+    known, others = (True, True, False, False), (State(3, 1, 0, -1), State(3, 1, 1, 1))
+    prompts = [
+        write_prompt(
+            mistral(), [PastTurn(CAPTION, torch.zeros(5, 4), state, known)], CAPTION, 5, Conventions(), state, known
+        )
+        for state in others
+    ]
+    assert torch.equal(prompts[0].ids_L, prompts[1].ids_L)
+    whole = prompt_of(CAPTION, past_turn(), target=STATE)
+    assert prompts[0].state_slots == whole.state_slots
+    hidden = (prompts[0].ids_L != whole.ids_L).nonzero()[:, 0]
+    assert prompts[0].ids_L[hidden].tolist() == [UNKNOWN] * 4
+    assert hidden[2:].tolist() == [slot + 1 for slot in whole.state_slots[2:]]
 
 
 def test_another_vocabulary_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from enum import StrEnum
 from pathlib import Path
@@ -40,6 +41,16 @@ def test_the_full_recipe_is_that_of_the_paper() -> None:
     assert (loop.batch_size, recipe.shot.joint.batch_size) == (384, 24)
 
 
+def test_the_recipe_of_one_film_is_full_with_a_tenth_of_the_steps() -> None:
+    recipe = read_recipe("one-film")
+    steps = (recipe.shot.warm_up.steps, recipe.shot.joint.steps, recipe.game.loop.steps, recipe.adapt.loop.steps)
+    assert steps == (1000, 8000, 1500, 1000)
+    same = {"rate_warm_up": 500, "validate_every": 2000}
+    loop = recipe.shot.joint.model_copy(update={"steps": 80_000, **same})
+    assert loop == full().shot.joint
+    assert ablation("linear", recipe).shot == recipe.shot
+
+
 def test_all_weights_are_averaged_at_full_size_and_in_main_memory_for_a_small_card() -> None:
     for recipe, on_cpu in ((full(), False), (card24(), True)):
         shot, phases = recipe.shot, (recipe.game, recipe.adapt, recipe.gc, recipe.gfc)
@@ -65,7 +76,9 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[game]\nalhpa = 1\n", "game.alhpa"),
+        ("[game]\nalhpa = 1\n", "game.alhpa: Extra inputs are not permitted; did you mean game.alpha?"),
+        ("[game.windws]\nmost_turns = 3\n", "did you mean game.windows?"),
+        ("[shot.joint]\nlerning_rate = 1\n", "did you mean shot.joint.learning_rate?"),
         ("[game.loop]\nsteps = -1\n", "game.loop.steps"),
         ("[game.windows]\nmost_turns = 9\n", "model.game_model.window_turns = 5: reduce most_turns to that"),
         ("[game.loop\n", "cannot be read"),
@@ -75,7 +88,7 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
 def test_invalid_values_are_named_with_their_file(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
-    with pytest.raises(UserError, match=said.replace(".", r"\.")) as caught:
+    with pytest.raises(UserError, match=re.escape(said)) as caught:
         read_recipe("tiny", None, path)
     assert str(path) in str(caught.value)
 
@@ -85,3 +98,14 @@ def test_unknown_names_list_the_known_ones() -> None:
         read_recipe("huge")
     with pytest.raises(UserError, match="no ablation 'none': choose one of random-frame"):
         ablation("none", tiny())
+
+
+def test_later_keys_are_ingredients_only_where_they_are_set() -> None:
+    unset = {"minimum_rate": True, "betas": True, "epsilon": True, "ema_on_cpu": True}
+    recipe = tiny()
+    assert recipe.gc.unset_later_keys() == {"loop": unset}
+    loop = recipe.gc.loop.model_copy(update={"betas": (0.9, 0.95)})
+    changed = recipe.gc.model_copy(update={"loop": loop})
+    assert changed.unset_later_keys() == {"loop": {key: True for key in unset if key != "betas"}}
+    assert recipe.unset_later_keys()["shot"] == {"warm_up": unset, "joint": unset}
+    assert full().gc.unset_later_keys() == {"loop": {key: True for key in unset if key != "betas"}}

@@ -21,9 +21,13 @@ from transformers import MistralForCausalLM
 from models.checkpoint import Checkpoint
 from models.engine_options import EngineOptions
 from models.game import Game
+from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
+from pipeline.publish.shards import write_shards
+from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import STEPS, small_dataset, small_recipe, small_run
 from training.config import Recipe
+from training.data.shards import open_shards
 from training.run import PHASES
 from training.trainer import StepReport
 
@@ -194,3 +198,22 @@ def test_ablations_that_share_a_folder_of_features_encode_once(tmp_path: Path) -
         assert small_run(tmp_path / name, small_recipe(**changed), **options).features() == tmp_path / "all"
     assert [set(names) for names in encoded] == [{"latents", "patches", "text"}, set(), {"patches"}]
     assert not (tmp_path / "one" / "features").exists()
+
+
+@pytest.mark.slow
+def test_two_data_sets_train_one_model_and_other_weights_another(tmp_path: Path) -> None:
+    other = make_dataset(tmp_path / "other", films=1, scenes=4, clips=2, captioner=MODEL, names=("other.mkv",))
+    write_shards(other, ShardSettings(samples=3, val_share=0.3))
+    data, lines = [str(small_dataset()), f"{other.root}=2"], []
+    brief = {"warm_up": {"steps": 0}, "joint": {"steps": 1}}
+    changes = {"shot": brief, "game": {"loop": {"steps": 1}}, "adapt": {"loop": {"steps": 1}}}
+    run = small_run(tmp_path / "run", small_recipe(**changes), data, names="apart", say=lines.append)
+    for train in (run.shot, run.game, run.adapt):
+        result = train()
+    clips = [
+        sum(shard.entry.samples for shard in open_shards(place, "train")) for place in (small_dataset(), other.root)
+    ]
+    assert f"joint: {clips[0] + 2 * clips[1]} examples, 1 steps" in lines
+    assert {"other Hana", f"{small_dataset().name} Hana"} <= set(Checkpoint.open(result).config.characters)
+    with pytest.raises(UserError, match="joint was begun with another data"):
+        small_run(tmp_path / "run", run.recipe, [data[0], str(other.root)], names="apart").shot()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,6 +167,15 @@ def test_reports_have_the_documented_figures(tmp_path: Path) -> None:
     assert all(report.figures["double"] == pytest.approx(2 * report.figures["loss"]) for report in reports)
     assert [report.step for report in reports if "val/weight" in report.figures] == [10, 20]
     assert reports[-1].figures["loss"] < reports[0].figures["loss"] / 2
+
+
+def test_a_state_of_another_network_or_optimizer_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    other = Line()
+    other.layer.bias.requires_grad_(False)  # one trained parameter in one group instead of two
+    trained(tmp_path, loop(steps=5), Sum(other))
+    shutil.rmtree(tmp_path / "result")
+    with pytest.raises(UserError, match=r"step-00000005 cannot be read: Missing key .* remove .*states to train"):
+        trained(tmp_path, loop(steps=5))
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_whole_state(tmp_path: Path) -> None:

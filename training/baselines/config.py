@@ -2,7 +2,7 @@
 
 | kind | pictures | shots | trained |
 |---|---|---|---|
-| `gc` | none | CogVideoX 2B from the text | adapters of CogVideoX |
+| `gc` | none | CogVideoX 2B from the text | adapters and adaLN of CogVideoX, as in the shot decoder |
 | `gfc` | FLUX, the first frame of each shot | CogVideoX 5B image-to-video | adapters of FLUX |
 | `gsc` | SDXL with consistent self-attention, a whole story at once | CogVideoX 5B image-to-video | nothing |
 
@@ -25,6 +25,8 @@ PipelinePart = Literal["video", "picture"]
 class VideoSettings(ConfigSection):
     """Settings of the shots."""
 
+    later_keys = frozenset({"adaln", "still_last_frame"})
+
     base: Base = Field(description="a CogVideoX pipeline; image-to-video if there are pictures")
     frames: int = Field(17, ge=9, description="frames of a shot, 8n + 1")
     height: int = Field(480, ge=16, description="pixels, a multiple of 16")
@@ -32,6 +34,7 @@ class VideoSettings(ConfigSection):
     steps: int = Field(50, ge=1, description="denoising steps")
     guidance: float = Field(6.0, ge=1, description="guidance scale; 1 is none")
     lora_rank: int = Field(0, ge=0, description="rank of the adapters, which are applied at full weight; 0: none")
+    adaln: bool = Field(False, description="with adapters: the adaLN of the blocks is trained in full, as in the model")
     still_last_frame: bool = Field(
         False, description="trained on clips one frame short, their last frame repeated: play leaves the last frame out"
     )
@@ -123,7 +126,7 @@ def full(kind: BaselineKind) -> BaselineConfig:
     """Return a published baseline. The rank of `gfc` is the paper's; `gc` has that of the shot decoder."""
     moving = VideoSettings(base=Base(id="zai-org/CogVideoX-5b-I2V"))
     if kind == "gc":
-        video = VideoSettings(base=Base(id="zai-org/CogVideoX-2b"), lora_rank=64)
+        video = VideoSettings(base=Base(id="zai-org/CogVideoX-2b"), lora_rank=64, adaln=True)
         return BaselineConfig(kind=kind, size="full", video=video)
     if kind == "gfc":
         flux = PictureSettings(base=Base(id="black-forest-labs/FLUX.1-dev"), lora_rank=32)
@@ -140,7 +143,7 @@ def tiny(kind: BaselineKind) -> BaselineConfig:
     size = {"height": 64, "width": 96}
     video = VideoSettings(base=Base(id=inside_id("video")), steps=4, lora_rank=rank[0], **size)
     if kind == "gc":
-        return BaselineConfig(kind=kind, size="tiny", video=video)
+        return BaselineConfig(kind=kind, size="tiny", video=video.model_copy(update={"adaln": True}))
     base = Base(id=inside_id("picture"))
     picture = PictureSettings(base=base, steps=4, text_tokens=16, lora_rank=rank[1], **size)
     story = StorySettings() if kind == "gsc" else None

@@ -3,6 +3,7 @@
 BASELINE/
   baseline.json                         its configuration
   pytorch_lora_weights.safetensors      adapters, if it has any; stock diffusers loads them
+  adaln.safetensors                     adaLN of the blocks, if it is trained
   bases/video/  bases/picture/          pipelines that are not on the model hub, in the hub's format
 """
 
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 from models.checkpoint import identity_of, writing
 from models.config import Base
 from models.diffusion import make_scheduler
+from models.shot_decoder import own_names
 from pipeline.core.errors import UserError
 from training.baselines.config import BaselineConfig, PipelinePart, inside_id
 from training.baselines.pipelines import (
@@ -105,7 +107,7 @@ class BaselineFolder:
         transformer = self.part(part, "transformer", device, dtype)
         if part == "video":
             keep_positions(transformer, self.config.video.frames)
-        load_adapters(self.folder, transformer, self._rank)
+        load_adapters(self.folder, transformer, self._rank, adaln=self.config.video.adaln)
         return transformer
 
     def part(self, part: PipelinePart, name: str, device: Device = "cpu", dtype: torch.dtype | None = None) -> Any:
@@ -128,8 +130,12 @@ class BaselineFolder:
         kind = self._kind(part)
         pipeline = load_pipeline(kind, self.base(part), precision_of(kind, device))
         if part == self.config.trained_part:
-            load_adapters(self.folder, pipeline.transformer, self._rank)
-            pipeline.transformer.fuse_lora()  # one matrix product per projection instead of three
+            transformer, adaln = pipeline.transformer, self.config.video.adaln
+            load_adapters(self.folder, transformer, self._rank, adaln=adaln)
+            transformer.fuse_lora()  # one matrix product per projection instead of three
+            for name in own_names(transformer) if adaln else ():
+                parameter = transformer.get_parameter(name)
+                parameter.data = parameter.data.to(precision_of(kind, device))
         return pipeline
 
     def _kind(self, part: PipelinePart) -> Any:
@@ -168,12 +174,12 @@ def new_baseline(folder: Path, config: BaselineConfig, seed: int = 0) -> Baselin
     with writing(folder) as part, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         _save_random_bases(part, config)
-        (part / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        _save_config(part, config)
         if trained := config.trained_part:
             made = BaselineFolder(part, config)
             transformer = made.part(trained, "transformer")
-            add_adapters(transformer, made._rank)
-            save_adapters(part, transformer)
+            add_adapters(transformer, made._rank, adaln=config.video.adaln)
+            save_adapters(part, transformer, adaln=config.video.adaln)
     return BaselineFolder(folder, config)
 
 
@@ -189,8 +195,13 @@ def save_trained(folder: Path, start: BaselineFolder, transformer: nn.Module, st
     bases = start.folder / "bases"
     if bases.is_dir():
         shutil.copytree(bases, folder / "bases")
-    (folder / CONFIG).write_text(start.config.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    save_adapters(folder, transformer, state)
+    _save_config(folder, start.config)
+    save_adapters(folder, transformer, state, adaln=start.config.video.adaln)
+
+
+def _save_config(folder: Path, config: BaselineConfig) -> None:
+    text = config.model_dump_json(indent=2, exclude=config.unset_later_keys())
+    (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
 
 
 def _save_random_bases(folder: Path, config: BaselineConfig) -> None:

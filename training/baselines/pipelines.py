@@ -22,10 +22,13 @@ from transformers.utils import cached_file
 
 from models.config import Base
 from models.hub import hub_options, reading
-from models.weights import adapter_tensors, read_tensors, shortened, write_tensors
+from models.shot_decoder import own_names
+from models.trainable import for_adaptation
+from models.weights import adapter_tensors, load_tensors, read_tensors, shortened, write_tensors
 from pipeline.core.errors import UserError
 
 LORA = "pytorch_lora_weights.safetensors"
+ADALN = "adaln.safetensors"
 _PREFIX = "transformer."
 """Prefix of a transformer's adapter names in diffusers' adapter files for pipelines."""
 _TARGETS = ["to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"]
@@ -135,34 +138,42 @@ def keep_positions(transformer: CogVideoXTransformer3DModel, frames: int) -> Non
     embedding.sample_frames = frames
 
 
-def add_adapters(transformer: nn.Module, rank: int) -> None:
+def add_adapters(transformer: nn.Module, rank: int, *, adaln: bool) -> None:
     """Add new adapters in float32 to every attention projection; initially they have no effect.
 
-    They are applied at full weight (alpha equals the rank), as diffusers assumes for a file without metadata.
+    They are applied at full weight (alpha equals the rank), as diffusers assumes for a file without metadata. With
+    `adaln`, the parameters of the shot decoder's adaptation are trainable; otherwise the adapters alone.
     """
     transformer.requires_grad_(False)
     transformer.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=_TARGETS))  # type: ignore[operator]
+    if adaln:
+        for_adaptation(transformer)
     for parameter in transformer.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
 
 
-def save_adapters(folder: Path, transformer: nn.Module, state: Mapping[str, Tensor] | None = None) -> None:
-    """Write the adapters in the format of `load_lora_weights` of diffusers' pipelines.
+def save_adapters(
+    folder: Path, transformer: nn.Module, state: Mapping[str, Tensor] | None = None, *, adaln: bool
+) -> None:
+    """Write the adapters in the format of `load_lora_weights` of diffusers' pipelines, and the adaLN beside them.
 
     `state` replaces the transformer's state if it was averaged, or gathered from several devices.
     """
     tensors = adapter_tensors(transformer, state)
     write_tensors({_PREFIX + name: tensor for name, tensor in tensors.items()}, folder / LORA)
+    if adaln:
+        state = transformer.state_dict() if state is None else state
+        write_tensors({name: state[name] for name in own_names(transformer)}, folder / ADALN)
 
 
-def load_adapters(folder: Path, transformer: nn.Module, rank: int) -> None:
-    """Add the adapters of a file to a transformer: in float32, and its only trainable parameters.
+def load_adapters(folder: Path, transformer: nn.Module, rank: int, *, adaln: bool) -> None:
+    """Add the adapters of a file to a transformer, and fill its adaLN: in float32, and its only trainable parameters.
 
     Raises:
         UserError: the file cannot be read, or its tensors do not fit this transformer and rank.
     """
-    add_adapters(transformer, rank)
+    add_adapters(transformer, rank, adaln=adaln)
     wanted = {_PREFIX + name: tensor.shape for name, tensor in adapter_tensors(transformer).items()}
     found = read_tensors(folder / LORA)
     faults = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
@@ -171,3 +182,5 @@ def load_adapters(folder: Path, transformer: nn.Module, rank: int) -> None:
     if faults:
         raise UserError(f"{folder / LORA} does not fit its baseline.json: {shortened(faults)}")
     set_peft_model_state_dict(transformer, {name.removeprefix(_PREFIX): found[name] for name in found})
+    if adaln:
+        load_tensors(transformer, folder / ADALN, own_names(transformer))

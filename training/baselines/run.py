@@ -18,6 +18,7 @@ from training.baselines.folder import BaselineFolder, new_baseline
 from training.baselines.gc_training import gc_phase
 from training.baselines.gfc_training import gfc_phase
 from training.config import BaselineSettings, Recipe
+from training.data.checks import check_captions
 from training.data.feature_cache import FeatureCache
 from training.data.filling import share_out, space_needed
 from training.data.identities import made_by_files
@@ -41,6 +42,8 @@ def train_baseline(
         UserError: `start` is of another kind, the folder belongs to another run, or a pipeline cannot be loaded.
     """
     settings = recipe.gc if kind == "gc" else recipe.gfc
+    if not (run_folder.folder / kind / "result").exists():
+        check_captions(run_folder.catalogs()["train"].turns, str(run_folder.mixture))
     accelerator = run_folder.accelerator(settings.precision, kind)
     baseline = _start(kind, run_folder, recipe, start, accelerator)
     if baseline.config.kind != kind:
@@ -54,7 +57,7 @@ def train_baseline(
         )
 
     trained = made_by_files("start", *sorted(baseline.folder.glob("*.*")))["start"]
-    defined = {"start": trained, "recipe": repr(settings.model_dump())}
+    defined = {"start": trained, "recipe": repr(settings.model_dump(exclude=settings.unset_later_keys()))}
     return run_folder.phase(kind, settings.loop, accelerator, defined, made)
 
 

@@ -78,9 +78,11 @@ def prompt_of(
         tokenizer: tokenizer of the game model.
         config: configuration of the checkpoint.
     """
-    past = [PastTurn(turn.instruction, tokens_of(turn.clip_id).float(), turn.state) for turn in window.past]
+    past = [
+        PastTurn(turn.instruction, tokens_of(turn.clip_id).float(), turn.state, turn.measured) for turn in window.past
+    ]
     target, tokens = window.target, config.shot_encoder.shot_tokens
-    return write_prompt(tokenizer, past, target.instruction, tokens, config.conventions, target.state)
+    return write_prompt(tokenizer, past, target.instruction, tokens, config.conventions, target.state, target.measured)
 
 
 def open_cache(

@@ -93,6 +93,9 @@ class Mixture:
                 raise UserError(f"--data: {times} data sets are named {name}: rename a folder, or name each once")
         return cls(sources, names)
 
+    def __str__(self) -> str:
+        return " and ".join(source.address for source in self.sources)
+
     @cached_property
     def _indexes(self) -> tuple[Index, ...]:
         return tuple(open_index(source.address) for source in self.sources)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
@@ -44,19 +44,25 @@ class Position:
     """Size of the global batch."""
 
 
-@lru_cache(maxsize=4)
-def epoch_order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
-    """Return a permutation of `range(count)`, identical on every machine for equal seed and epoch."""
-    keys = Philox(key=[seed, epoch], counter=[0, 0, 0, _ORDER]).random_raw(count)
+@lru_cache(maxsize=32)
+def epoch_order(seed: int, epoch: int, count: int, kind: int = 0) -> NDArray[np.int64]:
+    """Return a permutation of `range(count)`, identical on every machine for equal seed, epoch and kind.
+
+    Kind 0 is the order of all examples; a window length has a kind of its own.
+    """
+    keys = Philox(key=[seed, epoch], counter=[0, 0, kind, _ORDER]).random_raw(count)
     order = np.argsort(keys, kind="stable")
     order.flags.writeable = False  # the cached array is shared between callers
     return order
 
 
-def draw(seed: int, place: Position, choices: int) -> int:
-    """Return a uniformly distributed number from 0 to `choices - 1`, a function of seed and position."""
-    raw = int(Philox(key=[seed, place.epoch], counter=[place.item, 0, 0, _DRAWS]).random_raw())
-    return raw * choices >> 64
+def chooser(seed: int, place: Position, part: int = 0) -> Callable[[int], int]:
+    """Return a function that draws uniform numbers from 0 to n - 1, one at each call.
+
+    The sequence is a function of seed, position and `part`, the number of a part of the example.
+    """
+    raw = Philox(key=[seed, place.epoch], counter=[0, place.item, part, _DRAWS])
+    return lambda choices: int(raw.random_raw()) * choices >> 64
 
 
 def generator(seed: int, place: Position) -> torch.Generator:

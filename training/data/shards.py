@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from pipeline.core.errors import UserError
-from pipeline.core.records import faults_of
+from pipeline.core.records import SCHEMA_VERSION, faults_of
 from pipeline.publish.shard_tar import has_oversized_member
 from pipeline.publish.shards import Index, Shard, file_sha256
 from pipeline.publish.splits import Split
@@ -55,8 +55,10 @@ def open_index(source: str | Path) -> Index:
         try:
             return Index.model_validate_json(path.read_bytes())
         except ValidationError as error:
-            remedy = "build the data set again with this version"
-            raise UserError(f"{place} is damaged, or of another version ({faults_of(error)}); {remedy}") from error
+            if any(fault["loc"] == ("schema",) and isinstance(fault["input"], int) for fault in error.errors()):
+                remedy = f"this version reads schemas 1 to {SCHEMA_VERSION}: train with the version that built it"
+                raise UserError(f"{place} is of another schema; {remedy}, or build it again with this one") from error
+            raise UserError(f"{place} is damaged, {faults_of(error)}; build the data set again") from error
 
 
 def open_shards(source: str | Path, split: Split) -> list[ShardFile]:

@@ -34,7 +34,7 @@ from training.data.shards import ShardFile, unpack
 
 _MOST_DISTORTION = 0.02
 _UNMEASURED = {"social": 0, "entertainment": 0, "stamina": -1}
-"""Defaults for unmeasured values in prompts: no social or entertainment gain, and acting costs stamina."""
+"""Fillers of unmeasured values; prompts hide them and the loss masks them."""
 
 
 class RecordedTurn(Record):
@@ -53,7 +53,7 @@ class RecordedTurn(Record):
 
     @property
     def state(self) -> State:
-        """State for a prompt; unmeasured values are social 0, entertainment 0, stamina -1."""
+        """State for a prompt, with fillers for unmeasured values."""
         caption = self.sample.caption
         known = {"social": caption.SC, "entertainment": caption.ET, "stamina": caption.ST}
         filled = {name: _UNMEASURED[name] if value is None else value for name, value in known.items()}
@@ -61,7 +61,7 @@ class RecordedTurn(Record):
 
     @property
     def measured(self) -> tuple[bool, bool, bool, bool]:
-        """True for each measured value of the state; the loss masks the others."""
+        """True for each measured value of the state; prompts hide the others, and the loss masks them."""
         caption = self.sample.caption
         return True, caption.SC is not None, caption.ET is not None, caption.ST is not None
 

@@ -1,17 +1,22 @@
 """Windows: consecutive turns of one film for the game model; the last is the target, the others are the past.
 
-Each turn is the last of one window in every epoch. The length of the window is drawn again in every epoch, uniformly
-from all possible lengths. A turn without an instruction cannot be written into a prompt and is treated as a dropped
-clip. A turn that overlaps the one before it is in no window, and its successor follows the one before it.
+The length of a window comes first, its place second: an epoch has equally many windows of every length, however many
+turns reach it. The windows of one length end with the turns that have enough past, each once before any ends a second
+one of that length; they go on from one epoch to the next.
+
+A turn without an instruction cannot be written into a prompt and is treated as a dropped clip. A few dropped clips of
+one scene may be skipped (`most_gap`). A turn that overlaps the one before it is in no window, and its successor follows
+the one before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count, takewhile
 
 from training.config import WindowSettings
-from training.data.order import Position, draw
+from training.data.order import Position, epoch_order
 from training.data.turns import RecordedTurn
 
 
@@ -33,7 +38,7 @@ class Window:
 
 
 class Windows:
-    """Windows of a sequence of turns: one for each turn with an instruction and without overlap."""
+    """Windows of a sequence of turns: as many in an epoch as there are turns with an instruction and no overlap."""
 
     def __init__(self, turns: Iterable[RecordedTurn], settings: WindowSettings, seed: int = 0) -> None:
         """Compute the maximum window length of each turn.
@@ -41,7 +46,7 @@ class Windows:
         Args:
             turns: turns of a `Catalog`, grouped by film, in time order.
             settings: rules for the turns of one window.
-            seed: seed of the lengths.
+            seed: seed of the places.
         """
         self.settings, self.seed = settings, seed
         turns = tuple(turns)
@@ -51,16 +56,40 @@ class Windows:
         for place in range(1, len(self.turns)):
             if self._follows(self.turns[place - 1], self.turns[place]):
                 self._reach[place] = min(settings.most_turns, self._reach[place - 1] + 1)
+        ends = ([item for item, reach in enumerate(self._reach) if reach >= length] for length in count(1))
+        self._ends = list(takewhile(bool, ends))
+        self.lengths = tuple(len(range(kind, len(self), len(self._ends))) for kind in range(len(self._ends)))
+        """Histogram of an epoch: number of windows of 1, 2, ... turns."""
 
     def __len__(self) -> int:
         return len(self.turns)
 
+    @property
+    def reached(self) -> tuple[int, ...]:
+        """Number of turns with enough past to end a window of 1, 2, ... turns; only lengths with any."""
+        return tuple(map(len, self._ends))
+
+    def __str__(self) -> str:
+        """Return the histogram as text, with the number of turns that windows of each length end with."""
+        shares = (f"{number / len(self):.0%} of {length}" for length, number in enumerate(self.lengths, start=1))
+        ends = " / ".join(f"{number:,}" for number in self.reached)
+        return f"{len(self):,} windows an epoch: {', '.join(shares)} turns; {ends} turns can end them"
+
     def at(self, place: Position) -> Window:
-        """Return the window that ends with an item, with the length drawn for its epoch."""
-        return self._window(place.item, 1 + draw(self.seed, place, self._reach[place.item]))
+        """Return a window, a function of the seed and the position.
+
+        The items of an epoch take the lengths in rotation, so the length of an item is random by the order of the
+        epoch alone. The windows of one length are numbered over all epochs and end with the turns of one permutation
+        after the other.
+        """
+        turn, kind = divmod(place.item, len(self._ends))
+        ends = self._ends[kind]
+        rounds, within = divmod(place.epoch * self.lengths[kind] + turn, len(ends))
+        order = epoch_order(self.seed, rounds, len(ends), kind + 1)
+        return self._window(ends[order[within]], kind + 1)
 
     def longest(self, item: int) -> Window:
-        """Return the longest window that ends with an item, the same as during play; deterministic."""
+        """Return the longest window that ends with a turn, the same as during play; deterministic."""
         return self._window(item, self._reach[item])
 
     def _window(self, item: int, length: int) -> Window:
@@ -70,9 +99,11 @@ class Windows:
         one, other = before.sample, turn.sample
         if one.film_id != other.film_id:
             return False
-        in_scene = self.settings.across_scenes or one.scene == other.scene
         between = {(one.film_id, index) for index in range(one.index + 1, other.index)}
-        return in_scene and (self.settings.across_gaps or between <= self._overlapping)
+        dropped = len(between - self._overlapping)
+        if one.scene != other.scene:
+            return self.settings.across_scenes and not dropped
+        return dropped <= self.settings.most_gap
 
 
 def _number(turn: RecordedTurn) -> tuple[str, int]:

@@ -108,8 +108,15 @@ def game_phase(
         by_data_set(
             train.catalog,
             lambda turns, number: GameExamples(
-                Windows(turns, settings, part_seed(seed, number)), train.cache, tokenizer, config
+                Windows(turns, settings, part_seed(seed, number)),
+                train.cache,
+                tokenizer,
+                config,
+                recipe.game.free_text,
             ),
+        ),
+        GameExamples(
+            Windows(train.catalog.turns, settings, seed), train.cache, tokenizer, config, recipe.game.free_text
         ),
         GameExamples(held_out, (val or train).cache, tokenizer, config),
         recipe.looks,

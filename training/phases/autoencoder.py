@@ -282,6 +282,10 @@ def _refuse_published(checkpoint: Checkpoint) -> None:
 def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, settings: FitSettings) -> None:
     """Write the ingredients of the run, or compare them with the noted ones."""
     data = {split: Catalog.read(mixture.shards(split)).fingerprint for split in mixture.splits}
-    made_from = {"start": checkpoint.identity(), "data": data, "settings": settings.model_dump()}
+    made_from = {
+        "start": checkpoint.identity(),
+        "data": data,
+        "settings": settings.model_dump(exclude=settings.unset_later_keys()),
+    }
     refuse_another(folder, made_from)
     note(folder, made_from)

@@ -19,7 +19,7 @@ Letters of the shapes: B batch, L shot tokens, D their width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -37,6 +37,7 @@ from training.config import PreviewSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
 from training.data.order import Examples, Position
+from training.data.phrasing import as_typed, rephrased
 from training.data.spread import spread
 from training.data.windows import Window, Windows
 
@@ -69,19 +70,31 @@ class GameBatch:
 class GameExamples:
     """Examples of a split's windows, with shot tokens from a feature cache."""
 
-    def __init__(self, windows: Windows, cache: FeatureCache, tokenizer: LlamaTokenizer, config: ModelConfig) -> None:
+    def __init__(
+        self,
+        windows: Windows,
+        cache: FeatureCache,
+        tokenizer: LlamaTokenizer,
+        config: ModelConfig,
+        free_text: float = 0.0,
+    ) -> None:
         self.windows, self.cache, self.tokenizer, self.config = windows, cache, tokenizer, config
+        self.free_text = free_text
 
     def __len__(self) -> int:
         return len(self.windows)
 
     def __getitem__(self, place: Position) -> GameExample:
-        """Return a training example with a random window length."""
-        return self._example(self.windows.at(place))
+        """Return a training example with a random window length and random phrasings."""
+        return self._example(rephrased(self.windows.at(place), self.free_text, self.windows.seed, place))
 
     def longest(self, item: int) -> GameExample:
         """Return a validation example with the longest window, as during play."""
         return self._example(self.windows.longest(item))
+
+    def typed(self, item: int, number: int = 0) -> GameExample:
+        """Return the example of `longest` with free text that is never trained on; there are several, by number."""
+        return self._example(as_typed(self.windows.longest(item), number))
 
     def _example(self, window: Window) -> GameExample:
         prompt = prompt_of(window, self._tokens_of, self.tokenizer, self.config)
@@ -135,6 +148,8 @@ class GamePhase:
     name: str
     network: GameTraining
     examples: Examples
+    shown: GameExamples
+    """All training windows, as examples of one data set."""
     held_out: GameExamples
     """Windows of the split `val`; may be empty."""
     looks: PreviewSettings
@@ -159,15 +174,19 @@ class GamePhase:
         )
 
     def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:  # noqa: ARG002
-        """Return the terms of the loss on held-out windows, and the loss without past turns; no pictures."""
+        """Return the terms of the loss on held-out windows, and the loss without past turns and on free text."""
         if not len(self.held_out):
             return {}
-        found = self._means(network, device, self.held_out)
-        return {**found, "loss_without_past": self._means(network, device, without_past(self.held_out))["loss"]}
+        items = spread(len(self.held_out), self.looks.clips)
+        found = self._means(network, device, map(self.held_out.longest, items))
+        others = {
+            "loss_without_past": map(without_past(self.held_out).longest, items),
+            "loss_free_text": map(self.held_out.typed, items, items),
+        }
+        return found | {name: self._means(network, device, each)["loss"] for name, each in others.items()}
 
-    def _means(self, network: nn.Module, device: torch.device, examples: GameExamples) -> dict[str, float]:
-        items = spread(len(examples), self.looks.clips)
-        rows = [network(self.collate([examples.longest(item)]).to(device)) for item in items]
+    def _means(self, network: nn.Module, device: torch.device, examples: Iterable[GameExample]) -> dict[str, float]:
+        rows = [network(self.collate([example]).to(device)) for example in examples]
         return {name: float(torch.stack([row[name] for row in rows]).mean()) for name in rows[0]}
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:

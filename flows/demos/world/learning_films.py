@@ -44,7 +44,7 @@ class ShapeTurn:
     clip: ShapeClip
     told: Literal["all", "again", "all but the manner"]
     contrary: bool = False
-    """Whether the deed changes the state the other way."""
+    """True if the deed has the opposite effect on the state."""
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,9 @@ export class Editors {
     else this.decide("keep", keep);
   }
 
-  /** Adds a name to the characters, or takes it out, by its number; `acts`: makes it the actor. */
+  /** Adds a name to the characters, or takes it out, by its number; 0: nobody is on screen. `acts`: makes it the actor. */
   name(number, acts) {
+    if (number === 0) return this.decide("characters", []);
     const name = this.clips.names()[number - 1];
     if (name === undefined) return;
     if (acts) return this.decide("actor", name);

@@ -32,7 +32,7 @@ export function listen(actions) {
 const REPEATED = new Set(["move", "near", "page"]);
 
 function named(table, event) {
-  const digit = /^(?:Digit|Numpad)([1-9])$/.exec(event.code);
+  const digit = /^(?:Digit|Numpad)([0-9])$/.exec(event.code);
   if (digit && !event.ctrlKey && !event.metaKey) return ["number", Number(digit[1]), event.shiftKey];
   const key = [event.ctrlKey || event.metaKey ? "Ctrl+" : "", event.shiftKey && event.key.length > 1 ? "Shift+" : "", event.key.length === 1 ? event.key.toLowerCase() : event.key].join("");
   return table.flatMap(({ rows }) => rows).find((row) => row.on.includes(key))?.does(key);
@@ -52,6 +52,7 @@ function keys() {
       ...FIELDS.filter(({ name }) => name !== "keep").map((field) =>
         row(field.key, `${described(field)}`, [field.key], () => ["edit", field.name])),
       row("1 – 9", "a name of the cast is on screen, or not; with Shift: acts", [], () => []),
+      row("0", "nobody of the cast is on screen", [], () => []),
       row("k x", "keep, drop; the same again takes it back", ["k", "x"], (key) => ["judge", key === "k"]),
       row("v, then 1 – 9", "settle a conflict: this reviewer is right", ["v"], () => ["conflict"]),
       row("z", "undo", ["z", "Ctrl+z"], () => ["undo"]),

@@ -55,15 +55,22 @@ function update() {
 
 /** Takes a new value for all targets; a function gives each its own, and none takes decisions back. */
 function decide(name, ...given) {
-  const changes = [];
-  for (const row of targets()) {
-    const own = clips.own(row, name);
-    const change = { clip: row.id, field: name };
-    if (given.length) change.value = typeof given[0] === "function" ? given[0](row) : given[0];
-    const asBefore = given.length ? own !== undefined && same(own, change.value) : own === undefined;
-    if (!asBefore) changes.push(change);
-  }
+  const changes = targets().flatMap((row) => [...changesOf(row, name, given), ...(name === "actor" ? entrance(row, given[0]) : [])]);
   saving.make(changes, FIELD.get(name).label);
+}
+
+function changesOf(row, name, given) {
+  const own = clips.own(row, name);
+  const change = { clip: row.id, field: name };
+  if (given.length) change.value = typeof given[0] === "function" ? given[0](row) : given[0];
+  const asBefore = given.length ? own !== undefined && same(own, change.value) : own === undefined;
+  return asBefore ? [] : [change];
+}
+
+/** A character who acts is on screen. */
+function entrance(row, actor) {
+  const names = clips.value(row, "characters") ?? [];
+  return clips.names().includes(actor) && !names.includes(actor) ? changesOf(row, "characters", [[...names, actor]]) : [];
 }
 
 function settle(name, value) {

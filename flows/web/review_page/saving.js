@@ -6,12 +6,14 @@ import { FIELD } from "./fields.js";
 const MOST_BYTES = 40_000; // the server takes requests of 64 KB
 const MOST_CHANGES = 500;
 const MOST_UNDONE = 200;
+const REFUSED = 422; // the status of a decision that can never be saved
 const size = new TextEncoder();
 
 /** Queue of changes that are sent in order, a request at a time, and the actions that can be undone. */
 export class Saving {
   #queue = [];
   #sending = false;
+  #together = MOST_CHANGES; // 1 after the server refused several: to find the one it refuses
   #undo = [];
   #taken = 0; // number of replies to saved decisions
   #key;
@@ -24,6 +26,7 @@ export class Saving {
     this.error = null;
     this.#key = `unsaved ${clips.info.key} ${clips.info.reviewer}`;
     this.#queue = this.#kept();
+    this.#undo = this.#keptUndo();
     if (this.#queue.length) this.#expectAll();
   }
 
@@ -37,6 +40,7 @@ export class Saving {
     if (undoable) {
       this.#undo.push({ name, back: changes.map((change) => this.#inverse(change)).reverse(), at: changes[0].clip });
       this.#undo = this.#undo.slice(-MOST_UNDONE);
+      this.#keepUndo();
     }
     this.#queue.push(...changes);
     this.#keep();
@@ -53,6 +57,7 @@ export class Saving {
   /** Takes the last action back; returns it, or undefined if there is none. */
   undo() {
     const action = this.#undo.pop();
+    this.#keepUndo();
     if (action) this.make(action.back, action.name, false);
     return action;
   }
@@ -76,20 +81,21 @@ export class Saving {
     try {
       const reviews = await api.save(some);
       this.#queue.splice(0, some.length);
+      if (!this.#queue.length) this.#together = MOST_CHANGES;
       this.#keep();
       this.#take(reviews);
     } catch (error) {
       if (!(error instanceof api.Refusal)) throw error;
-      this.error = error;
+      if (error.status === REFUSED && some.length > 1) this.#together = 1;
+      else this.error = error;
     }
   }
 
-  /** Gives up what the server refuses, and shows what it has. */
+  /** Gives up the decision that the server refuses, sends the others, and shows what it has. */
   async discard() {
-    this.#queue = [];
+    this.#queue.shift();
     this.#keep();
-    this.error = null;
-    this.report();
+    await this.send();
     await this.refresh();
   }
 
@@ -119,7 +125,7 @@ export class Saving {
     let bytes = 0;
     const fits = this.#queue.findIndex((change, index) => {
       bytes += size.encode(JSON.stringify(change)).length + 1;
-      return bytes > MOST_BYTES || index >= MOST_CHANGES;
+      return bytes > MOST_BYTES || index >= this.#together;
     });
     return this.#queue.slice(0, fits === -1 ? undefined : Math.max(1, fits));
   }
@@ -140,6 +146,24 @@ export class Saving {
       else localStorage.removeItem(this.#key);
     } catch {
       // no room in this browser: what is not saved stays in this page, which warns before it closes
+    }
+  }
+
+  /** Keeps what can be undone for this tab, so that it outlives a reload. */
+  #keepUndo() {
+    try {
+      sessionStorage.setItem(this.#key, JSON.stringify(this.#undo));
+    } catch {
+      sessionStorage.removeItem(this.#key); // too much for this browser: undone in this page only
+    }
+  }
+
+  #keptUndo() {
+    try {
+      const actions = JSON.parse(sessionStorage.getItem(this.#key) ?? "[]");
+      return actions.filter(({ back }) => back.every(({ clip, field }) => this.clips.get(clip) && FIELD.has(field)));
+    } catch {
+      return []; // written by something else on this address
     }
   }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.benchmarks.learning import history_claim
+from flows.benchmarks.learning import Bench, Steps, free_text_claim, history_claim
 from flows.benchmarks.learning_runs import Learned, game_terms, learn, recipe_of
 from flows.demos.world.learning_films import AGAIN, FASTER, FIRST, SECOND, ShapeFilm, ShapeTurn, write_films
 from flows.demos.world.shapes import DEEDS, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
@@ -113,6 +113,13 @@ def test_the_game_model_learns_twenty_turns_by_heart(learned: dict[int, Learned]
 @pytest.mark.nightly
 def test_without_the_past_it_does_not_know_what_only_the_past_tells(learned: dict[int, Learned]) -> None:
     finding = history_claim(learned[2], learned[1])
+    assert finding.reached, finding.measured
+
+
+@pytest.mark.nightly
+def test_sentences_never_seen_are_understood_after_other_phrasings(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Steps(free_text=250))
+    finding = free_text_claim(bench.worded(0.5), bench.worded(0.0))
     assert finding.reached, finding.measured
 
 

@@ -60,6 +60,7 @@ def test_every_command_explains_itself() -> None:
         "report",
         "review",
         "audit",
+        "clips",
         "calibrate",
         "vocabulary",
         "config",

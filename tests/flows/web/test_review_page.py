@@ -160,6 +160,55 @@ def test_a_selection_is_corrected_at_once_and_undone_at_once(chromium: Browser, 
         page.keyboard.press("x")
         saved(page)
         assert review.lines()[120:] == [("anna", "keep", False)] * 3
+        page.reload()
+        expect(page.locator(".tile.current")).to_be_visible()
+        page.keyboard.press("z")  # undone after a reload too
+        expect(page.locator("#undone")).to_have_text("undone: Verdict")
+        saved(page)
+        assert review.lines()[123:] == [("anna", "keep", "withdrawn")] * 3
+
+
+def test_a_character_who_acts_is_on_screen(chromium: Browser, review: Reviewed) -> None:
+    with opened(chromium, review) as page:
+        in_time_order(page)
+        page.keyboard.press("c")
+        page.keyboard.type(CAST[1])
+        page.keyboard.press("Enter")
+        page.keyboard.press("Shift+Digit1")
+        saved(page)
+        assert review.lines()[1:] == [("anna", "actor", CAST[0]), ("anna", "characters", (CAST[1], CAST[0]))]
+        page.keyboard.press("z")
+        saved(page)
+        assert review.lines()[3:] == [("anna", "characters", (CAST[1],)), ("anna", "actor", "withdrawn")]
+        page.keyboard.press("Shift+Digit2")
+        saved(page)
+        assert review.lines()[5:] == [("anna", "actor", CAST[1])], "on screen before"
+        page.keyboard.press("0")
+        saved(page)
+        assert review.lines()[6:] == [("anna", "characters", ())]
+
+
+def test_discarding_a_refused_decision_keeps_the_others(chromium: Browser, review: Reviewed) -> None:
+    page = chromium.new_context().new_page()  # `opened` takes a reply of 422 for a fault
+    page.goto(review.address)
+    in_time_order(page)
+    page.route("**/api/decisions", lambda route: route.abort())
+    for key in ("i", "x", "f"):
+        page.keyboard.press(key)
+    expect(page.locator("#saved")).to_contain_text("3 decisions not saved")
+    page.evaluate("""() => {
+        const [key] = Object.keys(localStorage).filter((one) => one.startsWith("unsaved"));
+        const queue = JSON.parse(localStorage.getItem(key));
+        queue[1].value = "neither";
+        localStorage.setItem(key, JSON.stringify(queue));
+    }""")
+    page.unroute("**/api/decisions")
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.reload()
+    expect(page.locator("#saved")).to_contain_text("2 decisions not saved")
+    page.locator("#discard").click()
+    saved(page)
+    assert review.lines() == [("anna", "SC", 1), ("anna", "ET", 1)]
 
 
 FILTERS: dict[str, Callable[[dict[str, Any]], bool]] = {

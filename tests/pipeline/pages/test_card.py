@@ -13,8 +13,9 @@ from datasets import load_dataset
 from pipeline.core.config import CardSettings, Config
 from pipeline.core.records import Caption, FieldStretch, RecordError
 from pipeline.core.store import Dataset
-from pipeline.pages.card import licence_id, plain_line, write_card
+from pipeline.pages.card import write_card
 from pipeline.pages.report import write_report
+from pipeline.publish.card_text import licence_id, plain_line
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import CAST, MODEL, make_dataset
 

@@ -127,10 +127,13 @@ def table_facts(_: Path) -> Facts:
 
 
 def recipe_facts(_: Path) -> Facts:
-    """Fingerprints of the recipes and of the ablations of the tiny one; a run's `recipe.json` shows their content."""
+    """Fingerprints of the recipes and of the ablations of the tiny one, as a run's `recipe.json` shows them."""
     recipes = {name: recipe() for name, recipe in RECIPES.items()}
     recipes |= {name: ablation(name, tiny()) for name in ABLATIONS}
-    return {name: fingerprint(recipe.model_dump(mode="json")) for name, recipe in recipes.items()}
+    shown = {
+        name: recipe.model_dump(mode="json", exclude=recipe.unset_later_keys()) for name, recipe in recipes.items()
+    }
+    return {name: fingerprint(recipe) for name, recipe in shown.items()}
 
 
 def checkpoint_facts(_: Path) -> Facts:

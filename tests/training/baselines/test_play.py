@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,11 +23,27 @@ from tests.support.networks.tiny_models import shake
 from training.baselines.agents import GC, GFC, GSC, load_baseline
 from training.baselines.config import BaselineConfig, BaselineKind, full
 from training.baselines.folder import CONFIG, BaselineFolder, new_baseline
-from training.baselines.pipelines import LORA, keep_positions, save_adapters
+from training.baselines.pipelines import ADALN, LORA, keep_positions, save_adapters
 from training.baselines.router import NEUTRAL, SceneDescription, StoryTurn
 
 STORY = ["Qiqi runs over the waves", "Qiqi meets Ponyo", "Qiqi falls asleep"]
 KINDS: tuple[BaselineKind, ...] = ("gc", "gfc", "gsc")
+
+
+def test_in_half_precision_no_network_keeps_a_wider_adaln() -> None:
+    transformer = BaselineFolder.open(brief_baseline("gc")).video("cuda").transformer
+    parts = {name: parameter.dtype for name, parameter in transformer.named_parameters() if ".lora_" not in name}
+    assert set(parts.values()) == {torch.float16}
+
+
+def test_a_baseline_older_than_trained_adaln_still_plays(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(brief_baseline("gc"), tmp_path / "gc"))
+    config = json.loads((folder / "baseline.json").read_text())
+    del config["video"]["adaln"]
+    (folder / "baseline.json").write_text(json.dumps(config))
+    (folder / ADALN).unlink()
+    (old,), (new,) = (load_baseline(each, seed=3).play(STORY[:1]) for each in (folder, brief_baseline("gc")))
+    assert np.array_equal(old.frames_THWC, new.frames_THWC)  # neither is trained
 
 
 def test_a_last_frame_that_only_repeats_is_left_out() -> None:
@@ -117,7 +134,7 @@ def shaken(kind: BaselineKind, folder: Path) -> BaselineFolder:
     transformer = baseline.transformer()
     adapters = torch.nn.ParameterList([each for each in transformer.parameters() if each.requires_grad])
     shake(adapters, by=0.3)
-    save_adapters(folder, transformer)
+    save_adapters(folder, transformer, adaln=kind == "gc")
     return baseline
 
 
@@ -134,6 +151,7 @@ def test_adapters_change_the_shot_and_plain_diffusers_draws_the_same(tmp_path: P
     assert not close(ours, untrained)
     plain = CogVideoXPipeline.from_pretrained(str(baseline.folder / "bases/video"))
     plain.load_lora_weights(str(baseline.folder))
+    plain.transformer.load_state_dict(load_file(baseline.folder / ADALN), strict=False)
     plain.scheduler = make_scheduler()
     frames_THWC = plain(
         STORY[0],

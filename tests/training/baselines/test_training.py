@@ -14,9 +14,12 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from diffusers import CogVideoXPipeline, FluxPipeline
+from diffusers import CogVideoXPipeline, CogVideoXTransformer3DModel, FluxPipeline
 from torch import Tensor
 
+from models.config import full_config
+from models.shot_decoder import ShotDecoder, add_lora, decoder_options, is_motion
+from models.trainable import for_adaptation
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
@@ -24,12 +27,12 @@ from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.tiny_baselines import brief_baseline, brief_config
 from training.baselines.adapters import AdapterPhase
 from training.baselines.agents import load_baseline
-from training.baselines.config import BaselineConfig, BaselineKind
+from training.baselines.config import BaselineConfig, BaselineKind, full
 from training.baselines.encoding import fill_features, open_features
 from training.baselines.folder import BaselineFolder, new_baseline
 from training.baselines.gc_training import gc_phase
 from training.baselines.gfc_training import NoisedPictures, TextToPicture, gfc_phase
-from training.baselines.pipelines import LORA, save_adapters
+from training.baselines.pipelines import LORA, add_adapters, save_adapters
 from training.config import LoopSettings
 from training.data.feature_cache import FeatureCache
 from training.data.filling import share_out
@@ -111,7 +114,23 @@ def test_the_randomness_of_an_example_follows_from_its_position(
     assert not torch.equal(next(iter(vars(one).values())), next(iter(vars(other).values())))
     trained = [name for name, parameter in phase.network.named_parameters() if parameter.requires_grad]
     assert trained
-    assert all("lora" in name for name in trained)
+    assert all("lora" in name or (kind == "gc" and ".linear." in name) for name in trained)
+
+
+def test_gc_trains_the_parts_of_the_shot_decoder() -> None:
+    def trained(network: torch.nn.Module) -> dict[str, int]:
+        return {name: each.numel() for name, each in network.named_parameters() if each.requires_grad}
+
+    config = full_config()
+    with torch.device("meta"):
+        decoder, transformer = ShotDecoder(**decoder_options(config)), CogVideoXTransformer3DModel()
+    add_lora(decoder, config.shot_decoder)
+    for_adaptation(decoder)
+    gc = full("gc").video
+    add_adapters(transformer, gc.lora_rank, adaln=gc.adaln)
+    ours = {name: size for name, size in trained(decoder).items() if not is_motion(name)}
+    assert trained(transformer) == ours
+    assert sum(ours.values()) == 384_076_800
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -194,7 +213,7 @@ def test_the_given_state_is_exported(tmp_path: Path, start: Callable[[BaselineKi
     (tmp_path / "out").mkdir()
     phase.export(tmp_path / "out", state)
     phase.network.load_state_dict(state)
-    save_adapters(tmp_path / "same", phase.network.get_submodule("transformer"))
+    save_adapters(tmp_path / "same", phase.network.get_submodule("transformer"), adaln=False)
     assert (tmp_path / "out" / LORA).read_bytes() == (tmp_path / "same" / LORA).read_bytes()
     assert BaselineFolder.open(tmp_path / "out").config == phase.start.config
 

@@ -15,13 +15,15 @@ from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from training.config import WindowSettings
-from training.data.order import Batches, Position, draw, epoch_order
+from training.data.order import Batches, Position, chooser, epoch_order
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Window, Windows
 
-STRICT = WindowSettings(across_scenes=False, across_gaps=False)
-FREE = WindowSettings(across_scenes=True, across_gaps=True)
+STRICT = WindowSettings(across_scenes=False, most_gap=0)
+GAPS = WindowSettings(across_scenes=False, most_gap=1)
+CUTS = WindowSettings(across_scenes=True, most_gap=0)
+FREE = WindowSettings(across_scenes=True, most_gap=1)
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +44,15 @@ def indices(window: Window) -> list[int]:
     [
         (STRICT, [[0], [0, 1], [0, 1, 2], [4], [4, 5], [6], [8], [9], [9, 10], [9, 10, 11]]),
         (
-            WindowSettings(across_scenes=True, across_gaps=False, most_turns=3),
+            CUTS.model_copy(update={"most_turns": 3}),
             [[0], [0, 1], [0, 1, 2], [4], [4, 5], [4, 5, 6], [8], [8, 9], [8, 9, 10], [9, 10, 11]],
         ),
+        (GAPS, [[0], [0, 1], [0, 1, 2], [4], [4, 5], [6], [6, 8], [9], [9, 10], [9, 10, 11]]),
         (
-            WindowSettings(across_scenes=False, across_gaps=True),
-            [[0], [0, 1], [0, 1, 2], [4], [4, 5], [6], [6, 8], [9], [9, 10], [9, 10, 11]],
-        ),
-        (
-            FREE,
+            FREE,  # 3 opens a scene, so 2 and 4 are also apart by a cut; 7 is in the middle of one
             [
-                *([0], [0, 1], [0, 1, 2], [0, 1, 2, 4], [0, 1, 2, 4, 5]),
-                *([1, 2, 4, 5, 6], [2, 4, 5, 6, 8], [4, 5, 6, 8, 9], [5, 6, 8, 9, 10], [6, 8, 9, 10, 11]),
+                *([0], [0, 1], [0, 1, 2], [4], [4, 5], [4, 5, 6], [4, 5, 6, 8]),
+                *([4, 5, 6, 8, 9], [5, 6, 8, 9, 10], [6, 8, 9, 10, 11]),
             ],
         ),
     ],
@@ -71,36 +70,85 @@ def test_a_turn_that_overlaps_is_in_no_window_and_no_gap(turns: tuple[RecordedTu
         return turn.model_copy(update={"sample": turn.sample.model_copy(update={"overlap_seconds": 0.5})})
 
     marked = [overlapping(turn) if turn.sample.index in (2, 5) else turn for turn in turns[:10]]
-    windows = Windows(marked, WindowSettings(across_scenes=True, across_gaps=False, most_turns=9))
+    windows = Windows(marked, CUTS.model_copy(update={"most_turns": 9}))
     found = [indices(windows.longest(item)) for item in range(len(windows))]
     assert found == [[0], [0, 1], [4], [4, 6], [8], [8, 9], [8, 9, 10], [8, 9, 10, 11]]
 
 
-def test_a_window_ends_with_its_item_and_holds_one_film_in_time_order(turns: tuple[RecordedTurn, ...]) -> None:
+def test_a_window_holds_turns_of_one_film_in_time_order(turns: tuple[RecordedTurn, ...]) -> None:
     windows = Windows(turns, FREE, seed=3)
     assert len(windows) == len(turns)
+    for item, turn in enumerate(turns):
+        assert windows.longest(item).target == turn
     for epoch in range(5):
-        for item, turn in enumerate(turns):
+        for item in range(len(turns)):
             window = windows.at(Position(epoch, item))
-            assert window.target == turn
             assert window.past == window.turns[:-1]
             assert len({turn.sample.film_id for turn in window.turns}) == 1
             assert all(one.sample.start_seconds < other.sample.start_seconds for one, other in pairwise(window.turns))
 
 
-def test_every_window_length_is_equally_likely(turns: tuple[RecordedTurn, ...]) -> None:
+def film_of(turn: RecordedTurn, clips: int, dropped: float) -> list[RecordedTurn]:
+    """A long film in scenes of four clips, of which a share was dropped at random."""
+    kept = np.random.default_rng(0).random(clips) >= dropped
+    samples = (turn.sample.model_copy(update={"index": at, "scene": at // 4}) for at in np.flatnonzero(kept).tolist())
+    return [turn.model_copy(update={"sample": sample}) for sample in samples]
+
+
+@pytest.mark.parametrize(
+    ("dropped", "reached"), [(0.0, (1.0, 1.0)), (0.2, (0.41, 0.59)), (0.3, (0.24, 0.41))], ids=["0", "20%", "30%"]
+)
+def test_every_length_is_as_frequent_whatever_was_dropped(
+    turns: tuple[RecordedTurn, ...], dropped: float, reached: tuple[float, float]
+) -> None:
+    """`reached` is the share of turns that have four past ones, without gaps and with gaps of one clip."""
+    film = film_of(turns[0], 10_000, dropped)
+    for settings, share in zip((CUTS, FREE), reached, strict=True):
+        windows = Windows(film, settings)
+        drawn = Counter(len(windows.at(Position(3, item)).turns) for item in range(len(windows)))
+        assert sorted(drawn) == [1, 2, 3, 4, 5]
+        assert tuple(drawn[length] for length in sorted(drawn)) == windows.lengths
+        assert max(drawn.values()) - min(drawn.values()) <= 1
+        assert windows.reached[4] / len(windows) == pytest.approx(share, abs=0.03)
+
+
+def test_the_windows_of_a_length_end_with_every_turn_before_any_a_second_time(turns: tuple[RecordedTurn, ...]) -> None:
     windows = Windows(turns, FREE, seed=1)
-    drawn = Counter(len(windows.at(Position(epoch, 8)).turns) for epoch in range(5000))
-    assert sorted(drawn) == [1, 2, 3, 4, 5]
-    assert min(drawn.values()) > 900  # 1000 each; 900 is three and a half standard deviations off
-    other = Windows(turns, FREE, seed=2)
-    assert any(other.at(Position(0, i)) != windows.at(Position(0, i)) for i in range(len(turns)))
-    assert [windows.at(Position(7, i)) for i in range(9)] == [windows.at(Position(7, i)) for i in range(9)]
+    for length in (1, 3, 5):
+        ends = [
+            window.target.clip_id
+            for epoch in range(20)
+            for window in (windows.at(Position(epoch, item)) for item in range(len(windows)))
+            if len(window.turns) == length
+        ]
+        reached = windows.reached[length - 1]
+        rounds = [ends[first : first + reached] for first in range(0, len(ends) - reached + 1, reached)]
+        assert len(rounds) >= 3
+        assert all(len(set(each)) == reached for each in rounds)
+        assert len(set(map(tuple, rounds))) > 1
+
+
+def test_a_window_is_a_function_of_seed_and_position(turns: tuple[RecordedTurn, ...]) -> None:
+    places = [Position(epoch, item) for epoch in range(3) for item in range(len(turns))]
+    found = [Windows(turns, FREE, seed=1).at(place) for place in places]
+    windows = Windows(turns, FREE, seed=1)
+    assert [windows.at(place) for place in reversed(places)] == found[::-1]
+    assert [Windows(turns, FREE, seed=2).at(place) for place in places] != found
+
+
+def test_gaps_are_counted_in_clips(turns: tuple[RecordedTurn, ...]) -> None:
+    def longest(gap: int) -> list[int]:
+        settings = FREE.model_copy(update={"most_gap": gap})
+        film = [turn for turn in film_of(turns[0], 8, 0) if turn.sample.index not in (1, 2)]
+        return [len(Windows(film, settings).longest(item).turns) for item in range(6)]
+
+    assert longest(1) == [1, 1, 2, 3, 4, 5]
+    assert longest(2) == [1, 2, 3, 4, 5, 5]
 
 
 def test_a_turn_without_instruction_is_like_a_dropped_clip(turns: tuple[RecordedTurn, ...]) -> None:
     silent = [turn.model_copy(update={"instruction": ""}) if place == 1 else turn for place, turn in enumerate(turns)]
-    windows = Windows(silent, WindowSettings(across_gaps=False))
+    windows = Windows(silent, CUTS)
     assert len(windows) == len(turns) - 1
     assert [indices(windows.longest(item)) for item in range(3)] == [[0], [2], [4]]
     assert indices(Windows(silent, FREE).longest(1)) == [0, 2]
@@ -113,7 +161,8 @@ def test_every_epoch_is_another_permutation() -> None:
     assert len({tuple(order) for order in orders}) == 4
     # it may never change, or runs could not be continued after an update of numpy
     assert epoch_order(0, 0, 20_000)[:5].tolist() == [10614, 7552, 9232, 5820, 9334]
-    assert [draw(1, Position(2, item), 5) for item in range(6)] == [2, 0, 3, 2, 4, 3]
+    choose = chooser(1, Position(2, 3), 4)
+    assert [choose(5) for _ in range(8)] == [0, 2, 1, 1, 0, 4, 2, 2]
 
 
 def flat(batches: Sequence[Sequence[Position]]) -> list[Position]:

@@ -1,0 +1,142 @@
+"""Command `clips`, the clips that meet conditions as lines or CSV; and the options of a choice of clips."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.commands.dataset import DatasetPlace
+from flows.console.terminal import say
+
+if TYPE_CHECKING:
+    from pipeline.publish.clip_choice import ClipChoice
+    from pipeline.publish.clip_rows import ClipRow
+
+
+class SplitName(StrEnum):
+    """Splits."""
+
+    train = "train"
+    val = "val"
+
+
+class Verdict(StrEnum):
+    """Verdicts on a clip; `pending`: the build has not judged it yet."""
+
+    kept = "kept"
+    dropped = "dropped"
+    failed = "failed"
+    pending = "pending"
+
+
+FilmOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Only clips of this film: its id, or its file name with or without suffix. Several times: any."),
+]
+SplitOption = Annotated[SplitName | None, typer.Option(help="Only clips of this split.")]
+LevelOption = Annotated[str | None, typer.Option(help="Only clips of these motion levels: 4, or 4-5.")]
+CharacterOption = Annotated[
+    list[str] | None, typer.Option(help="Only clips with this character on screen. Several times: all of them.")
+]
+TagOption = Annotated[
+    list[str] | None, typer.Option(help="Only clips with this value of a tag, as EV=forest. Several times: all.")
+]
+SearchOption = Annotated[
+    str, typer.Option(help="Only clips with all these words, or beginnings of words, in caption, reasons or names.")
+]
+
+
+def clip_choice(
+    film: list[str] | None = None,
+    split: SplitName | None = None,
+    level: str | None = None,
+    character: list[str] | None = None,
+    tag: list[str] | None = None,
+    verdict: Verdict | None = None,
+    search: str = "",
+) -> ClipChoice:
+    """Return the choice that these options make.
+
+    Raises:
+        ChoiceError: a level or a tag is not of its form.
+    """
+    from pipeline.publish.clip_choice import ClipChoice, parse_levels, parse_tag
+
+    return ClipChoice(
+        films=tuple(film or ()),
+        split=split.value if split else None,
+        levels=None if level is None else parse_levels(level),
+        characters=tuple(character or ()),
+        tags=tuple(map(parse_tag, tag or ())),
+        verdict=verdict.value if verdict else None,
+        words=search,
+    )
+
+
+def clips(
+    dataset: DatasetPlace,
+    film: FilmOption = None,
+    split: SplitOption = None,
+    level: LevelOption = None,
+    character: CharacterOption = None,
+    tag: TagOption = None,
+    verdict: Annotated[Verdict | None, typer.Option(help="Only clips with this verdict.")] = None,
+    search: SearchOption = "",
+    csv: Annotated[bool, typer.Option("--csv", help="Print everything known about each clip, as CSV.")] = False,
+) -> None:
+    """List the clips of a data set that meet all conditions; without any, all clips, dropped ones too.
+
+    Of a data set at an address, only its tables are fetched.
+
+        animegamer clips data/ --verdict kept --level 4-5 --character Ponyo
+
+        animegamer clips data/ --tag EV=forest --search "run" --csv > clips.csv
+    """
+    from pipeline.plan.workspace import open_tables
+    from pipeline.publish.clip_rows import clip_rows
+    from pipeline.publish.seen_clips import seen_clips
+
+    choice = clip_choice(film, split, level, character, tag, verdict, search)
+    opened = open_tables(dataset).dataset
+    everything = seen_clips(opened)
+    rows = clip_rows(opened, choice.of(opened.record, everything))
+    if csv:
+        _print_csv(rows)
+    else:
+        for row in rows:
+            typer.echo(_line(row))
+    say(f"{len(rows):,} of {len(everything):,} clips")
+
+
+def _line(row: ClipRow) -> str:
+    from pipeline.core.plain_text import printable
+
+    minutes, seconds = divmod(row.start_seconds, 60)
+    fate = f"{row.verdict}: {', '.join(row.reasons)}" if row.reasons else row.verdict
+    said = row.text or row.fault or "no caption"
+    level = row.level or "-"
+    return printable(f"{row.clip_id}  {minutes:3.0f}:{seconds:06.3f}  level {level}  {fate}  {said}")
+
+
+def _print_csv(rows: list[ClipRow]) -> None:
+    import sys
+    from csv import writer
+    from dataclasses import fields
+    from operator import attrgetter
+
+    from pipeline.publish.clip_rows import ClipRow
+
+    names = [field.name for field in fields(ClipRow)]
+    lines = writer(sys.stdout, lineterminator="\n")
+    lines.writerow(names)
+    lines.writerows(map(_cell, values) for values in map(attrgetter(*names), rows))
+
+
+def _cell(value: Any) -> Any:
+    """Value as CSV has it: names of a list are separated by `; `, and no character moves the cursor of a terminal."""
+    from pipeline.core.plain_text import printable
+
+    text = "; ".join(value) if isinstance(value, tuple) else value
+    return printable(text) if isinstance(text, str) else text

@@ -1,0 +1,133 @@
+"""Command `export`: kept clips as a trainer of video models or the Hugging Face hub reads them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.commands.clips import (
+    CharacterOption,
+    FilmOption,
+    LevelOption,
+    SearchOption,
+    SplitOption,
+    TagOption,
+    clip_choice,
+)
+from flows.commands.dataset import DatasetPlace, open_workspace
+from flows.console.terminal import say
+from pipeline.core.plain_text import printable
+
+if TYPE_CHECKING:
+    from pipeline.publish.export.plan import ExportPlan
+    from pipeline.publish.export.run import Written
+
+
+class TrainerName(StrEnum):
+    """Readers of an export."""
+
+    musubi_tuner = "musubi-tuner"
+    diffusion_pipe = "diffusion-pipe"
+    onetrainer = "onetrainer"
+    ai_toolkit = "ai-toolkit"
+    simpletuner = "simpletuner"
+    diffsynth = "diffsynth"
+    finetrainers = "finetrainers"
+    videox_fun = "videox-fun"
+    folder = "folder"
+    huggingface = "huggingface"
+
+
+class PresetName(StrEnum):
+    """Families of models, with their frames, rate and size."""
+
+    wan = "wan"
+    hunyuan = "hunyuan"
+    ltx = "ltx"
+    cogvideox = "cogvideox"
+
+
+class FormName(StrEnum):
+    """Forms of a caption."""
+
+    instruction = "instruction"
+    sentence = "sentence"
+    tags = "tags"
+
+
+def export(
+    dataset: DatasetPlace,
+    trainer: Annotated[TrainerName, typer.Option("--for", help="Trainer, or other reader, of the export.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the export: new, or an earlier one to update.")],
+    preset: Annotated[
+        PresetName | None,
+        typer.Option(
+            help="Cut the clips anew from the films as these models are trained; unset: the clips as they are."
+        ),
+    ] = None,
+    film: FilmOption = None,
+    split: SplitOption = None,
+    level: LevelOption = None,
+    character: CharacterOption = None,
+    tag: TagOption = None,
+    search: SearchOption = "",
+    captions: Annotated[
+        FormName | None,
+        typer.Option(help="Form of the captions; unset: a sentence for trainers, the instruction line for others."),
+    ] = None,
+    trigger: Annotated[str, typer.Option(metavar="WORD", help="Word that all captions start with.")] = "",
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=OTHER", help="Another name for a character in captions: Ponyo=p0ny0. May be repeated."
+        ),
+    ] = None,
+) -> None:
+    """Export kept clips for a trainer of video models: videos, captions, its configuration and the command to start.
+
+    Safe to run again: only what has changed is written, and an interrupted export goes on. Files are linked to those of
+    the data set where the disk allows it.
+
+        animegamer export data/ --for musubi-tuner --preset wan --out ponyo-wan/
+
+        animegamer export data/ --for huggingface --out hub/
+    """
+    from flows.console.progress import Bars
+    from pipeline.core.progress import watched
+    from pipeline.publish.export.captions import CaptionForm, parse_name
+    from pipeline.publish.export.plan import ExportRequest, make_plan
+    from pipeline.publish.export.presets import PRESETS
+    from pipeline.publish.export.run import write_export
+    from pipeline.publish.export.trainers import TRAINERS
+
+    request = ExportRequest(
+        trainer=TRAINERS[trainer.value],
+        out=out,
+        preset=PRESETS[preset.value] if preset else None,
+        choice=clip_choice(film=film, split=split, level=level, character=character, tag=tag, search=search),
+        form=CaptionForm(captions.value) if captions else None,
+        trigger=trigger.strip(),
+        names=dict(map(parse_name, name or ())),
+    )
+    plan = make_plan(open_workspace(dataset).dataset, request)
+    for notice in plan.notices:
+        say(printable(notice), "yellow")
+    with Bars().watching(), watched(out.name or str(out), "export") as watch:
+        written = write_export(plan, watch)
+    _say_written(plan, written)
+
+
+def _say_written(plan: ExportPlan, written: Written) -> None:
+    clips, out = plan.format, plan.request.out
+    for reason, count in written.left_out.items():
+        say(f"{count} clips left out: {reason}", "yellow")
+    how = "cut from the films" if plan.cuts else "as in the data set"
+    say(
+        f"{out}: {written.clips} clips of {clips.frames} frames at {float(clips.fps):g} a second, "
+        f"{clips.width}x{clips.height}, {how}; {written.changed} files written, {written.removed} removed"
+    )
+    if plan.request.trainer.templates:
+        say(f"start: sh {out.absolute() / 'start.sh'}   (in a checkout of {plan.request.trainer.title})")

@@ -1,0 +1,166 @@
+"""Data set in a notebook: tables of clips and films as pandas DataFrames, frames of a clip as an array, clips to see.
+
+    from pipeline.notebook import open_dataset
+
+    data = open_dataset("data/")                        # a folder, or an address such as s3://bucket/data
+    fast = data.clips[(data.clips.verdict == "kept") & (data.clips.level >= 4)]
+    data.sheet(fast)
+    data.frames(fast.clip_id.iloc[0])                   # RGB, uint8 of (16, 480, 720, 3)
+
+Of a data set at an address only the tables are fetched, and each clip when it is asked for. The tables are read once;
+open the data set again after a build. This is the only module that imports pandas.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pipeline.core.errors import UserError
+from pipeline.core.records import RecordError
+from pipeline.core.store import FilmEntry, FilmFolder
+from pipeline.pages.clip_html import Html, playing_clip, sheet_of_clips
+from pipeline.plan.workspace import Workspace, film_part, open_tables
+from pipeline.publish.clip_rows import ClipRow, clip_rows
+from pipeline.publish.seen_clips import seen_clips
+from pipeline.publish.shards import file_sha256
+from pipeline.video.clip_files import read_clip
+
+WHOLE_NUMBERS = ("level", "unique_frames", "text_lines", "SC", "ET", "ST", "others")
+TEXTS = ("split", "shard", "duplicate_of", "S", "MD", "EV", "MA", "actor", "sentence", "captioner", "fault")
+DTYPES = dict.fromkeys(WHOLE_NUMBERS, "Int64") | dict.fromkeys(TEXTS, "string")
+"""Types of columns with missing values: otherwise level 4 becomes 4.0, and a column without any text has no `.str`."""
+FILM_COLUMNS = (
+    *("film_id", "film", "sha256", "failure"),
+    *("seconds", "fps", "width", "height", "codec", "fields", "languages", "warnings"),
+)
+FATES = ("kept", "dropped", "failed", "pending")
+
+
+def open_dataset(place: str | Path) -> OpenedDataset:
+    """Open a data set to look at it; nothing in it is changed.
+
+    Args:
+        place: output of `animegamer build --out`: a folder, or an address.
+
+    Raises:
+        UserError: there is no data set, a table cannot be read, or the store cannot be reached.
+    """
+    return OpenedDataset(open_tables(str(place)))
+
+
+class OpenedDataset:
+    """A data set as its tables were when it was opened."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._fetching = threading.Lock()
+        dataset = workspace.dataset
+        self._rows = {row.clip_id: row for row in clip_rows(dataset, seen_clips(dataset))}
+
+    def __repr__(self) -> str:
+        films, kept = (
+            len(self._workspace.dataset.record.films),
+            sum(row.verdict == "kept" for row in self._rows.values()),
+        )
+        return f"{self._workspace.name}: {films} films, {len(self._rows):,} clips, {kept:,} of them kept"
+
+    @cached_property
+    def clips(self) -> pd.DataFrame:
+        """A row a clip, film by film and in time order; the columns are those of `ClipRow`."""
+        names = [field.name for field in fields(ClipRow)]
+        columns = {name: [getattr(row, name) for row in self._rows.values()] for name in names}
+        return pd.DataFrame(columns).astype(DTYPES)
+
+    @cached_property
+    def films(self) -> pd.DataFrame:
+        """A row a film: what is known of its file, and its clips by verdict."""
+        dataset = self._workspace.dataset
+        rows = [_film_row(entry, dataset.folder(entry.film_id)) for entry in dataset.record.films]
+        table = pd.DataFrame(rows, columns=FILM_COLUMNS)
+        for fate in FATES:
+            counts = self.clips[self.clips.verdict == fate].groupby("film_id").size()
+            table[fate] = table.film_id.map(counts).fillna(0).astype(int)
+        return table
+
+    def path(self, clip_id: str) -> Path:
+        """Return the path of a clip's file; at an address, the file is fetched first.
+
+        Raises:
+            UserError: there is no such clip, or its file is missing or damaged.
+        """
+        row = self._row(clip_id)
+        path = self._workspace.dataset.folder(row.film_id).clip_path(clip_id)
+        if not _is_whole(path, row) and self._workspace.is_copy:
+            with self._fetching, self._workspace.locked("fetching a clip"):
+                self._workspace.fetch(f"{film_part(row.film_id)}clips/{path.name}")
+        if not _is_whole(path, row):
+            state = "changed since it was cut" if path.exists() else "missing"
+            raise UserError(f"{path}: is {state}; run `animegamer build` to cut it again, then open the data set again")
+        return path
+
+    def frames(self, clip_id: str) -> NDArray[np.uint8]:
+        """Return all frames of a clip: RGB of (frames, height, width, 3).
+
+        Raises:
+            UserError: there is no such clip, or its file cannot be read.
+        """
+        try:
+            frames_THWC = read_clip(self.path(clip_id))
+        except RecordError as error:
+            raise UserError(str(error)) from error
+        return np.ascontiguousarray(frames_THWC[..., ::-1])
+
+    def show(self, clip_id: str) -> Html:
+        """Return a clip as a video for the notebook, with what is known about it.
+
+        Raises:
+            UserError: there is no such clip, or its file cannot be read.
+        """
+        return playing_clip(self._row(clip_id), self.path(clip_id))
+
+    def sheet(self, rows: pd.DataFrame | Iterable[str], limit: int = 60) -> Html:
+        """Return the first frames of clips with their captions, for the notebook.
+
+        Args:
+            rows: of `clips`, or clip ids.
+            limit: clips to show at most.
+
+        Raises:
+            UserError: there is no such clip, or its file cannot be read.
+        """
+        wanted = [self._row(clip_id) for clip_id in (rows.clip_id if isinstance(rows, pd.DataFrame) else rows)]
+        shown = wanted[:limit]
+        return sheet_of_clips(shown, [self.path(row.clip_id) for row in shown], len(wanted) - len(shown))
+
+    def _row(self, clip_id: str) -> ClipRow:
+        if clip_id not in self._rows:
+            example = f", such as {next(iter(self._rows))}" if self._rows else ""
+            raise UserError(
+                f"no clip {str(clip_id)[:80]!r} in {self._workspace.name}; `clips.clip_id` has them{example}"
+            )
+        return self._rows[clip_id]
+
+
+def _is_whole(path: Path, row: ClipRow) -> bool:
+    return path.is_file() and file_sha256(path) == row.sha256
+
+
+def _film_row(entry: FilmEntry, folder: FilmFolder) -> tuple[Any, ...]:
+    """Values of `FILM_COLUMNS`; a file that could not be probed has few."""
+    failure = folder.failure.reason if folder.failure else None
+    known = (entry.film_id, entry.name, entry.sha256, failure)
+    if not (folder.path / "film.json").exists():
+        return (*known, *[None] * (len(FILM_COLUMNS) - len(known)))
+    film = folder.film
+    languages = tuple(track.language for track in film.audio_tracks or ())
+    size = (film.display_width, film.display_height)
+    return (*known, film.duration_seconds, float(film.fps), *size, film.codec, film.fields, languages, film.warnings)

@@ -1,0 +1,200 @@
+"""Files of an export for the Hugging Face hub: metadata of each split, data card and Croissant description.
+
+`datasets` and the hub's viewer read a folder of videos with a `metadata.jsonl` whose column `file_name` is the path of
+the video beside it. Croissant 1.0 is JSON-LD; `mlcroissant validate` checks it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, escaped, licence_id, size_category
+from pipeline.publish.splits import SPLITS
+
+if TYPE_CHECKING:
+    from pipeline.publish.export.plan import ExportClip, ExportPlan
+
+METADATA = "metadata.jsonl"
+CARD = "README.md"
+CROISSANT = "croissant.json"
+COLUMNS: Mapping[str, tuple[str, str]] = {
+    "file_name": ("sc:Text", "path of the video, relative to the table"),
+    "text": ("sc:Text", "caption"),
+    "clip_id": ("sc:Text", "id of the clip in the data set"),
+    "film": ("sc:Text", "name of the film"),
+    "start_seconds": ("sc:Float", "start in the film"),
+    "end_seconds": ("sc:Float", "end in the film"),
+    "motion_level": ("sc:Integer", "motion level, 1 to 5"),
+    "motion_scope_px": ("sc:Float", "mean optical-flow magnitude, pixels per step"),
+}
+"""Columns of a table: type of Croissant and meaning."""
+_CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileProperty": "cr:fileProperty",
+    "fileObject": "cr:fileObject",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+"""JSON-LD context of Croissant 1.0."""
+
+
+def hub_files(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
+    """Return the text files of an export for the hub, by their path in it."""
+    tables = {
+        f"{split}/{METADATA}": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        for split in SPLITS
+        if (rows := [_row(plan, clip) for clip in clips if clip.seen.split == split])
+    }
+    return {**tables, CARD: _card(plan, clips), CROISSANT: _croissant(plan, tables)}
+
+
+def _row(plan: ExportPlan, clip: ExportClip) -> dict[str, Any]:
+    seen, names = clip.seen, {film.film_id: film.name for film in plan.dataset.record.films}
+    assert seen.motion is not None  # of every kept clip
+    return {
+        "file_name": clip.file.partition("/")[2],
+        "text": clip.caption,
+        "clip_id": seen.clip.clip_id,
+        "film": names[seen.clip.film_id],
+        "start_seconds": seen.clip.start_seconds,
+        "end_seconds": seen.clip.end_seconds,
+        "motion_level": seen.level,
+        "motion_scope_px": seen.motion.scope_px,
+    }
+
+
+def _title(plan: ExportPlan) -> str:
+    return plan.config.card.title or " and ".join(folder.film.name for folder in plan.folders[:3])
+
+
+def _card(plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
+    environment = Environment(
+        loader=PackageLoader("pipeline.publish.export", "templates"),
+        undefined=StrictUndefined,
+        finalize=escaped,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - Markdown: `finalize` escapes its special characters
+    )
+    card, splits = plan.config.card, Counter(str(clip.seen.split) for clip in clips)
+    names = {film.film_id: film.name for film in plan.dataset.record.films}
+    values = {
+        "front_matter": [
+            (Markdown(key), Markdown(as_yaml(value))) for key, value in _front_matter(plan, splits).items()
+        ],
+        "title": _title(plan),
+        "card": card,
+        "not_stated": Markdown(f"**{NOT_STATED}**"),
+        "clips": plan.format,
+        "seconds": f"{float(plan.format.frames / plan.format.fps):.3g}",
+        "count": len(clips),
+        "splits": [(split, splits[split]) for split in SPLITS if splits[split]],
+        "films": sorted(Counter(names[clip.seen.clip.film_id] for clip in clips).items()),
+        "captioner": plan.dataset.record.captioner,
+        "columns": [(name, meaning) for name, (_, meaning) in COLUMNS.items()],
+        "notes": Markdown(card.notes.strip()),
+    }
+    return environment.get_template("hub_card.md.j2").render(values)
+
+
+def _front_matter(plan: ExportPlan, splits: Mapping[str, int]) -> dict[str, Any]:
+    card = plan.config.card
+    known = licence_id(card.licence)
+    head: dict[str, Any] = {
+        "pretty_name": _title(plan),
+        "license": known or ("other" if card.licence else "unknown"),
+        "task_categories": ["text-to-video", "image-to-video"],
+        "tags": ["video", "animation"],
+        "size_categories": [size_category(sum(splits.values()))],
+        "configs": [
+            {
+                "config_name": "default",
+                "data_files": [{"split": split, "path": f"{split}/**"} for split in SPLITS if splits[split]],
+            }
+        ],
+    }
+    return head | ({"license_name": card.licence} if card.licence and not known else {})
+
+
+def _croissant(plan: ExportPlan, tables: Mapping[str, str]) -> str:
+    card = plan.config.card
+    described: dict[str, Any] = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "name": _title(plan),
+        "description": f"Clips of animated films with captions and motion, {plan.format.frames} frames at "
+        f"{plan.format.fps} a second.",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "license": card.licence or NOT_STATED,
+        "url": "https://huggingface.co/datasets",
+        "version": "1.0.0",
+        "distribution": [_file_object(path, text) for path, text in tables.items()],
+        "recordSet": [_record_set(path) for path in tables],
+    }
+    return json.dumps(described, indent=1, ensure_ascii=False) + "\n"
+
+
+def _file_object(path: str, text: str) -> dict[str, Any]:
+    split = path.partition("/")[0]
+    return {
+        "@type": "cr:FileObject",
+        "@id": f"{split}-metadata",
+        "name": f"{split}-metadata",
+        "contentUrl": path,
+        "encodingFormat": "application/jsonlines",
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+    }
+
+
+def _record_set(path: str) -> dict[str, Any]:
+    split = path.partition("/")[0]
+    fields = [
+        {
+            "@type": "cr:Field",
+            "@id": f"{split}/{name}",
+            "name": name,
+            "description": meaning,
+            "dataType": kind,
+            "source": {"fileObject": {"@id": f"{split}-metadata"}, "extract": {"column": name}},
+        }
+        for name, (kind, meaning) in COLUMNS.items()
+    ]
+    return {"@type": "cr:RecordSet", "@id": split, "name": split, "field": fields}

@@ -1,0 +1,90 @@
+"""Note of an export, `.export.json` in its folder: what it is an export of, and the files that it wrote.
+
+Only these files are ever removed. A trainer's caches and results in the same folder stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path, PurePosixPath
+
+from pydantic import ValidationError
+
+from pipeline.core.atomic import write_json
+from pipeline.core.errors import UserError
+from pipeline.core.records import Record
+from pipeline.core.store import Dataset
+
+NOTE = ".export.json"
+
+
+class ExportNote(Record):
+    """Data set, trainer and files of an export."""
+
+    trainer: str
+    dataset: str
+    """Path of the data set."""
+    films: tuple[str, ...]
+    """Ids of the films of the data set."""
+    files: tuple[str, ...]
+
+
+def read_note(out: Path) -> ExportNote | None:
+    """Return the note of an export; None if there is none.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    path = out / NOTE
+    try:
+        return ExportNote.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); export to another folder") from error
+
+
+def write_note(out: Path, trainer: str, dataset: Dataset, files: Iterable[str]) -> None:
+    """Write the note of an export."""
+    films = tuple(entry.film_id for entry in dataset.record.films)
+    place = str(dataset.root.absolute())
+    note = ExportNote(trainer=trainer, dataset=place, films=films, files=tuple(sorted(files)))
+    write_json(out / NOTE, note.model_dump(mode="json"))
+
+
+def check_folder(out: Path, trainer: str, dataset: Dataset) -> None:
+    """Refuse a folder that is not new, empty, or an earlier export of this data set for this trainer.
+
+    A data set that was moved is the same one; two data sets of one film are not.
+
+    Raises:
+        UserError: it is something else.
+    """
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise UserError(f"{out}: is a file; name a folder with --out")
+    if (out / "dataset.json").exists():
+        raise UserError(f"{out}: is a data set; name another folder with --out")
+    note = read_note(out)
+    if note is None:
+        if any(not path.name.startswith(".") for path in out.iterdir()):
+            raise UserError(f"{out}: is not empty and not an export; name another folder with --out")
+        return
+    if note.trainer != trainer:
+        raise UserError(f"{out}: is an export for {note.trainer}; name another folder with --out")
+    films = {entry.film_id for entry in dataset.record.films}
+    place, here = Path(note.dataset), dataset.root.absolute()
+    if not films.issuperset(note.films) or (place != here and (place / "dataset.json").exists()):
+        raise UserError(f"{out}: is an export of another data set, {place}; name another folder with --out")
+
+
+def remove_others(out: Path, note: ExportNote | None, files: Collection[str]) -> int:
+    """Remove the files of an earlier export that are not in this one; return their number."""
+    removed = 0
+    for name in note.files if note else ():
+        parts = PurePosixPath(name).parts
+        if name not in files and ".." not in parts and not name.startswith("/") and (out / name).is_file():
+            (out / name).unlink()
+            removed += 1
+    return removed

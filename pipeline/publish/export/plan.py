@@ -1,0 +1,267 @@
+"""Plan of an export: the chosen clips with their captions and files, checked before anything is written.
+
+plan = make_plan(dataset, ExportRequest(TRAINERS["musubi-tuner"], out, preset=PRESETS["wan"]))
+written = write_export(plan)         # run.py
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pipeline.core.config import Config, checked
+from pipeline.core.errors import NoRoomError, UserError
+from pipeline.core.plain_text import is_text, printable
+from pipeline.core.records import Clip, Film, Scene
+from pipeline.core.store import ClipFormat, Dataset, FilmFolder
+from pipeline.publish.clip_choice import ClipChoice
+from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style
+from pipeline.publish.export.note import check_folder
+from pipeline.publish.export.placing import can_link, is_placed
+from pipeline.publish.export.presets import PRESETS, Preset, nominal_rate, pace
+from pipeline.publish.export.trainers import Trainer
+from pipeline.publish.seen_clips import SeenClip, seen_clips
+from pipeline.remote.objects import is_address
+from pipeline.stages.clip_grid import TOLERANCE_SECONDS
+
+RULES = "rules"
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """Wishes of the user."""
+
+    trainer: Trainer
+    out: Path
+    preset: Preset | None = None
+    choice: ClipChoice = field(default_factory=ClipChoice)
+    form: CaptionForm | None = None
+    trigger: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExportClip:
+    """A clip of the export: its file, relative to the export, and its caption."""
+
+    seen: SeenClip
+    file: str
+    caption: str
+    source: Path
+    """Clip file of the data set."""
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """Export that has been checked."""
+
+    request: ExportRequest
+    dataset: Dataset
+    config: Config
+    clips: tuple[ExportClip, ...]
+    form: CaptionForm
+    format: ClipFormat
+    family: Preset | None
+    """Models that the files are for."""
+    cuts: bool
+    """True: the clips are cut anew from the films."""
+    notices: tuple[str, ...]
+
+    @property
+    def folders(self) -> list[FilmFolder]:
+        """Films of the chosen clips, in the order of the data set."""
+        films = {clip.seen.clip.film_id for clip in self.clips}
+        return [folder for folder in self.dataset.folders() if folder.film_id in films]
+
+
+def make_plan(dataset: Dataset, request: ExportRequest) -> ExportPlan:
+    """Choose the clips and check everything that an export needs; nothing is written.
+
+    Raises:
+        UserError: no clip can be exported in this way; the message has the remedy.
+    """
+    check_folder(request.out, request.trainer.name, dataset)
+    if not is_text(str(request.out)) or not str(request.out).isprintable():
+        raise UserError(f"{printable(str(request.out))}: trainers cannot read such a path; name another --out")
+    config = checked(dataset.record.config, str(dataset.root / "dataset.json"))
+    kept = _kept(dataset, request.choice)
+    form, clips, notices = _captioned(dataset, request, kept)
+    clips_format = _format_of(clips)
+    family = _family(request, clips_format)
+    cuts = request.preset is not None and request.preset.clips != clips_format
+    plan = ExportPlan(request, dataset, config, clips, form, clips_format, family, cuts=cuts, notices=tuple(notices))
+    return _checked_films(plan) if cuts else _checked_files(plan)
+
+
+def _kept(dataset: Dataset, choice: ClipChoice) -> list[SeenClip]:
+    kept = replace(choice, verdict="kept").of(dataset.record, seen_clips(dataset))
+    if not kept:
+        raise UserError(f"{dataset.root}: no kept clip meets these conditions; `animegamer status` shows the data set")
+    if any(seen.split is None for seen in kept):
+        raise UserError(f"{dataset.root}: it is not published yet; finish `animegamer build` first")
+    return kept
+
+
+def _captioned(
+    dataset: Dataset, request: ExportRequest, kept: Sequence[SeenClip]
+) -> tuple[CaptionForm, tuple[ExportClip, ...], list[str]]:
+    """The clips with a caption of the wanted form, and what is to be said about the others."""
+    form = request.form or request.trainer.form
+    style = CaptionStyle(form, request.trigger, request.names)
+    check_style(style, {name for seen in kept for name in (seen.answer and seen.answer.characters) or ()})
+    clips, notices = [], []
+    for seen in kept:
+        if caption := style.of(seen.answer):
+            folder = dataset.folder(seen.clip.film_id)
+            file = _file_of(request.trainer, seen)
+            clips.append(ExportClip(seen, file, caption, folder.clip_path(seen.clip.clip_id)))
+    by_rules = dataset.record.captioner == RULES
+    if not clips:
+        raise UserError(_no_captions(form, by_rules=by_rules))
+    if missing := len(kept) - len(clips):
+        notices.append(f"{missing} of {len(kept)} clips left out: they have no {form} as caption")
+    if by_rules:
+        notices.append("the captions are made by rules: they name no subject, place or character")
+    return form, tuple(clips), notices
+
+
+def _no_captions(form: CaptionForm, *, by_rules: bool) -> str:
+    if not by_rules:
+        return f"no chosen clip has a caption as {form}; choose another with --captions, or build with captions"
+    return (
+        f"the captions are made by rules, which write no {form} for these clips; "
+        "build with --captioner server, review the clips, or give --captions instruction"
+    )
+
+
+def _file_of(trainer: Trainer, seen: SeenClip) -> str:
+    """Path of a clip in the export; the hub takes at most 10,000 files a folder, so it gets one a film."""
+    name = f"{seen.clip.clip_id}.mp4"
+    if trainer.is_hub:
+        return f"{seen.split}/{seen.clip.film_id}/{name}"
+    return f"{trainer.folder}/{name}" if trainer.folder else name
+
+
+def _format_of(clips: Sequence[ExportClip]) -> ClipFormat:
+    formats = Counter(
+        ClipFormat(frames=clip.frames, fps=clip.fps, width=clip.width, height=clip.height)
+        for clip in (one.seen.clip for one in clips)
+    )
+    if len(formats) > 1:
+        raise UserError("the films were cut with different settings; build them again with one, or choose --film")
+    return next(iter(formats))
+
+
+def _family(request: ExportRequest, clips: ClipFormat) -> Preset | None:
+    """Models that the export is for: the preset's, or those whose frames and rate the clips have already."""
+    trainer = request.trainer
+    if request.preset:
+        if trainer.presets and request.preset.name not in trainer.presets:
+            why = trainer.unfit.get(request.preset.name, "it has no training for these models, or none known here")
+            raise UserError(f"{trainer.title}, --preset {request.preset.name}: {why}; {_presets(trainer)}")
+        return request.preset
+    if not trainer.presets:
+        return None
+    for name in trainer.presets:
+        if PRESETS[name].fits(clips):
+            return PRESETS[name]
+    multiples = sorted({PRESETS[name].multiple for name in trainer.presets})
+    taken = " or ".join(f"{multiple}n + 1" for multiple in multiples)
+    raise UserError(
+        f"the clips have {clips.frames} frames at {float(clips.fps):g} a second, and {trainer.title} trains models of "
+        f"{taken} frames at their own rate: it would drop or repeat some; {_presets(trainer)}"
+    )
+
+
+def _presets(trainer: Trainer) -> str:
+    known = [f"{name} ({PRESETS[name].frames} at {PRESETS[name].fps})" for name in trainer.presets]
+    return f"give --preset {' or '.join(known)}"
+
+
+def _checked_files(plan: ExportPlan) -> ExportPlan:
+    """Check that the clip files are there, and that copies have room."""
+    copied = 0
+    for clip in plan.clips:
+        try:
+            size = clip.source.stat().st_size
+        except OSError as error:
+            raise UserError(f"{clip.source}: cannot be read ({error.strerror}); run `animegamer build`") from error
+        if size != clip.seen.clip.bytes:
+            raise UserError(f"{clip.source}: was changed or damaged; delete it and run `animegamer build` again")
+        if not can_link(plan.request.out, clip.source):
+            copied += 0 if is_placed(clip.source, plan.request.out / clip.file) else size
+    existing = next(folder for folder in (plan.request.out, *plan.request.out.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    if copied > free:
+        raise NoRoomError(
+            f"{plan.request.out}: on another disk than the data set, so that {copied / 1e9:.1f} GB are copied, and "
+            f"{free / 1e9:.1f} GB are free; make room, or export to the disk of the data set"
+        )
+    return plan
+
+
+def _checked_films(plan: ExportPlan) -> ExportPlan:
+    """Check that each film is at hand and fast enough; leave out clips whose last frame is in the next scene."""
+    preset = plan.family
+    assert preset is not None
+    notices, inside = list(plan.notices), set[str]()
+    for folder in plan.folders:
+        film = folder.film
+        _check_at_hand(film)
+        _check_rate(film, preset)
+        notices += _film_notices(film, preset)
+        inside |= _inside_scenes(folder, preset)
+    clips = tuple(clip for clip in plan.clips if clip.seen.clip.clip_id in inside)
+    if not clips:
+        raise UserError(f"no chosen clip has {preset.frames} frames at {preset.fps} a second inside its scene")
+    if missing := len(plan.clips) - len(clips):
+        notices.append(f"{missing} clips left out: their last frame would be in the next scene")
+    return replace(plan, clips=clips, format=preset.clips, notices=tuple(notices))
+
+
+def _check_rate(film: Film, preset: Preset) -> None:
+    rate = nominal_rate(film)
+    if rate < preset.fps:
+        raise UserError(
+            f"{film.name} has {float(rate):g} frames a second, and --preset {preset.name} needs {preset.fps}: "
+            "frames would be repeated; choose other films with --film, or a slower preset"
+        )
+
+
+def _film_notices(film: Film, preset: Preset) -> list[str]:
+    """Remarks on steps that are not even, and on pictures smaller than the preset's."""
+    notices, steps = [], nominal_rate(film) / preset.fps
+    if steps.denominator != 1:
+        notices.append(
+            f"{film.name}: {float(nominal_rate(film)):g} frames a second are no multiple of {preset.fps}, so that "
+            f"steps between frames are {int(steps)} or {int(steps) + 1} film frames"
+        )
+    if preset.width > film.display_width or preset.height > film.display_height:
+        size = f"{film.display_width}x{film.display_height}"
+        notices.append(f"{film.name}: {size} is enlarged to {preset.width}x{preset.height}")
+    return notices
+
+
+def _inside_scenes(folder: FilmFolder, preset: Preset) -> set[str]:
+    """Ids of the film's clips whose frames are all in one scene."""
+    ends = {scene.scene: scene.end_seconds for scene in folder.read("scenes", Scene)}
+    length = (preset.frames - 1) * float(pace(folder.film)) / preset.fps + TOLERANCE_SECONDS
+    return {row.clip_id for row in folder.read("clips", Clip) if row.start_seconds + length < ends[row.scene]}
+
+
+def _check_at_hand(film: Film) -> None:
+    if is_address(film.source):
+        return
+    path = Path(film.source)
+    if not path.is_file():
+        raise UserError(
+            f"{film.name} is no longer at {film.source}, and --preset cuts from the film; "
+            "put it back, or run `animegamer build` with its new place"
+        )
+    if path.stat().st_size != film.bytes:
+        raise UserError(
+            f"{film.source}: is not the film that the data set was built from; run `animegamer build` again"
+        )

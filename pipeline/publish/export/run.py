@@ -1,0 +1,231 @@
+"""Writing of an export: clips linked, copied or cut, then captions, tables and configuration.
+
+A file that is there with the same content is not written again. Clips come first, so that an interrupted export has no
+caption without a clip; the note with all its files is written before the first.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pipeline.core.atomic import held, replacing, sweep
+from pipeline.core.child_process import call_in_child
+from pipeline.core.errors import UserError
+from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
+from pipeline.core.ingredients import fingerprint
+from pipeline.core.progress import Progress, silent
+from pipeline.core.records import Crop, RecordError
+from pipeline.core.store import FilmFolder
+from pipeline.publish.export.hub import hub_files
+from pipeline.publish.export.note import check_folder, read_note, remove_others, write_note
+from pipeline.publish.export.placing import place
+from pipeline.publish.export.plan import ExportClip, ExportPlan
+from pipeline.publish.export.presets import pace
+from pipeline.publish.export.recut import VERSION, CutLog, RecutJob, Span, cut_spans
+from pipeline.publish.export.trainers import Table
+from pipeline.remote.film_cache import delete_local_copy, film_file
+
+
+@dataclass(frozen=True)
+class Written:
+    """Result of an export."""
+
+    clips: int
+    changed: int
+    """Files written anew."""
+    removed: int
+    left_out: Mapping[str, int]
+    """Clips without a file, by the reason."""
+
+
+def write_export(plan: ExportPlan, progress: Progress = silent) -> Written:
+    """Write or update an export.
+
+    Args:
+        plan: of `make_plan`.
+        progress: called with (clips done, clips in total), or with seconds of film while they are cut.
+
+    Raises:
+        UserError: the disk is full, or a film cannot be read; the same command goes on.
+    """
+    out = plan.request.out
+    with held(out, "animegamer export"):
+        check_folder(out, plan.request.trainer.name, plan.dataset)
+        before = read_note(out)
+        _sweep(plan)
+        _announce(plan, before.files if before else ())
+        changed, left_out = _cut(plan, progress) if plan.cuts else (_place(plan, progress), {})
+        clips = [clip for clip in plan.clips if clip.file not in left_out]
+        if not clips:
+            raise UserError(f"no clip could be cut: {next(iter(left_out.values()))}")
+        texts = texts_of(plan, clips)
+        changed += sum(_write_text(out / name, text) for name, text in texts.items())
+        files = {clip.file for clip in clips} | set(texts)
+        removed = remove_others(out, before, files)
+        write_note(out, plan.request.trainer.name, plan.dataset, files)
+    reasons = list(left_out.values())
+    return Written(len(clips), changed, removed, {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)})
+
+
+def _announce(plan: ExportPlan, before: Sequence[str]) -> None:
+    """Note the files before they are written, so that a killed export is known as one and leaves nothing behind."""
+    planned = {*before, *(clip.file for clip in plan.clips), *texts_of(plan, plan.clips)}
+    write_note(plan.request.out, plan.request.trainer.name, plan.dataset, planned)
+
+
+def _sweep(plan: ExportPlan) -> None:
+    for folder in {(plan.request.out / clip.file).parent for clip in plan.clips} | {plan.request.out}:
+        sweep(folder, deep=False)
+
+
+def _place(plan: ExportPlan, progress: Progress) -> int:
+    changed = 0
+    for done, clip in enumerate(plan.clips, start=1):
+        changed += place(clip.source, plan.request.out / clip.file)
+        progress(done, len(plan.clips))
+    return changed
+
+
+# --- clips cut anew
+
+
+def _cut(plan: ExportPlan, progress: Progress) -> tuple[int, dict[str, str]]:
+    """Cut the clips that are not there yet; return their number, and the reason of each that has no file."""
+    wanted: list[Span] = []
+    for folder in plan.folders:
+        log = CutLog(plan.request.out)
+        spans = tuple(span for span in _spans(plan, folder) if log.known(span.file, span.made_from) is None)
+        if spans:
+            _cut_film(plan, folder, spans, progress)
+        wanted += spans
+    notes = CutLog(plan.request.out).notes
+    left_out = {clip.file: reason for clip in plan.clips if (reason := notes[clip.file].left_out)}
+    for file in left_out:
+        (plan.request.out / file).unlink(missing_ok=True)
+    return sum(span.file not in left_out for span in wanted), left_out
+
+
+def _spans(plan: ExportPlan, folder: FilmFolder) -> list[Span]:
+    [crop] = folder.read("crop", Crop)
+    film, settings = folder.film, plan.config
+    same = {
+        "version": VERSION,
+        "film": film.sha256,
+        "crop": crop.model_dump(mode="json"),
+        "clips": plan.format.model_dump(mode="json"),
+        "fit": settings.clips.fit,
+        "crf": settings.clips.crf,
+        "fields": settings.film.fields,
+        "transfer": film.transfer,
+    }
+    starts = {
+        clip.file: clip.seen.clip.start_seconds for clip in plan.clips if clip.seen.clip.film_id == folder.film_id
+    }
+    return [Span(file, fingerprint(same | {"start_seconds": start}), start) for file, start in starts.items()]
+
+
+def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], progress: Progress) -> None:
+    out, film = plan.request.out, folder.film
+    source = film_file(film.source, out, progress)
+    [crop] = folder.read("crop", Crop)
+    job = RecutJob(
+        film=film.model_copy(update={"source": str(source)}),
+        crop=crop,
+        out=out.absolute(),
+        clips=plan.format,
+        step_seconds=float(pace(film) / plan.format.fps),
+        fit=plan.config.clips.fit,
+        crf=plan.config.clips.crf,
+        fields=plan.config.film.fields,
+        spans=spans,
+    )
+    try:
+        hashes = Hashes(out / FILM_HASHES)
+        if film_hash(source, hashes, progress) != film.sha256:
+            raise UserError(f"{film.source}: is not the film that the data set was built from; build again")
+        hashes.save()
+        call_in_child(cut_spans, job, film.film_id, progress)
+        delete_local_copy(film.source, out)
+    except RecordError as error:
+        raise UserError(f"{film.name}: {error.reason}") from error
+
+
+# --- captions, tables and configuration
+
+
+def texts_of(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
+    """Return the text files of an export, by their path in it."""
+    trainer = plan.request.trainer
+    texts = {str(Path(clip.file).with_suffix(".txt")): clip.caption + "\n" for clip in clips if trainer.beside}
+    if trainer.table:
+        texts[trainer.table.file] = _table(trainer.table, plan, clips)
+    if trainer.is_hub:
+        texts |= hub_files(plan, clips)
+    if trainer.templates:
+        texts |= _rendered(plan)
+    return texts
+
+
+def _table(table: Table, plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
+    rows = [table.row(clip.file, clip.caption, plan.format.width, plan.format.height) for clip in clips]
+    if table.kind == "json":
+        return json.dumps(rows, indent=1) + "\n"
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _rendered(plan: ExportPlan) -> dict[str, str]:
+    """Return the configuration of the trainer and the command to start it."""
+    trainer = plan.request.trainer
+    environment = Environment(
+        loader=PackageLoader("pipeline.publish.export", f"templates/{trainer.name}"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - TOML, YAML, JSON and shell: every path passes `quoted` or `shell`
+    )
+    environment.filters |= {"quoted": _quoted, "shell": shlex.quote}
+    return {
+        file: environment.get_template(template).render(_values(plan)) for template, file in trainer.templates.items()
+    }
+
+
+def _quoted(text: str) -> str:
+    """Return a string as JSON, TOML and YAML read it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _values(plan: ExportPlan) -> dict[str, object]:
+    assert plan.family is not None
+    out = plan.request.out.absolute()
+    names = {
+        "videos": plan.request.trainer.folder,
+        **{"dataset": "dataset.toml", "config": _config_file(plan), "training": "training.json"},
+        **{"backend": "multidatabackend.json", "start": "start.sh"},
+        **{"output": "training", "model": "training/lora.safetensors"},
+        **{"cache": "cache", "cache_vae": "cache/vae", "cache_text": "cache/text"},
+        "table": plan.request.trainer.table.file if plan.request.trainer.table else "",
+    }
+    paths = {key: str(out / name) for key, name in names.items()}
+    side = round((plan.format.width * plan.format.height) ** 0.5)
+    return {**paths, "folder": str(out), "clips": plan.format, "family": plan.family.name, "side": side}
+
+
+def _config_file(plan: ExportPlan) -> str:
+    return next((file for file in plan.request.trainer.templates.values() if Path(file).stem == "config"), "")
+
+
+def _write_text(path: Path, text: str) -> bool:
+    """Write a text file; return False if it has this content already."""
+    content = text.encode()
+    if path.is_file() and path.read_bytes() == content:
+        return False
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+    return True

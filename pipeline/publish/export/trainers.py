@@ -1,0 +1,172 @@
+"""Trainers of video models: the form of their data, what they do with frames, and the templates of their files.
+
+Facts are from the trainers' own sources; each entry names the file. All read MP4 files; most read a text file beside
+each (`beside`), the others a table (`table`) with a row a clip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pipeline.publish.export.captions import CaptionForm
+
+Row = dict[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Table of all clips: its file, and the row of a clip by path, caption and size."""
+
+    file: str
+    row: Callable[[str, str, int, int], Row]
+    kind: Literal["json", "jsonl"]
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Form of the data that a trainer reads."""
+
+    name: str
+    title: str
+    presets: tuple[str, ...]
+    """Families whose training it is exported for; empty: any frames, any rate."""
+    folder: str = "videos"
+    """Folder of the clips in the export."""
+    form: CaptionForm = CaptionForm.sentence
+    """Form of captions unless another is asked for."""
+    beside: bool = False
+    """True: a text file beside each clip."""
+    table: Table | None = None
+    templates: Mapping[str, str] = field(default_factory=dict)
+    """Files of the export by the template they are made from."""
+    is_hub: bool = False
+    """True: a folder for the hub, see `hub.py`."""
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    """Families that it trains, but not with the frames of the preset, and why."""
+
+
+def _diffsynth_row(path: str, caption: str, _width: int, _height: int) -> Row:
+    return {"video": path, "prompt": caption}
+
+
+def _videox_row(path: str, caption: str, width: int, height: int) -> Row:
+    return {"file_path": path, "text": caption, "type": "video", "width": width, "height": height}
+
+
+# musubi-tuner: docs/dataset_config.md, docs/wan.md. Without `source_fps` all frames are taken at the rate they have;
+# `target_frames` must be 4n + 1 or is cut to it.
+_MUSUBI = Trainer(
+    name="musubi-tuner",
+    title="musubi-tuner",
+    presets=("wan", "hunyuan"),
+    beside=True,
+    templates={"dataset.toml.j2": "dataset.toml", "start.sh.j2": "start.sh"},
+)
+
+# diffusion-pipe: examples/dataset.toml, utils/dataset.py (`*.txt` of the same stem, `size_buckets`), models/base.py
+# (`convert_framerate`: every video is brought to the model's rate by repeating or leaving out frames).
+_DIFFUSION_PIPE = Trainer(
+    name="diffusion-pipe",
+    title="diffusion-pipe",
+    presets=("wan", "hunyuan"),
+    beside=True,
+    templates={"dataset.toml.j2": "dataset.toml", "config.toml.j2": "config.toml", "start.sh.j2": "start.sh"},
+    unfit={"ltx": "it brings every LTX video to 25 frames a second, which repeats frames (models/ltx_video.py)"},
+)
+
+# OneTrainer: modules/dataLoader/mixin/DataLoaderText2ImageMixin.py (`LoadVideo(..., target_frame_rate=24)`, prompts of
+# the `.txt` beside), modules/util/config/ConceptConfig.py, training_presets/Hunyuan Video.
+_ONETRAINER = Trainer(
+    name="onetrainer",
+    title="OneTrainer",
+    presets=("hunyuan",),
+    beside=True,
+    templates={"config.json.j2": "config.json", "start.sh.j2": "start.sh"},
+    unfit={
+        "wan": "it loads every video at 24 frames a second, which repeats frames of 16 (DataLoaderText2ImageMixin.py)"
+    },
+)
+
+# ai-toolkit: config/examples/train_lora_wan21_1b_24gb.yaml, train_lora_wan22_14b_24gb.yaml (`num_frames` evenly spaced
+# over the whole video, so all of them if it has as many), toolkit/dataloader_mixins.py.
+_AI_TOOLKIT = Trainer(
+    name="ai-toolkit",
+    title="ai-toolkit",
+    presets=("wan",),
+    beside=True,
+    templates={"config.yaml.j2": "config.yaml", "start.sh.j2": "start.sh"},
+)
+
+# SimpleTuner: documentation/DATALOADER.md, documentation/quickstart/WAN.md (`caption_strategy: textfile`,
+# `video.num_frames`), simpletuner/examples.
+_SIMPLETUNER = Trainer(
+    name="simpletuner",
+    title="SimpleTuner",
+    presets=("wan", "hunyuan", "ltx"),
+    beside=True,
+    templates={
+        "multidatabackend.json.j2": "multidatabackend.json",
+        "config.json.j2": "config/clips/config.json",
+        "start.sh.j2": "start.sh",
+    },
+)
+
+# DiffSynth-Studio: diffsynth/core/data/unified_dataset.py (metadata as csv, json or jsonl with paths relative to
+# `dataset_base_path`; csv is read by pandas, which takes a caption `None` for a missing one), operators.py (`LoadVideo`
+# takes the first `num_frames`), examples/wanvideo/model_training/lora/Wan2.1-T2V-1.3B.sh.
+_DIFFSYNTH = Trainer(
+    name="diffsynth",
+    title="DiffSynth-Studio",
+    presets=("wan",),
+    table=Table("metadata.jsonl", _diffsynth_row, "jsonl"),
+    templates={"start.sh.j2": "start.sh"},
+)
+
+# finetrainers: finetrainers/data/dataset.py (`VideoCaptionFilePairDataset`; a `metadata` file or a tar in the folder
+# would choose another reader), finetrainers/functional/video.py (the bucket of the same frames keeps all of them).
+_FINETRAINERS = Trainer(
+    name="finetrainers",
+    title="finetrainers",
+    presets=("wan", "hunyuan", "ltx", "cogvideox"),
+    beside=True,
+    templates={"training.json.j2": "training.json", "start.sh.j2": "start.sh"},
+)
+
+# VideoX-Fun: scripts/wan2.1/README_TRAIN_LORA.md, scripts/cogvideox_fun/README_TRAIN_LORA.md (metadata.json with
+# `file_path`, `text`, `type`, `width`, `height`), videox_fun/data/dataset_image_video.py (`video_sample_stride` 1 and
+# as many frames as there are take every frame; the README's stride of 2 or 3 would not).
+_VIDEOX_FUN = Trainer(
+    name="videox-fun",
+    title="VideoX-Fun",
+    presets=("wan", "cogvideox"),
+    table=Table("metadata.json", _videox_row, "json"),
+    templates={"start.sh.j2": "start.sh"},
+)
+
+_FOLDER = Trainer(
+    name="folder",
+    title="a folder",
+    presets=(),
+    folder="",
+    form=CaptionForm.instruction,
+    beside=True,
+)
+
+# Hugging Face: `datasets` reads a folder of videos with `metadata.jsonl` and a column `file_name` as `videofolder`.
+_HUGGINGFACE = Trainer(
+    name="huggingface",
+    title="the Hugging Face hub",
+    presets=(),
+    form=CaptionForm.instruction,
+    is_hub=True,
+)
+
+TRAINERS: Final = {
+    trainer.name: trainer
+    for trainer in (
+        *(_MUSUBI, _DIFFUSION_PIPE, _ONETRAINER, _AI_TOOLKIT, _SIMPLETUNER, _DIFFSYNTH, _FINETRAINERS, _VIDEOX_FUN),
+        *(_FOLDER, _HUGGINGFACE),
+    )
+}

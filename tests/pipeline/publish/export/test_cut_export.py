@@ -1,0 +1,160 @@
+"""Exports cut anew from a real film: whole clips by their barcodes, kills, a full disk, and a film that has changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from flows.demos.world.barcode import read_barcode
+from pipeline.core.errors import UserError
+from pipeline.core.records import Clip, Scene, Verdict
+from pipeline.core.store import Dataset, open_dataset
+from pipeline.publish.export.captions import CaptionForm
+from pipeline.publish.export.plan import ExportRequest, make_plan
+from pipeline.publish.export.presets import PRESETS
+from pipeline.publish.export.run import Written, write_export
+from pipeline.publish.export.trainers import TRAINERS
+from pipeline.video.clip_files import read_clip
+from tests.support.datasets.built_dataset import copy_of_built
+
+COMMAND = [sys.executable, "-m", "flows.cli", "export"]
+
+
+def request(out: Path, trainer: str = "musubi-tuner", preset: str = "wan") -> ExportRequest:
+    return ExportRequest(TRAINERS[trainer], out, preset=PRESETS[preset], form=CaptionForm.instruction)
+
+
+def export(dataset: Dataset, out: Path, preset: str = "wan") -> Written:
+    return write_export(make_plan(dataset, request(out, preset=preset)))
+
+
+def kept(dataset: Dataset) -> dict[str, Clip]:
+    [folder] = dataset.folders()
+    verdicts = {row.clip_id for row in folder.read("verdicts", Verdict) if row.keep}
+    return {row.clip_id: row for row in folder.read("clips", Clip) if row.clip_id in verdicts}
+
+
+def bytes_of(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((out / "videos").iterdir())}
+
+
+@pytest.mark.parametrize("preset", ["wan", "hunyuan"])
+def test_clips_have_the_frames_of_their_span_in_order_and_stay_in_their_scene(tmp_path: Path, preset: str) -> None:
+    _, data = copy_of_built(tmp_path)
+    dataset, out = open_dataset(data), tmp_path / "out"
+    written = export(dataset, out, preset)
+    clips = kept(dataset)
+    assert written.clips == len(clips) > 1
+    ends = {row.scene: row.end_frame for row in dataset.folders()[0].read("scenes", Scene)}
+    for clip_id, clip in clips.items():
+        frames_THWC = read_clip(out / "videos" / f"{clip_id}.mp4")
+        chosen = PRESETS[preset]
+        assert frames_THWC.shape == (chosen.frames, chosen.height, chosen.width, 3)
+        shown = [read_barcode(picture) for picture in frames_THWC]
+        assert shown[0] == clip.source_frames[0]
+        assert all(1 <= later - earlier <= 2 for earlier, later in pairwise(shown))
+        assert shown[-1] == shown[0] + 48 < ends[clip.scene]
+
+
+def test_steps_that_are_not_even_and_enlarged_pictures_are_said(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    notices = make_plan(open_dataset(data), request(tmp_path / "out")).notices
+    assert any("24 frames a second are no multiple of 16" in notice for notice in notices)
+    assert any("320x180 is enlarged to 832x480" in notice for notice in notices)
+
+
+def test_a_second_export_cuts_nothing_and_a_changed_file_is_cut_again(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    dataset, out = open_dataset(data), tmp_path / "out"
+    export(dataset, out)
+    before = bytes_of(out)
+    assert export(dataset, out).changed == 0
+    changed = next((out / "videos").glob("*.mp4"))
+    changed.write_bytes(b"edited")
+    assert export(dataset, out).changed == 1
+    assert bytes_of(out) == before
+
+
+@pytest.mark.slow
+def test_a_killed_export_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    export(open_dataset(data), tmp_path / "whole")
+    out = tmp_path / "killed"
+    words = [str(data), "--for", "musubi-tuner", "--preset", "wan", "--captions", "instruction", "--out", str(out)]
+    process = subprocess.Popen([*COMMAND, *words], start_new_session=True, stderr=subprocess.DEVNULL)
+    log = out / ".cut.jsonl"
+    deadline = time.monotonic() + 120
+    while not (log.exists() and log.read_bytes()) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(timeout=30)
+    time.sleep(1)  # its child ends by itself
+    first = {path.name: path.stat().st_mtime_ns for path in (out / "videos").glob("[!.]*.mp4")}
+    assert first
+    export(open_dataset(data), out)
+    assert bytes_of(out) == bytes_of(tmp_path / "whole")
+    assert {name: (out / "videos" / name).stat().st_mtime_ns for name in first} == first
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_named_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    out = tmp_path / "out"
+    words = [str(data), "--for", "musubi-tuner", "--preset", "wan", "--captions", "instruction", "--out", str(out)]
+
+    def no_room() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, resource.RLIM_INFINITY))
+
+    failed = subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, timeout=120, check=False, preexec_fn=no_room
+    )
+    assert failed.returncode == 1
+    assert "make room" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert not [path for path in out.rglob("*.mp4") if not path.name.startswith(".")]
+    assert subprocess.run([*COMMAND, *words], capture_output=True, timeout=120, check=False).returncode == 0
+    assert len(bytes_of(out)) == 2 * len(kept(open_dataset(data)))
+
+
+def test_a_film_replaced_by_another_is_refused(tmp_path: Path) -> None:
+    film, data = copy_of_built(tmp_path)
+    size = film.stat().st_size
+    film.write_bytes(bytes(size))
+    with pytest.raises(UserError, match="is not the film"):
+        export(open_dataset(data), tmp_path / "out")
+    film.write_bytes(b"short")
+    with pytest.raises(UserError, match="is not the film"):
+        export(open_dataset(data), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_slow_film_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    [folder] = open_dataset(data).folders()
+    record = json.loads((folder.path / "film.json").read_text(encoding="utf-8"))
+    (folder.path / "film.json").write_text(json.dumps(record | {"fps": "12"}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"12 frames a second, and --preset wan needs 16"):
+        export(open_dataset(data), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_writes_an_export_and_the_command_to_start(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    out = tmp_path / "out"
+    words = [str(data), "--for", "folder", "--out", str(out), "--trigger", "ghbl", "--split", "train"]
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "clips of 16 frames at 8 a second" in done.stderr
+    captions = [path.read_text(encoding="utf-8") for path in out.glob("*.txt")]
+    assert captions
+    assert all(caption.startswith("ghbl, ") for caption in captions)

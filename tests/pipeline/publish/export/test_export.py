@@ -1,0 +1,369 @@
+"""Exports of a made data set: files of each trainer, links, updates, choice of clips, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tomllib
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import DatasetCard
+
+from pipeline.core.config import ShardSettings
+from pipeline.core.errors import UserError
+from pipeline.core.records import Caption, Clip, Verdict
+from pipeline.core.store import Dataset
+from pipeline.publish.clip_choice import ClipChoice
+from pipeline.publish.export.captions import CaptionForm
+from pipeline.publish.export.plan import ExportRequest, make_plan
+from pipeline.publish.export.presets import PRESETS
+from pipeline.publish.export.run import Written, write_export
+from pipeline.publish.export.trainers import TRAINERS
+from pipeline.publish.shards import write_shards
+from tests.support.datasets.made_dataset import MODEL, make_dataset
+
+
+def published(root: Path, **options: Any) -> Dataset:
+    dataset = make_dataset(root, **options)
+    write_shards(dataset, ShardSettings())
+    return dataset
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return published(tmp_path / "data", captioner=MODEL)
+
+
+@pytest.fixture
+def fitting(dataset: Dataset) -> Dataset:
+    """Data set whose clips count as 33 frames at 16 a second with sentences: ready for Wan without cutting."""
+    for folder in dataset.folders():
+        clips = [row.model_copy(update={"frames": 33, "fps": Fraction(16)}) for row in folder.read("clips", Clip)]
+        folder.write("clips", clips)
+        captions = folder.read("captions", Caption)
+        folder.write("captions", [row.model_copy(update={"sentence": f'Ön "{row.clip_id}".'}) for row in captions])
+    return dataset
+
+
+def kept(dataset: Dataset) -> dict[str, Path]:
+    """Kept clips by id, by the tables alone."""
+    return {
+        verdict.clip_id: folder.clip_path(verdict.clip_id)
+        for folder in dataset.folders()
+        for verdict in folder.read("verdicts", Verdict)
+        if verdict.keep
+    }
+
+
+def export(dataset: Dataset, out: Path, trainer: str = "folder", **wishes: Any) -> Written:
+    return write_export(make_plan(dataset, ExportRequest(TRAINERS[trainer], out, **wishes)))
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """Files of an export but those of this machine."""
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+def test_a_folder_has_every_kept_clip_and_its_caption(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(dataset, out)
+    clips = kept(dataset)
+    assert set(contents(out)) == {f"{clip_id}.{kind}" for clip_id in clips for kind in ("mp4", "txt")}
+    for clip_id, path in clips.items():
+        assert (out / f"{clip_id}.mp4").samefile(path)
+    captions = {row.clip_id: row for folder in dataset.folders() for row in folder.read("captions", Caption)}
+    for clip_id in clips:
+        text = (out / f"{clip_id}.txt").read_text(encoding="utf-8")
+        assert text.count("\n") == 1
+        assert str(captions[clip_id].EV) in text
+
+
+def test_an_export_repeated_writes_nothing_and_one_with_changes_writes_those(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = export(dataset, out)
+    before = {path: path.stat().st_mtime_ns for path in out.iterdir() if not path.name.startswith(".")}
+    assert export(dataset, out) == Written(first.clips, 0, 0, {})
+    folder = dataset.folders()[0]
+    clip_id = next(row.clip_id for row in folder.read("verdicts", Verdict) if row.keep)
+    rows = folder.read("captions", Caption)
+    folder.write("captions", [row.model_copy(update={"EV": "moon"} if row.clip_id == clip_id else {}) for row in rows])
+    assert export(dataset, out).changed == 1
+    changed = [path.name for path, time in before.items() if path.stat().st_mtime_ns != time]
+    assert changed == [f"{clip_id}.txt"]
+
+
+def test_a_clip_cut_again_is_linked_again(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(dataset, out)
+    clip_id, path = next(iter(kept(dataset).items()))
+    copy = path.with_name("copy.mp4")
+    shutil.copyfile(path, copy)
+    copy.replace(path)
+    assert not (out / f"{clip_id}.mp4").samefile(path)
+    assert export(dataset, out).changed == 1
+    assert (out / f"{clip_id}.mp4").samefile(path)
+
+
+def test_clips_that_are_no_longer_chosen_are_removed_and_other_files_stay(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(dataset, out)
+    (out / "cache.safetensors").write_bytes(b"of the trainer")
+    written = export(dataset, out, choice=ClipChoice(levels=range(4, 6)))
+    assert 0 < written.clips < len(kept(dataset))
+    assert written.removed == 2 * (len(kept(dataset)) - written.clips)
+    assert len(contents(out)) == 2 * written.clips + 1
+
+
+def test_two_exports_are_equal(dataset: Dataset, tmp_path: Path) -> None:
+    for trainer in ("folder", "huggingface"):
+        export(dataset, tmp_path / "one" / trainer, trainer)
+        export(dataset, tmp_path / "two" / trainer, trainer)
+        assert contents(tmp_path / "one" / trainer) == contents(tmp_path / "two" / trainer)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a second disk")
+def test_on_another_disk_clips_are_copied_once(dataset: Dataset) -> None:
+    out = Path("/dev/shm") / f"animegamer-export-{os.getpid()}"
+    try:
+        export(dataset, out)
+        assert {name: content for name, content in contents(out).items() if name.endswith(".mp4")} == {
+            f"{clip_id}.mp4": path.read_bytes() for clip_id, path in kept(dataset).items()
+        }
+        assert export(dataset, out).changed == 0
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+
+
+# --- files of the trainers
+
+
+def parsed(name: str, text: str) -> Any:
+    if name.endswith(".toml"):
+        return tomllib.loads(text)
+    if name.endswith(".json"):
+        return json.loads(text)
+    if name.endswith(".yaml"):
+        return yaml.safe_load(text)
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def texts(out: Path) -> dict[str, Any]:
+    """Configuration and tables of an export, parsed, but the command."""
+    names = [name for name in contents(out) if not name.endswith((".mp4", ".txt", ".sh", ".md"))]
+    return {name: parsed(name, (out / name).read_text(encoding="utf-8")) for name in names}
+
+
+GRAMMAR: Mapping[str, Any] = {
+    "musubi-tuner": lambda files, videos, out: (
+        files["dataset.toml"]["datasets"]
+        == [
+            {
+                "video_directory": videos,
+                "cache_directory": f"{out}/cache",
+                "target_frames": [33],
+                "frame_extraction": "head",
+            }
+        ]
+        and files["dataset.toml"]["general"]["caption_extension"] == ".txt"
+    ),
+    "diffusion-pipe": lambda files, videos, out: (
+        files["dataset.toml"] == {"size_buckets": [[96, 64, 33]], "directory": [{"path": videos, "num_repeats": 1}]}
+        and files["config.toml"]["dataset"] == f"{out}/dataset.toml"
+        and files["config.toml"]["model"]["type"] == "wan"
+    ),
+    "ai-toolkit": lambda files, videos, _out: (
+        files["config.yaml"]["config"]["process"][0]["datasets"][0].items()
+        >= {"folder_path": videos, "caption_ext": "txt", "num_frames": 33, "fps": 16}.items()
+    ),
+    "simpletuner": lambda files, videos, out: (
+        files["multidatabackend.json"][0]["instance_data_dir"] == videos
+        and files["multidatabackend.json"][0]["video"] == {"num_frames": 33, "min_frames": 33}
+        and files["config/clips/config.json"]["data_backend_config"] == f"{out}/multidatabackend.json"
+    ),
+    "diffsynth": lambda files, _videos, out: all(
+        set(row) == {"video", "prompt"} and (Path(out) / row["video"]).is_file() for row in files["metadata.jsonl"]
+    ),
+    "finetrainers": lambda files, videos, _out: (
+        files["training.json"]["datasets"][0].items()
+        >= {"data_root": videos, "dataset_type": "video", "video_resolution_buckets": [[33, 64, 96]]}.items()
+    ),
+    "videox-fun": lambda files, _videos, out: all(
+        row.items() >= {"type": "video", "width": 96, "height": 64}.items() and (Path(out) / row["file_path"]).is_file()
+        for row in files["metadata.json"]
+    ),
+}
+"""Written grammar of each trainer, see the sources in `trainers.py`."""
+
+
+@pytest.mark.parametrize("trainer", GRAMMAR)
+def test_files_of_a_trainer(fitting: Dataset, tmp_path: Path, trainer: str) -> None:
+    out = tmp_path / "an 'odd' \"name\" ü"
+    written = export(fitting, out, trainer)
+    assert written.clips == len(kept(fitting)) == len(list((out / "videos").glob("*.mp4")))
+    assert GRAMMAR[trainer](texts(out), str(out / "videos"), str(out))
+    if TRAINERS[trainer].beside:
+        assert len(list((out / "videos").glob("*.txt"))) == written.clips
+    assert {path.suffix for path in (out / "videos").iterdir()} <= {".mp4", ".txt"}
+
+
+def test_captions_of_a_table_are_those_of_the_clips(fitting: Dataset, tmp_path: Path) -> None:
+    export(fitting, tmp_path / "out", "diffsynth")
+    rows = texts(tmp_path / "out")["metadata.jsonl"]
+    assert {row["video"]: row["prompt"] for row in rows} == {
+        f"videos/{clip_id}.mp4": f'Ön "{clip_id}".' for clip_id in kept(fitting)
+    }
+
+
+@pytest.mark.parametrize(
+    ("trainer", "preset"),
+    [(name, family) for name, trainer in TRAINERS.items() for family in trainer.presets],
+)
+def test_every_command_is_a_shell_script(fitting: Dataset, tmp_path: Path, trainer: str, preset: str) -> None:
+    chosen = PRESETS[preset]
+    for folder in fitting.folders():
+        rows = folder.read("clips", Clip)
+        size = {"frames": chosen.frames, "fps": Fraction(chosen.fps), "width": chosen.width, "height": chosen.height}
+        folder.write("clips", [row.model_copy(update=size) for row in rows])
+    out = tmp_path / "it's"
+    export(fitting, out, trainer, preset=chosen)
+    command = (out / "start.sh").read_text(encoding="utf-8")
+    shell = shutil.which("sh")
+    assert shell
+    assert os.spawnv(os.P_WAIT, shell, ["sh", "-n", str(out / "start.sh")]) == 0  # noqa: S606 - parsed, not run
+    assert "\\\n\n" not in command
+    assert re.search(r"it'\"'\"'s", command) or str(out) not in command
+
+
+# --- the hub
+
+
+def test_the_card_is_valid_for_the_hub(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "hub"
+    export(dataset, out, "huggingface")
+    card = DatasetCard.load(out / "README.md")
+    assert card.data.license == "cc-by-4.0"
+    assert card.data.pretty_name == "Two small films"
+    [config] = card.data.configs
+    assert {entry["split"] for entry in config["data_files"]} == {"train", "val"}
+
+
+def test_datasets_reads_all_clips_with_their_captions(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    from datasets import Video, load_dataset
+
+    out = tmp_path / "hub"
+    export(dataset, out, "huggingface")
+    loaded = load_dataset(str(out), cache_dir=str(tmp_path / "cache")).cast_column("video", Video(decode=False))
+    rows = [row for split in loaded.values() for row in split]
+    paths = kept(dataset)
+    assert {row["clip_id"] for row in rows} == set(paths)
+    for row in rows:
+        assert Path(row["video"]["path"]).read_bytes() == paths[row["clip_id"]].read_bytes()
+        assert row["text"].endswith(".")
+        assert row["film"] in {film.name for film in dataset.record.films}
+
+
+# --- refusals, before anything is written
+
+
+def test_clips_that_do_not_fit_name_the_presets(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"16 frames at 8 a second.*4n \+ 1.*--preset wan \(33 at 16\) or hunyuan"):
+        export(dataset, tmp_path / "out", "musubi-tuner", form=CaptionForm.instruction)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("trainer", "preset", "reason"),
+    [
+        ("onetrainer", "wan", "24 frames a second"),
+        ("diffusion-pipe", "ltx", "25 frames a second"),
+        ("musubi-tuner", "cogvideox", "give --preset wan"),
+    ],
+)
+def test_a_family_that_a_trainer_does_not_train_is_refused(
+    dataset: Dataset, tmp_path: Path, trainer: str, preset: str, reason: str
+) -> None:
+    with pytest.raises(UserError, match=reason):
+        export(dataset, tmp_path / "out", trainer, preset=PRESETS[preset], form=CaptionForm.instruction)
+    assert not (tmp_path / "out").exists()
+
+
+def test_rules_alone_are_no_captions_for_a_trainer(tmp_path: Path) -> None:
+    dataset = published(tmp_path / "data")
+    with pytest.raises(UserError, match=r"made by rules.*--captions instruction"):
+        export(dataset, tmp_path / "out", "musubi-tuner", preset=PRESETS["wan"])
+    plan = make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"))
+    assert any("rules" in notice for notice in plan.notices)
+
+
+def test_clips_without_a_caption_are_left_out_and_counted(dataset: Dataset, tmp_path: Path) -> None:
+    folder = dataset.folders()[0]
+    clip_id = next(row.clip_id for row in folder.read("verdicts", Verdict) if row.keep)
+    rows = folder.read("captions", Caption)
+    folder.write("captions", [row for row in rows if row.clip_id != clip_id])
+    plan = make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"))
+    assert len(plan.clips) == len(kept(dataset)) - 1
+    assert any(notice.startswith("1 of ") for notice in plan.notices)
+
+
+def test_no_captions_of_the_form_are_refused(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no chosen clip has a caption as sentence"):
+        export(dataset, tmp_path / "out", form=CaptionForm.sentence)
+
+
+def test_a_data_set_that_is_not_published_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not published yet"):
+        export(make_dataset(tmp_path / "data"), tmp_path / "out")
+
+
+def test_a_missing_or_changed_clip_file_is_named(dataset: Dataset, tmp_path: Path) -> None:
+    path = next(iter(kept(dataset).values()))
+    path.write_bytes(b"short")
+    with pytest.raises(UserError, match=path.name):
+        export(dataset, tmp_path / "out")
+    path.unlink()
+    with pytest.raises(UserError, match=path.name):
+        export(dataset, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_film_that_is_gone_is_named(dataset: Dataset, tmp_path: Path) -> None:
+    name = dataset.folders()[0].film.name
+    with pytest.raises(UserError, match=re.escape(name)):
+        export(dataset, tmp_path / "out", preset=PRESETS["wan"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_of_others_are_refused(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(dataset, out)
+    other = published(tmp_path / "other", captioner=MODEL)
+    for refused, trainer, reason in (
+        (dataset.root, "folder", "is a data set"),
+        (tmp_path, "folder", "not empty"),
+        (out, "huggingface", "export for folder"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            export(dataset, refused, trainer)
+    with pytest.raises(UserError, match="another data set"):
+        export(other, out)
+    shutil.move(dataset.root, tmp_path / "moved")
+    assert export(Dataset(tmp_path / "moved"), out).changed == 0
+
+
+def test_a_path_that_configurations_cannot_hold_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--out"):
+        export(dataset, tmp_path / "two\nlines")

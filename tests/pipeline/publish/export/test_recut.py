@@ -1,0 +1,119 @@
+"""Clips cut anew, by the barcodes of their frames: the frames on screen at each moment, none twice, none left out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.demos.world.barcode import read_barcode
+from pipeline.core.progress import silent
+from pipeline.core.records import Crop, Film
+from pipeline.core.store import ClipFormat
+from pipeline.publish.export.presets import PRESETS, Preset, nominal_rate, pace
+from pipeline.publish.export.recut import DAMAGED, REPEATS, CutLog, RecutJob, Span, cut_spans
+from pipeline.stages.clip_grid import TOLERANCE_SECONDS
+from pipeline.video.clip_files import read_clip
+from pipeline.video.containers import open_film, video_stream
+from tests.support.media.films import make_film, planned
+
+SIZE = (96, 64)
+RATES = [Fraction(24), Fraction(24000, 1001), Fraction(25), Fraction(30), Fraction(60)]
+
+
+def cut(folder: Path, film: Film, preset: Preset, starts: Sequence[float], **changes: Any) -> CutLog:
+    clips = ClipFormat(frames=preset.frames, fps=Fraction(preset.fps), width=SIZE[0], height=SIZE[1])
+    job = RecutJob(
+        film=film,
+        crop=Crop(film_id=film.film_id, left=0, top=0, width=film.width, height=film.height, frames_used=1),
+        out=folder,
+        clips=clips,
+        step_seconds=float(pace(film) / clips.fps),
+        fit="cover",
+        crf=17,
+        fields="auto",
+        spans=tuple(Span(f"videos/{start:g}.mp4", "same", start) for start in starts),
+    )
+    cut_spans(job, silent)
+    return CutLog(folder)
+
+
+def numbers(clip: Path) -> list[int]:
+    return [read_barcode(picture) for picture in read_clip(clip)]
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> dict[Fraction, Film]:
+    """Films of 5 seconds, each in another rate; 25 is that of PAL, which is below none of the presets."""
+    root = tmp_path_factory.mktemp("films")
+    made = {}
+    for rate in RATES:
+        path = make_film(root / f"{float(rate):.3f}.mp4", frames=round(5 * rate), fps=rate)
+        made[rate] = planned(root / "data", path).film
+    return made
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+@pytest.mark.parametrize("rate", RATES, ids=str)
+def test_frames_are_those_on_screen_and_none_repeats(
+    films: dict[Fraction, Film], tmp_path: Path, preset: Preset, rate: Fraction
+) -> None:
+    film = films[rate]
+    assert film.fps == rate
+    first = 7
+    start = float(first / rate)
+    cut(tmp_path, film, preset, [start])
+    shown = numbers(tmp_path / f"videos/{start:g}.mp4")
+    nominal = nominal_rate(film)
+    assert nominal == (24 if rate.denominator == 1001 else rate)
+    moments = [float(Fraction(number, preset.fps)) + TOLERANCE_SECONDS for number in range(preset.frames)]
+    assert shown == [first + int(moment * nominal) for moment in moments]
+    assert len(set(shown)) == preset.frames == len(shown)
+
+
+def test_rate_and_frames_are_those_of_the_preset(films: dict[Fraction, Film], tmp_path: Path) -> None:
+    cut(tmp_path, films[Fraction(24000, 1001)], PRESETS["hunyuan"], [0.0])
+    with open_film(tmp_path / "videos/0.mp4", "clip") as container:
+        stream = video_stream(container, "clip")
+        assert (stream.average_rate, stream.frames, stream.width, stream.height) == (24, 49, *SIZE)
+
+
+def test_spans_may_share_frames(films: dict[Fraction, Film], tmp_path: Path) -> None:
+    cut(tmp_path, films[Fraction(24)], PRESETS["wan"], [0.0, 2.0, 1.0])
+    first, second, between = (numbers(tmp_path / f"videos/{name}.mp4") for name in ("0", "2", "1"))
+    assert first[-1] == second[0] == 48
+    assert between[16] == 48
+
+
+def test_the_same_span_gives_the_same_bytes(films: dict[Fraction, Film], tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        cut(tmp_path / folder, films[Fraction(24)], PRESETS["wan"], [0.5])
+    one, two = ((tmp_path / folder / "videos/0.5.mp4").read_bytes() for folder in ("one", "two"))
+    assert hashlib.sha256(one).digest() == hashlib.sha256(two).digest()
+
+
+def test_a_film_slower_than_the_preset_gives_no_clip_with_a_repeated_frame(tmp_path: Path) -> None:
+    film = planned(tmp_path / "data", make_film(tmp_path / "slow.mp4", frames=60, fps=12)).film
+    log = cut(tmp_path, film, PRESETS["wan"], [0.0])
+    assert log.notes["videos/0.mp4"].left_out == REPEATS
+    assert not (tmp_path / "videos/0.mp4").exists()
+
+
+def test_a_span_beyond_the_film_gives_no_clip(films: dict[Fraction, Film], tmp_path: Path) -> None:
+    log = cut(tmp_path, films[Fraction(24)], PRESETS["wan"], [4.0, 40.0])
+    assert {note.left_out for note in log.notes.values()} == {DAMAGED}
+
+
+def test_a_log_with_a_broken_last_line_is_read(films: dict[Fraction, Film], tmp_path: Path) -> None:
+    log = cut(tmp_path, films[Fraction(24)], PRESETS["wan"], [0.0])
+    with (tmp_path / ".cut.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"file": "videos/2.mp4", "made_')
+    assert CutLog(tmp_path).notes == log.notes
+    assert log.known("videos/0.mp4", "same")
+    assert log.known("videos/0.mp4", "other") is None
+    (tmp_path / "videos/0.mp4").write_bytes(b"changed")
+    assert log.known("videos/0.mp4", "same") is None

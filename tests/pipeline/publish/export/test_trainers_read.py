@@ -1,0 +1,100 @@
+"""Exports read by the trainers' own loaders, in environments of their own: all clips, all frames in order, captions.
+
+Nightly: the environments take 12 GB. What they prove is that the written grammar (`test_export.py`) is the trainers'.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flows.demos.world.barcode import read_barcode
+from pipeline.core.store import Dataset, open_dataset
+from pipeline.publish.export.captions import CaptionForm
+from pipeline.publish.export.plan import ExportRequest, make_plan
+from pipeline.publish.export.presets import PRESETS
+from pipeline.publish.export.run import write_export
+from pipeline.publish.export.trainers import TRAINERS
+from pipeline.video.clip_files import read_clip
+from tests.support.datasets.built_dataset import copy_of_built
+from tests.support.trainers.environments import CROISSANT, DIFFSYNTH, FINETRAINERS, WEBSHART, run_script
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
+WAN = PRESETS["wan"]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return open_dataset(copy_of_built(tmp_path_factory.mktemp("built"))[1])
+
+
+def exported(dataset: Dataset, out: Path, trainer: str) -> dict[str, list[int]]:
+    """Export for Wan; return the numbers of the film frames in each clip, by its file."""
+    request = ExportRequest(TRAINERS[trainer], out, preset=WAN, form=CaptionForm.instruction)
+    plan = make_plan(dataset, request)
+    written = write_export(plan)
+    assert written.clips == len(plan.clips) > 1
+    return {clip.file: [read_barcode(picture) for picture in read_clip(out / clip.file)] for clip in plan.clips}
+
+
+def read(result: Path) -> tuple[list[str], list[list[int]]]:
+    """Captions and frame numbers, by barcode, as a trainer loaded them."""
+    with np.load(result) as loaded:
+        frames = loaded["frames_NTHWC"]
+        assert frames.shape[1:] == (WAN.frames, WAN.height, WAN.width, 3)
+        numbers = [[read_barcode(picture_HWC[:, :, ::-1]) for picture_HWC in clip_THWC] for clip_THWC in frames]
+        return [str(caption) for caption in loaded["captions"]], numbers
+
+
+def captions_of(dataset: Dataset) -> list[str]:
+    request = ExportRequest(TRAINERS["folder"], Path("unused"), form=CaptionForm.instruction)
+    return [clip.caption for clip in make_plan(dataset, request).clips]
+
+
+def test_diffsynth(dataset: Dataset, tmp_path: Path) -> None:
+    out, result = tmp_path / "out", tmp_path / "loaded.npz"
+    written = exported(dataset, out, "diffsynth")
+    run_script(DIFFSYNTH, "read_with_diffsynth.py", out, WAN.frames, WAN.height, WAN.width, result)
+    captions, numbers = read(result)
+    assert numbers == list(written.values())
+    assert captions == captions_of(dataset)
+    assert all(later > earlier for clip in numbers for earlier, later in pairwise(clip))
+
+
+def test_finetrainers(dataset: Dataset, tmp_path: Path) -> None:
+    out, result = tmp_path / "out", tmp_path / "loaded.npz"
+    written = exported(dataset, out, "finetrainers")
+    run_script(FINETRAINERS, "read_with_finetrainers.py", out, result)
+    captions, numbers = read(result)
+    assert numbers == list(written.values())
+    assert captions == captions_of(dataset)
+
+
+def test_webshart_reads_the_shards_of_a_data_set(dataset: Dataset, tmp_path: Path) -> None:
+    folder = tmp_path / "members"
+    folder.mkdir()
+    for split in ("train", "val"):
+        if any((dataset.root / "shards" / split).glob("*.tar")):
+            index = tmp_path / f"index-{split}"
+            run_script(WEBSHART, "read_with_webshart.py", dataset.root / "shards" / split, index, folder)
+    request = ExportRequest(TRAINERS["folder"], tmp_path / "out")
+    clips = make_plan(dataset, request).clips
+    assert {path.stem for path in folder.glob("*.mp4")} == {clip.seen.clip.clip_id for clip in clips}
+    for clip in clips:
+        assert (folder / clip.file).read_bytes() == clip.source.read_bytes()
+        assert (folder / clip.file).with_suffix(".txt").read_text(encoding="utf-8") == clip.seen.text
+
+
+def test_croissant(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "hub"
+    plan = make_plan(dataset, ExportRequest(TRAINERS["huggingface"], out))
+    write_export(plan)
+    for split in {str(clip.seen.split) for clip in plan.clips}:
+        rows = json.loads(run_script(CROISSANT, "read_with_croissant.py", out / "croissant.json", split))
+        expected = [clip for clip in plan.clips if clip.seen.split == split]
+        assert [row["clip_id"] for row in rows] == [clip.seen.clip.clip_id for clip in expected]
+        assert [row["text"] for row in rows] == [clip.caption for clip in expected]

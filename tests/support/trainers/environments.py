@@ -1,0 +1,57 @@
+"""Environments of trainers, made by uv from the package index and kept for the next run: they pin what we do not want.
+
+Gigabytes, so only nightly tests use them; without an index the tests are skipped, in CI they fail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from platformdirs import user_cache_path
+
+SCRIPTS = Path(__file__).parent
+DIFFSYNTH = ("diffsynth==2.1.12",)
+# The wheel of finetrainers 0.2.0 states no upper bounds; these are the newest versions that its loader works with.
+FINETRAINERS = (
+    *("finetrainers==0.2.0", "datasets<4", "torch==2.6.0", "torchvision==0.21.0", "torchao==0.9.0"),
+    *("diffusers<0.34", "transformers<4.50", "huggingface_hub<1", "setuptools<80", "numpy<2.3", "av<16"),
+)
+WEBSHART = ("webshart==0.4.6",)
+CROISSANT = ("mlcroissant==1.1.1",)
+
+
+def python_with(requirements: Sequence[str]) -> Path:
+    """Return the Python of an environment with these packages; it is made if it is not there."""
+    key = hashlib.sha256("\n".join(requirements).encode()).hexdigest()[:12]
+    folder = user_cache_path("animegamer") / "trainers" / key
+    python, ready = folder / "bin" / "python", folder / "ready"
+    if not ready.exists():
+        uv = str(Path(sys.prefix, "bin", "uv"))
+        _run(uv, "venv", "--quiet", "--clear", "--python", "3.11", str(folder))
+        _run(uv, "pip", "install", "--quiet", "--python", str(python), *requirements)
+        ready.touch()
+    return python
+
+
+def run_script(requirements: Sequence[str], name: str, *arguments: object) -> str:
+    """Run a script of this folder in an environment and return its output."""
+    command = [str(python_with(requirements)), str(SCRIPTS / name), *map(str, arguments)]
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=clean, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)
+    if done.returncode:
+        message = f"the environment of a trainer cannot be made: {done.stderr[-500:]}"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)

@@ -1,0 +1,74 @@
+"""Data sets that cannot be trained on: refused at launch, before a checkpoint is made or a clip encoded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.config import ShardSettings
+from pipeline.core.errors import UserError
+from pipeline.publish.shards import write_shards
+from tests.support.datasets.made_dataset import make_dataset
+from tests.support.networks.small_run import small_dataset, small_recipe, small_run
+from training.baselines.run import train_baseline
+from training.config import WindowSettings
+from training.data.checks import check_captions, check_windows
+from training.data.shards import open_shards
+from training.data.turns import Catalog, RecordedTurn
+
+
+@pytest.fixture(scope="module")
+def turns() -> tuple[RecordedTurn, ...]:
+    """Nine turns; four have a past turn, and one has two."""
+    return Catalog.read(open_shards(small_dataset(), "train")).turns
+
+
+def test_captions_of_rules_only_are_refused_by_every_part(tmp_path: Path) -> None:
+    source = tmp_path / "data"
+    write_shards(make_dataset(source, scenes=4, captioner="rules"), ShardSettings(val_share=0))
+    run = small_run(tmp_path / "run", small_recipe(), source)
+    for part in (run.features, run.shot, run.game, run.adapt, lambda: train_baseline("gc", run.run_folder, run.recipe)):
+        with pytest.raises(UserError, match=r"captions by rules only.*`captions\.captioner`"):
+            part()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["catalogs"]
+
+
+def test_a_data_set_without_captions_is_refused(turns: tuple[RecordedTurn, ...]) -> None:
+    silent = [turn.model_copy(update={"instruction": ""}) for turn in turns]
+    with pytest.raises(UserError, match="here has no captions to learn from"):
+        check_captions(silent, "here")
+    check_captions([*silent[1:], turns[0]], "here")
+
+
+def test_too_few_neighbours_are_refused_with_the_length_that_fits(
+    turns: tuple[RecordedTurn, ...], tmp_path: Path
+) -> None:
+    check_windows(turns, WindowSettings(most_turns=3), "here")
+    remedy = r"0 of 9 turns have 3 past turns in a row\. Set game\.windows\.most_turns = 3, raise .*most_gap \(now 1\)"
+    with pytest.raises(UserError, match=remedy):
+        check_windows(turns, WindowSettings(most_turns=5), "here")
+    with pytest.raises(UserError, match=remedy):
+        small_run(tmp_path / "run", small_recipe(game={"windows": {"most_turns": 4}})).features()
+    small_run(tmp_path / "run", small_recipe(game={"windows": {"most_turns": 4}, "loop": {"steps": 0}})).features()
+
+
+def test_a_length_that_few_turns_reach_is_refused(turns: tuple[RecordedTurn, ...]) -> None:
+    def alone(at: int) -> RecordedTurn:
+        sample = turns[0].sample.model_copy(update={"film_id": "another", "index": 2 * at, "scene": at})
+        return turns[0].model_copy(update={"sample": sample})
+
+    crowd = [*turns, *(alone(at) for at in range(11))]
+    check_windows(crowd, WindowSettings(most_turns=3), "here")  # one of 20
+    with pytest.raises(UserError, match="1 of 21 turns have 2 past turns"):
+        check_windows([*crowd, alone(11)], WindowSettings(most_turns=3), "here")
+
+
+def test_another_schema_is_named(tmp_path: Path) -> None:
+    source = shutil.copytree(small_dataset(), tmp_path / "data")
+    index = source / "shards" / "index.json"
+    index.write_text(json.dumps(json.loads(index.read_bytes()) | {"schema": 3}))
+    with pytest.raises(UserError, match="is of another schema; this version reads schemas 1 to 2"):
+        small_run(tmp_path / "run", small_recipe(), source).features()

@@ -1,0 +1,45 @@
+"""Checks of a data set at launch, before anything is encoded: captions by a model, and neighbours for windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.core.errors import UserError
+from training.config import WindowSettings
+from training.data.turns import RecordedTurn
+from training.data.windows import Windows
+
+_MOST_REPEATED = 20
+"""Largest factor by which windows of one length may be repeated more often than windows of one turn."""
+
+
+def check_captions(turns: Sequence[RecordedTurn], source: str) -> None:
+    """Check that the clips have captions by a model or a person.
+
+    Raises:
+        UserError: no clip has a caption, or all captions are by rules, which know neither characters nor actions.
+    """
+    captioned = [turn for turn in turns if turn.instruction]
+    remedy = "build it again with a captioner that is a model: `captions.captioner`"
+    if not captioned:
+        raise UserError(f"{source} has no captions to learn from: {remedy}")
+    if all(turn.sample.caption.source == "rules" for turn in captioned):
+        raise UserError(f"{source} has captions by rules only, without characters and actions: {remedy}")
+
+
+def check_windows(turns: Sequence[RecordedTurn], settings: WindowSettings, source: str) -> None:
+    """Check that enough turns have the past turns of the longest windows.
+
+    Raises:
+        UserError: windows of one length are too few, so that each of them would be repeated too often.
+    """
+    windows = Windows(turns, settings)
+    enough = [reached for reached in windows.reached if reached * _MOST_REPEATED >= len(windows)]
+    if len(enough) < settings.most_turns:
+        found = dict(enumerate(windows.reached, start=1)).get(len(enough) + 1, 0)
+        neighbours = f"{found} of {len(windows)} turns have {len(enough)} past turns in a row"
+        raise UserError(
+            f"{source} has too few neighbours for windows: {neighbours}. Set game.windows.most_turns = "
+            f"{max(1, len(enough))}, raise game.windows.most_gap (now {settings.most_gap}), or build a data set that "
+            "keeps more clips"
+        )
