@@ -25,7 +25,7 @@ from models.frames import decode_latents
 from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.video.clip_files import read_clip_gray, write_clip
 from training.config import FitSettings, Recipe
-from training.data.encoding import FROZEN, Name, open_cache
+from training.data.definitions import FROZEN, Name, open_cache
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.game import GameExample, GamePhase
 from training.phases.shot import ShotPhase

@@ -1,4 +1,4 @@
-"""Cached features of the training phases: definitions, ingredients and encoders.
+"""Cached features of the training phases: their table, and the encoders that compute them.
 
 | feature | content for one clip | network | phases |
 |---|---|---|---|
@@ -7,42 +7,36 @@
 | `text` | states of the motion text [N, D] | T5 | shot |
 | `shot_tokens` | shot tokens [L, D] | the trained shot encoder | game |
 | `predictions` | shot tokens as the game model predicts them [L, D] | the trained game model | adapt |
-
-The first three come from frozen networks and are shared by all runs on the same data; the other two depend on a trained
-network.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from transformers import LlamaTokenizer
 
-from models.checkpoint import ADAPTER, RESAMPLERS, SHOT_ENCODER, Checkpoint
-from models.config import Component, ModelConfig
+from models.checkpoint import Checkpoint
+from models.config import ModelConfig
 from models.engine import TILE
-from models.frames import LATENT_CHANNELS, Moments, encode_frames
+from models.frames import Moments, encode_frames
+from models.game_model import GameModel
 from models.progress import PartProgress, unwatched
-from models.shot_decoder import SPATIAL_COMPRESSION
 from models.tokens import PastTurn, TokenPrompt, write_prompt
 from pipeline.core.errors import UserError
 from training.config import Recipe
-from training.data.feature_cache import Feature, FeatureCache, storage_dtype
-from training.data.identities import Sha256, made_by_base, made_by_files, remembered
+from training.data.definitions import Name
+from training.data.feature_cache import FeatureCache
+from training.data.predictions import Predict, PredictedBy, after_own, by_fold, by_windows, folds_of
 from training.data.shards import ShardFile
-from training.data.turns import Catalog, PackedTurn, RecordedTurn
+from training.data.turns import PackedTurn, RecordedTurn
 from training.data.windows import Window, Windows
 
-Name = Literal["latents", "patches", "text", "shot_tokens", "predictions"]
-FROZEN: tuple[Name, ...] = ("latents", "patches", "text")
-TRAINED: tuple[Name, ...] = ("shot_tokens", "predictions")
 _FROM_VIDEOS: tuple[Name, ...] = ("latents", "patches")
 _BATCH_SIZES: dict[Name, int] = {"latents": 2, "patches": 16, "text": 16, "shot_tokens": 16, "predictions": 4}
 """Clips encoded at once. Two for latents: a single clip takes torch's slow path for 3-D convolutions on a CPU."""
@@ -85,34 +79,19 @@ def prompt_of(
     return write_prompt(tokenizer, past, target.instruction, tokens, config.conventions, target.state, target.measured)
 
 
-def open_cache(
-    folder: Path,
-    catalog: Catalog,
-    checkpoint: Checkpoint,
-    recipe: Recipe,
-    names: Sequence[Name],
-    *,
-    shared: bool = False,
-) -> FeatureCache:
-    """Open a cache of features, defined by the networks of a checkpoint; nothing is encoded yet."""
-    with remembered(folder) as sha256:
-        defined = _Definitions(catalog, checkpoint, recipe, sha256, shared)
-        features = [defined.feature(name) for name in names]
-    return FeatureCache(folder, catalog, features, shared=shared)
-
-
-def bytes_per_clip(names: Sequence[Name], config: ModelConfig) -> int:
-    """Return the disk space of features of one clip."""
-    sizes = (torch.Size(_shape(name, config)).numel() for name in names)
-    return sum(sizes) * storage_dtype(config).itemsize
-
-
 class Encoder:
     """Encoder of features; it loads each network when it is needed, once for all caches, and frees it afterwards."""
 
-    def __init__(self, checkpoint: Checkpoint, recipe: Recipe, device: torch.device | str = "cpu") -> None:
-        """Store the checkpoint with the networks, the recipe and the device."""
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        recipe: Recipe,
+        device: torch.device | str = "cpu",
+        predicted_by: Mapping[FeatureCache, PredictedBy] = MappingProxyType({}),
+    ) -> None:
+        """Store the checkpoint with the networks, the recipe, the device, and the maker of each cache's predictions."""
         self.checkpoint, self.recipe, self.device = checkpoint, recipe, device
+        self.predicted_by = predicted_by
 
     def make(
         self, name: Name, wanted: Mapping[FeatureCache, Sequence[ShardFile]], progress: PartProgress = unwatched
@@ -189,88 +168,36 @@ class Encoder:
         return encode
 
     def _predictions(self) -> Callable[[FeatureCache, Sequence[RecordedTurn]], Tensor]:
-        """Teacher-forced predictions: each turn follows the recorded ones, in the longest window, as during play.
-
-        A turn without an instruction cannot be predicted; it gets zeros, which are never read.
-        """
-        model, tokenizer = self.checkpoint.game_model(self.device), self.checkpoint.tokenizer()
-        config, settings = self.checkpoint.config, self.recipe.game.windows
+        """Predictions after the recorded past, or as `predicted_by` says."""
 
         @lru_cache(maxsize=1)
-        def windows_of(cache: FeatureCache) -> tuple[Windows, dict[str, int]]:
-            windows = Windows(cache.catalog.turns, settings)
-            return windows, {turn.clip_id: item for item, turn in enumerate(windows.turns)}
+        def own() -> GameModel:
+            return self.checkpoint.game_model(self.device)
 
-        @torch.no_grad()
-        def encode(cache: FeatureCache, turns: Sequence[RecordedTurn]) -> Tensor:
-            windows, item_of = windows_of(cache)
-            rows_BLD = torch.zeros(len(turns), *cache.features["predictions"].shape)
-            rows = [row for row, turn in enumerate(turns) if turn.clip_id in item_of]
-            past = [windows.longest(item_of[turns[row].clip_id]) for row in rows]
-            tokens_of = partial(cache.get, "shot_tokens")
-            if rows:
-                prompts = [prompt_of(window, tokens_of, tokenizer, config) for window in past]
-                rows_BLD[rows] = model(prompts).shot_tokens_BLD.float().cpu()
-            return rows_BLD
+        @lru_cache(maxsize=1)
+        def encoder_of(features: FeatureCache) -> Callable[[Sequence[RecordedTurn]], Tensor]:
+            windows = Windows(features.catalog.turns, self.recipe.game.windows)
+            return by_windows(windows, self._predict(features, own), features.features["predictions"].shape)
 
-        return encode
+        return lambda features, turns: encoder_of(features)(turns)
 
+    def _predict(self, features: FeatureCache, own: Callable[[], GameModel]) -> Predict:
+        """Return the maker of the predictions of a cache; `own` loads the checkpoint's game model."""
+        tokenizer, config = self.checkpoint.tokenizer(), self.checkpoint.config
+        tokens_of, by = partial(features.get, "shot_tokens"), self.predicted_by.get(features, PredictedBy())
 
-@dataclass(frozen=True)
-class _Definitions:
-    """Definitions of features by the networks of a checkpoint."""
+        def after_recorded(model: GameModel) -> Predict:
+            @torch.no_grad()
+            def predict(asked: Sequence[Window]) -> Tensor:
+                prompts = [prompt_of(window, tokens_of, tokenizer, config) for window in asked]
+                tokens_BLD: Tensor = model(prompts).shot_tokens_BLD
+                return tokens_BLD.float().cpu()
 
-    catalog: Catalog
-    checkpoint: Checkpoint
-    recipe: Recipe
-    sha256: Sha256
-    shared: bool
+            return predict
 
-    def feature(self, name: Name) -> Feature:
-        config = self.checkpoint.config
-        return Feature(name, _shape(name, config), storage_dtype(config), self._ingredients(name))
-
-    def _ingredients(self, name: Name) -> dict[str, str]:
-        """Return the ingredients of a feature, including those of the features that it depends on."""
-        checkpoint, recipe = self.checkpoint, self.recipe
-        if name == "latents":
-            tiles = {"tiles": f"{TILE['tile_sample_min_width']}x{TILE['tile_sample_min_height']}"}
-            return self._base("autoencoder") | (tiles if recipe.features.tiled else {})
-        if name == "patches":
-            shot = checkpoint.config.shot_decoder
-            seen = {"frames": f"{shot.frames} {shot.width}x{shot.height}"}  # equal for all features of one run
-            return self._base("image_encoder") | {"frame": recipe.shot.frame} | (seen if self.shared else {})
-        if name == "text":
-            return self._base("text_encoder")
-        inputs = self._ingredients("patches") | self._ingredients("text")
-        shot_tokens = inputs | self._files("shot_encoder", SHOT_ENCODER)
-        if name == "shot_tokens":
-            return shot_tokens
-        return {
-            **shot_tokens,
-            **self._base("language_model"),
-            **self._files("game_model", ADAPTER, RESAMPLERS),
-            "conventions": checkpoint.config.conventions.model_dump_json(),
-            "windows": recipe.game.windows.model_dump_json(),
-            "turns": self.catalog.fingerprint,
-        }
-
-    def _base(self, component: Component) -> dict[str, str]:
-        return made_by_base(component, self.checkpoint.base(component), self.sha256)
-
-    def _files(self, name: str, *files: str) -> dict[str, str]:
-        return made_by_files(name, *(self.checkpoint.folder / file for file in files), sha256=self.sha256)
-
-
-def _shape(name: Name, config: ModelConfig) -> tuple[int, ...]:
-    shot, encoder = config.shot_decoder, config.shot_encoder
-    height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
-    tokens = (encoder.shot_tokens, encoder.width)
-    shapes: dict[Name, tuple[int, ...]] = {
-        "latents": (2, shot.latent_frames, LATENT_CHANNELS, height, width),
-        "patches": (encoder.image_tokens, encoder.image_width),
-        "text": (encoder.text_tokens, encoder.text_width),
-        "shot_tokens": tokens,
-        "predictions": tokens,
-    }
-    return shapes[name]
+        if by.folds:
+            models = [after_recorded(fold.game_model(self.device)) for fold in by.folds]
+            return by_fold(models, folds_of(features.catalog.turns, len(models)))
+        if by.rollout:
+            return after_own(own(), tokenizer, config, tokens_of)
+        return after_recorded(own())

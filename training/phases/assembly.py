@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -15,8 +15,10 @@ from models.shot_decoder import ShotDecoder
 from models.trainable import for_adaptation, for_joint, for_warm_up, for_whole
 from training.config import Precision, Recipe
 from training.data.feature_cache import FeatureCache
+from training.data.history import History
 from training.data.mixture import by_data_set
 from training.data.order import part_seed
+from training.data.predictions import folds_of
 from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Windows
 from training.phases.game import GameExamples, GamePhase, GameTraining
@@ -91,9 +93,20 @@ def shot_phase(
 
 
 def game_phase(
-    recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: SplitData, val: SplitData | None
+    recipe: Recipe,
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    train: SplitData,
+    val: SplitData | None,
+    *,
+    name: str = "game",
+    without: int | None = None,
 ) -> GamePhase:
-    """Return phase b; `train` and `val` have the feature shot tokens, otherwise as `shot_phase`."""
+    """Return phase b.
+
+    `train` and `val` have the feature shot tokens, and `train` predictions if the past is to have any; otherwise as
+    `shot_phase`. A pass besides the phase itself has another `name`; the fold `without` of phase c is not trained on.
+    """
     model = checkpoint.game_model("cpu", FROZEN_PRECISION[recipe.game.precision], torch.float32)
     make_trainable(model.language_model)
     for resampler in (model.input_resampler, model.output_resampler):
@@ -102,22 +115,19 @@ def game_phase(
         mistral_of(model.language_model).activation_checkpointing_enable({"use_reentrant": False})
     tokenizer, settings, seed = checkpoint.tokenizer(), recipe.game.windows, recipe.game.loop.seed
     held_out = Windows(val.catalog.turns if val else (), settings)
+    history = History(recipe.game.history_noise, recipe.game.history_predicted, seed)
+    fold_of = folds_of(train.catalog.turns, recipe.adapt.folds)
+    left_out = {clip for clip, fold in fold_of.items() if fold == without}
+
+    def examples(turns: Sequence[RecordedTurn], seed: int) -> GameExamples:
+        windows, past = Windows(turns, settings, seed, left_out), replace(history, seed=seed)
+        return GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text, past)
+
     return GamePhase(
-        "game",
-        GameTraining(model, recipe.game.alpha, recipe.game.beta),
-        by_data_set(
-            train.catalog,
-            lambda turns, number: GameExamples(
-                Windows(turns, settings, part_seed(seed, number)),
-                train.cache,
-                tokenizer,
-                config,
-                recipe.game.free_text,
-            ),
-        ),
-        GameExamples(
-            Windows(train.catalog.turns, settings, seed), train.cache, tokenizer, config, recipe.game.free_text
-        ),
+        name,
+        GameTraining(model, recipe.game.alpha, recipe.game.beta, noisy=history.noise > 0),
+        by_data_set(train.catalog, lambda turns, number: examples(turns, part_seed(seed, number))),
+        examples(train.catalog.turns, seed),
         GameExamples(held_out, (val or train).cache, tokenizer, config),
         recipe.looks,
         checkpoint,

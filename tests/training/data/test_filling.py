@@ -23,7 +23,8 @@ from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import small_recipe
 from tests.support.networks.tiny_models import copy_of_tiny, tiny_checkpoint
-from training.data.encoding import FROZEN, TRAINED, Encoder, bytes_per_clip, open_cache
+from training.data.definitions import FROZEN, TRAINED, bytes_per_clip, open_cache
+from training.data.encoding import Encoder
 from training.data.feature_cache import Feature, FeatureCache
 from training.data.filling import readable, share_of, share_out, space_needed
 from training.data.identities import made_by_base, remembered
