@@ -52,12 +52,23 @@ def command_of(phase: str, request: TrainRequest) -> list[str]:
     launch = [sys.executable]
     if request.accelerate:
         launch += ["-m", "accelerate.commands.launch", "--config_file", str(request.accelerate)]
-    options = {"--data": request.data, "--out": str(request.out), "--recipe": request.recipe.value}
+    options = {"--out": str(request.out), "--recipe": request.recipe.value}
     optional: dict[str, Path | str | None] = {
         "--from": request.start,
         "--ablation": request.ablation and request.ablation.value,
         "--config": request.config,
+        "--features": request.features,
     }
     chosen = options | {name: str(value) for name, value in optional.items() if value}
+    data = [part for source in request.data for part in ("--data", source)]
     trackers = [part for name in request.trackers for part in ("--tracker", name)]
-    return [*launch, "-m", "flows.cli", "train", phase, *(part for pair in chosen.items() for part in pair), *trackers]
+    return [
+        *launch,
+        "-m",
+        "flows.cli",
+        "train",
+        phase,
+        *data,
+        *(part for pair in chosen.items() for part in pair),
+        *trackers,
+    ]

@@ -51,11 +51,12 @@ class TrainRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    data: Annotated[str, AfterValidator(without_secrets)]
+    data: tuple[Annotated[str, AfterValidator(without_secrets)], ...]
     out: Path
     start: Path | None = None
     recipe: RecipeName = RecipeName.tiny
     ablation: Ablation | None = None
     config: Path | None = None
+    features: Path | None = None
     trackers: tuple[str, ...] = ("tensorboard",)
     accelerate: Path | None = None

@@ -32,7 +32,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import LlamaTokenizer, MistralForCausalLM
 
-from models.conditions import ConditionEncoder
+from models.conditions import ImageEncoder, TextEncoder
 from models.config import Base, Component, ModelConfig, inside_id
 from models.game_model import GameModel, wrap_language_model
 from models.hub import load_base, quietly, reading
@@ -157,16 +157,15 @@ class Checkpoint:
         autoencoder = load_base("autoencoder", AutoencoderKLCogVideoX, self.base("autoencoder"), dtype)
         return _for_inference(autoencoder, device)
 
-    def conditions(self, device: Device = "cpu") -> ConditionEncoder:
-        """Load the frozen encoders of first frame and motion text; play does not need them."""
-        return ConditionEncoder.load(
-            self.config.shot_encoder,
-            self.base("image_encoder"),
-            self.base("text_encoder"),
-            device,
-            image_dtype=precision_of("image_encoder", device),
-            text_dtype=precision_of("text_encoder", device),
-        )
+    def image_encoder(self, device: Device = "cpu") -> ImageEncoder:
+        """Load the frozen encoder of first frames; play does not need it."""
+        base, dtype = self.base("image_encoder"), precision_of("image_encoder", device)
+        return ImageEncoder.load(self.config.shot_encoder, base, device, dtype)
+
+    def text_encoder(self, device: Device = "cpu") -> TextEncoder:
+        """Load the frozen encoder of motion texts; play does not need it."""
+        base, dtype = self.base("text_encoder"), precision_of("text_encoder", device)
+        return TextEncoder.load(self.config.shot_encoder, base, device, dtype)
 
     def base(self, component: Component) -> Base:
         """Location of a frozen base; one inside the checkpoint gets its absolute path."""

@@ -29,67 +29,70 @@ CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
-class ConditionEncoder(nn.Module):
-    """CLIP and T5, frozen, in evaluation mode. UserError when their sizes differ from the configuration's."""
+class ImageEncoder(nn.Module):
+    """CLIP, frozen, in evaluation mode. UserError when its sizes differ from the configuration's."""
 
-    def __init__(
-        self,
-        image_encoder: CLIPVisionModel,
-        text_encoder: T5EncoderModel,
-        tokenizer: PreTrainedTokenizerBase,
-        config: ShotEncoderConfig,
-    ) -> None:
+    def __init__(self, network: CLIPVisionModel, config: ShotEncoderConfig) -> None:
         super().__init__()
-        vision = image_encoder.config
-        _check("image_pixels", config.image_pixels, vision.image_size)
-        _check("image_patch", config.image_patch, vision.patch_size)
-        _check("image_width", config.image_width, vision.hidden_size)
-        _check("text_width", config.text_width, text_encoder.config.d_model)
-        self.image_encoder = image_encoder
-        self.text_encoder = text_encoder
-        self.tokenizer = tokenizer
-        self.config = config
+        _check("image_pixels", config.image_pixels, network.config.image_size)
+        _check("image_patch", config.image_patch, network.config.patch_size)
+        _check("image_width", config.image_width, network.config.hidden_size)
+        self.network, self.config = network, config
         self.requires_grad_(False).eval()
 
     @classmethod
     def load(
         cls,
         config: ShotEncoderConfig,
-        image: Base,
-        text: Base,
+        base: Base,
         device: torch.device | str = "cpu",
-        *,
-        image_dtype: torch.dtype = torch.float32,
-        text_dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype = torch.float32,
     ) -> Self:
-        """Load both from a folder or the hub; the tokenizer is in the repository of the text encoder.
-
-        `image` may be a whole CLIP and `text` a whole T5: their other halves are ignored.
-        """
-        image_encoder = load_base("image_encoder", CLIPVisionModel, image, image_dtype)
-        text_encoder = load_base("text_encoder", T5EncoderModel, text, text_dtype)
-        tokenizer_base = text.model_copy(update={"subfolder": text.tokenizer_subfolder or text.subfolder})
-        with reading(tokenizer_base):
-            tokenizer = AutoTokenizer.from_pretrained(tokenizer_base.id, **hub_options(tokenizer_base))
-        return cls(image_encoder, text_encoder, tokenizer, config).to(device)
+        """Load it from a folder or the hub. The base may be a whole CLIP: its other half is ignored."""
+        return cls(load_base("image_encoder", CLIPVisionModel, base, dtype), config).to(device)
 
     @torch.no_grad()
-    def image_patches(self, frames_BHWC: Tensor) -> Tensor:
+    def patches(self, frames_BHWC: Tensor) -> Tensor:
         """Patch states [B, P, D] in float32 of uint8 RGB pictures p of any size.
 
         x       = (resize(p / 255) - mean) / std    per channel, with CLIP_MEAN and CLIP_STD
         patches = h_{K-1}[1:]                       h_k the states after layer k of K; position 0: class token
         """
-        pictures_BCHW = frames_BHWC.to(self.image_encoder.device).permute(0, 3, 1, 2).float() / 255
+        pictures_BCHW = frames_BHWC.to(self.network.device).permute(0, 3, 1, 2).float() / 255
         pictures_BCHW = resize_to_square(pictures_BCHW, self.config.image_pixels)
         mean_C11, std_C11 = (pictures_BCHW.new_tensor(each).view(3, 1, 1) for each in (CLIP_MEAN, CLIP_STD))
-        pixels_BCHW = ((pictures_BCHW - mean_C11) / std_C11).to(self.image_encoder.dtype)
-        states = self.image_encoder(pixel_values=pixels_BCHW, output_hidden_states=True).hidden_states
+        pixels_BCHW = ((pictures_BCHW - mean_C11) / std_C11).to(self.network.dtype)
+        states = self.network(pixel_values=pixels_BCHW, output_hidden_states=True).hidden_states
         patches_BPD: Tensor = states[-2][:, 1:]
         return patches_BPD.float()
 
+
+class TextEncoder(nn.Module):
+    """T5 with its tokenizer, frozen, in evaluation mode. UserError when its width differs from the configuration's."""
+
+    def __init__(self, network: T5EncoderModel, tokenizer: PreTrainedTokenizerBase, config: ShotEncoderConfig) -> None:
+        super().__init__()
+        _check("text_width", config.text_width, network.config.d_model)
+        self.network, self.tokenizer, self.config = network, tokenizer, config
+        self.requires_grad_(False).eval()
+
+    @classmethod
+    def load(
+        cls,
+        config: ShotEncoderConfig,
+        base: Base,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> Self:
+        """Load it from a folder or the hub, with the tokenizer of the same repository; a T5's decoder is ignored."""
+        network = load_base("text_encoder", T5EncoderModel, base, dtype)
+        tokenizer_base = base.model_copy(update={"subfolder": base.tokenizer_subfolder or base.subfolder})
+        with reading(tokenizer_base):
+            tokenizer = AutoTokenizer.from_pretrained(tokenizer_base.id, **hub_options(tokenizer_base))
+        return cls(network, tokenizer, config).to(device)
+
     @torch.no_grad()
-    def text_states(self, texts: Sequence[str]) -> Tensor:
+    def states(self, texts: Sequence[str]) -> Tensor:
         """Text states [B, config.text_tokens, D] in float32; a longer text is truncated."""
         tokens = self.tokenizer(
             list(texts),
@@ -98,9 +101,7 @@ class ConditionEncoder(nn.Module):
             max_length=self.config.text_tokens,
             return_tensors="pt",
         )
-        states_BND: Tensor = self.text_encoder(
-            input_ids=tokens.input_ids.to(self.text_encoder.device)
-        ).last_hidden_state
+        states_BND: Tensor = self.network(input_ids=tokens.input_ids.to(self.network.device)).last_hidden_state
         return states_BND.float()
 
 

@@ -68,6 +68,16 @@ def load_base(component: Component, kind: type[Network], base: Base, dtype: torc
     return network  # type: ignore[no-any-return]
 
 
+def check_base(component: Component, base: Base) -> None:
+    """Check from its `config.json` alone that a base is a network of the right kind.
+
+    Raises:
+        UserError: it is another network, or cannot be found.
+    """
+    with reading(base):
+        _check_kind(component, base)
+
+
 def hub_options(base: Base) -> dict[str, str]:
     """Revision and subfolder as keyword arguments of `from_pretrained`; unset ones are left out."""
     return {name: value for name in ("revision", "subfolder") if (value := getattr(base, name))}

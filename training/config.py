@@ -14,6 +14,7 @@ from models.config import ConfigSection, ModelConfig
 from models.diffusion import check_steps
 
 Precision = Literal["no", "fp16", "bf16"]
+Names = Literal["joined", "apart"]
 Predictions = Literal["own", "out-of-fold", "rollout"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Share = Field(0.1, ge=0, lt=1, description="share of examples trained without their conditions, for guidance")
@@ -92,6 +93,23 @@ class PreviewSettings(ConfigSection):
         return self
 
 
+class MixtureSettings(ConfigSection):
+    """Settings of several data sets trained on together."""
+
+    names: Names = Field(
+        "joined",
+        description="a name in several casts is one character; `apart`: several, each with its data set's name before",
+    )
+
+
+class FeatureSettings(ConfigSection):
+    """Settings of the features that are encoded before training."""
+
+    tiled: bool = Field(
+        False, description="encode latents clip by clip and in tiles: for small cards, with slight seams"
+    )
+
+
 class ShotPhaseSettings(ConfigSection):
     """Settings of phase a: the shot encoder alone, then shot encoder and shot decoder together."""
 
@@ -167,8 +185,12 @@ class BaselineSettings(ConfigSection):
 class Recipe(ConfigSection):
     """Complete settings of a training run, apart from the data and the starting checkpoint."""
 
+    later_keys = frozenset({"data", "features"})
+
     model: ModelConfig
     autoencoder: FitSettings | None = Field(None, description="fit of a tiny autoencoder to the clips before training")
+    data: MixtureSettings = MixtureSettings()
+    features: FeatureSettings = FeatureSettings()
     shot: ShotPhaseSettings
     game: GamePhaseSettings
     adapt: AdaptPhaseSettings

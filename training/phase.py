@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from training.data.order import Position
+from training.data.order import Examples
 
 
 class Batch(Protocol):
@@ -17,16 +17,6 @@ class Batch(Protocol):
 
     def to(self, device: torch.device) -> Self:
         """Return the batch with its tensors on a device."""
-        ...
-
-
-class Examples(Protocol):
-    """Examples of an epoch; picklable, since the data loader sends them to its worker processes."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, place: Position) -> Any:
-        """Return an example. Its noise, timestep and dropout are functions of the seed and the position alone."""
         ...
 
 

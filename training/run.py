@@ -14,7 +14,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -28,14 +27,14 @@ from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
 from training.data.checks import check_captions, check_windows
-from training.data.encoding import FROZEN, Encoder, Name, open_cache
+from training.data.definitions import FROZEN, Name
 from training.data.predictions import PredictedBy
-from training.data.shards import open_index
 from training.data.turns import Catalog, has_padded
 from training.phase import Phase
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
 from training.recipes import merged
+from training.run_features import make_features
 from training.run_folder import RunFolder, process_number
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
@@ -75,7 +74,7 @@ class TrainingRun:
         if self.initial is None and recipe.autoencoder:
             folder = run_folder.folder / "autoencoder"
             checkpoint = fit_autoencoder(
-                checkpoint, run_folder.source, folder, recipe.autoencoder, run_folder.watch
+                checkpoint, run_folder.mixture, folder, recipe.autoencoder, run_folder.watch
             ).checkpoint
         return checkpoint
 
@@ -90,7 +89,7 @@ class TrainingRun:
         """Encode all clips with the frozen networks before phase a. Return the folder of the features."""
         self._check_data(*PHASES)
         accelerator = Accelerator()
-        self._splits(self._prepare(accelerator), FROZEN, accelerator)
+        make_features(self.run_folder, self.recipe, self._prepare(accelerator), FROZEN, accelerator)
         return self.run_folder.features
 
     def shot(self) -> Path:
@@ -185,7 +184,7 @@ class TrainingRun:
             return checkpoint
 
         def made() -> Phase:
-            train, val = self._splits(checkpoint, features, accelerator, predicted_by)
+            train, val = make_features(self.run_folder, self.recipe, checkpoint, features, accelerator, predicted_by)
             return make(self.recipe, checkpoint, self._config_after(name, checkpoint, train.catalog), train, val)
 
         defined = {"start": checkpoint.identity(), "recipe": self._recipe_of(name)}
@@ -202,7 +201,7 @@ class TrainingRun:
     ) -> Phase:
         """Return phase b; its histogram of window lengths is shown and tracked as step 0."""
         phase = game_phase(recipe, checkpoint, config, train, val)
-        windows = phase.examples.windows
+        windows = phase.shown.windows
         self.run_folder.say(f"game: {windows}")
         shares = {f"windows/{at}_turns": number / len(windows) for at, number in enumerate(windows.lengths, start=1)}
         accelerator.log(shares, step=0)
@@ -212,7 +211,7 @@ class TrainingRun:
         """Refuse data that cannot be trained on, before a download or encoding, unless the phases are done."""
         if all(self._loop(name).steps == 0 or (self.run_folder.folder / name / "result").exists() for name in phases):
             return
-        turns, source = self.run_folder.catalogs()["train"].turns, self.run_folder.source
+        turns, source = self.run_folder.catalogs()["train"].turns, str(self.run_folder.mixture)
         check_captions(turns, source)
         if self.recipe.game.loop.steps:
             check_windows(turns, self.recipe.game.windows, source)
@@ -267,33 +266,12 @@ class TrainingRun:
         left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
         return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out))
 
-    def _splits(
-        self,
-        checkpoint: Checkpoint,
-        features: Sequence[Name],
-        accelerator: Accelerator,
-        predicted_by: PredictedBy = PredictedBy(),
-    ) -> tuple[SplitData, SplitData | None]:
-        """Return the splits with all features computed; each process encodes its share of the shards."""
-        run_folder, splits = self.run_folder, {}
-        for split, catalog in run_folder.catalogs().items():
-            by = predicted_by if split == "train" else replace(predicted_by, folds=())
-            cache = open_cache(run_folder.features, catalog, checkpoint, self.recipe, features, by)
-            encoder = Encoder(cache, checkpoint, self.recipe, accelerator.device, by)
-            for name in features:
-                if accelerator.is_main_process and (size := cache.bytes_to_make(name)):
-                    run_folder.say(f"{name} of {split}: {size / 1e6:,.1f} MB to make")
-                encoder.make(name, run_folder.watch_features, accelerator.process_index, accelerator.num_processes)
-                accelerator.wait_for_everyone()  # a feature may depend on others, also of other shards
-            splits[split] = SplitData(catalog, cache)
-        return splits["train"], splits.get("val")
-
     def _config_after(self, name: str, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
         """Return the configuration of the result: the data's level values, and its characters by frequency.
 
         Phases that train the shot decoder also note whether their clips were padded.
         """
-        values = open_index(self.run_folder.source).level_values
+        values = self.run_folder.mixture.level_values(catalog)
         met = Counter(name for turn in catalog.turns for name in turn.sample.caption.characters or ())
         changes: dict[str, object] = {"characters": tuple(name for name, _ in met.most_common())} if met else {}
         if values:

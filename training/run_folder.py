@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from accelerate import Accelerator, PartialState
@@ -20,9 +21,9 @@ from models.untrained import Say
 from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from pipeline.core.records import Record
-from pipeline.publish.splits import SPLITS, Split
-from training.config import LoopSettings, Precision
-from training.data.shards import open_index, open_shards
+from pipeline.publish.splits import Split
+from training.config import LoopSettings, Names, Precision
+from training.data.mixture import Mixture
 from training.data.turns import Catalog
 from training.folder_note import note, refuse_another
 from training.phase import Phase
@@ -48,24 +49,33 @@ class RunFolder:
 
     Attributes:
         folder: folder of the run.
-        source: folder or address of a data set.
+        source: folder or address of a data set; or several, each with `=` and its weight behind it if it has one.
         trackers: names of accelerate's trackers.
         say: callback for log lines.
         watch: callback after every training step.
         watch_features: callback for the progress of encoding.
+        shared_features: folder of features for several runs; by default each run has its own.
+        names: treatment of a name in the casts of several data sets.
     """
 
     folder: Path
-    source: str
+    source: str | Sequence[str]
     trackers: Sequence[str] = ("tensorboard",)
     say: Say = lambda _: None
     watch: StepWatcher | None = None
     watch_features: PartProgress = unwatched
+    shared_features: Path | None = None
+    names: Names = "joined"
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """Its data sets."""
+        return Mixture.of(self.source, self.names)
 
     @property
     def features(self) -> Path:
         """Folder of the feature cache."""
-        return self.folder / "features"
+        return self.shared_features or self.folder / "features"
 
     def accelerator(self, precision: Precision, section: str) -> Accelerator:
         """Return an accelerator. UserError, naming the recipe's `section`, if precision or trackers do not fit."""
@@ -82,11 +92,9 @@ class RunFolder:
         Raises:
             UserError: the data set cannot be used, or has no `train` split.
         """
-        existing = {shard.split for shard in open_index(self.source).shards}
         cached = self.folder / "catalogs"
         cached.mkdir(parents=True, exist_ok=True)
-        wanted: list[Split] = [split for split in SPLITS if split == "train" or split in existing]
-        return {split: Catalog.read(open_shards(self.source, split), cached / f"{split}.json") for split in wanted}
+        return self.mixture.catalogs(cached)
 
     def phase(
         self,
@@ -152,6 +160,9 @@ class RunFolder:
     def _claim(self, folder: Path, accelerator: Accelerator, defined: Mapping[str, str]) -> None:
         """Write the ingredients of the phase, or compare them with the noted ones."""
         data = " ".join(catalog.fingerprint for catalog in self.catalogs().values())
+        weights = [source.weight for source in self.mixture.sources]
+        if len(set(weights)) > 1:
+            data += f" weights {weights}"
         made_from = MadeFrom(data=data, start=defined["start"], recipe=defined["recipe"]).model_dump()
         refuse_another(folder, made_from)
         accelerator.wait_for_everyone()

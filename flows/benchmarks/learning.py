@@ -12,6 +12,7 @@ memorise training clips; it does not show how good the method is on films.
     history       without the past, the loss on turns that depend on it is higher
     free-text     trained on several phrasings, the game model understands sentences that it has never seen
     adaptation    the shot decoder adapts to predicted shot tokens
+    casts         characters of the same names in two data sets keep their own looks and states
     drift         training on a noisy or predicted past halves the drift of games of twenty turns
 """
 
@@ -30,10 +31,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from flows.benchmarks.learning_casts import learn_casts
 from flows.benchmarks.learning_drift import KINDS, drift, game_model, played_tokens, table, untrained
 from flows.benchmarks.learning_runs import (
     Learned,
     draw,
+    fit_settings,
     game_terms,
     learn,
     measured_scope,
@@ -48,7 +51,6 @@ from flows.demos.world.shapes import FRAMES, HEIGHT, WIDTH
 from models.checkpoint import Checkpoint
 from models.config import tiny_config
 from models.untrained import new_checkpoint
-from training.config import FitSettings, LoopSettings
 from training.data.phrasing import HELD_OUT
 from training.phases.autoencoder import Fitted, fit_autoencoder, psnr, read_frames, reconstructed
 from training.phases.game import GamePhase, without_past
@@ -70,6 +72,7 @@ class Steps:
     early_game: int = 150
     """Steps of the game model that adaptation uses; kept low, since perfect predictions leave nothing to adapt to."""
     adapt: int = 100
+    casts: int = 400
     drift: int = 300
     """Steps of each game model of the drift, first pass included."""
     drift_seeds: int = 3
@@ -101,12 +104,9 @@ class Bench:
     @cached_property
     def fitted(self) -> Fitted:
         """Autoencoder fitted to all clips."""
-        settings = FitSettings(judged=100, pictures=5)
-        stills = _changed(settings.stills, steps=self.steps.stills)
-        clips = _changed(settings.clips, steps=self.steps.clips)
-        settings = settings.model_copy(update={"stills": stills, "clips": clips})
         data, bars = write_films(self.out / "data" / "all", [FIRST, SECOND, FASTER]), TrainBars()
         with bars.shown():
+            settings = fit_settings(self.steps.stills, self.steps.clips)
             return fit_autoencoder(self.start, data, self.out / "autoencoder", settings, bars.step)
 
     @cached_property
@@ -269,6 +269,20 @@ def adaptation_claim(bench: Bench) -> Finding:
     return Finding("lower", measured, after < before)
 
 
+def casts_claim(bench: Bench) -> Finding:
+    """Measure two casts: the game model gives each namesake its own look and states, from its name alone."""
+    apart, joined = (
+        learn_casts(bench.out / "casts", bench.start, bench.steps.casts, names) for names in ("apart", "joined")
+    )
+    measured = "; ".join(
+        f"names {names}: {found.nearest} of {found.clips} predictions nearest to their own clip "
+        f"(error {found.own:.3f}, from the namesake's {found.namesake:.3f}), states {found.states_right:.0%}"
+        for names, found in (("apart", apart), ("joined", joined))
+    )
+    reached = apart.nearest == apart.clips and apart.states_right == 1
+    return Finding("all nearest to their own, states 100 %", measured, reached)
+
+
 _LEAST_DRIFT = 0.02
 """Error that the model's own past adds, as a share of the variance, from which on it counts as a drift."""
 
@@ -299,6 +313,7 @@ CLAIMS: Mapping[str, Callable[[Bench], Finding]] = {
     "history": lambda bench: history_claim(bench.game, bench.game_from(bench.shots.after, history=False)),
     "free-text": lambda bench: free_text_claim(bench.worded(0.5), bench.worded(0.0)),
     "adaptation": adaptation_claim,
+    "casts": casts_claim,
     "drift": drift_claim,
 }
 
@@ -330,10 +345,6 @@ def table_of(findings: Mapping[str, Finding]) -> Table:
     for name, finding in findings.items():
         table.add_row(name, finding.aim, finding.measured, "yes" if finding.reached else "NO")
     return table
-
-
-def _changed(loop: LoopSettings, *, steps: int) -> LoopSettings:
-    return LoopSettings.model_validate({**loop.model_dump(), "steps": steps})
 
 
 def _drawn(phase: ShotPhase, scopes: Sequence[float]) -> torch.Tensor:

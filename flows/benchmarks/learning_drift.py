@@ -28,7 +28,8 @@ from models.checkpoint import Checkpoint
 from models.config import tiny_config
 from models.tokens import PastTurn
 from models.untrained import new_checkpoint
-from training.data.encoding import Encoder, Name, open_cache
+from training.data.definitions import Name, open_cache
+from training.data.encoding import Encoder
 from training.data.feature_cache import FeatureCache
 from training.data.rollout import rolled_out
 from training.data.shards import open_shards
@@ -83,8 +84,9 @@ def played_tokens(out: Path, learned: Learned) -> FeatureCache:
     names: tuple[Name, ...] = ("patches", "text", "shot_tokens")
     catalog = Catalog.read(open_shards(data, "train"))
     cache = open_cache(out / "played", catalog, learned.before, learned.recipe, names)
+    encoder = Encoder(learned.before, learned.recipe)
     for name in names:
-        Encoder(cache, learned.before, learned.recipe).make(name)
+        encoder.make(name, {cache: catalog.shards})
     return cache
 
 

@@ -8,7 +8,7 @@ Letters of the shapes: N clips, T frames, H W pixels, C colours (RGB), L shot to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -24,10 +24,8 @@ from models.config import ModelConfig
 from models.frames import decode_latents
 from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.video.clip_files import read_clip_gray, write_clip
-from training.config import Recipe
-from training.data.encoding import FROZEN, Name, open_cache
-from training.data.shards import open_shards
-from training.data.turns import Catalog
+from training.config import FitSettings, Recipe
+from training.data.definitions import FROZEN, Name, open_cache
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.game import GameExample, GamePhase
 from training.phases.shot import ShotPhase
@@ -87,21 +85,30 @@ def recipe_of(part: TrainedPart, loop: Mapping[str, Any], **changes: Any) -> Rec
     return Recipe.model_validate(merged(merged(merged(tiny().model_dump(), _ALONE), trained), changes))
 
 
-def learn(part: TrainedPart, folder: Path, data: Path, start: Checkpoint, recipe: Recipe) -> Learned:
+def fit_settings(stills: int, clips: int) -> FitSettings:
+    """Return the settings of an autoencoder fit with these steps."""
+    settings = FitSettings(judged=100, pictures=5)
+    loops = {"stills": {"steps": stills}, "clips": {"steps": clips}}
+    return FitSettings.model_validate(merged(settings.model_dump(), loops))
+
+
+def learn(part: TrainedPart, folder: Path, data: Path | Sequence[str], start: Checkpoint, recipe: Recipe) -> Learned:
     """Run one part of training unless its result exists.
 
     Args:
         part: part of training.
         folder: folder of the run.
-        data: data set folder.
+        data: data set folder, or several.
         start: initial checkpoint.
         recipe: recipe from `recipe_of`.
     """
     bars = TrainBars()
-    run = TrainingRun(RunFolder(folder, str(data), say=bars.say, watch=bars.step), recipe, start.folder)
+    source = str(data) if isinstance(data, Path) else data
+    run_folder = RunFolder(folder, source, say=bars.say, watch=bars.step, names=recipe.data.names)
+    run = TrainingRun(run_folder, recipe, start.folder)
     with bars.shown():
         after = Checkpoint.open({"shot": run.shot, "game": run.game, "adapt": run.adapt}[part]())
-    catalog = Catalog.read(open_shards(data, "train"))
+    catalog = run_folder.catalogs()["train"]
     return Learned(
         recipe, start, after, SplitData(catalog, open_cache(folder / "features", catalog, start, recipe, _READ[part]))
     )

@@ -30,7 +30,13 @@ Ablated = Annotated[Ablation | None, typer.Option(help="Recipe with one change, 
 
 def train(
     part: Annotated[TrainPart, typer.Argument(metavar="PART", help="features, shot, game, adapt, all, gc, or gfc.")],
-    data: Annotated[str, typer.Option(help="Data set of `animegamer build`: its folder, or an address (https, s3).")],
+    data: Annotated[
+        list[str],
+        typer.Option(
+            help="Data set of `animegamer build`: its folder, or an address (https, s3). Repeatable; DATA=2: its clips "
+            "come twice an epoch."
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run: created, or resumed.")],
     start: Annotated[
         Path | None,
@@ -43,6 +49,10 @@ def train(
     ablation: Ablated = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML with the keys to change; `animegamer recipe` prints all of them.")
+    ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(help="Folder of encoded clips that several runs share, by content; by default inside the run."),
     ] = None,
     tracker: Annotated[
         list[str], typer.Option(help="Tracker of the figures: tensorboard, or another one of accelerate. Repeatable.")
@@ -71,12 +81,13 @@ def train(
     need_networks()
     try:
         request = TrainRequest(
-            data=data,
+            data=tuple(data),
             out=out,
             start=start,
             recipe=recipe,
             ablation=ablation,
             config=config,
+            features=features,
             trackers=tuple(tracker),
             accelerate=accelerate,
         )
@@ -130,7 +141,9 @@ def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     try:
         recipe = read_recipe(request.recipe, request.ablation, request.config)
         with disk_errors(request.out), bars.shown():
-            yield RunFolder(request.out, request.data, request.trackers, bars.say, bars.step, bars.feature), recipe
+            callbacks = (bars.say, bars.step, bars.feature)
+            data = (request.features, recipe.data.names)
+            yield RunFolder(request.out, request.data, request.trackers, *callbacks, *data), recipe
     except Terminated as stop:
         say(f"{stop}; the same command goes on from it", "yellow")
         raise

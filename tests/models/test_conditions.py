@@ -22,7 +22,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from models.conditions import ConditionEncoder, resize_to_square
+from models.conditions import ImageEncoder, TextEncoder, resize_to_square
 from models.config import Base, ShotEncoderConfig
 from pipeline.core.errors import UserError
 
@@ -52,10 +52,15 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 @functools.cache
-def encoder() -> ConditionEncoder:
+def image_encoder() -> ImageEncoder:
     torch.manual_seed(0)
-    image, text = CLIPVisionModel(CLIPVisionConfig(**VISION)), T5EncoderModel(TEXT)
-    return ConditionEncoder(image, text, tokenizer(), CONFIG)
+    return ImageEncoder(CLIPVisionModel(CLIPVisionConfig(**VISION)), CONFIG)
+
+
+@functools.cache
+def text_encoder() -> TextEncoder:
+    torch.manual_seed(0)
+    return TextEncoder(T5EncoderModel(TEXT), tokenizer(), CONFIG)
 
 
 def pictures(height: int = 60, width: int = 90) -> Tensor:
@@ -103,7 +108,7 @@ def test_pictures_are_resized_as_in_the_published_code(height: int, width: int):
 
 
 def test_patches_are_the_states_before_the_last_layer_without_the_class_token():
-    clip, frames = encoder().image_encoder, pictures()
+    clip, frames = image_encoder().network, pictures()
     mean, std = torch.tensor([0.4815, 0.4578, 0.4082]), torch.tensor([0.2686, 0.2613, 0.2758])
     unit = resize_to_square(frames.permute(0, 3, 1, 2) / 255, 32)
     states = (unit - mean.view(3, 1, 1)) / std.view(3, 1, 1)
@@ -111,46 +116,49 @@ def test_patches_are_the_states_before_the_last_layer_without_the_class_token():
         states = clip.pre_layrnorm(clip.embeddings(states))
         for layer in clip.encoder.layers[:-1]:
             states = layer(states, None)
-    found = encoder().image_patches(frames)
+    found = image_encoder().patches(frames)
     assert found.shape == (2, CONFIG.image_tokens, 24)
     torch.testing.assert_close(found, states[:, 1:], atol=1e-3, rtol=1e-3)
 
 
 def test_padding_is_attended_like_words():
-    found = encoder().text_states(["she runs"])
+    found = text_encoder().states(["she runs"])
     ids = torch.tensor([[3, 4, 1, 0, 0, 0]])
     with torch.no_grad():
-        attended = encoder().text_encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-        masked = encoder().text_encoder(input_ids=ids, attention_mask=(ids != 0).long()).last_hidden_state
+        attended = text_encoder().network(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+        masked = text_encoder().network(input_ids=ids, attention_mask=(ids != 0).long()).last_hidden_state
     torch.testing.assert_close(found, attended)
     assert not torch.allclose(found[:, :3], masked[:, :3], atol=1e-4)
 
 
 def test_every_text_has_exactly_the_configured_tokens():
     texts = ["", "she runs", "she runs very very very very fast away"]
-    found = encoder().text_states(texts)
+    found = text_encoder().states(texts)
     assert found.shape == (3, 6, 16)
     cut = torch.tensor([[3, 4, 5, 5, 5, 1]])  # five words remain, and the end
     with torch.no_grad():
-        expected = encoder().text_encoder(input_ids=cut).last_hidden_state
+        expected = text_encoder().network(input_ids=cut).last_hidden_state
     torch.testing.assert_close(found[2:], expected, atol=1e-5, rtol=1e-4)
 
 
 def test_the_encoders_are_frozen_and_states_are_float32():
-    assert not any(parameter.requires_grad for parameter in encoder().parameters())
-    assert not encoder().text_encoder.training
+    for encoder in (image_encoder(), text_encoder()):
+        assert not any(parameter.requires_grad for parameter in encoder.parameters())
+        assert not encoder.network.training
     torch.manual_seed(0)
-    half = ConditionEncoder(
-        CLIPVisionModel(CLIPVisionConfig(**VISION)).bfloat16(), T5EncoderModel(TEXT).bfloat16(), tokenizer(), CONFIG
-    )
-    assert half.image_patches(pictures()).dtype == torch.float32
-    assert half.text_states(["she"]).dtype == torch.float32
+    half_image = ImageEncoder(CLIPVisionModel(CLIPVisionConfig(**VISION)).bfloat16(), CONFIG)
+    half_text = TextEncoder(T5EncoderModel(TEXT).bfloat16(), tokenizer(), CONFIG)
+    assert half_image.patches(pictures()).dtype == torch.float32
+    assert half_text.states(["she"]).dtype == torch.float32
 
 
 def test_sizes_that_do_not_fit_are_refused():
     wrong = CONFIG.model_copy(update={"text_width": 32})
     with pytest.raises(UserError, match=r"shot_encoder\.text_width is 32, .* 16"):
-        ConditionEncoder(encoder().image_encoder, encoder().text_encoder, tokenizer(), wrong)
+        TextEncoder(text_encoder().network, tokenizer(), wrong)
+    wrong = CONFIG.model_copy(update={"image_width": 32})
+    with pytest.raises(UserError, match=r"shot_encoder\.image_width is 32, .* 24"):
+        ImageEncoder(image_encoder().network, wrong)
 
 
 def test_whole_clip_and_whole_t5_load_from_folders(tmp_path: Path):
@@ -161,8 +169,9 @@ def test_whole_clip_and_whole_t5_load_from_folders(tmp_path: Path):
     t5.save_pretrained(tmp_path / "repo" / "t5")
     tokenizer().save_pretrained(tmp_path / "repo" / "t5")
     text = Base(id=str(tmp_path / "repo"), subfolder="t5")
-    loaded = ConditionEncoder.load(CONFIG, Base(id=str(tmp_path / "clip")), text, text_dtype=torch.bfloat16)
-    weights = loaded.image_encoder.embeddings.patch_embedding.weight
+    image_encoder = ImageEncoder.load(CONFIG, Base(id=str(tmp_path / "clip")))
+    text_encoder = TextEncoder.load(CONFIG, text, dtype=torch.bfloat16)
+    weights = image_encoder.network.embeddings.patch_embedding.weight
     assert torch.equal(weights, clip.vision_model.embeddings.patch_embedding.weight)
-    assert torch.equal(loaded.text_encoder.shared.weight, t5.shared.weight.bfloat16())
-    assert loaded.text_states(["she runs"]).shape == (1, 6, 16)
+    assert torch.equal(text_encoder.network.shared.weight, t5.shared.weight.bfloat16())
+    assert text_encoder.states(["she runs"]).shape == (1, 6, 16)

@@ -24,8 +24,8 @@ LOADS: dict[Component, Callable[[Checkpoint], object]] = {
     "language_model": Checkpoint.game_model,
     "transformer": Checkpoint.shot_decoder,
     "autoencoder": Checkpoint.autoencoder,
-    "text_encoder": Checkpoint.conditions,
-    "image_encoder": Checkpoint.conditions,
+    "text_encoder": Checkpoint.text_encoder,
+    "image_encoder": Checkpoint.image_encoder,
 }
 
 
@@ -80,7 +80,7 @@ def test_the_failing_base_is_named(tmp_path: Path) -> None:
     values["bases"]["image_encoder"]["id"] = str(tmp_path / "no-pictures")
     (folder / CONFIG).write_text(json.dumps(values))
     with pytest.raises(UserError, match="no-pictures cannot be loaded"):
-        Checkpoint.open(folder).conditions()
+        Checkpoint.open(folder).image_encoder()
 
 
 def _as_hub_cache(home: Path, repository: str, folder: Path, subfolder: str = "") -> None:

@@ -22,10 +22,17 @@ from transformers import MistralForCausalLM
 from models.checkpoint import Checkpoint
 from models.engine_options import EngineOptions
 from models.game import Game
+from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
+from pipeline.publish.shards import write_shards
+from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import STEPS, small_dataset, small_recipe, small_run
+from tests.support.networks.tiny_models import copy_of_tiny
 from training.config import Recipe
-from training.run import PHASES
+from training.data.shards import open_shards
+from training.recipes import merged, tiny
+from training.run import PHASES, TrainingRun
+from training.run_folder import RunFolder
 from training.trainer import StepReport
 
 TRAINED = ("shot_encoder.safetensors", "shot_decoder", "game_model", "bases/transformer")
@@ -189,6 +196,37 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_ablations_that_share_a_folder_of_features_encode_once(tmp_path: Path) -> None:
+    encoded: list[list[str]] = []
+    changes = {"one": {}, "other": {"shot": {"dropout": 0.5}}, "random": {"shot": {"frame": "random"}}}
+    for name, changed in changes.items():
+        encoded.append([])
+        options = {"shared_features": tmp_path / "all", "watch_features": lambda name, *_: encoded[-1].append(name)}
+        assert small_run(tmp_path / name, small_recipe(**changed), **options).features() == tmp_path / "all"
+    assert [set(names) for names in encoded] == [{"latents", "patches", "text"}, set(), {"patches"}]
+    assert not (tmp_path / "one" / "features").exists()
+
+
+@pytest.mark.slow
+def test_two_data_sets_train_one_model_and_other_weights_another(tmp_path: Path) -> None:
+    other = make_dataset(tmp_path / "other", films=1, scenes=4, clips=2, captioner=MODEL, names=("other.mkv",))
+    write_shards(other, ShardSettings(samples=3, val_share=0.3))
+    data, lines = [str(small_dataset()), f"{other.root}=2"], []
+    brief = {"warm_up": {"steps": 0}, "joint": {"steps": 1}}
+    changes = {"shot": brief, "game": {"loop": {"steps": 1}}, "adapt": {"loop": {"steps": 1}}}
+    run = small_run(tmp_path / "run", small_recipe(**changes), data, names="apart", say=lines.append)
+    for train in (run.shot, run.game, run.adapt):
+        result = train()
+    clips = [
+        sum(shard.entry.samples for shard in open_shards(place, "train")) for place in (small_dataset(), other.root)
+    ]
+    assert f"joint: {clips[0] + 2 * clips[1]} examples, 1 steps" in lines
+    assert {"other Hana", f"{small_dataset().name} Hana"} <= set(Checkpoint.open(result).config.characters)
+    with pytest.raises(UserError, match="joint was begun with another data"):
+        small_run(tmp_path / "run", run.recipe, [data[0], str(other.root)], names="apart").shot()
+
+
+@pytest.mark.slow
 def test_a_run_on_its_own_past_killed_in_each_pass_ends_with_the_same_bytes(tmp_path: Path) -> None:
     past = {"history_noise": 0.5, "history_predicted": 0.5, "first_pass": 3}
     short = {"warm_up": {"steps": 0}, "joint": {"steps": 1}}
@@ -249,3 +287,14 @@ def test_rolled_out_and_out_of_fold_predictions_differ_from_the_models_own(tmp_p
         assert not all(same)
     with pytest.raises(UserError, match="run `animegamer train game` in this folder first"):
         small_run(tmp_path / "new", small_recipe(adapt={"predictions": "out-of-fold"})).adapt()
+
+
+def test_a_base_that_is_another_network_is_refused_before_encoding(tmp_path: Path) -> None:
+    start = copy_of_tiny(tmp_path / "start")
+    shutil.rmtree(start / "bases" / "language_model")
+    shutil.copytree(start / "bases" / "text_encoder", start / "bases" / "language_model")
+    described = Recipe.model_validate(merged(tiny().model_dump(), {"game": {"windows": {"most_turns": 2}}}))
+    run = TrainingRun(RunFolder(tmp_path / "run", str(small_dataset())), described, start)
+    with pytest.raises(UserError, match="it is a t5, where language_model must be mistral"):
+        run.features()
+    assert not list((tmp_path / "run").rglob("*.safetensors"))

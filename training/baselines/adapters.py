@@ -6,7 +6,7 @@ Both are phases of the training loop (`training/trainer.py`), built by `gc_phase
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from models.checkpoint import within
 from training.baselines.folder import BaselineFolder, save_trained
-from training.data.feature_cache import FeatureCache
-from training.data.order import Position
+from training.data.order import Examples, Position
 from training.data.spread import spread
 from training.data.turns import RecordedTurn
 
@@ -45,7 +44,7 @@ class AdapterPhase(ABC):
 
     network: nn.Module
     """Network with the transformer as its member `transformer`."""
-    examples: NoisedExamples
+    examples: Examples
     held_out: NoisedExamples | None
     """Clips of the split `val`, if there are any."""
     clips: int
@@ -81,9 +80,9 @@ class AdapterPhase(ABC):
         save_trained(folder, self.start, transformer, within(state, "transformer."))
 
 
-def instructed_turns(cache: FeatureCache) -> tuple[RecordedTurn, ...]:
+def instructed(turns: Iterable[RecordedTurn]) -> tuple[RecordedTurn, ...]:
     """Return the turns that have an instruction."""
-    return tuple(turn for turn in cache.catalog.turns if turn.instruction)
+    return tuple(turn for turn in turns if turn.instruction)
 
 
 def trained_transformer(baseline: BaselineFolder, frozen: torch.dtype, gradient_checkpointing: bool) -> Any:

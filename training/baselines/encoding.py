@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,69 +26,69 @@ from models.progress import PartProgress, unwatched
 from pipeline.core.errors import UserError
 from training.baselines.folder import BaselineFolder, Device
 from training.baselines.pipelines import inside, sizes_of
-from training.data.feature_cache import Feature, FeatureCache, made_by_base
+from training.data.feature_cache import Feature, FeatureCache
+from training.data.filling import Share
+from training.data.identities import Sha256, made_by_base, remembered
 from training.data.turns import Catalog, PackedTurn, RecordedTurn
 
+_FROM_VIDEOS = ("latents", "flux_pictures")
 _BATCH_SIZES = {"latents": 2}
 """Clips encoded at once; a single clip takes torch's slow path for 3-D convolutions on a CPU."""
 _BATCH_SIZE = 16
 """Clips encoded at once for the other features."""
 
 
-def open_features(baseline: BaselineFolder, folder: Path, catalog: Catalog) -> FeatureCache:
+def open_features(baseline: BaselineFolder, folder: Path, catalog: Catalog, *, shared: bool = False) -> FeatureCache:
     """Open the feature cache of a baseline's training data; nothing is encoded yet.
 
     Raises:
         UserError: the baseline has no adapters, or a pipeline is not available.
     """
-    made = {"gc": _of_gc, "gfc": _of_gfc}.get(baseline.config.kind)
-    if made is None:
+    defined = {"gc": _of_gc, "gfc": _of_gfc}.get(baseline.config.kind)
+    if defined is None:
         raise UserError(f"{baseline.config.kind} has no adapters to train; take gc or gfc")
-    return FeatureCache(folder, catalog, made(baseline))
+    with remembered(folder) as sha256:
+        features = [_renamed(feature, catalog) for feature in defined(baseline, sha256)]
+    return FeatureCache(folder, catalog, features, shared=shared)
 
 
 @torch.no_grad()
 def fill_features(
     baseline: BaselineFolder,
-    cache: FeatureCache,
+    work: Mapping[str, Share],
     device: Device = "cpu",
     progress: PartProgress = unwatched,
-    process: int = 0,
-    processes: int = 1,
 ) -> None:
-    """Encode missing and stale features; the encoders are loaded only if there are any.
+    """Encode missing and stale features; the encoders are loaded only if there are any, and once.
 
     Args:
         baseline: baseline with the encoders.
-        cache: from `open_features`.
+        work: shards to encode, by feature, from `training/data/filling.py:share_out`.
         device: device of the encoders.
         progress: callback after every batch.
-        process: rank of this process; each takes every n-th shard.
-        processes: number of processes.
     """
-    shards = cache.catalog.shards[process::processes]
-    wanted = [name for name in cache.features if any(shard.name in cache.faults(name) for shard in shards)]
-    if not wanted:
+    if not any(shards for share in work.values() for shards in share.values()):
         return
     encoders = baseline.encoders("video" if baseline.config.kind == "gc" else "picture", device)
-    encode: dict[str, Callable[[Any], Tensor]] = {
-        "latents": partial(_latents, baseline, encoders),
-        "prompts": lambda turns: text_states(encoders, _texts(turns), cache.features["prompts"].shape[0]),
-        "flux_pictures": partial(_flux_pictures, baseline, encoders),
-        "flux_prompts": lambda turns: _flux_texts(baseline, encoders, turns)[0],
-        "flux_pooled": lambda turns: _flux_texts(baseline, encoders, turns)[1],
+    encode: dict[str, Callable[[FeatureCache, Any], Tensor]] = {
+        "latents": lambda _, turns: _latents(baseline, encoders, turns),
+        "prompts": lambda cache, turns: text_states(encoders, _texts(turns), cache.features["prompts"].shape[0]),
+        "flux_pictures": lambda _, turns: _flux_pictures(baseline, encoders, turns),
+        "flux_prompts": lambda _, turns: _flux_texts(baseline, encoders, turns)[0],
+        "flux_pooled": lambda _, turns: _flux_texts(baseline, encoders, turns)[1],
     }
-    for name in wanted:
-        fill: Callable[..., int] = cache.fill_from_turns
-        if name in ("latents", "flux_pictures"):
-            fill = cache.fill_from_videos
-        fill(
-            name,
-            encode[name],
-            batch_size=_BATCH_SIZES.get(name, _BATCH_SIZE),
-            shards=shards,
-            progress=partial(progress, name),
-        )
+    for name, share in work.items():
+        for cache, shards in share.items():
+            fill: Callable[..., int] = cache.fill_from_turns
+            if name in _FROM_VIDEOS:
+                fill = cache.fill_from_videos
+            fill(
+                name,
+                partial(encode[name], cache),
+                batch_size=_BATCH_SIZES.get(name, _BATCH_SIZE),
+                shards=shards,
+                progress=partial(progress, name),
+            )
 
 
 def text_states(encoders: Any, texts: Sequence[str], tokens: int) -> Tensor:
@@ -127,20 +128,20 @@ def _texts(turns: Sequence[RecordedTurn]) -> list[str]:
     return [turn.instruction for turn in turns]
 
 
-def _of_gc(baseline: BaselineFolder) -> list[Feature]:
+def _of_gc(baseline: BaselineFolder, sha256: Sha256) -> list[Feature]:
     video, base, dtype = baseline.config.video, baseline.base("video"), _storage(baseline)
     tokens = sizes_of(base, "transformer")["max_text_seq_length"]
     height, width, frames = video.height // 8, video.width // 8, (video.frames - 1) // 4 + 1
     shape = (2, frames, LATENT_CHANNELS, height, width)
     prompts = (tokens, sizes_of(base, "text_encoder")["d_model"])
-    text = made_by_base("text_encoder", _with_tokenizer(base, "text_encoder", "tokenizer"))
+    text = made_by_base("text_encoder", _with_tokenizer(base, "text_encoder", "tokenizer"), sha256)
     return [
-        Feature("latents", shape, dtype, made_by_base("autoencoder", inside(base, "vae"))),
+        Feature("latents", shape, dtype, made_by_base("autoencoder", inside(base, "vae"), sha256)),
         Feature("prompts", prompts, dtype, text),
     ]
 
 
-def _of_gfc(baseline: BaselineFolder) -> list[Feature]:
+def _of_gfc(baseline: BaselineFolder, sha256: Sha256) -> list[Feature]:
     picture, base, dtype = baseline.config.picture, baseline.base("picture"), _storage(baseline)
     assert picture is not None
     channels = sizes_of(base, "vae")["latent_channels"]
@@ -148,14 +149,21 @@ def _of_gfc(baseline: BaselineFolder) -> list[Feature]:
     pooled = (sizes_of(base, "text_encoder")["hidden_size"],)
     picture_shape = (2, channels, picture.height // 8, picture.width // 8)
     long, short = (
-        made_by_base("text_encoder", _with_tokenizer(base, f"text_encoder{suffix}", f"tokenizer{suffix}"))
+        made_by_base("text_encoder", _with_tokenizer(base, f"text_encoder{suffix}", f"tokenizer{suffix}"), sha256)
         for suffix in ("_2", "")
     )
     return [
-        Feature("flux_pictures", picture_shape, dtype, made_by_base("autoencoder", inside(base, "vae"))),
+        Feature("flux_pictures", picture_shape, dtype, made_by_base("autoencoder", inside(base, "vae"), sha256)),
         Feature("flux_prompts", prompts, dtype, long),
         Feature("flux_pooled", pooled, dtype, short),
     ]
+
+
+def _renamed(feature: Feature, catalog: Catalog) -> Feature:
+    """Return a feature of instructions with the characters' other names of a mixture as an ingredient."""
+    if not catalog.renamed or feature.name in _FROM_VIDEOS:
+        return feature
+    return replace(feature, ingredients={**feature.ingredients, "names": catalog.renamed})
 
 
 def _with_tokenizer(base: Base, encoder: str, tokenizer: str) -> Base:

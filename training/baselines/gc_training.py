@@ -17,10 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from models.diffusion import noised, v_loss
-from training.baselines.adapters import AdapterPhase, instructed_turns, trained_transformer
+from training.baselines.adapters import AdapterPhase, instructed, trained_transformer
 from training.baselines.encoding import text_states
 from training.baselines.folder import BaselineFolder, Device
 from training.data.feature_cache import FeatureCache
+from training.data.mixture import by_data_set
+from training.data.order import part_seed
 from training.data.turns import has_padded
 from training.phases.shot import NoisedShot, NoisedShots, ShotExamples
 
@@ -92,9 +94,14 @@ def gc_phase(
     empty_text_ND = text_states(baseline.encoders("video", device), [""], tokens)[0].float().cpu()
     network = TextToVideo(trained_transformer(baseline, frozen, gradient_checkpointing))
     absent = {"prompts": empty_text_ND}
-    examples = ShotExamples(instructed_turns(train), train, absent, dropout=dropout, seed=seed)
-    held_out = ShotExamples(instructed_turns(val), val, absent) if val else None
+    examples = by_data_set(
+        train.catalog,
+        lambda turns, number: ShotExamples(
+            instructed(turns), train, absent, dropout=dropout, seed=part_seed(seed, number)
+        ),
+    )
+    held_out = ShotExamples(instructed(val.catalog.turns), val, absent) if val else None
     video = baseline.config.video
-    padded = has_padded(examples.turns, video.frames)
+    padded = has_padded(instructed(train.catalog.turns), video.frames)
     config = baseline.config.model_copy(update={"video": video.model_copy(update={"still_last_frame": padded})})
     return GCPhase(network, examples, held_out, clips, BaselineFolder(baseline.folder, config))

@@ -26,11 +26,12 @@ from torch import Tensor, nn
 
 from models.diffusion import TIMESTEPS
 from models.frames import Moments
-from training.baselines.adapters import AdapterPhase, instructed_turns, trained_transformer
+from training.baselines.adapters import AdapterPhase, instructed, trained_transformer
 from training.baselines.folder import BaselineFolder
 from training.baselines.pipelines import sizes_of
 from training.data.feature_cache import FeatureCache
-from training.data.order import Position, generator, stratified
+from training.data.mixture import by_data_set
+from training.data.order import Position, generator, part_seed, stratified
 from training.data.turns import RecordedTurn
 
 
@@ -169,8 +170,11 @@ def gfc_phase(
     assert picture is not None
     scaling = {"shift": sizes["shift_factor"], "scale": sizes["scaling_factor"]}
     network = TextToPicture(trained_transformer(baseline, frozen, gradient_checkpointing), picture.guidance)
-    examples = PictureExamples(instructed_turns(train), train, **scaling, seed=seed)
-    held_out = PictureExamples(instructed_turns(val), val, **scaling) if val else None
+    examples = by_data_set(
+        train.catalog,
+        lambda turns, number: PictureExamples(instructed(turns), train, **scaling, seed=part_seed(seed, number)),
+    )
+    held_out = PictureExamples(instructed(val.catalog.turns), val, **scaling) if val else None
     return GFCPhase(network, examples, held_out, clips, baseline)
 
 

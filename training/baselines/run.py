@@ -19,7 +19,9 @@ from training.baselines.gc_training import gc_phase
 from training.baselines.gfc_training import gfc_phase
 from training.config import BaselineSettings, Recipe
 from training.data.checks import check_captions
-from training.data.feature_cache import FeatureCache, made_by_files
+from training.data.feature_cache import FeatureCache
+from training.data.filling import share_out, space_needed
+from training.data.identities import made_by_files
 from training.phase import Phase
 from training.phases.assembly import FROZEN_PRECISION
 from training.run_folder import RunFolder
@@ -41,7 +43,7 @@ def train_baseline(
     """
     settings = recipe.gc if kind == "gc" else recipe.gfc
     if not (run_folder.folder / kind / "result").exists():
-        check_captions(run_folder.catalogs()["train"].turns, run_folder.source)
+        check_captions(run_folder.catalogs()["train"].turns, str(run_folder.mixture))
     accelerator = run_folder.accelerator(settings.precision, kind)
     baseline = _start(kind, run_folder, recipe, start, accelerator)
     if baseline.config.kind != kind:
@@ -72,13 +74,17 @@ def _start(
 
 def _caches(baseline: BaselineFolder, run_folder: RunFolder, accelerator: Accelerator) -> list[FeatureCache]:
     """Return filled feature caches of `train` and, if it exists, `val`."""
-    caches = [
-        open_features(baseline, run_folder.folder / f"features-{baseline.config.kind}", catalog)
-        for catalog in run_folder.catalogs().values()
-    ]
-    for cache in caches:
-        process, processes = accelerator.process_index, accelerator.num_processes
-        fill_features(baseline, cache, accelerator.device, run_folder.watch_features, process, processes)
+    own, shared = run_folder.folder / f"features-{baseline.config.kind}", run_folder.shared_features
+    with accelerator.main_process_first():  # it hashes the networks, and remembers the hashes for the others
+        caches = [
+            open_features(baseline, shared or own, catalog, shared=shared is not None)
+            for catalog in run_folder.catalogs().values()
+        ]
+    names = tuple(caches[0].features)
+    if accelerator.is_main_process and (line := space_needed(caches, names)):
+        run_folder.say(line)
+    work = share_out(caches, names, accelerator)
+    fill_features(baseline, work, accelerator.device, run_folder.watch_features)
     accelerator.wait_for_everyone()
     return caches
 

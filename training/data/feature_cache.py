@@ -1,20 +1,22 @@
 """Feature cache: outputs of frozen networks for each clip, computed once instead of in every epoch.
 
-    FOLDER/<feature>/<split>/<film_id>-000000.safetensors      one file per shard, one tensor per clip, by clip id
+    RUN/features/<feature>/<split>/<film_id>-000000.safetensors    one file per shard, one tensor per clip, by clip id
+    SHARED/<feature>/<definition>/<shard>.safetensors              the same, named by content
 
 The header of a file holds the shard's hash and the ingredients of the feature (weights of the encoder, size of the
 frames, ...). A file is valid only while they are unchanged; otherwise it is stale, the error names the changes, and it
 is encoded again. Files are written atomically one by one, so a killed run resumes at the shard it had reached. Several
 processes can share the work, each with its own shards.
+
+In a shared folder both names are hashes: `<definition>` of the feature's ingredients, `<shard>` of the shard's content.
+Runs with equal networks and data find each other's files, and those of other runs are never stale.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,13 +27,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from models.config import Base, ModelConfig
-from models.hub import pinned
+from models.config import ModelConfig
+from pipeline.core.atomic import replacing, sweep
 from pipeline.core.errors import UserError
-from pipeline.core.ingredients import Ingredients, changed
+from pipeline.core.ingredients import Ingredients, changed, fingerprint
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Record
-from pipeline.publish.shards import file_sha256
 from training.data.shards import ShardFile
 from training.data.turns import Catalog, PackedTurn, RecordedTurn, read_turns
 
@@ -41,7 +42,8 @@ _HEADER = "made_from"
 VERSION = 1
 """Version of the encoding; increment it when the same clips and networks give other features."""
 
-_COMMIT = re.compile("[0-9a-f]{40}")
+_ABANDONED_SECONDS = 3600
+"""Age of a temporary file that no process writes any more: writing one takes seconds."""
 
 Item = TypeVar("Item", PackedTurn, RecordedTurn)
 
@@ -79,20 +81,32 @@ class _MadeFrom(Record):
         """Return all ingredients of a file, by name."""
         return {**self.ingredients, **self.model_dump(exclude={"ingredients"})}
 
+    def definition(self) -> str:
+        """Return a hash of all ingredients but the shard."""
+        return fingerprint(self.model_dump(exclude={"shard"}))
+
 
 class FeatureCache:
     """Features of a catalog's turns in one folder."""
 
-    def __init__(self, folder: Path, catalog: Catalog, features: Iterable[Feature]) -> None:
-        """Store the folder, the catalog and the current definitions of the features; nothing is read yet."""
-        self.folder, self.catalog = folder, catalog
+    def __init__(self, folder: Path, catalog: Catalog, features: Iterable[Feature], *, shared: bool = False) -> None:
+        """Store the arguments; nothing is read yet.
+
+        Args:
+            folder: folder of the files.
+            catalog: the turns.
+            features: current definitions of the features.
+            shared: other runs use the folder too, so that files are named by content.
+        """
+        self.folder, self.catalog, self.shared = folder, catalog, shared
         self.features = {feature.name: feature for feature in features}
         self._open: dict[tuple[str, str], Any] = {}
         self._hashes = {shard.name: shard.entry.sha256 for shard in catalog.shards}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments only; another process opens the files itself."""
-        return FeatureCache, (self.folder, self.catalog, tuple(self.features.values()))
+        arguments = (self.folder, self.catalog, tuple(self.features.values()))
+        return partial(FeatureCache, shared=self.shared), arguments
 
     def get(self, name: str, clip_id: str) -> Tensor:
         """Return a feature of a clip in its storage dtype.
@@ -118,6 +132,11 @@ class FeatureCache:
         """Return the disk space of a feature's missing and stale files."""
         clips = sum(len(self.catalog.by_shard[shard]) for shard in self.faults(name))
         return self.features[name].bytes_of(clips)
+
+    def bytes_to_replace(self, name: str) -> int:
+        """Return the size of a feature's stale files, which new ones will replace."""
+        paths = [self._path(name, shard) for shard in self.faults(name)]
+        return sum(path.stat().st_size for path in paths if path.exists())
 
     def fill_from_videos(
         self,
@@ -173,8 +192,12 @@ class FeatureCache:
         pending = [
             shard for shard in (self.catalog.shards if shards is None else shards) if self._fault(name, shard.name)
         ]
+        sweep(self.folder / name, older_seconds=_ABANDONED_SECONDS)
         done, total = 0, sum(shard.entry.samples for shard in pending)
         for shard in pending:
+            if not self._fault(name, shard.name):  # encoded meanwhile by another run
+                total -= shard.entry.samples
+                continue
             tensors: dict[str, Tensor] = {}
             items = iter(items_of(shard))
             while batch := list(islice(items, batch_size)):
@@ -185,19 +208,16 @@ class FeatureCache:
         return done
 
     def _write(self, name: str, shard: str, tensors: Mapping[str, Tensor]) -> None:
-        """Write a file and rename it into place. The temporary name is fixed: killed runs leave at most one file."""
-        path = self._path(name, shard)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}")
-        with temporary.open("wb") as file:
-            file.write(save(dict(tensors), metadata={_HEADER: self._made_from(name, shard).model_dump_json()}))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        """Write a file under a temporary name of its own and rename it into place."""
+        with replacing(self._path(name, shard)) as temporary:
+            header = {_HEADER: self._made_from(name, shard).model_dump_json()}
+            temporary.write_bytes(save(dict(tensors), metadata=header))
         self._open.pop((name, shard), None)
 
     def _path(self, name: str, shard: str) -> Path:
-        return self.folder / name / f"{shard.removesuffix('.tar')}.safetensors"
+        if not self.shared:
+            return self.folder / name / f"{shard.removesuffix('.tar')}.safetensors"
+        return self.folder / name / self._made_from(name, shard).definition() / f"{self._hashes[shard]}.safetensors"
 
     def _made_from(self, name: str, shard: str) -> _MadeFrom:
         feature = self.features[name]
@@ -227,28 +247,6 @@ class FeatureCache:
 def storage_dtype(config: ModelConfig) -> torch.dtype:
     """Dtype on disk: float16 at full size (about 50 GB for 20,000 clips); float32 for `tiny`."""
     return torch.float16 if config.size == "full" else torch.float32
-
-
-def made_by_base(name: str, base: Base) -> dict[str, str]:
-    """Return a frozen base as an ingredient: its commit on the hub, or the hash of all files in its folder.
-
-    Raises:
-        UserError: there is no such base, or it is on the hub and its commit is neither configured nor cached.
-    """
-    place = base if _COMMIT.fullmatch(base.revision or "") else pinned(base)
-    subfolders = sorted({place.subfolder, place.tokenizer_subfolder or place.subfolder})
-    if not Path(place.id).is_dir():
-        return {name: f"{place.id}@{place.revision} {' '.join(subfolders)}".rstrip()}
-    folders = [Path(place.id) / subfolder for subfolder in subfolders]
-    return made_by_files(name, *(path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()))
-
-
-def made_by_files(name: str, *paths: Path) -> dict[str, str]:
-    """Return weight files as an ingredient: the hash of their names and contents."""
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(f"{path.name} {file_sha256(path)}\n".encode())
-    return {name: digest.hexdigest()}
 
 
 def _rows(feature: Feature, clip_ids: Sequence[str], rows: Tensor) -> dict[str, Tensor]:

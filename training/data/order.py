@@ -12,9 +12,13 @@ The permutation is computed from raw Philox numbers, whose stream numpy guarante
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import hashlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -74,6 +78,44 @@ def stratified(place: Position, drawn: torch.Generator) -> float:
     many batches the number is uniform, since the slot of an item changes with the permutation.
     """
     return (place.slot + float(torch.rand((), generator=drawn))) / place.slots
+
+
+def part_seed(seed: int, number: int) -> int:
+    """Return the seed of a data set of a mixture: clips of the same number in two of them get different noise."""
+    if number == 0:
+        return seed
+    return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:6], "big")
+
+
+class Examples(Protocol):
+    """Examples of an epoch; picklable, since the data loader sends them to its worker processes."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: Position) -> Any:
+        """Return an example. Its noise, timestep and dropout are functions of the seed and the position alone."""
+        ...
+
+
+class Mixed:
+    """Examples of several data sets: an epoch has as many epochs of each as its weight."""
+
+    def __init__(self, parts: Sequence[Examples], weights: Sequence[int]) -> None:
+        """Store the examples of each data set, and their weights."""
+        self._copies = [
+            (part, copy, weight) for part, weight in zip(parts, weights, strict=True) for copy in range(weight)
+        ]
+        self._ends = list(accumulate(len(part) for part, _, _ in self._copies))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, place: Position) -> Any:
+        """Return an example of the data set in whose range the item lies."""
+        number = bisect_right(self._ends, place.item)
+        part, copy, weight = self._copies[number]
+        item = place.item - (self._ends[number] - len(part))
+        return part[replace(place, epoch=place.epoch * weight + copy, item=item)]
 
 
 class Batches(Sampler[list[Position]]):

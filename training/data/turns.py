@@ -127,6 +127,15 @@ class _CachedCatalog(Record):
 
 
 @dataclass(frozen=True)
+class Part:
+    """Turns of one data set of a mixture."""
+
+    turns: tuple[RecordedTurn, ...]
+    weight: int
+    """Number of times that they occur in an epoch."""
+
+
+@dataclass(frozen=True)
 class Catalog:
     """Turns of a list of shards, without videos, grouped by film and in time order."""
 
@@ -134,6 +143,15 @@ class Catalog:
     """Hash of the shards' hashes: equal for equal data, independent of location."""
     turns: tuple[RecordedTurn, ...]
     shards: tuple[ShardFile, ...]
+    mixed: tuple[Part, ...] = ()
+    """Turns by data set, of a mixture of several."""
+    renamed: str = ""
+    """Hash of the characters' changed names, if there are any: the instructions are then not those of the shards."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Turns by data set."""
+        return self.mixed or (Part(self.turns, 1),)
 
     @classmethod
     def read(cls, shards: Iterable[ShardFile], cached: Path | None = None) -> Catalog:

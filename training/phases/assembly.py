@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -15,8 +16,10 @@ from models.trainable import for_adaptation, for_joint, for_warm_up, for_whole
 from training.config import Precision, Recipe
 from training.data.feature_cache import FeatureCache
 from training.data.history import History
+from training.data.mixture import by_data_set
+from training.data.order import part_seed
 from training.data.predictions import folds_of
-from training.data.turns import Catalog
+from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Windows
 from training.phases.game import GameExamples, GamePhase, GameTraining
 from training.phases.shot import ShotExamples, ShotNetworks, ShotPhase
@@ -74,7 +77,13 @@ def shot_phase(
     return ShotPhase(
         part,
         ShotNetworks(decoder, encoder, motion_scope=motion_scope),
-        ShotExamples(train.catalog.turns, train.cache, absent, dropout=recipe.shot.dropout, seed=loop.seed),
+        by_data_set(
+            train.catalog,
+            lambda turns, number: ShotExamples(
+                turns, train.cache, absent, dropout=recipe.shot.dropout, seed=part_seed(loop.seed, number)
+            ),
+        ),
+        ShotExamples(train.catalog.turns, train.cache, absent),
         ShotExamples(val.catalog.turns if val else (), (val or train).cache, absent),
         recipe.looks,
         checkpoint,
@@ -108,11 +117,17 @@ def game_phase(
     held_out = Windows(val.catalog.turns if val else (), settings)
     history = History(recipe.game.history_noise, recipe.game.history_predicted, seed)
     fold_of = folds_of(train.catalog.turns, recipe.adapt.folds)
-    windows = Windows(train.catalog.turns, settings, seed, {clip for clip, fold in fold_of.items() if fold == without})
+    left_out = {clip for clip, fold in fold_of.items() if fold == without}
+
+    def examples(turns: Sequence[RecordedTurn], seed: int) -> GameExamples:
+        windows, past = Windows(turns, settings, seed, left_out), replace(history, seed=seed)
+        return GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text, past)
+
     return GamePhase(
         name,
         GameTraining(model, recipe.game.alpha, recipe.game.beta, noisy=history.noise > 0),
-        GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text, history),
+        by_data_set(train.catalog, lambda turns, number: examples(turns, part_seed(seed, number))),
+        examples(train.catalog.turns, seed),
         GameExamples(held_out, (val or train).cache, tokenizer, config),
         recipe.looks,
         checkpoint,
@@ -131,18 +146,31 @@ def adapt_phase(
     with torch.no_grad():
         absent = {"predictions": checkpoint.shot_encoder("cpu", torch.float32).unconditional(1)[0]}
     settings = recipe.adapt
-    predicted, held_out = (
-        [turn for turn in split.catalog.turns if turn.instruction] if split else [] for split in (train, val)
-    )
+    predicted, held_out = (_instructed(split.catalog.turns) if split else [] for split in (train, val))
     return ShotPhase(
         "adapt",
         ShotNetworks(decoder, None, motion_scope=motion_scope),
-        ShotExamples(predicted, train.cache, absent, dropout=settings.dropout, seed=settings.loop.seed),
+        by_data_set(
+            train.catalog,
+            lambda turns, number: ShotExamples(
+                _instructed(turns),
+                train.cache,
+                absent,
+                dropout=settings.dropout,
+                seed=part_seed(settings.loop.seed, number),
+            ),
+        ),
+        ShotExamples(predicted, train.cache, absent),
         ShotExamples(held_out, (val or train).cache, absent),
         recipe.looks,
         checkpoint,
         config,
     )
+
+
+def _instructed(turns: Iterable[RecordedTurn]) -> list[RecordedTurn]:
+    """Return the turns with an instruction: others cannot be predicted."""
+    return [turn for turn in turns if turn.instruction]
 
 
 def _save_memory(decoder: ShotDecoder, *, wanted: bool) -> None:

@@ -37,8 +37,8 @@ from models.hub import quietly
 from pipeline.core.errors import UserError
 from pipeline.publish.splits import Split
 from training.config import FitSettings
+from training.data.mixture import Mixture
 from training.data.order import Position, generator
-from training.data.shards import open_index, open_shards
 from training.data.spread import spread
 from training.data.turns import Catalog, read_turns
 from training.folder_note import note, refuse_another
@@ -176,7 +176,7 @@ class Fitted:
 
 def fit_autoencoder(
     checkpoint: Checkpoint,
-    source: str | Path,
+    source: str | Path | Mixture,
     folder: Path,
     settings: FitSettings | None = None,
     watch: StepWatcher | None = None,
@@ -185,7 +185,7 @@ def fit_autoencoder(
 
     Args:
         checkpoint: starting checkpoint; it is not changed.
-        source: folder or address of a data set.
+        source: folder or address of a data set, or several as a mixture.
         folder: folder of the run; the new checkpoint is `folder/clips/result`.
         settings: settings of the fit.
         watch: callback after every step.
@@ -194,10 +194,10 @@ def fit_autoencoder(
         UserError: the checkpoint's autoencoder is a published one, the folder belongs to another run, or the data set
             cannot be read or has clips of another shape.
     """
-    settings = settings or FitSettings()
+    settings, data = settings or FitSettings(), source if isinstance(source, Mixture) else Mixture.of(source)
     _refuse_published(checkpoint)
-    _claim(folder, checkpoint, source, settings)
-    frames = {split: read_frames(source, split, checkpoint.config, settings.most_clips) for split in _splits(source)}
+    _claim(folder, checkpoint, data, settings)
+    frames = {split: read_frames(data, split, checkpoint.config, settings.most_clips) for split in data.splits}
     judged = {split: clips_NTHWC[spread(len(clips_NTHWC), settings.judged)] for split, clips_NTHWC in frames.items()}
     before = _mean_psnr(checkpoint, judged)
     accelerator, begun = Accelerator(), checkpoint
@@ -217,15 +217,16 @@ def fit_autoencoder(
     return Fitted(begun, before, after, scaling_factor(begun.autoencoder()), sheet)
 
 
-def read_frames(source: str | Path, split: Split, config: ModelConfig, most: int) -> Tensor:
+def read_frames(source: str | Path | Mixture, split: Split, config: ModelConfig, most: int) -> Tensor:
     """Return frames [N, T, H, W, C], uint8 RGB, of at most `most` clips of a split, in the model's frame size.
 
     Raises:
         UserError: the data set cannot be read, or has clips of another shape.
     """
-    wanted = set(spread(open_index(source).counts.split[split], most))
+    shards = (source if isinstance(source, Mixture) else Mixture.of(source)).shards(split)
+    wanted = set(spread(sum(shard.entry.samples for shard in shards), most))
     shot = config.shot_decoder
-    turns = read_turns(open_shards(source, split))
+    turns = read_turns(shards)
     return torch.stack(
         [turn.frames(shot.height, shot.width, shot.frames) for item, turn in enumerate(turns) if item in wanted]
     )
@@ -269,11 +270,6 @@ def _batches(frames_NTHWC: Tensor) -> tuple[Tensor, ...]:
     return frames_NTHWC.tensor_split(max(1, len(frames_NTHWC) // _BATCH_SIZE))
 
 
-def _splits(source: str | Path) -> list[Split]:
-    held_out = any(shard.split == "val" for shard in open_index(source).shards)
-    return ["train", "val"] if held_out else ["train"]
-
-
 def _refuse_published(checkpoint: Checkpoint) -> None:
     config = checkpoint.config
     if config.size != "tiny" or config.bases["autoencoder"].id != inside_id("autoencoder"):
@@ -283,9 +279,9 @@ def _refuse_published(checkpoint: Checkpoint) -> None:
         )
 
 
-def _claim(folder: Path, checkpoint: Checkpoint, source: str | Path, settings: FitSettings) -> None:
+def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, settings: FitSettings) -> None:
     """Write the ingredients of the run, or compare them with the noted ones."""
-    data = {split: Catalog.read(open_shards(source, split)).fingerprint for split in _splits(source)}
+    data = {split: Catalog.read(mixture.shards(split)).fingerprint for split in mixture.splits}
     made_from = {
         "start": checkpoint.identity(),
         "data": data,

@@ -39,7 +39,7 @@ from training.config import PreviewSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
 from training.data.history import NOISE_LEVELS, History, Past, recorded
-from training.data.order import Position
+from training.data.order import Examples, Position
 from training.data.phrasing import as_typed, rephrased
 from training.data.spread import spread
 from training.data.windows import Window, Windows
@@ -189,7 +189,9 @@ class GamePhase:
 
     name: str
     network: GameTraining
-    examples: GameExamples
+    examples: Examples
+    shown: GameExamples
+    """All training windows, as examples of one data set."""
     held_out: GameExamples
     """Windows of the split `val`; may be empty."""
     looks: PreviewSettings
@@ -233,8 +235,8 @@ class GamePhase:
         return found | {name: self._means(network, device, count, each)["loss"] for name, each in others.items()}
 
     def _train_errors(self, network: nn.Module, device: torch.device) -> dict[str, float]:
-        forced = self._means(network, device, len(self.examples), self.examples.longest)["shot_tokens"]
-        rolled = self._rolled_out(network, self.examples)
+        forced = self._means(network, device, len(self.shown), self.shown.longest)["shot_tokens"]
+        rolled = self._rolled_out(network, self.shown)
         return {"train_shot_tokens": forced, **{f"train_{name}": error for name, error in rolled.items()}}
 
     def _rolled_out(self, network: nn.Module, examples: GameExamples) -> dict[str, float]:

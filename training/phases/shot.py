@@ -57,7 +57,7 @@ from models.shot_encoder import ShotEncoder
 from training.config import PreviewSettings
 from training.data.encoding import moments_of
 from training.data.feature_cache import FeatureCache
-from training.data.order import Position, generator, stratified
+from training.data.order import Examples, Position, generator, stratified
 from training.data.spread import spread
 from training.data.turns import RecordedTurn
 from training.pictures import Comparison, save_comparisons
@@ -200,7 +200,9 @@ class ShotPhase:
 
     name: str
     network: ShotNetworks
-    examples: ShotExamples
+    examples: Examples
+    shown: ShotExamples
+    """Training clips, of which some are drawn in validation."""
     held_out: ShotExamples
     """Clips of the split `val`; may be empty."""
     looks: PreviewSettings
@@ -271,7 +273,7 @@ class ShotPhase:
             autoencoder.enable_tiling(**TILE)
             autoencoder.enable_slicing()
         found = []
-        for examples, split in ((self.examples, "train"), (self.held_out, "val")):
+        for examples, split in ((self.shown, "train"), (self.held_out, "val")):
             for item in spread(len(examples), self.looks.pictures):
                 turn = examples.turns[item]
                 moments = moments_of(examples.cache.get("latents", turn.clip_id))

@@ -5,7 +5,9 @@
 Cutting and captioning are skipped, since the painted content is known. FIRST and SECOND are pairs of turns: a figure
 moves in one place, then repeats the movement in another. The second instruction names only the repetition and the
 place, so figure, speed and change of state follow from the turn before alone. FASTER is one clip at five rising speeds
-with equal captions. Long films are games of twenty turns, of which two thirds name only the repetition and the place.
+with equal captions. HILLS and COAST do the same deeds with two casts of the same names: the figures of the coast look
+otherwise, and every deed has the opposite effect on their state. Long films are games of twenty turns, of which two
+thirds name only the repetition and the place.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ class ShapeTurn:
 
     clip: ShapeClip
     told: Literal["all", "again", "all but the manner"]
+    contrary: bool = False
+    """True if the deed has the opposite effect on the state."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,22 @@ FASTER = ShapeFilm(
     "faster",
     tuple(
         ShapeTurn(ShapeClip("Ruby", "go for a walk", "meadow", level), "all but the manner") for level in range(1, 6)
+    ),
+)
+_SAME_DEEDS = (
+    ("Ruby", "go for a walk", 3, "meadow"),
+    ("Sunny", "visit a friend", 4, "night sea"),
+    ("Ruby", "float up", 2, "desert"),
+    ("Sunny", "dive down", 3, "meadow"),
+)
+HILLS = ShapeFilm(
+    "hills", tuple(ShapeTurn(ShapeClip(who, deed, place, level), "all") for who, deed, level, place in _SAME_DEEDS)
+)
+COAST = ShapeFilm(
+    "coast",
+    tuple(
+        ShapeTurn(ShapeClip(f"{who} of the coast", deed, place, level), "all", contrary=True)
+        for who, deed, level, place in _SAME_DEEDS
     ),
 )
 
@@ -189,7 +209,7 @@ def _verdict(clip_id: str, scope_px: float) -> Verdict:
 
 def _caption(clip_id: str, turn: ShapeTurn) -> Caption:
     clip, again = turn.clip, turn.told == "again"
-    deed = DEEDS[clip.deed]
+    deed = DEEDS[clip.deed].reversed() if turn.contrary else DEEDS[clip.deed]
     return Caption(
         clip_id=clip_id,
         source=_SOURCE,
@@ -199,5 +219,5 @@ def _caption(clip_id: str, turn: ShapeTurn) -> Caption:
         SC=deed.social,
         ET=deed.entertainment,
         ST=deed.stamina,
-        characters=None if again else (clip.figure,),
+        characters=None if again else (clip.figure.removesuffix(" of the coast"),),
     )

@@ -73,14 +73,16 @@ def test_what_is_wrong_is_told_in_a_sentence(
 
 def test_a_phase_becomes_a_command() -> None:
     request = TrainRequest(
-        data="s3://bucket/set",
+        data=("s3://bucket/set", "other=2"),
         out=Path("run"),
         recipe=RecipeName.full,
         ablation=Ablation.linear,
+        features=Path("encoded"),
         accelerate=Path("eight.yaml"),
     )
     launched = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "eight.yaml"]
-    asked = "-m flows.cli train game --data s3://bucket/set --out run --recipe full --ablation linear"
+    data = "--data s3://bucket/set --data other=2"
+    asked = f"-m flows.cli train game {data} --out run --recipe full --ablation linear --features encoded"
     assert command_of("game", request) == [*launched, *asked.split(), "--tracker", "tensorboard"]
 
 

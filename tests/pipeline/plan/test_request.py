@@ -51,7 +51,7 @@ def test_places(place: str, taken: bool) -> None:
 @pytest.mark.parametrize("place", ["s3://key:hunter2@bucket/data", "https://host/data?token=hunter2"])
 def test_training_data(place: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        TrainRequest(data=place, out=Path("run"))
+        TrainRequest(data=("data", place), out=Path("run"))
     assert "hunter2" not in str(caught.value)
 
 

@@ -76,7 +76,7 @@ from training.baselines.encoding import open_features
 from training.baselines.folder import CONFIG as BASELINE_CONFIG
 from training.baselines.folder import BaselineFolder
 from training.baselines.run import train_baseline
-from training.data.encoding import Name, open_cache
+from training.data.definitions import Name, open_cache
 from training.data.feature_cache import FeatureCache
 from training.run import PHASES, TrainingRun
 from training.run_folder import RunFolder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ def small_dataset() -> Path:
     return shared_folder("small-dataset", make)
 
 
-def small_run(folder: Path, recipe: Recipe, source: Path | str | None = None, **options: Any) -> TrainingRun:
-    """Training run on the small data set, or on another one."""
-    return TrainingRun(RunFolder(folder, str(source or small_dataset()), **options), recipe)
+def small_run(folder: Path, recipe: Recipe, source: Path | Sequence[str] | None = None, **options: Any) -> TrainingRun:
+    """Training run on the small data set, on another one, or on several."""
+    data = str(source or small_dataset()) if source is None or isinstance(source, Path | str) else source
+    return TrainingRun(RunFolder(folder, data, **options), recipe)
 
 
 def small_recipe(**changes: Any) -> Recipe:

@@ -35,6 +35,7 @@ from training.baselines.gfc_training import NoisedPictures, TextToPicture, gfc_p
 from training.baselines.pipelines import LORA, add_adapters, save_adapters
 from training.config import LoopSettings
 from training.data.feature_cache import FeatureCache
+from training.data.filling import share_out
 from training.data.order import Position
 from training.data.shards import open_shards
 from training.data.turns import Catalog, read_turns
@@ -71,7 +72,7 @@ def start(tmp_path_factory: pytest.TempPathFactory, catalog: Catalog) -> Callabl
         folder = tmp_path_factory.mktemp(kind)
         baseline = new_baseline(folder / kind, clips_config(kind), seed=1)
         features = open_features(baseline, folder / "features", catalog)
-        fill_features(baseline, features)
+        fill_features(baseline, share_out([features], tuple(features.features), Accelerator()))
         return Start(baseline, features)
 
     return made
@@ -97,7 +98,8 @@ def test_features_equal_the_inputs_of_the_pipelines_and_are_made_once(
     mean_BCHW = flux.vae.encode(pixels_BCHW).latent_dist.mean
     torch.testing.assert_close(cache.get("flux_pictures", turn.clip_id)[0], mean_BCHW[0].detach())
     made: list[str] = []
-    fill_features(baseline, cache, progress=lambda name, *_: made.append(name))
+    work = share_out([cache], tuple(cache.features), Accelerator())
+    fill_features(baseline, work, progress=lambda name, *_: made.append(name))
     assert made == []
 
 

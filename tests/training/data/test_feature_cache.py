@@ -24,7 +24,8 @@ from pipeline.core.records import Caption
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.tiny_models import copy_of_tiny, tiny_checkpoint
-from training.data.feature_cache import Feature, FeatureCache, made_by_base, made_by_files, storage_dtype
+from training.data.feature_cache import Feature, FeatureCache, storage_dtype
+from training.data.identities import made_by_base, made_by_files
 from training.data.shards import open_shards
 from training.data.turns import Catalog, PackedTurn, RecordedTurn, read_turns
 
@@ -58,7 +59,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_features_of_real_encoders_are_read_back_for_every_clip(tmp_path: Path, catalog: Catalog) -> None:
     checkpoint = Checkpoint.open(tiny_checkpoint())
     shot, encoder = checkpoint.config.shot_decoder, checkpoint.config.shot_encoder
-    autoencoder, conditions = checkpoint.autoencoder(), checkpoint.conditions()
+    autoencoder = checkpoint.autoencoder()
+    image_encoder, text_encoder = checkpoint.image_encoder(), checkpoint.text_encoder()
 
     def latents(turns: Sequence[PackedTurn]) -> Tensor:
         frames_BTHWC = torch.stack([turn.frames(shot.height, shot.width, shot.frames) for turn in turns])
@@ -66,10 +68,10 @@ def test_features_of_real_encoders_are_read_back_for_every_clip(tmp_path: Path, 
         return torch.stack([moments.mean_BTCHW, moments.logvar_BTCHW], dim=1)
 
     def patches(turns: Sequence[PackedTurn]) -> Tensor:
-        return conditions.image_patches(torch.stack([turn.frames(shot.height, shot.width)[0] for turn in turns]))
+        return image_encoder.patches(torch.stack([turn.frames(shot.height, shot.width)[0] for turn in turns]))
 
     def texts(turns: Sequence[RecordedTurn]) -> Tensor:
-        return conditions.text_states([turn.instruction for turn in turns])
+        return text_encoder.states([turn.instruction for turn in turns])
 
     base = checkpoint.base
     features = [
@@ -207,9 +209,10 @@ def test_a_run_killed_in_the_middle_is_continued_to_the_same_bytes(tmp_path: Pat
 def test_leftovers_of_a_killed_write_are_ignored_and_swept(tmp_path: Path, catalog: Catalog) -> None:
     before = contents(filled(tmp_path / "whole", catalog).folder)
     name = catalog.shards[0].name.replace(".tar", ".safetensors")
-    half = tmp_path / "cache/pixels" / name
-    half.parent.mkdir(parents=True)
-    half.with_name(f".{half.name}").write_bytes(before[f"pixels/{name}"][:500])
+    left = (tmp_path / "cache/pixels" / name).with_name(".film.12345678.safetensors")
+    left.parent.mkdir(parents=True)
+    left.write_bytes(before[f"pixels/{name}"][:500])
+    os.utime(left, (0, 0))
     assert FeatureCache(tmp_path / "cache", catalog, [PIXELS]).faults("pixels")[catalog.shards[0].name] == "is missing"
     assert contents(filled(tmp_path / "cache", catalog).folder) == before
 

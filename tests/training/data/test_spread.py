@@ -79,9 +79,9 @@ class Moved:
 
 def test_every_phase_measures_clips_of_the_whole_split() -> None:
     held_out: Any = Seen(40)
-    shots = Shots("joint", held_out, held_out, held_out, LOOKS, None, None)  # type: ignore[arg-type]
+    shots = Shots("joint", held_out, held_out, held_out, held_out, LOOKS, None, None)  # type: ignore[arg-type]
     clips = Clips(held_out, held_out, held_out, LOOKS.clips, BaselineFolder.open(brief_baseline("gc")))
-    turns = Turns("game", held_out, held_out, held_out, LOOKS, None, None)  # type: ignore[arg-type]
+    turns = Turns("game", held_out, held_out, held_out, held_out, LOOKS, None, None)  # type: ignore[arg-type]
     for validate in (
         lambda: shots.validate(held_out, torch.device("cpu"), None),
         lambda: clips.validate(held_out, torch.device("cpu"), None),

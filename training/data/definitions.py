@@ -1,0 +1,121 @@
+"""Definitions of the cached features: shape of a clip's tensor, and the ingredients that it is made from.
+
+The first three features come from frozen networks and are shared by all runs on the same data; the other two depend on
+a trained network. `training/data/encoding.py` has the table of the features and computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from models.checkpoint import ADAPTER, RESAMPLERS, SHOT_ENCODER, Checkpoint
+from models.config import Component, ModelConfig
+from models.engine import TILE
+from models.frames import LATENT_CHANNELS
+from models.shot_decoder import SPATIAL_COMPRESSION
+from training.config import Recipe
+from training.data.feature_cache import Feature, FeatureCache, storage_dtype
+from training.data.identities import Sha256, made_by_base, made_by_files, remembered
+from training.data.predictions import PredictedBy
+from training.data.turns import Catalog
+
+Name = Literal["latents", "patches", "text", "shot_tokens", "predictions"]
+FROZEN: tuple[Name, ...] = ("latents", "patches", "text")
+TRAINED: tuple[Name, ...] = ("shot_tokens", "predictions")
+
+
+def open_cache(
+    folder: Path,
+    catalog: Catalog,
+    checkpoint: Checkpoint,
+    recipe: Recipe,
+    names: Sequence[Name],
+    predicted_by: PredictedBy = PredictedBy(),
+    *,
+    shared: bool = False,
+) -> FeatureCache:
+    """Open a cache of features, defined by the networks of a checkpoint; nothing is encoded yet."""
+    with remembered(folder) as sha256:
+        defined = _Definitions(catalog, checkpoint, recipe, predicted_by, sha256, shared)
+        features = [defined.feature(name) for name in names]
+    return FeatureCache(folder, catalog, features, shared=shared)
+
+
+def bytes_per_clip(names: Sequence[Name], config: ModelConfig) -> int:
+    """Return the disk space of features of one clip."""
+    sizes = (torch.Size(_shape(name, config)).numel() for name in names)
+    return sum(sizes) * storage_dtype(config).itemsize
+
+
+@dataclass(frozen=True)
+class _Definitions:
+    """Definitions of features by the networks of a checkpoint."""
+
+    catalog: Catalog
+    checkpoint: Checkpoint
+    recipe: Recipe
+    predicted_by: PredictedBy
+    sha256: Sha256
+    shared: bool
+
+    def feature(self, name: Name) -> Feature:
+        config = self.checkpoint.config
+        return Feature(name, _shape(name, config), storage_dtype(config), self._ingredients(name))
+
+    def _ingredients(self, name: Name) -> dict[str, str]:
+        """Return the ingredients of a feature, including those of the features that it depends on."""
+        checkpoint, recipe = self.checkpoint, self.recipe
+        if name == "latents":
+            tiles = {"tiles": f"{TILE['tile_sample_min_width']}x{TILE['tile_sample_min_height']}"}
+            return self._base("autoencoder") | (tiles if recipe.features.tiled else {})
+        if name == "patches":
+            shot = checkpoint.config.shot_decoder
+            seen = {"frames": f"{shot.frames} {shot.width}x{shot.height}"}  # equal for all features of one run
+            return self._base("image_encoder") | {"frame": recipe.shot.frame} | (seen if self.shared else {})
+        if name == "text":
+            return self._base("text_encoder")
+        inputs = self._ingredients("patches") | self._ingredients("text")
+        shot_tokens = inputs | self._files("shot_encoder", SHOT_ENCODER)
+        if name == "shot_tokens":
+            return shot_tokens
+        return {
+            **shot_tokens,
+            **self._base("language_model"),
+            **self._files("game_model", ADAPTER, RESAMPLERS),
+            "conventions": checkpoint.config.conventions.model_dump_json(),
+            "windows": recipe.game.windows.model_dump_json(),
+            "turns": self.catalog.fingerprint,
+            **self._predicting(),
+        }
+
+    def _predicting(self) -> dict[str, str]:
+        """Return the maker of predictions; nothing for the checkpoint's game model after the recorded past."""
+        by = self.predicted_by
+        files = (fold.folder / file for fold in by.folds for file in (ADAPTER, RESAMPLERS))
+        folds = made_by_files("folds", *files, sha256=self.sha256) if by.folds else {}
+        return folds | ({"past": "predicted"} if by.rollout else {})
+
+    def _base(self, component: Component) -> dict[str, str]:
+        return made_by_base(component, self.checkpoint.base(component), self.sha256)
+
+    def _files(self, name: str, *files: str) -> dict[str, str]:
+        return made_by_files(name, *(self.checkpoint.folder / file for file in files), sha256=self.sha256)
+
+
+def _shape(name: Name, config: ModelConfig) -> tuple[int, ...]:
+    shot, encoder = config.shot_decoder, config.shot_encoder
+    height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
+    tokens = (encoder.shot_tokens, encoder.width)
+    shapes: dict[Name, tuple[int, ...]] = {
+        "latents": (2, shot.latent_frames, LATENT_CHANNELS, height, width),
+        "patches": (encoder.image_tokens, encoder.image_width),
+        "text": (encoder.text_tokens, encoder.text_width),
+        "shot_tokens": tokens,
+        "predictions": tokens,
+    }
+    return shapes[name]
