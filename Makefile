@@ -75,7 +75,7 @@ bench: install-dev  ## speed and memory on the real film, beside a naive baselin
 bench-model: install-dev  ## seconds and memory a turn of the game; SIZE=full on a GPU
 	$(BIN)/python -m flows.benchmarks.model --size $(SIZE)
 
-bench-learning: install-train  ## proof that it learns, on painted clips: six claims, measured; ONLY=motion for one
+bench-learning: install-train  ## proof that it learns, on painted clips: its claims, measured; ONLY=motion for one
 	$(BIN)/python -m flows.benchmarks.learning $(if $(ONLY),--only $(ONLY))
 
 bench-motion: install-dev  ## motion scope and level on composed clips of known motion

@@ -14,6 +14,7 @@ from models.config import ConfigSection, ModelConfig
 from models.diffusion import check_steps
 
 Precision = Literal["no", "fp16", "bf16"]
+Predictions = Literal["own", "out-of-fold", "rollout"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Share = Field(0.1, ge=0, lt=1, description="share of examples trained without their conditions, for guidance")
 
@@ -77,8 +78,11 @@ class FitSettings(ConfigSection):
 class PreviewSettings(ConfigSection):
     """Settings of validation."""
 
+    later_keys = frozenset({"games"})
+
     clips: int = Field(64, ge=1, description="held-out clips whose loss is measured, spread over films and time")
     pictures: int = Field(4, ge=0, description="clips sampled from their conditions, always with the same seeds")
+    games: int = Field(4, ge=0, description="games rolled out per split and length, on the game model's own past")
     denoising_steps: int = Field(25, ge=1, description="denoising steps of sampled clips; a divisor of 1000")
     guidance: float = Field(6.0, ge=1, description="guidance scale of sampled clips; 1 is none")
 
@@ -107,19 +111,45 @@ class ShotPhaseSettings(ConfigSection):
 class GamePhaseSettings(ConfigSection):
     """Settings of phase b: the game model on windows of turns."""
 
+    later_keys = frozenset({"history_noise", "history_predicted", "first_pass"})
+
     loop: LoopSettings
     alpha: float = Field(1.0, ge=0, description="weight of the squared error of the shot tokens")
     beta: float = Field(0.0, ge=0, description="weight of their cosine distance; an ablation has alpha = beta = 0.5")
     windows: WindowSettings = WindowSettings()
+    history_noise: float = Field(
+        0.0,
+        ge=0,
+        le=2,
+        description="most noise on the past shot tokens, in their deviations; drawn per window",
+    )
+    history_predicted: float = Field(
+        0.0, ge=0, le=1, description="share of past turns whose shot tokens are those that the first pass predicts"
+    )
+    first_pass: int = Field(
+        0, ge=0, description="steps of a first pass on the recorded past, as a start and for `history_predicted`"
+    )
     free_text: float = Field(0.5, ge=0, le=1, description="share of instructions in other words than the three fields")
     precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
+
+    @model_validator(mode="after")
+    def _check_first_pass(self) -> Self:
+        if self.history_predicted and not self.first_pass:
+            raise ValueError("history_predicted needs the predictions of a first pass: set first_pass to its steps")
+        return self
 
 
 class AdaptPhaseSettings(ConfigSection):
     """Settings of phase c: the shot decoder on the game model's predictions."""
 
+    later_keys = frozenset({"predictions", "folds"})
+
     loop: LoopSettings
+    predictions: Predictions = Field(
+        "own", description="`own`: after the recorded past; `rollout`: after its own; `out-of-fold`: by another model"
+    )
+    folds: int = Field(2, ge=2, le=10, description="parts of the data for `out-of-fold`, each trained without one")
     dropout: float = Share
     precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")

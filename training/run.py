@@ -5,6 +5,8 @@ RUN/start/            the untrained checkpoint, if none was given
 RUN/autoencoder/      the fit of a tiny autoencoder, if the recipe has one
 RUN/features/         see training/data/feature_cache.py
 RUN/warm-up/ joint/ game/ adapt/      see training/run_folder.py; each has a complete checkpoint in result/
+RUN/first-pass/                       the first pass of phase b, if the recipe has one
+RUN/fold-1-of-2/ ...                  game models for the predictions of phase c, if they are out of fold
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 from accelerate import Accelerator, PartialState
 
@@ -26,6 +29,7 @@ from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
 from training.data.checks import check_captions, check_windows
 from training.data.encoding import FROZEN, Encoder, Name, open_cache
+from training.data.predictions import PredictedBy
 from training.data.shards import open_index
 from training.data.turns import Catalog, has_padded
 from training.phase import Phase
@@ -40,6 +44,7 @@ ADJUSTABLE_SETTINGS = {"micro_batch", "ema_on_cpu", "save_every", "keep", "valid
 """Loop settings that may change on resume: the result is the same up to rounding."""
 COMMANDS = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
 """Part of `animegamer train` that runs each phase."""
+_GAME_FEATURES: tuple[Name, ...] = ("patches", "text", "shot_tokens")
 
 
 class TrainingRun:
@@ -102,33 +107,85 @@ class TrainingRun:
         """Run phase b. Return the folder of the resulting checkpoint."""
         self._check_data("game")
         accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
-        names: tuple[Name, ...] = ("patches", "text", "shot_tokens")
+        checkpoint, names = self._previous_checkpoint("game"), _GAME_FEATURES
+        if steps := self.recipe.game.first_pass:
+            checkpoint = self._recorded_pass("first-pass", steps, checkpoint, accelerator)
+            # a new accelerator: the first pass has its own optimizer
+            accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
+        if self.recipe.game.history_predicted:
+            names = (*names, "predictions")
         make = partial(self._game_phase, accelerator)
-        return self._phase("game", self._previous_checkpoint("game"), names, accelerator, make).folder
+        return self._phase("game", checkpoint, names, accelerator, make).folder
+
+    def _recorded_pass(
+        self, name: str, steps: int, checkpoint: Checkpoint, accelerator: Accelerator, without: int | None = None
+    ) -> Checkpoint:
+        """Train a game model on the recorded past: the first pass of phase b, or a pass without a fold of phase c."""
+        loop = self.recipe.game.loop.model_copy(update={"steps": steps})
+        plain = self.recipe.game.model_copy(update={"history_predicted": 0.0, "loop": loop})
+        recipe = self.recipe.model_copy(update={"game": plain})
+
+        def make(_: Recipe, *others: Any) -> Phase:
+            return game_phase(recipe, *others, name=name, without=without)
+
+        return self._phase(name, checkpoint, _GAME_FEATURES, accelerator, make, loop)
 
     def adapt(self) -> Path:
         """Run phase c. Return the folder of the resulting checkpoint."""
         self._check_data("adapt")
-        accelerator = self.run_folder.accelerator(self.recipe.adapt.precision, "adapt")
+        settings = self.recipe.adapt
+        by = PredictedBy(
+            rollout=settings.predictions == "rollout",
+            folds=self._folds() if settings.predictions == "out-of-fold" and settings.loop.steps else (),
+        )
+        accelerator = self.run_folder.accelerator(settings.precision, "adapt")
         names: tuple[Name, ...] = (*FROZEN, "shot_tokens", "predictions")
-        return self._phase("adapt", self._previous_checkpoint("adapt"), names, accelerator, adapt_phase).folder
+        checkpoint = self._previous_checkpoint("adapt")
+        return self._phase("adapt", checkpoint, names, accelerator, adapt_phase, predicted_by=by).folder
+
+    def _folds(self) -> tuple[Checkpoint, ...]:
+        """Train a game model without each fold, all from the start of phase b."""
+        if not (self.run_folder.folder / "game" / "result").exists():
+            raise UserError(
+                "adapt.predictions = 'out-of-fold' trains game models anew, as phase b did: run "
+                "`animegamer train game` in this folder first, or take 'rollout'"
+            )
+        game, start = self.recipe.game, self._previous_checkpoint("game")
+        checkpoints = []
+        for fold in range(self.recipe.adapt.folds):
+            accelerator = self.run_folder.accelerator(game.precision, "game")
+            name, steps = f"fold-{fold + 1}-of-{self.recipe.adapt.folds}", game.first_pass + game.loop.steps
+            checkpoints.append(self._recorded_pass(name, steps, start, accelerator, without=fold))
+        return tuple(checkpoints)
 
     def _phase(
         self,
-        name: PhaseName,
+        name: str,
         checkpoint: Checkpoint,
         features: Sequence[Name],
         accelerator: Accelerator,
         make: Callable[[Recipe, Checkpoint, ModelConfig, SplitData, SplitData | None], Phase],
+        loop: LoopSettings | None = None,
+        predicted_by: PredictedBy = PredictedBy(),
     ) -> Checkpoint:
-        """Run a phase unless it is done. Return its result, or the input checkpoint if the phase has no steps."""
-        loop = self._loop(name)
+        """Run a phase unless it is done. Return its result, or the input checkpoint if the phase has no steps.
+
+        Args:
+            name: name of the phase and of its folder.
+            checkpoint: starting checkpoint.
+            features: features that its examples need.
+            accelerator: devices, precision, trackers.
+            make: factory of the phase.
+            loop: settings of the training loop, for a pass that is not in `PHASES`.
+            predicted_by: maker of the feature `predictions`.
+        """
+        loop = loop or self._loop(name)
         if loop.steps == 0:
             self.run_folder.say(f"{name}: skipped, steps is 0")
             return checkpoint
 
         def made() -> Phase:
-            train, val = self._splits(checkpoint, features, accelerator)
+            train, val = self._splits(checkpoint, features, accelerator, predicted_by)
             return make(self.recipe, checkpoint, self._config_after(name, checkpoint, train.catalog), train, val)
 
         defined = {"start": checkpoint.identity(), "recipe": self._recipe_of(name)}
@@ -195,28 +252,34 @@ class TrainingRun:
                 raise UserError(f"{result} is not there yet: {remedy}")
         return self.start()
 
-    def _loop(self, name: PhaseName) -> LoopSettings:
+    def _loop(self, name: str) -> LoopSettings:
         recipe = self.recipe
         loops = (recipe.shot.warm_up, recipe.shot.joint, recipe.game.loop, recipe.adapt.loop)
-        return loops[PHASES.index(name)]
+        return loops[PHASES.index(cast(PhaseName, name))]
 
-    def _recipe_of(self, name: PhaseName) -> str:
+    def _recipe_of(self, name: str) -> str:
         """Return the part of the recipe that a phase depends on, without the model: the checkpoint has that."""
         recipe = self.recipe
-        section = {"game": recipe.game, "adapt": recipe.adapt}.get(name, recipe.shot)
+        sections = {"adapt": recipe.adapt, "warm-up": recipe.shot, "joint": recipe.shot}
+        section = sections.get(name, recipe.game)
         loops = dict.fromkeys(("loop", "warm_up", "joint"), dict.fromkeys(ADJUSTABLE_SETTINGS, True))
         other = {"warm-up": "joint", "joint": "warm_up"}.get(name)
         left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
         return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out))
 
     def _splits(
-        self, checkpoint: Checkpoint, features: Sequence[Name], accelerator: Accelerator
+        self,
+        checkpoint: Checkpoint,
+        features: Sequence[Name],
+        accelerator: Accelerator,
+        predicted_by: PredictedBy = PredictedBy(),
     ) -> tuple[SplitData, SplitData | None]:
         """Return the splits with all features computed; each process encodes its share of the shards."""
         run_folder, splits = self.run_folder, {}
         for split, catalog in run_folder.catalogs().items():
-            cache = open_cache(run_folder.features, catalog, checkpoint, self.recipe, features)
-            encoder = Encoder(cache, checkpoint, self.recipe, accelerator.device)
+            by = predicted_by if split == "train" else replace(predicted_by, folds=())
+            cache = open_cache(run_folder.features, catalog, checkpoint, self.recipe, features, by)
+            encoder = Encoder(cache, checkpoint, self.recipe, accelerator.device, by)
             for name in features:
                 if accelerator.is_main_process and (size := cache.bytes_to_make(name)):
                     run_folder.say(f"{name} of {split}: {size / 1e6:,.1f} MB to make")
@@ -225,7 +288,7 @@ class TrainingRun:
             splits[split] = SplitData(catalog, cache)
         return splits["train"], splits.get("val")
 
-    def _config_after(self, name: PhaseName, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
+    def _config_after(self, name: str, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
         """Return the configuration of the result: the data's level values, and its characters by frequency.
 
         Phases that train the shot decoder also note whether their clips were padded.

@@ -25,7 +25,6 @@ Files of a phase:
 from __future__ import annotations
 
 import hashlib
-import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -54,6 +53,7 @@ from training.config import LoopSettings
 from training.data.order import Batches
 from training.optimizer import learning_rate, make_optimizer
 from training.phase import Phase
+from training.skips import Skips
 
 _TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -68,8 +68,8 @@ class StepReport:
     """Number of the step, from 1."""
     steps: int
     figures: Mapping[str, float]
-    """Terms of the loss over the global batch, `learning_rate`, `gradient_norm`; after a validation also its metrics,
-    with the prefix `val/`."""
+    """Terms of the loss over the global batch, `learning_rate`, `gradient_norm`, `skipped` (batches so far); after
+    a validation also its metrics, with the prefix `val/`."""
 
 
 StepWatcher = Callable[[StepReport], None]
@@ -96,7 +96,7 @@ class Trainer:
         self.network, self.optimizer = accelerator.prepare(phase.network, make_optimizer(phase.network, loop))
         self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.average = MovingAverage(self.trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
-        self.done = 0
+        self.done, self.skips = 0, Skips()
         if (step := states.newest(self._states)) is not None:
             self._restore(step)
 
@@ -110,7 +110,7 @@ class Trainer:
             The folder of the result.
 
         Raises:
-            UserError: the loss is not finite.
+            UserError: several batches in a row have a loss or gradient that is not finite.
         """
         loop, result = self.loop, self.folder / "result"
         batches = self._batches()
@@ -165,32 +165,28 @@ class Trainer:
             for name, values_B in terms.items():
                 sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
         figures = self._over_all(sums)
-        self._check_finite(step, "loss", figures["loss"])
         norm = _plain(accelerator.clip_grad_norm_(self.network.parameters(), loop.clip_norm))
-        if accelerator.scaler is None:  # a loss scaler would skip the step and reduce its scale
-            self._check_finite(step, "gradient", norm)
         rate = learning_rate(loop, step)
+        # with a loss scaler, which skips the step itself and reduces its scale, only the loss is judged
+        judged = norm if accelerator.scaler is None else 0.0
+        skipped = self.skips.judge(self.phase.name, step + 1, figures["loss"], judged)
+        self._update(rate, skipped=skipped)
+        return {**figures, "learning_rate": rate, "gradient_norm": norm, "skipped": self.skips.total}
+
+    def _update(self, rate: float, *, skipped: bool) -> None:
+        """Change the weights by the gradient; a skipped batch changes nothing but the loss scale, if there is one."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
+        if not skipped or self.accelerator.scaler:  # a loss scaler needs the call to update its scale
+            self.optimizer.step()
         self.optimizer.zero_grad()
-        if self.average:
+        if self.average and not skipped:
             self.average.step()
-        return {**figures, "learning_rate": rate, "gradient_norm": norm}
 
     def _over_all(self, sums: dict[str, Tensor]) -> dict[str, float]:
         """Return means over the global batch from this process's means."""
         stacked = self.accelerator.reduce(torch.stack(list(sums.values())), reduction="mean")
         return dict(zip(sums, stacked.tolist(), strict=True))
-
-    def _check_finite(self, step: int, quantity: str, value: float) -> None:
-        if not math.isfinite(value):
-            kept = states.newest(self._states)
-            raise UserError(
-                f"{self.phase.name}: the {quantity} of step {step + 1} is {value}. "
-                f"{'No state is saved yet' if kept is None else f'The state of step {kept} is whole'}. Train in a new "
-                "folder with a smaller learning_rate, or precision = 'no' (CogVideoX 2B is known to overflow in bf16)"
-            )
 
     def _validate(self) -> dict[str, float]:
         self.network.eval()
@@ -216,7 +212,7 @@ class Trainer:
 
     def _state(self) -> dict[str, Any]:
         network, optimizer = get_state_dict(self.network, self.optimizer.optimizer, options=_TRAINED_ONLY)
-        state: dict[str, Any] = {"network": network, "optimizer": optimizer}
+        state: dict[str, Any] = {"network": network, "optimizer": optimizer, "skips": self.skips.state()}
         if self.average:
             state["average"] = self.average.state()
         if self.accelerator.scaler:
@@ -233,8 +229,9 @@ class Trainer:
             optim_state_dict=state["optimizer"],
             options=_TRAINED_ONLY,
         )
+        self.skips = Skips(**state["skips"])
         if self.average:
-            self.average.load(state["average"], step)
+            self.average.load(state["average"], step - self.skips.total)
         if self.accelerator.scaler:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.done = step

@@ -100,7 +100,8 @@ def batch_of(phase: PhaseName, recipe: Recipe, device: str) -> NoisedShots | Gam
         state = State(3, 0, 1, -1)
         past = [PastTurn(INSTRUCTION, tokens_LD, state)] * (recipe.game.windows.most_turns - 1)
         prompt = write_prompt(shipped_tokenizer(), past, INSTRUCTION, len(tokens_LD), config.conventions, state)
-        wanted = (tokens_LD[None], torch.tensor([state.ids]), torch.ones(1, 4, dtype=torch.bool))
+        none = torch.zeros(1, dtype=torch.long)
+        wanted = (tokens_LD[None], torch.tensor([state.ids]), torch.ones(1, 4, dtype=torch.bool), none)
         return GameBatch((prompt,), *wanted).to(torch.device(device))
     height, width = shot.height // SPATIAL_COMPRESSION, shot.width // SPATIAL_COMPRESSION
     latents_BTCHW = torch.randn(1, shot.latent_frames, LATENT_CHANNELS, height, width)

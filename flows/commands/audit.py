@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.review import own_name
+from flows.commands.review import local_dataset, own_name
 from pipeline.core.errors import UserError
+from pipeline.reviews.audit.sampling import SIZE
 
 if TYPE_CHECKING:
     from pipeline.core.store import Dataset
     from pipeline.reviews.audit.results import Results
     from pipeline.reviews.audit.sampling import AuditSample
 
-SIZE = 200
 SEED = 0
+WIDEST = 1000
+"""Columns that a table may take, so that no name is broken inside it."""
 
 
 class By(StrEnum):
@@ -29,9 +31,11 @@ class By(StrEnum):
 
 def audit(
     dataset: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Output folder of `animegamer build --out`, on this machine.")
+        str, typer.Argument(metavar="DIR", help="Output folder of `animegamer build --out`, on this machine.")
     ],
-    size: Annotated[int | None, typer.Option(min=1, help=f"Clips in the sample; unset: {SIZE}.")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help=f"Clips in the sample; unset: {SIZE}, or all if there are fewer.")
+    ] = None,
     by: Annotated[By | None, typer.Option(help="Draw some clips of every motion level, or of every character.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help=f"Another seed, another sample; unset: {SEED}.")] = None,
     blind: Annotated[
@@ -60,11 +64,9 @@ def audit(
 
         animegamer audit data/ --against labels.jsonl --json figures.json
     """
-    from pipeline.core.store import open_dataset
-
     if results and against:
         raise UserError("give either --results or --against FILE")
-    opened = open_dataset(dataset)
+    opened = local_dataset(dataset)
     if results or against:
         _refuse_options(size=size, by=by, seed=seed, blind=blind or None, reviewer=reviewer)
         _show(_compared(opened, against) if against else _audited(opened), json)
@@ -94,7 +96,7 @@ def _sample(dataset: Dataset, size: int | None, by: By | None, seed: int | None,
     sample = read_sample(dataset.root)
     if sample is None:
         with held(dataset.root, "animegamer audit"):
-            sample = draw_sample(dataset, size or SIZE, by.value if by else None, SEED if seed is None else seed, blind)
+            sample = draw_sample(dataset, size, by.value if by else None, SEED if seed is None else seed, blind)
             save_sample(dataset.root, sample)
         return sample
     drawn = {"size": len(sample.spans), "by": sample.by, "seed": sample.seed, "blind": sample.blind}
@@ -138,14 +140,17 @@ def _show(results: Results, json: Path | None) -> None:
     """Print results, and write their figures to a file if one is given."""
     from rich.console import Console
 
-    from flows.console.audit import accuracy_table, agreement_table, confusion_lines, remarks
+    from flows.console.audit import accuracy_table, agreement_table, confusion_lines, remarks, strata_table
     from pipeline.core.atomic import write_json
     from pipeline.core.plain_text import printable
+    from pipeline.reviews.audit.results import AuditResults
 
-    shown = Console(soft_wrap=True)
+    shown = Console(soft_wrap=True, width=WIDEST)  # a long line is for the terminal to wrap, or for a pipe as it is
     shown.print(accuracy_table(results.fields))
     for line in confusion_lines(results.fields):
         shown.print(printable(line), markup=False, highlight=False)
+    if isinstance(results, AuditResults) and results.strata:
+        shown.print(strata_table(results.strata))
     if results.agreement:
         shown.print(agreement_table(results.agreement))
     for remark in remarks(results):

@@ -160,7 +160,7 @@ def calibrate(
         workspace.dataset.save(workspace.dataset.record.model_copy(update=updates))
         workspace.send()
     for level, (value, count) in enumerate(zip(fitted.values, fitted.counts, strict=True), start=1):
-        upper = f"up to {fitted.edges[level - 1]:.3g}" if level < 5 else "above"
+        upper = f"up to {fitted.edges[level - 1]:.3g}" if level < 5 else f"above {fitted.edges[-1]:.3g}"
         typer.echo(f"level {level}  {upper:>12} px  median {value:.3g} px  {count} clips")
     typer.echo("now run `animegamer build` again with the same films and options: what depends on the levels is redone")
 

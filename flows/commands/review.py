@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import getpass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.core.errors import UserError
 
+if TYPE_CHECKING:
+    from pipeline.core.store import Dataset
+
 
 def review(
     dataset: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Output folder of `animegamer build --out`, on this machine.")
+        str, typer.Argument(metavar="DIR", help="Output folder of `animegamer build --out`, on this machine.")
     ],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")] = 8732,
     reviewer: Annotated[
@@ -30,13 +33,29 @@ def review(
     from flows.web.review_app import serve_review
     from flows.web.review_clips import ReviewTask
     from pipeline.core.config import checked
-    from pipeline.core.store import open_dataset
     from pipeline.reviews.applied import review_path
 
-    opened = open_dataset(dataset)
-    settings = checked(opened.record.config, str(dataset / "dataset.json"))
+    opened = local_dataset(dataset)
+    settings = checked(opened.record.config, str(opened.root / "dataset.json"))
     task = ReviewTask(file=review_path(opened.root, settings.review), reviewer=reviewer or own_name())
     serve_review(opened, task, port)
+
+
+def local_dataset(place: str) -> Dataset:
+    """Open a data set in a folder of this machine.
+
+    Raises:
+        UserError: it is at an address, or is no data set.
+    """
+    from pipeline.core.store import open_dataset
+    from pipeline.remote.objects import is_address
+
+    if is_address(place):
+        raise UserError(  # without the address: it may carry a secret
+            "an address instead of a folder: clips are looked at on this machine; copy the data set here, and name "
+            "the copy; to publish the decisions, name their file as `[review] file` of a build into the address"
+        )
+    return open_dataset(Path(place))
 
 
 def own_name() -> str:

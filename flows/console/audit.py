@@ -10,7 +10,8 @@ from rich.table import Column, Table
 from pipeline.core.plain_text import printable
 from pipeline.reviews.audit.accuracy import FieldAccuracy
 from pipeline.reviews.audit.agreement import Agreement
-from pipeline.reviews.audit.results import AuditResults, Results
+from pipeline.reviews.audit.intervals import Share
+from pipeline.reviews.audit.results import AuditResults, Results, StratumAccuracy
 
 MOST_FAULTS = 5
 
@@ -43,6 +44,19 @@ def agreement_table(agreement: Sequence[Agreement]) -> Table:
         alpha = "-" if row.alpha is None else f"{row.alpha:.2f}"
         equal = f"{100 * row.equal / row.clips:.1f} %"
         table.add_row(row.field, str(row.clips), equal, alpha, escape(printable(", ".join(row.reviewers))))
+    return table
+
+
+def strata_table(strata: Sequence[StratumAccuracy]) -> Table:
+    """Table with a row for each field of each level or character, read in the widest way."""
+    numbers = [Column(name, justify="right", no_wrap=True) for name in ("right", "95 % interval", "answered")]
+    table = Table("within", "field", *numbers, box=None, pad_edge=False, header_style="bold")
+    for stratum in strata:
+        for field in stratum.fields:
+            if found := field.best:
+                right, interval = _percent(found)
+                name = escape(printable(stratum.stratum))
+                table.add_row(name, field.field, right, interval, str(field.answered))
     return table
 
 
@@ -84,6 +98,9 @@ def _rows(field: FieldAccuracy) -> Iterator[tuple[str, ...]]:
         yield (head, "-", "-", "no answers", *counts)
     for name, share in {**field.accuracy, "precision": field.precision, "recall": field.recall}.items():
         if share:
-            right, interval = f"{100 * share.share:.1f} %", f"{100 * share.low:.1f} to {100 * share.high:.1f} %"
-            yield (head, name, right, interval, *counts)
+            yield (head, name, *_percent(share), *counts)
             head, counts = "", ("", "", "")
+
+
+def _percent(share: Share) -> tuple[str, str]:
+    return f"{100 * share.share:.1f} %", f"{100 * share.low:.1f} to {100 * share.high:.1f} %"

@@ -77,7 +77,7 @@ class ReviewedClips:
         self._reviews = self._read()
         self._added: dict[str, list[Decision]] = {}
         """Decisions saved here since the file was last read, by clip id."""
-        self._clips = {clip.clip_id: clip for clip in reviewable(dataset, task.file)}
+        self._clips = {clip.clip_id: clip for clip in reviewable(dataset, None)}
         asked = self._clips if task.clip_ids is None else task.clip_ids
         self._places = {clip_id: place for place, clip_id in enumerate(asked)}
         if missing := self._places.keys() - self._clips.keys():
@@ -169,6 +169,8 @@ class ReviewedClips:
         return [*self._reviews.decisions.get(clip_id, ()), *self._added.get(clip_id, ())]
 
     def _standings_of(self, clip_id: str) -> dict[str, Any]:
+        if not self.task.blind and clip_id not in self._added:
+            return {field: _as_json(one) for field, one in self._reviews.standings.get(clip_id, {}).items()}
         decisions = self._decisions_of(clip_id)
         if self.task.blind:
             decisions = [decision for decision in decisions if decision.reviewer == self.task.reviewer]

@@ -41,19 +41,19 @@ class ReviewableClip:
     """Standing of each reviewed field, `keep` among them, by field."""
 
 
-def reviewable(dataset: Dataset, path: Path) -> list[ReviewableClip]:
+def reviewable(dataset: Dataset, path: Path | None) -> list[ReviewableClip]:
     """Return all clips of a data set, film by film and in time order.
 
     Args:
         dataset: the data set.
-        path: file of decisions, see `applied.review_path`; it need not exist.
+        path: file of decisions, see `applied.review_path`; it need not exist. None: nothing is looked up as reviewed.
 
     Raises:
         UserError: the file, or a table of the data set, cannot be read.
     """
     record = dataset.record
     clips = {entry.sha256: dataset.folder(entry.film_id).read_if_made("clips", Clip) for entry in record.films}
-    found = matched_reviews(read_decisions(path), clips, record.cast).standings
+    found = matched_reviews(read_decisions(path), clips, record.cast).standings if path else {}
     return [
         row for entry in record.films for row in _rows(dataset.folder(entry.film_id), entry, clips[entry.sha256], found)
     ]

@@ -124,8 +124,13 @@ class Decision(Record):
 
     @field_validator("value", mode="before")
     @classmethod
-    def _as_tuple(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
+    def _in_its_type(cls, value: object) -> object:
+        """Return a value with names as a tuple; one reason instead of one for each type of the union."""
+        value = tuple(value) if isinstance(value, list) else value
+        names = isinstance(value, tuple) and all(isinstance(name, str) for name in value)
+        if not (value is None or names or isinstance(value, bool | int | str)):
+            raise ValueError("must be true, false, a whole number, text, a list of names, or null")
+        return value
 
     @model_validator(mode="after")
     def _checked(self) -> Self:

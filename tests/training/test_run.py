@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -60,10 +61,10 @@ def weights(run: Path) -> dict[str, Tensor]:
     }
 
 
-def start(out: Path, *launcher: str, **environment: str) -> subprocess.Popen[str]:
+def start(out: Path, *launcher: str, described: Recipe | None = None, **environment: str) -> subprocess.Popen[str]:
     """The same training in processes of its own."""
-    described = out.with_suffix(".json")
-    described.write_text(recipe().model_dump_json())
+    written = out.with_suffix(".json")
+    written.write_text((described or recipe()).model_dump_json())
     command = [
         sys.executable,
         *launcher,
@@ -73,7 +74,7 @@ def start(out: Path, *launcher: str, **environment: str) -> subprocess.Popen[str
         str(out),
     ]
     return subprocess.Popen(
-        [*command, str(described), *(["--sharded"] if "sharded" in out.name else [])],
+        [*command, str(written), *(["--sharded"] if "sharded" in out.name else [])],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
         start_new_session=True,
     )  # fmt: skip
@@ -182,3 +183,66 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
     (other / "shards" / "index.json").write_text(json.dumps(index))
     with pytest.raises(UserError, match="warm-up was begun with another data"):
         small_run(folder, run.recipe, other).shot()
+
+
+@pytest.mark.slow
+def test_a_run_on_its_own_past_killed_in_each_pass_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    past = {"history_noise": 0.5, "history_predicted": 0.5, "first_pass": 3}
+    short = {"warm_up": {"steps": 0}, "joint": {"steps": 1}}
+    described = small_recipe(shot=short, game=past, adapt={"predictions": "out-of-fold"})
+    reports: list[StepReport] = []
+    run = small_run(tmp_path / "whole", described, watch=reports.append)
+    run.shot()
+    run.game()
+    run.adapt()
+    passes = {"joint": 1, "first-pass": 3, "game": STEPS, "fold-1-of-2": 3 + STEPS, "fold-2-of-2": 3 + STEPS}
+    assert Counter(report.phase for report in reports) == {**passes, "adapt": STEPS}
+    assert reports[3 + STEPS].figures["val/train_shot_tokens"] > 0
+    out = tmp_path / "killed"
+    for phase, step in (("first-pass", 2), ("game", 5), ("fold-1-of-2", 4), (None, 0)):
+        process = start(out, described=described)
+        assert process.stdout
+        for line in process.stdout:
+            if phase and line.startswith(f"{phase} {step} "):
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+        process.communicate()
+    assert process.returncode == 0
+    expected, found = weights(tmp_path / "whole"), weights(out)
+    assert expected.keys() == found.keys()
+    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+    lines: list[str] = []
+    small_run(tmp_path / "whole", small_recipe(shot=short, game=past), say=lines.append).game()
+    assert lines == ["first-pass: done already", "game: done already"]
+    with pytest.raises(UserError, match="first-pass was begun with another recipe"):
+        small_run(tmp_path / "whole", small_recipe(shot=short, game={**past, "history_noise": 0.4})).game()
+
+
+@pytest.mark.slow
+def test_rolled_out_and_out_of_fold_predictions_differ_from_the_models_own(tmp_path: Path) -> None:
+    made = {}
+    for mode in ("own", "rollout", "out-of-fold"):
+        described = small_recipe(
+            shot={"warm_up": {"steps": 0}, "joint": {"steps": 1}},
+            adapt={"predictions": mode, "loop": {"steps": 1}},
+        )
+        folder = tmp_path / mode
+        if mode != "own":
+            shutil.copytree(tmp_path / "own", folder, ignore=shutil.ignore_patterns("adapt", "predictions"))
+        run = small_run(folder, described)
+        run.shot()
+        run.game()
+        run.adapt()
+        made[mode] = {
+            path.name: load_file(path) for path in (folder / "features" / "predictions").rglob("*.safetensors")
+        }
+    for mode in ("rollout", "out-of-fold"):
+        assert made[mode].keys() == made["own"].keys()
+        same = [
+            torch.equal(made[mode][file][clip], made["own"][file][clip])
+            for file in made["own"]
+            for clip in made["own"][file]
+        ]
+        assert not all(same)
+    with pytest.raises(UserError, match="run `animegamer train game` in this folder first"):
+        small_run(tmp_path / "new", small_recipe(adapt={"predictions": "out-of-fold"})).adapt()

@@ -178,7 +178,34 @@ def test_a_state_of_another_network_or_optimizer_is_refused_with_the_remedy(tmp_
         trained(tmp_path, loop(steps=5))
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_whole_state(tmp_path: Path) -> None:
+def test_a_batch_that_is_not_finite_is_skipped_and_counted_and_resume_stays_exact(tmp_path: Path) -> None:
+    class Spoiled(Sum):
+        def collate(self, examples: Sequence[Tensor]) -> Rows:
+            batch = super().collate(examples)
+            return Rows(batch.rows_BD * math.nan) if float(batch.rows_BD[0, 0]) < -0.7 else batch
+
+    reports: list[Any] = []
+    whole = Trainer(Spoiled(), loop(ema_decay=0.9), tmp_path / "whole", Accelerator(cpu=True))
+    end = load_file(whole.run(reports.append) / "line.safetensors")
+    skipped = [report.figures["skipped"] for report in reports]
+    assert 0 < skipped[-1] < 20
+    assert skipped[9] > 0  # the resumed state has skips
+    assert all(torch.isfinite(tensor).all() for tensor in end.values())
+    calls = iter(range(12))
+
+    def step() -> None:
+        if next(calls, None) is None:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        trained(tmp_path / "stopped", loop(ema_decay=0.9), Spoiled(before_step=step))
+    again = Trainer(Spoiled(), loop(ema_decay=0.9), tmp_path / "stopped", Accelerator(cpu=True))
+    assert again.done == 10
+    assert same(load_file(again.run() / "line.safetensors"), end)
+    assert again.skips == whole.skips
+
+
+def test_batches_in_a_row_that_are_not_finite_end_the_run_with_what_to_do(tmp_path: Path) -> None:
     phase = Sum()
     calls = iter(range(7))
 
@@ -187,7 +214,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_whole_state(t
             phase.network.layer.weight.data.fill_(math.nan)
 
     phase.before_step = break_it
-    with pytest.raises(UserError, match=r"sum: the loss of step 8 is nan\. The state of step 5 is whole\. Train"):
+    with pytest.raises(UserError, match=r"sum: 10 batches in a row were not finite, the last at step 17 .*rate"):
         trained(tmp_path, loop(), phase)
 
 

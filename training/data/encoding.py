@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,7 @@ from models.shot_decoder import SPATIAL_COMPRESSION
 from models.tokens import PastTurn, TokenPrompt, write_prompt
 from training.config import Recipe
 from training.data.feature_cache import Feature, FeatureCache, made_by_base, made_by_files, storage_dtype
+from training.data.predictions import Predict, PredictedBy, after_own, by_fold, by_windows, folds_of
 from training.data.turns import Catalog, PackedTurn, RecordedTurn
 from training.data.windows import Window, Windows
 
@@ -79,20 +81,40 @@ def prompt_of(
 
 
 def open_cache(
-    folder: Path, catalog: Catalog, checkpoint: Checkpoint, recipe: Recipe, names: Sequence[Name]
+    folder: Path,
+    catalog: Catalog,
+    checkpoint: Checkpoint,
+    recipe: Recipe,
+    names: Sequence[Name],
+    predicted_by: PredictedBy = PredictedBy(),
 ) -> FeatureCache:
     """Open a cache of features, defined by the networks of a checkpoint; nothing is encoded yet."""
-    return FeatureCache(folder, catalog, [_feature(name, catalog, checkpoint, recipe) for name in names])
+    features = [_feature(name, catalog, checkpoint, recipe) for name in names]
+    extra = _predicting(predicted_by)
+    return FeatureCache(
+        folder,
+        catalog,
+        [
+            replace(feature, ingredients={**feature.ingredients, **extra}) if feature.name == "predictions" else feature
+            for feature in features
+        ],
+    )
 
 
 class Encoder:
     """Encoder of the features of a cache; it loads a network only when needed, and frees it afterwards."""
 
     def __init__(
-        self, cache: FeatureCache, checkpoint: Checkpoint, recipe: Recipe, device: torch.device | str = "cpu"
+        self,
+        cache: FeatureCache,
+        checkpoint: Checkpoint,
+        recipe: Recipe,
+        device: torch.device | str = "cpu",
+        predicted_by: PredictedBy = PredictedBy(),
     ) -> None:
         """Store the cache from `open_cache`, the checkpoint with the networks, the recipe and the device."""
         self.cache, self.checkpoint, self.recipe, self.device = cache, checkpoint, recipe, device
+        self.predicted_by = predicted_by
 
     def make(self, name: Name, progress: PartProgress = unwatched, process: int = 0, processes: int = 1) -> None:
         """Encode one feature for all shards whose file is missing or stale.
@@ -162,27 +184,37 @@ class Encoder:
         return encode
 
     def _predictions(self) -> Callable[[Sequence[RecordedTurn]], Tensor]:
-        """Teacher-forced predictions: each turn follows the recorded ones, in the longest window, as during play.
-
-        A turn without an instruction cannot be predicted; it gets zeros, which are never read.
-        """
-        model, tokenizer = self.checkpoint.game_model(self.device), self.checkpoint.tokenizer()
-        config = self.checkpoint.config
+        """Predictions after the recorded past, or as `predicted_by` says."""
         windows = Windows(self.cache.catalog.turns, self.recipe.game.windows)
-        item_of = {turn.clip_id: item for item, turn in enumerate(windows.turns)}
+        tokenizer, config = self.checkpoint.tokenizer(), self.checkpoint.config
+        tokens_of = partial(self.cache.get, "shot_tokens")
 
-        @torch.no_grad()
-        def encode(turns: Sequence[RecordedTurn]) -> Tensor:
-            rows_BLD = torch.zeros(len(turns), *self.cache.features["predictions"].shape)
-            rows = [row for row, turn in enumerate(turns) if turn.clip_id in item_of]
-            past = [windows.longest(item_of[turns[row].clip_id]) for row in rows]
-            tokens_of = partial(self.cache.get, "shot_tokens")
-            if rows:
-                prompts = [prompt_of(window, tokens_of, tokenizer, config) for window in past]
-                rows_BLD[rows] = model(prompts).shot_tokens_BLD.float().cpu()
-            return rows_BLD
+        def after_recorded(checkpoint: Checkpoint) -> Predict:
+            model = checkpoint.game_model(self.device)
 
-        return encode
+            @torch.no_grad()
+            def predict(asked: Sequence[Window]) -> Tensor:
+                prompts = [prompt_of(window, tokens_of, tokenizer, config) for window in asked]
+                tokens_BLD: Tensor = model(prompts).shot_tokens_BLD
+                return tokens_BLD.float().cpu()
+
+            return predict
+
+        if folds := self.predicted_by.folds:
+            fold_of = folds_of(self.cache.catalog.turns, len(folds))
+            predict = by_fold([after_recorded(fold) for fold in folds], fold_of)
+        elif self.predicted_by.rollout:
+            predict = after_own(self.checkpoint.game_model(self.device), tokenizer, config, tokens_of)
+        else:
+            predict = after_recorded(self.checkpoint)
+        return by_windows(windows, predict, self.cache.features["predictions"].shape)
+
+
+def _predicting(by: PredictedBy) -> dict[str, str]:
+    """Return the maker of predictions as ingredients; none for the checkpoint's game model after the recorded past."""
+    files = (fold.folder / file for fold in by.folds for file in (ADAPTER, RESAMPLERS))
+    folds = made_by_files("folds", *files) if by.folds else {}
+    return folds | ({"past": "predicted"} if by.rollout else {})
 
 
 def _feature(name: Name, catalog: Catalog, checkpoint: Checkpoint, recipe: Recipe) -> Feature:

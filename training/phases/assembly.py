@@ -14,6 +14,8 @@ from models.shot_decoder import ShotDecoder
 from models.trainable import for_adaptation, for_joint, for_warm_up, for_whole
 from training.config import Precision, Recipe
 from training.data.feature_cache import FeatureCache
+from training.data.history import History
+from training.data.predictions import folds_of
 from training.data.turns import Catalog
 from training.data.windows import Windows
 from training.phases.game import GameExamples, GamePhase, GameTraining
@@ -82,9 +84,20 @@ def shot_phase(
 
 
 def game_phase(
-    recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: SplitData, val: SplitData | None
+    recipe: Recipe,
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    train: SplitData,
+    val: SplitData | None,
+    *,
+    name: str = "game",
+    without: int | None = None,
 ) -> GamePhase:
-    """Return phase b; `train` and `val` have the feature shot tokens, otherwise as `shot_phase`."""
+    """Return phase b.
+
+    `train` and `val` have the feature shot tokens, and `train` predictions if the past is to have any; otherwise as
+    `shot_phase`. A pass besides the phase itself has another `name`; the fold `without` of phase c is not trained on.
+    """
     model = checkpoint.game_model("cpu", FROZEN_PRECISION[recipe.game.precision], torch.float32)
     make_trainable(model.language_model)
     for resampler in (model.input_resampler, model.output_resampler):
@@ -93,12 +106,13 @@ def game_phase(
         mistral_of(model.language_model).activation_checkpointing_enable({"use_reentrant": False})
     tokenizer, settings, seed = checkpoint.tokenizer(), recipe.game.windows, recipe.game.loop.seed
     held_out = Windows(val.catalog.turns if val else (), settings)
+    history = History(recipe.game.history_noise, recipe.game.history_predicted, seed)
+    fold_of = folds_of(train.catalog.turns, recipe.adapt.folds)
+    windows = Windows(train.catalog.turns, settings, seed, {clip for clip, fold in fold_of.items() if fold == without})
     return GamePhase(
-        "game",
-        GameTraining(model, recipe.game.alpha, recipe.game.beta),
-        GameExamples(
-            Windows(train.catalog.turns, settings, seed), train.cache, tokenizer, config, recipe.game.free_text
-        ),
+        name,
+        GameTraining(model, recipe.game.alpha, recipe.game.beta, noisy=history.noise > 0),
+        GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text, history),
         GameExamples(held_out, (val or train).cache, tokenizer, config),
         recipe.looks,
         checkpoint,

@@ -20,13 +20,15 @@ Letters of the shapes: B batch, L shot tokens, D their width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 from transformers import LlamaTokenizer
 
 from models.checkpoint import Checkpoint, copy_rest, save_config, save_game_model, within
@@ -36,10 +38,12 @@ from models.tokens import LEGAL_IDS, TokenPrompt
 from training.config import PreviewSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
+from training.data.history import NOISE_LEVELS, History, Past, recorded
 from training.data.order import Position
 from training.data.phrasing import as_typed, rephrased
 from training.data.spread import spread
 from training.data.windows import Window, Windows
+from training.phases.token_errors import GAME_TURNS, drawn_games, last_errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +54,8 @@ class GameExample:
     shot_tokens_LD: Tensor
     measured: tuple[bool, bool, bool, bool]
     """True for each measured value: level, social, entertainment, stamina."""
+    noise_level: int
+    """Tenth of the greatest noise on the past, 0 to 9."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +66,11 @@ class GameBatch:
     shot_tokens_BLD: Tensor
     state_ids_B4: Tensor
     measured_B4: Tensor
+    noise_levels_B: Tensor
 
     def to(self, device: torch.device) -> Self:
         """Return the batch on a device; the game model moves the prompts."""
-        tensors = (self.shot_tokens_BLD, self.state_ids_B4, self.measured_B4)
+        tensors = (self.shot_tokens_BLD, self.state_ids_B4, self.measured_B4, self.noise_levels_B)
         return type(self)(self.prompts, *(each.to(device) for each in tensors))
 
 
@@ -77,43 +84,64 @@ class GameExamples:
         tokenizer: LlamaTokenizer,
         config: ModelConfig,
         free_text: float = 0.0,
+        history: History = History(),
     ) -> None:
+        """Store the arguments; nothing is read yet.
+
+        Args:
+            windows: the split's windows.
+            cache: feature cache with `shot_tokens`, and `predictions` if the history contains any.
+            tokenizer: tokenizer of the game model.
+            config: configuration of the checkpoint.
+            free_text: share of instructions in other words.
+            history: settings of the past in training examples.
+        """
         self.windows, self.cache, self.tokenizer, self.config = windows, cache, tokenizer, config
-        self.free_text = free_text
+        self.free_text, self.history = free_text, history
 
     def __len__(self) -> int:
         return len(self.windows)
 
     def __getitem__(self, place: Position) -> GameExample:
-        """Return a training example with a random window length and random phrasings."""
-        return self._example(rephrased(self.windows.at(place), self.free_text, self.windows.seed, place))
+        """Return a training example with a random window length, random phrasings and a drawn past."""
+        window = rephrased(self.windows.at(place), self.free_text, self.windows.seed, place)
+        return self._example(window, self.history.drawn(window, self.cache, place))
 
     def longest(self, item: int) -> GameExample:
         """Return a validation example with the longest window, as during play."""
-        return self._example(self.windows.longest(item))
+        window = self.windows.longest(item)
+        return self._example(window, recorded(window, self.cache))
 
     def typed(self, item: int, number: int) -> GameExample:
         """Return the example of `longest` with free text that is never trained on; there are several, by number."""
-        return self._example(as_typed(self.windows.longest(item), number))
+        window = as_typed(self.windows.longest(item), number)
+        return self._example(window, recorded(window, self.cache))
 
-    def _example(self, window: Window) -> GameExample:
-        prompt = prompt_of(window, self._tokens_of, self.tokenizer, self.config)
-        return GameExample(prompt, self._tokens_of(window.target.clip_id), window.target.measured)
-
-    def _tokens_of(self, clip_id: str) -> Tensor:
+    def tokens_of(self, clip_id: str) -> Tensor:
+        """Return the recorded shot tokens [L, D] of a clip."""
         return self.cache.get("shot_tokens", clip_id).float()
+
+    def _example(self, window: Window, past: Past) -> GameExample:
+        prompt = prompt_of(window, past.shots.__getitem__, self.tokenizer, self.config)
+        target = window.target
+        return GameExample(prompt, self.tokens_of(target.clip_id), target.measured, past.noise_level)
 
 
 class GameTraining(nn.Module):
-    """Game model with its loss."""
+    """Game model with its loss, and the vectors of the noise levels if the past is noisy."""
 
-    def __init__(self, game_model: GameModel, alpha: float, beta: float) -> None:
+    def __init__(self, game_model: GameModel, alpha: float, beta: float, *, noisy: bool = False) -> None:
         super().__init__()
         self.game_model, self.alpha, self.beta = game_model, alpha, beta
+        self.noise_vectors: nn.Embedding | None = None
+        if noisy:
+            width = next(game_model.input_resampler.parameters()).shape[1]
+            self.noise_vectors = nn.Embedding(NOISE_LEVELS, width, padding_idx=0)
+            nn.init.zeros_(self.noise_vectors.weight)
 
     def forward(self, batch: GameBatch) -> dict[str, Tensor]:
         """Return for each example [B] the loss, its terms, and the accuracy of the level and of the measured state."""
-        output: GameOutput = self.game_model(batch.prompts)
+        output: GameOutput = self.game_model(self._with_noise_level(batch))
         measured_B4 = batch.measured_B4.float()
         logits_BV4 = output.state_logits_B4V.float().transpose(1, 2)
         entropy_B4 = functional.cross_entropy(logits_BV4, batch.state_ids_B4, reduction="none")
@@ -130,6 +158,20 @@ class GameTraining(nn.Module):
             "level_right": right_B4[:, 0],
             "state_right": _mean_of(right_B4, measured_B4),
         }
+
+    def _with_noise_level(self, batch: GameBatch) -> tuple[TokenPrompt, ...]:
+        """Add the vector of its noise level to the past shot tokens of each prompt.
+
+        A prompt without past turns gets zero rows, so that the vectors always have a gradient.
+        """
+        if self.noise_vectors is None:
+            return batch.prompts
+        vectors_BD = self.noise_vectors(batch.noise_levels_B)
+        prompts = []
+        for prompt, vector_D in zip(batch.prompts, vectors_BD, strict=True):
+            past_LD = vector_D.new_zeros(0, len(vector_D)) if prompt.history_LD is None else prompt.history_LD
+            prompts.append(replace(prompt, history_LD=past_LD.to(vector_D) + vector_D))
+        return tuple(prompts)
 
 
 def chosen_ids(logits_B4V: Tensor) -> Tensor:
@@ -155,7 +197,8 @@ class GamePhase:
     """Starting checkpoint."""
     config: ModelConfig
     """Configuration of the resulting checkpoint."""
-    units: Sequence[str] = ("MistralDecoderLayer",)
+    units: Sequence[str] = ("MistralDecoderLayer", "GameModel")
+    """FSDP2 units; the game model is one because validation also calls it alone."""
 
     def size_of(self, example: GameExample) -> int:
         """Return the length of the prompt."""
@@ -169,24 +212,50 @@ class GamePhase:
             torch.stack([example.shot_tokens_LD for example in examples]),
             torch.tensor([target.ids for target in targets if target]),
             torch.tensor([example.measured for example in examples]),
+            torch.tensor([example.noise_level for example in examples]),
         )
 
     def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:  # noqa: ARG002
-        """Return the terms of the loss on held-out windows, and the loss without past turns and on free text."""
+        """Return the terms of the loss on held-out windows, the loss without past turns and on free text.
+
+        Besides, the errors of the shot tokens rolled out, and with `train_` those on training clips. No pictures.
+        """
+        found = self._train_errors(network, device)
         if not len(self.held_out):
-            return {}
-        found = self._means(network, device, self.held_out.longest)
+            return found
+        count = len(self.held_out)
+        found |= self._means(network, device, count, self.held_out.longest)
+        found |= self._rolled_out(network, self.held_out)
         others: dict[str, Callable[[int], GameExample]] = {
             "loss_without_past": without_past(self.held_out).longest,
             "loss_free_text": lambda item: self.held_out.typed(item, item),
         }
-        return found | {name: self._means(network, device, each)["loss"] for name, each in others.items()}
+        return found | {name: self._means(network, device, count, each)["loss"] for name, each in others.items()}
+
+    def _train_errors(self, network: nn.Module, device: torch.device) -> dict[str, float]:
+        forced = self._means(network, device, len(self.examples), self.examples.longest)["shot_tokens"]
+        rolled = self._rolled_out(network, self.examples)
+        return {"train_shot_tokens": forced, **{f"train_{name}": error for name, error in rolled.items()}}
+
+    def _rolled_out(self, network: nn.Module, examples: GameExamples) -> dict[str, float]:
+        """Return the error after 5 and 10 turns of play; none for a split without so many consecutive turns."""
+        inner = network.module if isinstance(network, DistributedDataParallel) else network
+        model: GameModel = inner.game_model  # type: ignore[assignment]  # GameTraining, perhaps sharded
+        register_fsdp_forward_method(model, "predict")
+        found = {}
+        for length in GAME_TURNS:
+            turns, settings = examples.cache.catalog.turns, examples.windows.settings
+            games = drawn_games(turns, settings, length, self.looks.games)
+            if games:
+                errors = last_errors(model, examples.tokenizer, self.config, games, examples.tokens_of)
+                found[f"rolled_out_{length}"] = sum(errors) / len(errors)
+        return found
 
     def _means(
-        self, network: nn.Module, device: torch.device, example_of: Callable[[int], GameExample]
+        self, network: nn.Module, device: torch.device, count: int, example_of: Callable[[int], GameExample]
     ) -> dict[str, float]:
-        """Return the means of the terms over held-out items, each shown as one example."""
-        items = spread(len(self.held_out), self.looks.clips)
+        """Return the means of the terms over some of the items up to `count`, each shown as one example."""
+        items = spread(count, self.looks.clips)
         rows = [network(self.collate([example_of(item)]).to(device)) for item in items]
         return {name: float(torch.stack([row[name] for row in rows]).mean()) for name in rows[0]}
 

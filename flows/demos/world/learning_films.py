@@ -5,19 +5,20 @@
 Cutting and captioning are skipped, since the painted content is known. FIRST and SECOND are pairs of turns: a figure
 moves in one place, then repeats the movement in another. The second instruction names only the repetition and the
 place, so figure, speed and change of state follow from the turn before alone. FASTER is one clip at five rising speeds
-with equal captions.
+with equal captions. Long films are games of twenty turns, of which two thirds name only the repetition and the place.
 """
 
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from flows.demos.world.dataset import CLIP_FPS, film_record, save_clip
-from flows.demos.world.shapes import DEEDS, FIGURES, FRAMES, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
+from flows.demos.world.shapes import DEEDS, FIGURES, FRAMES, HEIGHT, PLACES, SPEEDS, WIDTH, ShapeClip, paint
 from pipeline.captions.rules_captioner import ADVERBS
 from pipeline.core.config import MotionSettings, ShardSettings
 from pipeline.core.progress import silent
@@ -83,6 +84,25 @@ FASTER = ShapeFilm(
         ShapeTurn(ShapeClip("Ruby", "go for a walk", "meadow", level), "all but the manner") for level in range(1, 6)
     ),
 )
+
+
+def long_film(name: str, turns: int = 20) -> ShapeFilm:
+    """Return a film of random turns, a function of its name: two thirds only repeat the movement, in another place.
+
+    So figure, speed and change of state have to be carried on over several turns.
+    """
+    drawn = random.Random(name)
+    clip = ShapeClip(drawn.choice(list(FIGURES)), drawn.choice(list(DEEDS)), drawn.choice(list(PLACES)), 1)
+    made: list[ShapeTurn] = []
+    for number in range(turns):
+        place = drawn.choice([each for each in PLACES if each != clip.place])
+        if repeated := number > 0 and drawn.random() < 2 / 3:
+            clip = replace(clip, place=place)
+        else:
+            figure, deed = drawn.choice(list(FIGURES)), drawn.choice(list(DEEDS))
+            clip = ShapeClip(figure, deed, place, drawn.randint(1, len(SPEEDS)))
+        made.append(ShapeTurn(clip, "again" if repeated else "all"))
+    return ShapeFilm(name, tuple(made))
 
 
 def write_films(root: Path, films: Sequence[ShapeFilm]) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.core.errors import UserError
@@ -13,7 +13,16 @@ from pipeline.reviews.audit.accuracy import FieldAccuracy, Labelled, accuracies
 from pipeline.reviews.audit.agreement import Agreement, agreements
 from pipeline.reviews.audit.labels import AuditedClip, LabelFile, audited_clips, read_labels
 from pipeline.reviews.audit.readings import Groups
-from pipeline.reviews.audit.sampling import ANSWERS_FILE, SAMPLE_FILE, AuditSample, Span, Strata, draw, read_sample
+from pipeline.reviews.audit.sampling import (
+    ANSWERS_FILE,
+    SAMPLE_FILE,
+    SIZE,
+    AuditSample,
+    Span,
+    Strata,
+    draw,
+    read_sample,
+)
 from pipeline.reviews.decisions import KEEP, Value
 from pipeline.reviews.matching import match
 from pipeline.reviews.standing import Standing
@@ -35,8 +44,20 @@ class Results(Record):
     lines: LabelFile
 
 
+class StratumAccuracy(Record):
+    """Accuracy within one motion level or one character."""
+
+    stratum: str
+    clips: int
+    """Judged clips of it."""
+    fields: tuple[FieldAccuracy, ...]
+
+
 class AuditResults(Results):
     """Results of an audit."""
+
+    strata: tuple[StratumAccuracy, ...] = ()
+    """Accuracy within each level or character; empty for a simple sample."""
 
     sample: int
     """Clips in the sample."""
@@ -49,8 +70,8 @@ class AuditResults(Results):
     blind: bool
 
 
-def draw_sample(dataset: Dataset, size: int, by: Strata | None, seed: int, blind: bool) -> AuditSample:
-    """Draw a sample of the kept clips of a data set.
+def draw_sample(dataset: Dataset, size: int | None, by: Strata | None, seed: int, blind: bool) -> AuditSample:
+    """Draw a sample of the kept clips of a data set; without a size of `SIZE` clips, or of all if there are fewer.
 
     Raises:
         UserError: the data set has no captions, or fewer kept clips than the sample shall have.
@@ -58,7 +79,7 @@ def draw_sample(dataset: Dataset, size: int, by: Strata | None, seed: int, blind
     clips = [clip for clip in audited_clips(dataset) if clip.kept]
     if not any(clip.published.keys() - {KEEP} for clip in clips):
         raise UserError(f"{dataset.root}: no clip has a caption yet; run `animegamer build` to its end first")
-    return draw([_span(clip, by) for clip in clips], size, by, seed, blind)
+    return draw([_span(clip, by) for clip in clips], size or min(SIZE, len(clips)), by, seed, blind)
 
 
 def sampled_clips(dataset: Dataset, sample: AuditSample) -> list[str]:
@@ -98,6 +119,7 @@ def audit_results(dataset: Dataset, groups: Groups) -> AuditResults | None:
         clips=len(answers),
         reviewers=_reviewers(answers.values()),
         fields=tuple(accuracies(labelled, groups, sample.strata)),
+        strata=tuple(_by_stratum(labelled, groups, sample.strata)) if sample.by else (),
         agreement=tuple(agreements([_voices(fields) for fields in answers.values()], groups)),
         lines=lines,
         sample=len(sample.spans),
@@ -105,6 +127,16 @@ def audit_results(dataset: Dataset, groups: Groups) -> AuditResults | None:
         lost=len(sample.spans) - len(sampled),
         **sample.model_dump(include={"seed", "by", "blind"}),
     )
+
+
+def _by_stratum(
+    labelled: Sequence[Labelled], groups: Groups, populations: Mapping[str, int]
+) -> Iterator[StratumAccuracy]:
+    for name in sorted(populations):
+        clips = [clip for clip in labelled if clip.stratum == name]
+        if clips:
+            fields = accuracies(clips, groups, {name: populations[name]})
+            yield StratumAccuracy(stratum=name, clips=len(clips), fields=tuple(fields))
 
 
 def compare(dataset: Dataset, labels: Path, groups: Groups) -> Results:

@@ -21,6 +21,8 @@ from pipeline.core.atomic import write_json
 from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.records import Record, faults_of
 
+SIZE = 200
+"""Clips of a sample for which no size is given, where there are as many."""
 AUDIT_FOLDER = "audit"
 SAMPLE_FILE = f"{AUDIT_FOLDER}/sample.json"
 ANSWERS_FILE = f"{AUDIT_FOLDER}/answers.jsonl"
@@ -62,7 +64,10 @@ def draw(spans: Sequence[Span], size: int, by: Strata | None, seed: int, blind: 
         UserError: the sample would be larger than the data set, or smaller than the number of strata.
     """
     if size > len(spans):
-        raise UserError(f"the data set keeps {len(spans)} clips, fewer than --size {size}; give a smaller size")
+        raise UserError(
+            f"the data set keeps {len(spans)} clips, fewer than --size {size}; "
+            f"give --size {len(spans)} or less, or leave it out"
+        )
     strata: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         strata[span.stratum].append(span)

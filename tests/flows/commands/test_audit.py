@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import httpx
 import pytest
 
 from flows.commands.audit import audit
+from flows.commands.review import review
 from pipeline.core.errors import UserError
 from pipeline.core.records import Clip, Verdict
 from pipeline.core.store import Dataset
@@ -92,6 +94,9 @@ def test_two_reviewers_judge_one_sample_blind(dataset: Dataset, tmp_path: Path) 
     assert "6 clips answered of 6 drawn by level from 15, blind to the machine's answers" in done.stdout
     assert "anna (6), ben (2)" in done.stdout
     written = json.loads(figures.read_text())
+    within = {row["stratum"]: row["clips"] for row in written["strata"]}
+    assert sum(within.values()) == 6
+    assert all(f"{level}  S " in done.stdout for level in within)
     (field,) = written["fields"]
     assert (field["field"], field["answered"]) == ("S", 6)
     assert 0 <= field["accuracy"]["lemma"]["low"] < field["accuracy"]["lemma"]["high"] <= 1
@@ -101,6 +106,9 @@ def test_two_reviewers_judge_one_sample_blind(dataset: Dataset, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_an_audit_goes_on_with_its_own_options_only(dataset: Dataset) -> None:
+    with page(dataset) as client:
+        assert len(asked(client)) == 15, "fewer than the size for which none is given: all"
+    shutil.rmtree(dataset.root / "audit")
     with page(dataset, "--size", 5):
         pass
     for given, found in ((("--size", 6), "size 5"), (("--blind",), "blind False"), (("--by", "level"), "by None")):
@@ -126,6 +134,13 @@ def test_labels_of_a_file_are_compared(dataset: Dataset, tmp_path: Path) -> None
     assert json.loads(figures.read_text())["clips"] == 8
 
 
+def test_clips_of_an_address_are_not_looked_at_and_its_secret_is_not_shown() -> None:
+    for command in (audit, review):
+        with pytest.raises(UserError, match="copy the data set here") as refusal:
+            command("s3://name:secret@bucket/data")
+        assert "secret" not in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -141,5 +156,5 @@ def test_what_cannot_be_audited_is_refused_in_a_sentence(
     dataset: Dataset, options: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(UserError, match=expected):
-        audit(dataset.root, **options)
+        audit(str(dataset.root), **options)
     assert not (dataset.root / "audit").exists()

@@ -107,6 +107,15 @@ def test_an_empty_field_cannot_be_said_and_shift_delete_withdraws(chromium: Brow
         assert len(review.lines()) == 2
 
 
+def test_a_key_says_that_nobody_of_the_cast_is_on_screen(chromium: Browser, review: Reviewed) -> None:
+    with opened(chromium, review) as page:
+        in_time_order(page)
+        page.keyboard.press("2")
+        page.keyboard.press("0")
+        saved(page)
+        assert (value(page, "characters"), review.lines()[-1]) == ("nobody", ("anna", "characters", ()))
+
+
 def test_unusable_text_is_not_carried_to_the_next_clip(chromium: Browser, review: Reviewed) -> None:
     with opened(chromium, review) as page:
         in_time_order(page)

@@ -81,6 +81,14 @@ def test_values_are_typed_by_their_field(tmp_path: Path, field: str, values: lis
     assert [fault.line for fault in reading.faults] == list(range(len(values) + 1, len(values) + len(wrong) + 1))
 
 
+@pytest.mark.parametrize("value", [1.5, {"a": 1}, ["Hana", 1], [["Hana"]]])
+def test_a_value_of_no_type_of_any_field_has_one_reason(tmp_path: Path, value: Any) -> None:
+    path = tmp_path / "review.jsonl"
+    path.write_text(line(field="characters", value=value) + "\n")
+    [fault] = read_decisions(path).faults
+    assert fault.reason == "value: must be true, false, a whole number, text, a list of names, or null"
+
+
 HOSTILE: dict[str, bytes | str] = {
     "no JSON": "what?",
     "a conflict of git": "<<<<<<< HEAD",
