@@ -118,14 +118,21 @@ def _captioned(
             folder = dataset.folder(seen.clip.film_id)
             file = _file_of(request.trainer, seen)
             clips.append(ExportClip(seen, file, caption, folder.clip_path(seen.clip.clip_id)))
-    by_rules = dataset.record.captioner == RULES
     if not clips:
-        raise UserError(_no_captions(form, by_rules=by_rules))
+        raise UserError(_no_captions(form, by_rules=dataset.record.captioner == RULES))
     if missing := len(kept) - len(clips):
         notices.append(f"{missing} of {len(kept)} clips left out: they have no {form} as caption")
-    if by_rules:
-        notices.append("the captions are made by rules: they name no subject, place or character")
+    if by_rules := sum(_is_by_rules_alone(clip.seen) for clip in clips):
+        notices.append(
+            f"{by_rules} of {len(clips)} captions are made by rules alone: they name no subject or character"
+        )
     return form, tuple(clips), notices
+
+
+def _is_by_rules_alone(seen: SeenClip) -> bool:
+    """Return True if the caption names neither subject nor character; a review may have added them."""
+    said = seen.answer
+    return said is not None and said.source == RULES and not (said.S or said.actor or said.characters)
 
 
 def _no_captions(form: CaptionForm, *, by_rules: bool) -> str:

@@ -158,3 +158,39 @@ def test_the_command_writes_an_export_and_the_command_to_start(tmp_path: Path) -
     captions = [path.read_text(encoding="utf-8") for path in out.glob("*.txt")]
     assert captions
     assert all(caption.startswith("ghbl, ") for caption in captions)
+
+
+def test_an_address_is_no_folder_to_export_to(tmp_path: Path) -> None:
+    words = [*COMMAND, "data", "--for", "folder", "--out", "s3://bucket/clips"]
+    repository = str(Path(__file__).parents[4])
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": repository},
+    )
+    assert done.returncode == 1
+    assert "is an address" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_to_start_can_be_pasted(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    out = tmp_path / "a $(b) c"
+    words = [
+        str(data),
+        "--for",
+        "finetrainers",
+        "--preset",
+        "cogvideox",
+        "--captions",
+        "instruction",
+        "--out",
+        str(out),
+    ]
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"start: sh '{out}/start.sh'" in done.stderr.replace("\n", "")
