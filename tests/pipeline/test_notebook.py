@@ -113,8 +113,10 @@ def test_pages_hold_the_clips_and_escape_their_words(tmp_path: Path) -> None:
     folder = dataset.folders()[0]
     first, *others = folder.read("captions", Caption)
     hostile = "<img src=x onerror=alert(1)>"
-    folder.write("captions", [first.model_copy(update={"S": hostile, "characters": (), "actor": None}), *others])
+    said = {"S": hostile, "characters": (), "actor": None, "sentence": "red \x1b[31m"}
+    folder.write("captions", [first.model_copy(update=said), *others])
     data = open_dataset(str(dataset.root))
+    assert "\x1b" not in repr(data.show(first.clip_id))
     shown = data.show(first.clip_id)._repr_html_()
     sheet = data.sheet(data.clips[data.clips.verdict == "kept"], limit=4)
     for page in (shown, sheet.html):

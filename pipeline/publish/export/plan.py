@@ -214,7 +214,7 @@ def _checked_films(plan: ExportPlan) -> ExportPlan:
     """Check that each film is at hand and fast enough; leave out clips whose last frame is in the next scene."""
     preset = plan.family
     assert preset is not None
-    notices, inside = list(plan.notices), set[str]()
+    notices, inside = [*plan.notices, *_length_notices(plan.format, preset.clips)], set[str]()
     for folder in plan.folders:
         film = folder.film
         _check_at_hand(film)
@@ -250,6 +250,17 @@ def _film_notices(film: Film, preset: Preset) -> list[str]:
         size = f"{film.display_width}x{film.display_height}"
         notices.append(f"{film.name}: {size} is enlarged to {preset.width}x{preset.height}")
     return notices
+
+
+def _length_notices(judged: ClipFormat, cut: ClipFormat) -> list[str]:
+    """Remark on clips that are cut longer or shorter than those of the data set, by more than one of its frames."""
+    before, after = judged.frames / judged.fps, cut.frames / cut.fps
+    if abs(before - after) <= 1 / judged.fps:
+        return []
+    return [
+        f"the clips of the data set last {float(before):.3g} seconds and those of the preset {float(after):.3g}, from "
+        "the same start: captions and verdicts are of the former"
+    ]
 
 
 def _inside_scenes(folder: FilmFolder, preset: Preset) -> set[str]:

@@ -72,6 +72,16 @@ def test_steps_that_are_not_even_and_enlarged_pictures_are_said(tmp_path: Path) 
     assert any("320x180 is enlarged to 832x480" in notice for notice in notices)
 
 
+def test_clips_of_another_length_than_the_data_set_are_said(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    dataset = open_dataset(data)
+    assert not any("the same start" in notice for notice in make_plan(dataset, request(tmp_path / "out")).notices)
+    [folder] = dataset.folders()
+    folder.write("clips", [row.model_copy(update={"frames": 32}) for row in folder.read("clips", Clip)])
+    notices = make_plan(dataset, request(tmp_path / "out")).notices
+    assert any("data set last 4 seconds and those of the preset 2.06" in notice for notice in notices)
+
+
 def test_a_second_export_cuts_nothing_and_a_changed_file_is_cut_again(tmp_path: Path) -> None:
     _, data = copy_of_built(tmp_path)
     dataset, out = open_dataset(data), tmp_path / "out"
