@@ -360,6 +360,7 @@ def test_folders_of_others_are_refused(dataset: Dataset, tmp_path: Path) -> None
     other = published(tmp_path / "other", captioner=MODEL)
     for refused, trainer, reason in (
         (dataset.root, "folder", "is a data set"),
+        (dataset.root / "clips", "folder", "inside the data set"),
         (tmp_path, "folder", "not empty"),
         (out, "huggingface", "export for folder"),
     ):
