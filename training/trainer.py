@@ -25,11 +25,10 @@ Files of a phase:
 from __future__ import annotations
 
 import hashlib
-import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,6 +42,7 @@ from torch.distributed.checkpoint.state_dict import (
     get_state_dict,
     set_state_dict,
 )
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -54,6 +54,8 @@ from training.config import LoopSettings
 from training.data.order import Batches
 from training.optimizer import learning_rate, make_optimizer
 from training.phase import Phase
+from training.skips import Skips
+from training.termination import Terminated, Termination
 
 _TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -68,8 +70,8 @@ class StepReport:
     """Number of the step, from 1."""
     steps: int
     figures: Mapping[str, float]
-    """Terms of the loss over the global batch, `learning_rate`, `gradient_norm`; after a validation also its metrics,
-    with the prefix `val/`."""
+    """Terms of the loss over the global batch, `learning_rate`, `gradient_norm`, `skipped` (batches so far); after
+    a validation also its metrics, with the prefix `val/`."""
 
 
 StepWatcher = Callable[[StepReport], None]
@@ -92,11 +94,11 @@ class Trainer:
         """
         self.phase, self.loop, self.folder, self.accelerator = phase, loop, folder, accelerator
         phase.network.to(accelerator.device)
-        _name_units(accelerator, phase.units)
+        _shard_by_units(accelerator, phase.units)
         self.network, self.optimizer = accelerator.prepare(phase.network, make_optimizer(phase.network, loop))
         self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.average = MovingAverage(self.trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
-        self.done = 0
+        self.done, self.skips, self.termination = 0, Skips(), Termination()
         if (step := states.newest(self._states)) is not None:
             self._restore(step)
 
@@ -110,22 +112,31 @@ class Trainer:
             The folder of the result.
 
         Raises:
-            UserError: the loss is not finite.
+            UserError: several batches in a row have a loss or gradient that is not finite.
+            Terminated: a process received SIGTERM, and the state is saved.
         """
-        loop, result = self.loop, self.folder / "result"
-        batches = self._batches()
-        for step, examples in zip(range(self.done, loop.steps), batches, strict=True):
-            figures = self._step(step, examples)
-            self.done = step + 1
-            if self.done % loop.save_every == 0 or self.done == loop.steps:
-                states.save(self._states, self.done, self._state(), loop.keep, self.accelerator)
-            if self.done % loop.validate_every == 0 or self.done == loop.steps:
-                figures |= self._validate()  # after saving the state: sampling needs additional memory
-            self.accelerator.log(figures, step=self.done)
-            if watch:
-                watch(StepReport(self.phase.name, self.done, loop.steps, figures))
+        result = self.folder / "result"
+        with self.termination.watched():
+            for step, examples in zip(range(self.done, self.loop.steps), self._batches(), strict=True):
+                self._train(step, examples, watch)
         self._export(result)
         return result
+
+    def _train(self, step: int, examples: list[Any], watch: StepWatcher | None) -> None:
+        """Run one step, with what is due after it: saving, validation, reports."""
+        loop = self.loop
+        figures = self._step(step, examples)
+        self.done = step + 1
+        is_last, stops = self.done == loop.steps, figures.pop("stops") > 0
+        if self.done % loop.save_every == 0 or is_last or stops:
+            states.save(self._states, self.done, self._state(), loop.keep, self.accelerator)
+        if stops and not is_last:
+            raise Terminated(self.phase.name, self.done)
+        if self.done % loop.validate_every == 0 or is_last:
+            figures |= self._validate()  # after saving the state: sampling needs additional memory
+        self.accelerator.log(figures, step=self.done)
+        if watch:
+            watch(StepReport(self.phase.name, self.done, loop.steps, figures))
 
     @property
     def _states(self) -> Path:
@@ -150,7 +161,11 @@ class Trainer:
         yield from DataLoader(examples, batch_sampler=sampler, num_workers=loop.loader_workers, collate_fn=list)
 
     def _step(self, step: int, examples: list[Any]) -> dict[str, float]:
-        """Run one optimizer step on this process's share of the batch. Return the terms of the global batch."""
+        """Run one optimizer step on this process's share of the batch.
+
+        Returns:
+            The terms of the global batch, and `stops`: the share of processes that received SIGTERM.
+        """
         loop, accelerator = self.loop, self.accelerator
         set_seed(_seed_of(loop.seed, step, accelerator.process_index))  # for dropout inside the networks
         self.network.train()
@@ -164,33 +179,30 @@ class Trainer:
                 accelerator.backward(terms["loss"].sum() / len(examples))
             for name, values_B in terms.items():
                 sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
+        sums["stops"] = torch.tensor(float(self.termination.is_asked), device=accelerator.device)
         figures = self._over_all(sums)
-        self._check_finite(step, "loss", figures["loss"])
         norm = _plain(accelerator.clip_grad_norm_(self.network.parameters(), loop.clip_norm))
-        if accelerator.scaler is None:  # a loss scaler would skip the step and reduce its scale
-            self._check_finite(step, "gradient", norm)
         rate = learning_rate(loop, step)
+        # with a loss scaler, which skips the step itself and reduces its scale, only the loss is judged
+        judged = norm if accelerator.scaler is None else 0.0
+        skipped = self.skips.judge(self.phase.name, step + 1, figures["loss"], judged)
+        self._update(rate, skipped=skipped)
+        return {**figures, "learning_rate": rate, "gradient_norm": norm, "skipped": self.skips.total}
+
+    def _update(self, rate: float, *, skipped: bool) -> None:
+        """Change the weights by the gradient; a skipped batch changes nothing but the loss scale, if there is one."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
+        if not skipped or self.accelerator.scaler:  # a loss scaler needs the call to update its scale
+            self.optimizer.step()
         self.optimizer.zero_grad()
-        if self.average:
+        if self.average and not skipped:
             self.average.step()
-        return {**figures, "learning_rate": rate, "gradient_norm": norm}
 
     def _over_all(self, sums: dict[str, Tensor]) -> dict[str, float]:
         """Return means over the global batch from this process's means."""
         stacked = self.accelerator.reduce(torch.stack(list(sums.values())), reduction="mean")
         return dict(zip(sums, stacked.tolist(), strict=True))
-
-    def _check_finite(self, step: int, quantity: str, value: float) -> None:
-        if not math.isfinite(value):
-            kept = states.newest(self._states)
-            raise UserError(
-                f"{self.phase.name}: the {quantity} of step {step + 1} is {value}. "
-                f"{'No state is saved yet' if kept is None else f'The state of step {kept} is whole'}. Train in a new "
-                "folder with a smaller learning_rate, or precision = 'no' (CogVideoX 2B is known to overflow in bf16)"
-            )
 
     def _validate(self) -> dict[str, float]:
         self.network.eval()
@@ -216,7 +228,7 @@ class Trainer:
 
     def _state(self) -> dict[str, Any]:
         network, optimizer = get_state_dict(self.network, self.optimizer.optimizer, options=_TRAINED_ONLY)
-        state: dict[str, Any] = {"network": network, "optimizer": optimizer}
+        state: dict[str, Any] = {"network": network, "optimizer": optimizer, "skips": self.skips.state()}
         if self.average:
             state["average"] = self.average.state()
         if self.accelerator.scaler:
@@ -233,17 +245,28 @@ class Trainer:
             optim_state_dict=state["optimizer"],
             options=_TRAINED_ONLY,
         )
+        self.skips = Skips(**state["skips"])
         if self.average:
-            self.average.load(state["average"], step)
+            self.average.load(state["average"], step - self.skips.total)
         if self.accelerator.scaler:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.done = step
 
 
-def _name_units(accelerator: Accelerator, units: Sequence[str]) -> None:
+def _shard_by_units(accelerator: Accelerator, units: Sequence[str]) -> None:
+    """Have FSDP2 shard each unit by itself, and reduce gradients and return the loss in float32.
+
+    Without a policy on the command line accelerate shards the network as one unit, gathered whole in every step; and it
+    reduces in the precision of autocast.
+    """
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
-    if plugin is not None:
-        plugin.transformer_cls_names_to_wrap = list(units)
+    if plugin is None:
+        return
+    plugin.auto_wrap_policy, plugin.transformer_cls_names_to_wrap = transformer_auto_wrap_policy, list(units)
+    if plugin.mixed_precision_policy is not None:
+        plugin.mixed_precision_policy = replace(
+            plugin.mixed_precision_policy, reduce_dtype=torch.float32, output_dtype=torch.float32
+        )
 
 
 def _seed_of(*numbers: int) -> int:

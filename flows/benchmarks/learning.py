@@ -13,7 +13,7 @@ memorise training clips; it does not show how good the method is on films.
     free-text     trained on several phrasings, the game model understands sentences that it has never seen
     adaptation    the shot decoder adapts to predicted shot tokens
     casts         characters of the same names in two data sets keep their own looks and states
-    drift         a game of twenty turns stays closer to the truth after training on a noisy or predicted past
+    drift         training on a noisy or predicted past halves the drift of games of twenty turns
 """
 
 from __future__ import annotations
@@ -283,8 +283,15 @@ def casts_claim(bench: Bench) -> Finding:
     return Finding("all nearest to their own, states 100 %", measured, reached)
 
 
+_LEAST_DRIFT = 0.02
+"""Error that the model's own past adds, as a share of the variance, from which on it counts as a drift."""
+
+
 def drift_claim(bench: Bench) -> Finding:
-    """Measure drift: in the last turns of long games, training on a noisy and predicted past lowers the error."""
+    """Measure drift, the error that the model's own past adds in the last turns of long games.
+
+    Without a drift after training on the recorded past there is nothing to reduce, and the aim is not reached.
+    """
     out, found = bench.out / "drift", {}
     start = untrained(out)
     for kind in KINDS:
@@ -292,9 +299,10 @@ def drift_claim(bench: Bench) -> Finding:
         tokens = played_tokens(out, games[0])
         for past, own in (("recorded past", False), ("own past", True)):
             found[f"{kind}, {past}"] = [drift(each, tokens, own=own) for each in games]
-    last = {kind: fmean(each.error[-1] for each in found[f"{kind}, own past"]) for kind in KINDS}
-    measured = "\n".join(table(found))
-    return Finding("lower error in the last 5 turns", measured, min(last, key=last.__getitem__) != "recorded")
+    last = {name: fmean(each.error[-1] for each in games) for name, games in found.items()}
+    added = {kind: last[f"{kind}, own past"] - last[f"{kind}, recorded past"] for kind in KINDS}
+    reached = added["recorded"] > _LEAST_DRIFT and min(added.values()) <= added["recorded"] / 2
+    return Finding("half the drift of the last 5 turns", "\n".join(table(found)), reached)
 
 
 CLAIMS: Mapping[str, Callable[[Bench], Finding]] = {

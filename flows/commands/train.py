@@ -135,6 +135,7 @@ def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     from flows.console.training_bars import TrainBars
     from training.recipes import read_recipe
     from training.run_folder import RunFolder, process_number
+    from training.termination import Terminated
 
     bars = TrainBars(silent=process_number() > 0)
     try:
@@ -143,6 +144,9 @@ def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
             callbacks = (bars.say, bars.step, bars.feature)
             data = (request.features, recipe.data.names)
             yield RunFolder(request.out, request.data, request.trackers, *callbacks, *data), recipe
+    except Terminated as stop:
+        say(f"{stop}; the same command goes on from it", "yellow")
+        raise
     except KeyboardInterrupt:
         say("stopped; the same command resumes from the newest saved state", "yellow")
         raise typer.Exit(130) from None

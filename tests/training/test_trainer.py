@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 from pipeline.core.errors import UserError
 from training import run_states as states
 from training.config import LoopSettings
 from training.data.order import Position, generator
-from training.trainer import Trainer
+from training.termination import Terminated
+from training.trainer import Trainer, _shard_by_units
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,36 @@ def test_a_run_stopped_anywhere_is_resumed_to_the_bit(tmp_path: Path, decay: flo
     assert same(trained(tmp_path / "stopped", loop(ema_decay=decay)), whole)
 
 
+def test_sigterm_saves_after_the_step_and_the_resumed_run_is_exact(tmp_path: Path) -> None:
+    whole = trained(tmp_path / "whole", loop())
+    handler = signal.getsignal(signal.SIGTERM)
+    stopped = Trainer(Sum(), loop(), tmp_path / "stopped", Accelerator(cpu=True))
+    with pytest.raises(Terminated, match="sum: stopped by SIGTERM; the state of step 4") as stop:
+        stopped.run(lambda report: os.kill(os.getpid(), signal.SIGTERM) if report.step == 3 else None)
+    assert stop.value.code == 143
+    assert states.newest(tmp_path / "stopped" / "states") == 4
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert same(trained(tmp_path / "stopped", loop()), whole)
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_fsdp_shards_by_units_and_reduces_in_float32(precision: str) -> None:
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2)  # as `--use_fsdp --fsdp_version 2` leaves it
+    if precision == "bf16":
+        plugin.set_mixed_precision(precision)
+    assert plugin.auto_wrap_policy is None
+    _shard_by_units(SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin)), ["Line"])  # type: ignore[arg-type]
+    assert plugin.auto_wrap_policy is transformer_auto_wrap_policy
+    assert plugin.transformer_cls_names_to_wrap == ["Line"]
+    if precision == "bf16":
+        policy = plugin.mixed_precision_policy
+        assert (policy.param_dtype, policy.reduce_dtype, policy.output_dtype) == (
+            torch.bfloat16,
+            torch.float32,
+            torch.float32,
+        )
+
+
 def test_an_average_is_exported_instead_of_the_last_weights(tmp_path: Path) -> None:
     last = trained(tmp_path / "last", loop())
     averaged = trained(tmp_path / "averaged", loop(ema_decay=0.99))
@@ -178,7 +213,34 @@ def test_a_state_of_another_network_or_optimizer_is_refused_with_the_remedy(tmp_
         trained(tmp_path, loop(steps=5))
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_whole_state(tmp_path: Path) -> None:
+def test_a_batch_that_is_not_finite_is_skipped_and_counted_and_resume_stays_exact(tmp_path: Path) -> None:
+    class Spoiled(Sum):
+        def collate(self, examples: Sequence[Tensor]) -> Rows:
+            batch = super().collate(examples)
+            return Rows(batch.rows_BD * math.nan) if float(batch.rows_BD[0, 0]) < -0.7 else batch
+
+    reports: list[Any] = []
+    whole = Trainer(Spoiled(), loop(ema_decay=0.9), tmp_path / "whole", Accelerator(cpu=True))
+    end = load_file(whole.run(reports.append) / "line.safetensors")
+    skipped = [report.figures["skipped"] for report in reports]
+    assert 0 < skipped[-1] < 20
+    assert skipped[9] > 0  # the resumed state has skips
+    assert all(torch.isfinite(tensor).all() for tensor in end.values())
+    calls = iter(range(12))
+
+    def step() -> None:
+        if next(calls, None) is None:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        trained(tmp_path / "stopped", loop(ema_decay=0.9), Spoiled(before_step=step))
+    again = Trainer(Spoiled(), loop(ema_decay=0.9), tmp_path / "stopped", Accelerator(cpu=True))
+    assert again.done == 10
+    assert same(load_file(again.run() / "line.safetensors"), end)
+    assert again.skips == whole.skips
+
+
+def test_batches_in_a_row_that_are_not_finite_end_the_run_with_what_to_do(tmp_path: Path) -> None:
     phase = Sum()
     calls = iter(range(7))
 
@@ -187,7 +249,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_whole_state(t
             phase.network.layer.weight.data.fill_(math.nan)
 
     phase.before_step = break_it
-    with pytest.raises(UserError, match=r"sum: the loss of step 8 is nan\. The state of step 5 is whole\. Train"):
+    with pytest.raises(UserError, match=r"sum: 10 batches in a row were not finite, the last at step 17 .*rate"):
         trained(tmp_path, loop(), phase)
 
 

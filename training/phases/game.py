@@ -19,7 +19,7 @@ Letters of the shapes: B batch, L shot tokens, D their width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -225,18 +225,17 @@ class GamePhase:
         found = self._train_errors(network, device)
         if not len(self.held_out):
             return found
-        items = spread(len(self.held_out), self.looks.clips)
-        found |= self._means(network, device, map(self.held_out.longest, items))
+        count = len(self.held_out)
+        found |= self._means(network, device, count, self.held_out.longest)
         found |= self._rolled_out(network, self.held_out)
-        others = {
-            "loss_without_past": map(without_past(self.held_out).longest, items),
-            "loss_free_text": map(self.held_out.typed, items, items),
+        others: dict[str, Callable[[int], GameExample]] = {
+            "loss_without_past": without_past(self.held_out).longest,
+            "loss_free_text": lambda item: self.held_out.typed(item, item),
         }
-        return found | {name: self._means(network, device, each)["loss"] for name, each in others.items()}
+        return found | {name: self._means(network, device, count, each)["loss"] for name, each in others.items()}
 
     def _train_errors(self, network: nn.Module, device: torch.device) -> dict[str, float]:
-        items = spread(len(self.shown), self.looks.clips)
-        forced = self._means(network, device, map(self.shown.longest, items))["shot_tokens"]
+        forced = self._means(network, device, len(self.shown), self.shown.longest)["shot_tokens"]
         rolled = self._rolled_out(network, self.shown)
         return {"train_shot_tokens": forced, **{f"train_{name}": error for name, error in rolled.items()}}
 
@@ -254,8 +253,12 @@ class GamePhase:
                 found[f"rolled_out_{length}"] = sum(errors) / len(errors)
         return found
 
-    def _means(self, network: nn.Module, device: torch.device, examples: Iterable[GameExample]) -> dict[str, float]:
-        rows = [network(self.collate([example]).to(device)) for example in examples]
+    def _means(
+        self, network: nn.Module, device: torch.device, count: int, example_of: Callable[[int], GameExample]
+    ) -> dict[str, float]:
+        """Return the means of the terms over some of the items up to `count`, each shown as one example."""
+        items = spread(count, self.looks.clips)
+        rows = [network(self.collate([example_of(item)]).to(device)) for item in items]
         return {name: float(torch.stack([row[name] for row in rows]).mean()) for name in rows[0]}
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:

@@ -7,13 +7,16 @@ plain data-parallel, so its state is changed here before anything reads it. All 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
+import sys
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
+from torch.distributed.fsdp import FSDPModule
 
 from training.config import Recipe
 from training.run import TrainingRun
@@ -23,9 +26,11 @@ from training.trainer import StepReport
 
 def shard_on_cpus() -> None:
     """Switch to FSDP2, although accelerate does not support it on CPUs."""
-    os.environ.update(ACCELERATE_USE_FSDP="true", FSDP_VERSION="2", FSDP_AUTO_WRAP_POLICY="TRANSFORMER_BASED_WRAP")
+    os.environ.update(
+        ACCELERATE_USE_FSDP="true", FSDP_VERSION="2"
+    )  # as `accelerate launch --use_fsdp --fsdp_version 2`
     state = Accelerator().state
-    state.fsdp_plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap")
+    state.fsdp_plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
     for shared in (PartialState._shared_state, AcceleratorState._shared_state):
         shared["distributed_type"] = DistributedType.FSDP
 
@@ -33,6 +38,14 @@ def shard_on_cpus() -> None:
 def say_step(report: StepReport) -> None:
     if process_number() == 0:  # two processes that print at once would mix their lines
         print(report.phase, report.step, report.figures["loss"], flush=True)
+        if report.step == 1:
+            print(f"units of {report.phase}: {sharded_units()}", file=sys.stderr)
+
+
+def sharded_units() -> list[str]:
+    """Return the kinds of modules that are sharded now, by their class names."""
+    modules = [found for found in gc.get_objects() if isinstance(found, FSDPModule)]
+    return sorted({type(module).__name__ for module in modules})
 
 
 def main() -> None:
