@@ -29,6 +29,8 @@ micro_batch = 2
 save_every = 1
 [game.loop]
 steps = 2
+[game.windows]
+most_turns = 3
 [adapt.loop]
 steps = 1
 [looks]
@@ -54,15 +56,18 @@ def test_a_recipe_is_printed_with_the_meaning_of_every_key() -> None:
     ("words", "said"),
     [
         (("--data", "nowhere"), "nowhere/shards/index.json: no such file; name a data set folder"),
-        (("--data", "nowhere", "--from", "nothing"), "nothing is not a checkpoint: config.json cannot be read"),
+        (("--from", "nothing"), "nothing is not a checkpoint: config.json cannot be read"),
         (("--data", "nowhere", "--config", "no.toml"), "no.toml cannot be read"),
-        (("--data", "nowhere", "--tracker", "paper"), "shot: "),
+        (("--tracker", "paper"), "shot: "),
     ],
 )
 def test_what_is_wrong_is_told_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if "--data" not in words:
+        (tmp_path / "small.toml").write_text(SMALL)
+        words = (*words, "--data", str(small_dataset()), "--config", "small.toml")
     if "--from" not in words:
         words = (*words, "--from", str(copy_of_tiny(tmp_path / "start")))
     code, text = called("train", "shot", "--out", "run", *words)
