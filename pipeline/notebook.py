@@ -131,18 +131,21 @@ class OpenedDataset:
         """Return the first frames of clips with their captions, for the notebook.
 
         Args:
-            rows: of `clips`, or clip ids.
+            rows: of `clips`, clip ids, or one clip id.
             limit: clips to show at most.
 
         Raises:
             UserError: there is no such clip, or its file cannot be read.
         """
-        wanted = [self._row(clip_id) for clip_id in (rows.clip_id if isinstance(rows, pd.DataFrame) else rows)]
+        if isinstance(rows, pd.DataFrame) and "clip_id" not in rows:
+            raise UserError("the rows have no column `clip_id`; choose rows of `clips` with all columns, or clip ids")
+        ids = [rows] if isinstance(rows, str) else rows.clip_id if isinstance(rows, pd.DataFrame) else rows
+        wanted = [self._row(clip_id) for clip_id in ids]
         shown = wanted[:limit]
         return sheet_of_clips(shown, [self.path(row.clip_id) for row in shown], len(wanted) - len(shown))
 
     def _row(self, clip_id: str) -> ClipRow:
-        if clip_id not in self._rows:
+        if not isinstance(clip_id, str) or clip_id not in self._rows:  # a list or a row has no hash
             example = f", such as {next(iter(self._rows))}" if self._rows else ""
             raise UserError(
                 f"no clip {str(clip_id)[:80]!r} in {self._workspace.name}; `clips.clip_id` has them{example}"

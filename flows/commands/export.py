@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,7 @@ from flows.commands.clips import (
 )
 from flows.commands.dataset import DatasetPlace, open_workspace
 from flows.console.terminal import say
+from pipeline.core.errors import UserError
 from pipeline.core.plain_text import printable
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class FormName(StrEnum):
 def export(
     dataset: DatasetPlace,
     trainer: Annotated[TrainerName, typer.Option("--for", help="Trainer, or other reader, of the export.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the export: new, or an earlier one to update.")],
+    out: Annotated[str, typer.Option("--out", "-o", help="Folder of the export: new, or an earlier one to update.")],
     preset: Annotated[
         PresetName | None,
         typer.Option(
@@ -102,10 +104,13 @@ def export(
     from pipeline.publish.export.presets import PRESETS
     from pipeline.publish.export.run import write_export
     from pipeline.publish.export.trainers import TRAINERS
+    from pipeline.remote.objects import is_address
 
+    if is_address(out):
+        raise UserError("--out is an address; export to a folder of this machine, and upload that")
     request = ExportRequest(
         trainer=TRAINERS[trainer.value],
-        out=out,
+        out=Path(out),
         preset=PRESETS[preset.value] if preset else None,
         choice=clip_choice(film=film, split=split, level=level, character=character, tag=tag, search=search),
         form=CaptionForm(captions.value) if captions else None,
@@ -115,7 +120,7 @@ def export(
     plan = make_plan(open_workspace(dataset).dataset, request)
     for notice in plan.notices:
         say(printable(notice), "yellow")
-    with Bars().watching(), watched(out.name or str(out), "export") as watch:
+    with Bars().watching(), watched(request.out.name or out, "export") as watch:
         written = write_export(plan, watch)
     _say_written(plan, written)
 
@@ -130,4 +135,5 @@ def _say_written(plan: ExportPlan, written: Written) -> None:
         f"{clips.width}x{clips.height}, {how}; {written.changed} files written, {written.removed} removed"
     )
     if plan.request.trainer.templates:
-        say(f"start: sh {out.absolute() / 'start.sh'}   (in a checkout of {plan.request.trainer.title})")
+        command = f"sh {shlex.quote(str(out.absolute() / 'start.sh'))}"
+        say(f"start: {command}   (in a checkout of {plan.request.trainer.title})")

@@ -37,7 +37,7 @@ class Html:
 def playing_clip(row: ClipRow, path: Path) -> Html:
     """Return a clip as a video in a loop, with what is known about it."""
     video = base64.b64encode(path.read_bytes()).decode("ascii")
-    lines = [*_lines(row), *filter(None, [row.sentence])]
+    lines = [*_lines(row), *([printable(row.sentence)] if row.sentence else [])]
     said = "".join(f"<div>{escape(line)}</div>" for line in lines)
     source = f'<source type="video/mp4" src="data:video/mp4;base64,{video}">'
     return Html(f"<div><video controls loop autoplay muted playsinline>{source}</video>{said}</div>", "\n".join(lines))

@@ -113,8 +113,10 @@ def test_pages_hold_the_clips_and_escape_their_words(tmp_path: Path) -> None:
     folder = dataset.folders()[0]
     first, *others = folder.read("captions", Caption)
     hostile = "<img src=x onerror=alert(1)>"
-    folder.write("captions", [first.model_copy(update={"S": hostile, "characters": (), "actor": None}), *others])
+    said = {"S": hostile, "characters": (), "actor": None, "sentence": "red \x1b[31m"}
+    folder.write("captions", [first.model_copy(update=said), *others])
     data = open_dataset(str(dataset.root))
+    assert "\x1b" not in repr(data.show(first.clip_id))
     shown = data.show(first.clip_id)._repr_html_()
     sheet = data.sheet(data.clips[data.clips.verdict == "kept"], limit=4)
     for page in (shown, sheet.html):
@@ -124,7 +126,8 @@ def test_pages_hold_the_clips_and_escape_their_words(tmp_path: Path) -> None:
     assert sheet.html.count("data:image/jpeg;base64,/9j/") == 4
     assert "and 11 more" in sheet.html
     assert repr(sheet).count("\n") == 3
-    assert data.sheet([first.clip_id]).html.count("<img") == 1
+    for one in ([first.clip_id], first.clip_id):
+        assert data.sheet(one).html.count("<img") == 1
 
 
 def test_of_an_address_only_tables_are_fetched_and_clips_when_asked_for(
@@ -188,6 +191,10 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         data.frames("ponyo")
     with pytest.raises(UserError, match="no clip"):
         data.sheet([CAST[0]])
+    with pytest.raises(UserError, match="no column `clip_id`"):
+        data.sheet(data.clips[["level"]])
+    with pytest.raises(UserError, match="no clip"):
+        data.show(data.clips.iloc[0])  # type: ignore[arg-type]
     folder = dataset.folders()[0]
     folder.clip_path(first).unlink()
     folder.clip_path(second).write_bytes(b"not a clip")

@@ -60,6 +60,8 @@ def check_folder(out: Path, trainer: str, dataset: Dataset) -> None:
     Raises:
         UserError: it is something else.
     """
+    if dataset.root.resolve() in out.resolve().parents:
+        raise UserError(f"{out}: is inside the data set; name another folder with --out")
     if not out.exists():
         return
     if not out.is_dir():

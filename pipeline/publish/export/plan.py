@@ -118,14 +118,21 @@ def _captioned(
             folder = dataset.folder(seen.clip.film_id)
             file = _file_of(request.trainer, seen)
             clips.append(ExportClip(seen, file, caption, folder.clip_path(seen.clip.clip_id)))
-    by_rules = dataset.record.captioner == RULES
     if not clips:
-        raise UserError(_no_captions(form, by_rules=by_rules))
+        raise UserError(_no_captions(form, by_rules=dataset.record.captioner == RULES))
     if missing := len(kept) - len(clips):
         notices.append(f"{missing} of {len(kept)} clips left out: they have no {form} as caption")
-    if by_rules:
-        notices.append("the captions are made by rules: they name no subject, place or character")
+    if by_rules := sum(_is_by_rules_alone(clip.seen) for clip in clips):
+        notices.append(
+            f"{by_rules} of {len(clips)} captions are made by rules alone: they name no subject or character"
+        )
     return form, tuple(clips), notices
+
+
+def _is_by_rules_alone(seen: SeenClip) -> bool:
+    """Return True if the caption names neither subject nor character; a review may have added them."""
+    said = seen.answer
+    return said is not None and said.source == RULES and not (said.S or said.actor or said.characters)
 
 
 def _no_captions(form: CaptionForm, *, by_rules: bool) -> str:
@@ -207,7 +214,7 @@ def _checked_films(plan: ExportPlan) -> ExportPlan:
     """Check that each film is at hand and fast enough; leave out clips whose last frame is in the next scene."""
     preset = plan.family
     assert preset is not None
-    notices, inside = list(plan.notices), set[str]()
+    notices, inside = [*plan.notices, *_length_notices(plan.format, preset.clips)], set[str]()
     for folder in plan.folders:
         film = folder.film
         _check_at_hand(film)
@@ -243,6 +250,17 @@ def _film_notices(film: Film, preset: Preset) -> list[str]:
         size = f"{film.display_width}x{film.display_height}"
         notices.append(f"{film.name}: {size} is enlarged to {preset.width}x{preset.height}")
     return notices
+
+
+def _length_notices(judged: ClipFormat, cut: ClipFormat) -> list[str]:
+    """Remark on clips that are cut longer or shorter than those of the data set, by more than one of its frames."""
+    before, after = judged.frames / judged.fps, cut.frames / cut.fps
+    if abs(before - after) <= 1 / judged.fps:
+        return []
+    return [
+        f"the clips of the data set last {float(before):.3g} seconds and those of the preset {float(after):.3g}, from "
+        "the same start: captions and verdicts are of the former"
+    ]
 
 
 def _inside_scenes(folder: FilmFolder, preset: Preset) -> set[str]:

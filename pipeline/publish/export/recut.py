@@ -62,7 +62,7 @@ class CutLog:
         size, modified = _state(self._out / file) or (0, 0)
         note = CutNote(file=file, made_from=made_from, bytes=size, modified_ns=modified, left_out=left_out)
         with disk_errors(self._out / LOG), (self._out / LOG).open("a", encoding="utf-8") as log:
-            log.write(json.dumps(note.model_dump()) + "\n")
+            log.write("\n" + json.dumps(note.model_dump()) + "\n")  # the line before may have no end: the disk was full
         self.notes[file] = note
 
 

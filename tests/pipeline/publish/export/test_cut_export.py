@@ -72,6 +72,16 @@ def test_steps_that_are_not_even_and_enlarged_pictures_are_said(tmp_path: Path) 
     assert any("320x180 is enlarged to 832x480" in notice for notice in notices)
 
 
+def test_clips_of_another_length_than_the_data_set_are_said(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    dataset = open_dataset(data)
+    assert not any("the same start" in notice for notice in make_plan(dataset, request(tmp_path / "out")).notices)
+    [folder] = dataset.folders()
+    folder.write("clips", [row.model_copy(update={"frames": 32}) for row in folder.read("clips", Clip)])
+    notices = make_plan(dataset, request(tmp_path / "out")).notices
+    assert any("data set last 4 seconds and those of the preset 2.06" in notice for notice in notices)
+
+
 def test_a_second_export_cuts_nothing_and_a_changed_file_is_cut_again(tmp_path: Path) -> None:
     _, data = copy_of_built(tmp_path)
     dataset, out = open_dataset(data), tmp_path / "out"
@@ -158,3 +168,39 @@ def test_the_command_writes_an_export_and_the_command_to_start(tmp_path: Path) -
     captions = [path.read_text(encoding="utf-8") for path in out.glob("*.txt")]
     assert captions
     assert all(caption.startswith("ghbl, ") for caption in captions)
+
+
+def test_an_address_is_no_folder_to_export_to(tmp_path: Path) -> None:
+    words = [*COMMAND, "data", "--for", "folder", "--out", "s3://bucket/clips"]
+    repository = str(Path(__file__).parents[4])
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": repository},
+    )
+    assert done.returncode == 1
+    assert "is an address" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_to_start_can_be_pasted(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    out = tmp_path / "a $(b) c"
+    words = [
+        str(data),
+        "--for",
+        "finetrainers",
+        "--preset",
+        "cogvideox",
+        "--captions",
+        "instruction",
+        "--out",
+        str(out),
+    ]
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"start: sh '{out}/start.sh'" in done.stderr.replace("\n", "")

@@ -306,7 +306,14 @@ def test_rules_alone_are_no_captions_for_a_trainer(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"made by rules.*--captions instruction"):
         export(dataset, tmp_path / "out", "musubi-tuner", preset=PRESETS["wan"])
     plan = make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"))
-    assert any("rules" in notice for notice in plan.notices)
+    assert f"{len(plan.clips)} of {len(plan.clips)} captions are made by rules alone" in " ".join(plan.notices)
+
+
+def test_rules_are_not_named_where_a_review_added_the_subject(tmp_path: Path) -> None:
+    dataset = published(tmp_path / "data")
+    for folder in dataset.folders():
+        folder.write("captions", [row.model_copy(update={"S": "fox"}) for row in folder.read("captions", Caption)])
+    assert make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out")).notices == ()
 
 
 def test_clips_without_a_caption_are_left_out_and_counted(dataset: Dataset, tmp_path: Path) -> None:
@@ -353,6 +360,7 @@ def test_folders_of_others_are_refused(dataset: Dataset, tmp_path: Path) -> None
     other = published(tmp_path / "other", captioner=MODEL)
     for refused, trainer, reason in (
         (dataset.root, "folder", "is a data set"),
+        (dataset.root / "clips", "folder", "inside the data set"),
         (tmp_path, "folder", "not empty"),
         (out, "huggingface", "export for folder"),
     ):

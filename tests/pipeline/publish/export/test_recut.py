@@ -117,3 +117,8 @@ def test_a_log_with_a_broken_last_line_is_read(films: dict[Fraction, Film], tmp_
     assert log.known("videos/0.mp4", "other") is None
     (tmp_path / "videos/0.mp4").write_bytes(b"changed")
     assert log.known("videos/0.mp4", "same") is None
+
+
+def test_a_line_after_a_broken_one_is_read(films: dict[Fraction, Film], tmp_path: Path) -> None:
+    (tmp_path / ".cut.jsonl").write_text('{"file": "videos/0.mp4", "made_', encoding="utf-8")
+    assert cut(tmp_path, films[Fraction(24)], PRESETS["wan"], [0.0]).known("videos/0.mp4", "same")
