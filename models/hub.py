@@ -1,12 +1,18 @@
-"""Strict loader of frozen bases, from a folder or the model hub: right kind, safetensors only, no tensor missing.
+"""Strict loader of frozen bases, from a folder or the model hub: right kind, no code run, no tensor missing.
 
-transformers and diffusers fill missing tensors at random, build a network of another kind with only a warning, and
-unpickle if there are no safetensors. Here each of these is an error with a remedy.
+transformers and diffusers fill missing tensors at random, and build a network of another kind with only a warning. Here
+both are errors with a remedy.
+
+Some bases exist only as pickles (`pytorch_model.bin`). They are read if there are no safetensors, with a warning that
+names them: both libraries pass `weights_only` to torch, which refuses every pickle of more than tensors and runs none
+of its code.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import pickle
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -17,6 +23,7 @@ import torch
 from diffusers.utils import logging as diffusers_logging
 from safetensors import SafetensorError
 from torch import nn
+from transformers import PreTrainedModel
 from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import extract_commit_hash
@@ -44,6 +51,11 @@ _UNUSED: dict[Component, str] = {
 """Tensors that a base's file may hold and we do not load: its other half, and tables derived from its sizes."""
 
 
+_LOG = logging.getLogger(__name__)
+_STEMS = {True: ("model", "pytorch_model"), False: ("diffusion_pytorch_model", "diffusion_pytorch_model")}
+"""Names of a base's safetensors and of its pickle, without their ends; True: in transformers, False: in diffusers."""
+
+
 def load_base(component: Component, kind: type[Network], base: Base, dtype: torch.dtype, **options: Any) -> Network:
     """Load a frozen base in the hub's format from a folder or the model hub.
 
@@ -56,16 +68,33 @@ def load_base(component: Component, kind: type[Network], base: Base, dtype: torc
 
     Raises:
         UserError: it is neither in the folder nor in the cache, and cannot be fetched; it is of another kind, is
-            incomplete, has other tensors, or is a pickle.
+            incomplete, has other tensors, or is a pickle of more than tensors.
     """
     with reading(base):
         _check_kind(component, base)
+        if pickled := _only_pickled(kind, base):
+            _LOG.warning("%s has no safetensors: %s is read as a pickle of tensors, no code run", base.id, pickled)
         # the method is common to transformers and diffusers
         network, report = kind.from_pretrained(  # type: ignore[attr-defined]
-            base.id, **hub_options(base), dtype=dtype, use_safetensors=True, output_loading_info=True, **options
+            base.id, **hub_options(base), dtype=dtype, use_safetensors=not pickled, output_loading_info=True, **options
         )
         _check_report(component, kind, report)
     return network  # type: ignore[no-any-return]
+
+
+def _only_pickled(kind: type[nn.Module], base: Base) -> str:
+    """Return the name of a base's pickle if it has no safetensors; empty if it has some, or neither."""
+    safe, pickled = _STEMS[issubclass(kind, PreTrainedModel)]
+    if any(_is_there(base, f"{safe}.safetensors{end}") for end in ("", ".index.json")):
+        return ""
+    names = (f"{pickled}.bin{end}" for end in ("", ".index.json"))
+    return next((name for name in names if _is_there(base, name)), "")
+
+
+def _is_there(base: Base, name: str) -> bool:
+    """Return whether a base has a file; one on the hub is fetched, since it is the file to load."""
+    missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    return cached_file(base.id, name, **hub_options(base), **missing) is not None
 
 
 def check_base(component: Component, base: Base) -> None:
@@ -139,7 +168,7 @@ def reading(base: Base, named: str = "`bases` in config.json") -> Iterator[None]
     try:
         with quietly() if Path(base.id).is_absolute() else nullcontext():
             yield
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         if Path(base.id).is_absolute():
             remedy = f"Copy the folder again, or name another under {named}"

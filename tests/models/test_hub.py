@@ -1,4 +1,4 @@
-"""Frozen bases: complete, of the right kind and never a pickle, from a folder or by id from the hub's cache."""
+"""Frozen bases: complete, of the right kind, without running code, from a folder or by id from the hub's cache."""
 
 from __future__ import annotations
 
@@ -63,15 +63,68 @@ def test_a_base_of_another_kind_is_refused_before_anything_is_built(tmp_path: Pa
         Checkpoint.open(folder).game_model()
 
 
-@pytest.mark.parametrize("component", ["language_model", "autoencoder"])
-def test_a_pickle_is_not_opened(tmp_path: Path, component: Component) -> None:
+PICKLES: dict[Component, str] = {
+    "language_model": "pytorch_model.bin",
+    "autoencoder": "diffusion_pytorch_model.bin",
+    "image_encoder": "pytorch_model.bin",
+}
+
+
+class _Hostile:
+    """Object whose unpickling makes a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+@pytest.mark.parametrize("component", PICKLES)
+def test_a_base_that_is_only_a_pickle_of_tensors_is_loaded_and_named(
+    tmp_path: Path, component: Component, caplog: pytest.LogCaptureFixture
+) -> None:
     checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
-    path = _file_of(checkpoint, component)
-    stem = "pytorch_model" if component == "language_model" else path.stem
-    torch.save(load_file(path), path.with_name(f"{stem}.bin"))
+    path, name = _file_of(checkpoint, component), PICKLES[component]
+    expected = _state(LOADS[component](checkpoint))
+    torch.save(load_file(path), path.with_name(name))
+    found = _state(LOADS[component](checkpoint))
+    assert not caplog.records, "with safetensors beside it, the pickle is left alone"
+    path.unlink()
+    found = _state(LOADS[component](checkpoint))
+    assert f"bases/{component} has no safetensors: {name} is read as a pickle" in caplog.text
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(found[key], tensor) for key, tensor in expected.items())
+
+
+@pytest.mark.parametrize("component", PICKLES)
+def test_the_code_of_a_hostile_pickle_is_not_run(tmp_path: Path, component: Component) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    path, owned = _file_of(checkpoint, component), tmp_path / "owned"
+    torch.save({**load_file(path), "more": _Hostile(owned)}, path.with_name(PICKLES[component]))
     path.unlink()
     with pytest.raises(UserError, match=f"bases/{component} cannot be loaded"):
         LOADS[component](checkpoint)
+    assert not owned.exists()
+    torch.load(path.with_name(PICKLES[component]), weights_only=False)  # noqa: TID251
+    assert owned.exists(), "otherwise the pickle would prove nothing"
+
+
+@pytest.mark.parametrize("component", PICKLES)
+def test_a_pickle_that_lacks_a_tensor_is_refused(tmp_path: Path, component: Component) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    path = _file_of(checkpoint, component)
+    tensors = load_file(path)
+    name = next(name for name in sorted(tensors) if name.endswith(("proj.weight", "conv.weight")))
+    torch.save({key: tensor for key, tensor in tensors.items() if key != name}, path.with_name(PICKLES[component]))
+    path.unlink()
+    with pytest.raises(UserError, match=f"bases/{component} cannot be loaded"):
+        LOADS[component](checkpoint)
+
+
+def _state(network: object) -> dict[str, torch.Tensor]:
+    assert isinstance(network, torch.nn.Module)
+    return network.state_dict()
 
 
 def test_the_failing_base_is_named(tmp_path: Path) -> None:
