@@ -26,7 +26,7 @@ from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
-from training.data.checks import check_captions, check_windows
+from training.data.checks import check_batch, check_captions, check_windows
 from training.data.definitions import FROZEN, Name
 from training.data.predictions import PredictedBy
 from training.data.turns import Catalog, has_padded
@@ -35,7 +35,7 @@ from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_ph
 from training.phases.autoencoder import fit_autoencoder
 from training.recipes import merged
 from training.run_features import make_features
-from training.run_folder import RunFolder, process_number
+from training.run_folder import RunFolder, process_count, process_number
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
 PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
@@ -94,7 +94,7 @@ class TrainingRun:
 
     def shot(self) -> Path:
         """Run phase a, warm-up and joint training. Return the folder of the resulting checkpoint."""
-        self._check_data("warm-up", "joint")
+        self._check("warm-up", "joint")
         accelerator = self.run_folder.accelerator(self.recipe.shot.precision, "shot")
         checkpoint = self._prepare(accelerator)
         checkpoint = self._phase("warm-up", checkpoint, FROZEN, accelerator, partial(shot_phase, "warm-up"))
@@ -104,7 +104,7 @@ class TrainingRun:
 
     def game(self) -> Path:
         """Run phase b. Return the folder of the resulting checkpoint."""
-        self._check_data("game")
+        self._check("game")
         accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
         checkpoint, names = self._previous_checkpoint("game"), _GAME_FEATURES
         if steps := self.recipe.game.first_pass:
@@ -131,7 +131,7 @@ class TrainingRun:
 
     def adapt(self) -> Path:
         """Run phase c. Return the folder of the resulting checkpoint."""
-        self._check_data("adapt")
+        self._check("adapt")
         settings = self.recipe.adapt
         by = PredictedBy(
             rollout=settings.predictions == "rollout",
@@ -209,12 +209,23 @@ class TrainingRun:
 
     def _check_data(self, *phases: PhaseName) -> None:
         """Refuse data that cannot be trained on, before a download or encoding, unless the phases are done."""
-        if all(self._loop(name).steps == 0 or (self.run_folder.folder / name / "result").exists() for name in phases):
+        if not self._left(phases):
             return
         turns, source = self.run_folder.catalogs()["train"].turns, str(self.run_folder.mixture)
         check_captions(turns, source)
         if self.recipe.game.loop.steps:
             check_windows(turns, self.recipe.game.windows, source)
+
+    def _check(self, *phases: PhaseName) -> None:
+        """Refuse also batches that the processes cannot share."""
+        for name in self._left(phases):
+            check_batch(name, self._loop(name), process_count())
+        self._check_data(*phases)
+
+    def _left(self, phases: Sequence[PhaseName]) -> list[PhaseName]:
+        """Return the phases that have steps and no result."""
+        folder = self.run_folder.folder
+        return [name for name in phases if self._loop(name).steps and not (folder / name / "result").exists()]
 
     def _prepare(self, accelerator: Accelerator) -> Checkpoint:
         """Return the starting checkpoint; the main process also writes `recipe.json`."""

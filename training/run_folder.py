@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
 from accelerate import Accelerator, PartialState
+from accelerate.utils import parse_flag_from_env
 
 from models.progress import PartProgress, unwatched
 from models.untrained import Say
@@ -29,10 +31,24 @@ from training.folder_note import note, refuse_another
 from training.phase import Phase
 from training.trainer import StepWatcher, Trainer
 
+LONGEST_WAIT = timedelta(days=1)
+"""Longest wait of a process for another one, which may be downloading or encoding; the default of 10 minutes is less
+than either takes."""
+
 
 def process_number() -> int:
     """Return the rank of this process; 0 if it trains alone."""
-    return int(PartialState().process_index)
+    return int(_process_group().process_index)
+
+
+def process_count() -> int:
+    """Return the number of processes that train together."""
+    return int(_process_group().num_processes)
+
+
+def _process_group() -> PartialState:
+    """Return the state of the process group; the first call creates the group, before any accelerator does."""
+    return PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"), timeout=LONGEST_WAIT)
 
 
 class MadeFrom(Record):

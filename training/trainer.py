@@ -47,10 +47,10 @@ from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, Dataset
 
 from models.checkpoint import writing
-from pipeline.core.errors import UserError
 from training import run_states as states
 from training.average import MovingAverage
 from training.config import LoopSettings
+from training.data.checks import check_batch
 from training.data.order import Batches
 from training.optimizer import learning_rate, make_optimizer
 from training.phase import Phase
@@ -144,6 +144,7 @@ class Trainer:
 
     def _batches(self) -> Iterator[list[Any]]:
         loop, accelerator = self.loop, self.accelerator
+        check_batch(self.phase.name, loop, accelerator.num_processes)
         sampler = Batches(
             len(self.phase.examples),
             loop.batch_size,
@@ -152,11 +153,6 @@ class Trainer:
             process=accelerator.process_index,
             processes=accelerator.num_processes,
         )
-        if sampler.share % loop.micro_batch:
-            raise UserError(
-                f"{self.phase.name}: a process gets {sampler.share} examples a step, not a multiple of "
-                f"micro_batch {loop.micro_batch}: change one of the two, or the number of processes"
-            )
         examples: Dataset[Any] = self.phase.examples  # type: ignore[assignment]  # torch needs only these methods
         yield from DataLoader(examples, batch_sampler=sampler, num_workers=loop.loader_workers, collate_fn=list)
 

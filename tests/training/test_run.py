@@ -171,6 +171,18 @@ def test_two_processes_train_as_one(whole: tuple[Path, list[StepReport]], tmp_pa
 
 
 @pytest.mark.slow
+def test_a_batch_that_two_processes_cannot_share_is_refused_before_encoding(tmp_path: Path) -> None:
+    odd = recipe().model_dump()
+    odd["shot"]["joint"] |= {"batch_size": 3, "micro_batch": 1}
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    process = start(tmp_path / "odd", *launcher, described=Recipe.model_validate(odd), ACCELERATE_USE_CPU="true")
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode != 0
+    assert "joint: a batch of 3 cannot be shared by 2 processes" in errors, errors
+    assert not (tmp_path / "odd" / "features").exists()
+
+
+@pytest.mark.slow
 def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run = small_run(folder, small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 1}}))

@@ -22,6 +22,7 @@ from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from pipeline.core.errors import UserError
 from training import run_states as states
 from training.config import LoopSettings
+from training.data.checks import check_batch
 from training.data.order import Position, generator
 from training.termination import Terminated
 from training.trainer import Trainer, _shard_by_units
@@ -256,5 +257,10 @@ def test_batches_in_a_row_that_are_not_finite_end_the_run_with_what_to_do(tmp_pa
 def test_an_indivisible_batch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="batch_size 4 is not a multiple of micro_batch 3"):
         loop(micro_batch=3)
+    with pytest.raises(UserError, match="sum: a batch of 4 cannot be shared by 3 processes: take a multiple"):
+        check_batch("sum", loop(), 3)
+    with pytest.raises(UserError, match="sum: a process gets 2 examples a step, not a multiple of micro_batch 4"):
+        check_batch("sum", loop(), 2)
+    check_batch("sum", loop(micro_batch=2), 2)
     with pytest.raises(UserError, match="there are no examples to train on"):
         trained(tmp_path, loop(), Sum(examples=Noises(0)))

@@ -18,13 +18,13 @@ from training.baselines.folder import BaselineFolder, new_baseline
 from training.baselines.gc_training import gc_phase
 from training.baselines.gfc_training import gfc_phase
 from training.config import BaselineSettings, Recipe
-from training.data.checks import check_captions
+from training.data.checks import check_batch, check_captions
 from training.data.feature_cache import FeatureCache
 from training.data.filling import share_out, space_needed
 from training.data.identities import made_by_files
 from training.phase import Phase
 from training.phases.assembly import FROZEN_PRECISION
-from training.run_folder import RunFolder
+from training.run_folder import RunFolder, process_count
 
 
 def train_baseline(
@@ -43,6 +43,7 @@ def train_baseline(
     """
     settings = recipe.gc if kind == "gc" else recipe.gfc
     if not (run_folder.folder / kind / "result").exists():
+        check_batch(kind, settings.loop, process_count())
         check_captions(run_folder.catalogs()["train"].turns, str(run_folder.mixture))
     accelerator = run_folder.accelerator(settings.precision, kind)
     baseline = _start(kind, run_folder, recipe, start, accelerator)

@@ -1,11 +1,11 @@
-"""Checks of a data set at launch, before anything is encoded: captions by a model, and neighbours for windows."""
+"""Checks at launch, before anything is encoded: captions by a model, neighbours for windows, batches that divide."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from pipeline.core.errors import UserError
-from training.config import WindowSettings
+from training.config import LoopSettings, WindowSettings
 from training.data.turns import RecordedTurn
 from training.data.windows import Windows
 
@@ -25,6 +25,24 @@ def check_captions(turns: Sequence[RecordedTurn], source: str) -> None:
         raise UserError(f"{source} has no captions to learn from: {remedy}")
     if all(turn.sample.caption.source == "rules" for turn in captioned):
         raise UserError(f"{source} has captions by rules only, without characters and actions: {remedy}")
+
+
+def check_batch(phase: str, loop: LoopSettings, processes: int) -> None:
+    """Check that the processes can share a batch evenly, in whole micro-batches.
+
+    Raises:
+        UserError: they cannot.
+    """
+    share, rest = divmod(loop.batch_size, processes)
+    if rest:
+        raise UserError(
+            f"{phase}: a batch of {loop.batch_size} cannot be shared by {processes} processes: take a multiple"
+        )
+    if share % loop.micro_batch:
+        raise UserError(
+            f"{phase}: a process gets {share} examples a step, not a multiple of micro_batch {loop.micro_batch}: "
+            "change one of the two, or the number of processes"
+        )
 
 
 def check_windows(turns: Sequence[RecordedTurn], settings: WindowSettings, source: str) -> None:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -89,23 +90,28 @@ def test_frames_of_another_size_are_other_features(tmp_path: Path, catalogs: lis
     assert caches[0].features["patches"] != caches[1].features["patches"]
 
 
-def _fill_slowly(folder: Path, catalog: Catalog, encoded: multiprocessing.Queue[str]) -> None:
+def _fill_slowly(
+    folder: Path, catalog: Catalog, encoded: multiprocessing.Queue[str], ready: Barrier, delay: float
+) -> None:
     def encode(turns: Sequence[PackedTurn]) -> Tensor:
         time.sleep(0.1)
         for turn in turns:
             encoded.put(turn.clip_id)
         return first_pixels(turns)
 
+    ready.wait(timeout=120)
+    time.sleep(delay)
     FeatureCache(folder, catalog, [PIXELS], shared=True).fill_from_videos("pixels", encode, batch_size=1)
 
 
+@pytest.mark.slow
 def test_two_runs_that_fill_a_folder_at_once_leave_the_files_of_one(tmp_path: Path, catalogs: list[Catalog]) -> None:
-    context = multiprocessing.get_context("fork")
-    encoded = context.Queue()
-    runs = [context.Process(target=_fill_slowly, args=(tmp_path / "both", catalogs[0], encoded)) for _ in range(2)]
+    context = multiprocessing.get_context("spawn")
+    encoded, ready = context.Queue(), context.Barrier(2)
+    given = tmp_path / "both", catalogs[0], encoded, ready
+    runs = [context.Process(target=_fill_slowly, args=(*given, delay)) for delay in (0.0, 0.5)]
     for run in runs:
         run.start()
-        time.sleep(0.5)
     for run in runs:
         run.join()
     assert [run.exitcode for run in runs] == [0, 0]
