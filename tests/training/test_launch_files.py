@@ -1,0 +1,159 @@
+"""Launch files: read by accelerate's own loader, started with two processes on a CPU; the SLURM script in a real shell.
+
+SLURM itself is not run: `srun` and `scontrol` are small programs that write down their words.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils import DistributedType
+
+from tests.support.networks.small_run import small_dataset, small_recipe
+from training.phases.game import GamePhase
+from training.phases.shot import ShotPhase
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "training" / "launch").glob("*.yaml"))
+KINDS = {"gpu": DistributedType.NO, "ddp": DistributedType.MULTI_GPU, "fsdp2": DistributedType.FSDP}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_accelerate_reads_the_file_as_its_name_says(path: Path) -> None:
+    read = load_config_from_file(str(path))
+    assert isinstance(read, ClusterConfig)
+    count, kind = path.stem.replace("gpus-", "gpu-").split("-")[0], path.stem.split("-")[-1]
+    machines = 2 if count.startswith("2x") else 1
+    assert read.num_machines == machines
+    assert read.num_processes == machines * int(count[-1])
+    assert read.distributed_type == KINDS[kind]
+    given = ["--config_file", str(path), "--machine_rank", "1", "--main_process_ip", "node-0", "-m", "flows.cli"]
+    launched, *_ = _validate_launch_command(launch_command_parser().parse_args(given))
+    assert (launched.use_fsdp, launched.multi_gpu) == (kind == "fsdp2", kind == "ddp")
+    assert (launched.num_machines, launched.machine_rank, launched.main_process_ip) == (machines, 1, "node-0")
+    if kind == "fsdp2":
+        assert launched.fsdp_version == 2
+        assert launched.fsdp_auto_wrap_policy == "TRANSFORMER_BASED_WRAP"
+        assert set(launched.fsdp_transformer_layer_cls_to_wrap.split(",")) == blocks()
+
+
+def blocks() -> set[str]:
+    """Names of the blocks that are sharded by themselves in any phase of the model."""
+    shot = SimpleNamespace(network=SimpleNamespace(encoder="one"))
+    return {*ShotPhase.units.fget(shot), *GamePhase.units}
+
+
+def launch(config: Path, out: Path, *options: str) -> subprocess.Popen[str]:
+    """Start `accelerate launch` with one of the files, for two processes and on the CPU; save by SIGTERM alone."""
+    loop = {"save_every": 100}
+    recipe = small_recipe(
+        shot={"warm_up": loop, "joint": {**loop, "steps": 12}}, game={"loop": loop}, adapt={"loop": loop}
+    )
+    described = out.with_suffix(".json")
+    described.write_text(recipe.model_dump_json())
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
+    command += ["--num_processes", "2", "--main_process_port", "0", "-m", "tests.support.networks.training_process"]
+    return subprocess.Popen(
+        [*command, str(small_dataset()), str(out), str(described), *options],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "ACCELERATE_USE_CPU": "true"},
+        start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_ddp_started_by_its_file_saves_on_sigterm_to_the_launcher_and_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = launch(ROOT / "training" / "launch" / "8-gpus-ddp.yaml", out)
+    assert process.stdout
+    for line in process.stdout:
+        if line.startswith("joint 2 "):
+            process.terminate()
+            break
+    process.communicate(timeout=300)
+    assert process.returncode != 0
+    saved = sorted(path.name for path in (out / "joint" / "states").glob("step-*"))
+    assert len(saved) == 1
+    process = launch(ROOT / "training" / "launch" / "8-gpus-ddp.yaml", out)
+    steps, errors = process.communicate(timeout=900)
+    assert process.returncode == 0, errors[-3000:]
+    assert f"joint {int(saved[0].removeprefix('step-')) + 1} " in steps
+    assert "joint 1 " not in steps
+    assert (out / "adapt" / "result").is_dir()
+
+
+@pytest.mark.slow
+def test_fsdp2_started_by_its_file_shards_every_block(tmp_path: Path) -> None:
+    process = launch(ROOT / "training" / "launch" / "8-gpus-fsdp2.yaml", tmp_path / "run", "--sharded")
+    _, errors = process.communicate(timeout=900)
+    assert process.returncode == 0, errors[-3000:]
+    assert "units of joint: ['FSDPCogVideoXBlock'," in errors
+    assert "FSDPMistralDecoderLayer" in errors
+    assert (tmp_path / "run" / "adapt" / "result").is_dir()
+
+
+def slurm(folder: Path, launcher: str) -> subprocess.Popen[str]:
+    """Start the SLURM script where `srun` runs its words, and `accelerate` is this shell program."""
+    programs = {
+        "bin/srun": 'echo "srun $1" >> log; shift; export SLURM_NODEID=3; exec "$@"',
+        "bin/scontrol": 'if [ "$1" = show ]; then echo node-0; echo node-1; else echo "scontrol $*" >> log; fi',
+        ".venv/bin/accelerate": f'echo "accelerate $*" >> log\n{launcher}',
+    }
+    for name, program in programs.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"#!/bin/bash\n{program}\n")
+        (folder / name).chmod(0o755)
+    bash = shutil.which("bash")
+    assert bash
+    return subprocess.Popen(
+        [bash, str(ROOT / "training" / "launch" / "slurm.sh"), "two.yaml", "--data", "my data", "--out", "run"],
+        cwd=folder, text=True, start_new_session=True,
+        env={"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n[0-1]", "SLURM_JOB_ID": "42"},
+    )  # fmt: skip
+
+
+def lines(folder: Path, first: str) -> Sequence[str]:
+    log = (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
+    return [line for line in log if line.startswith(first)]
+
+
+def test_slurm_starts_one_launcher_per_node_and_phase(tmp_path: Path) -> None:
+    assert slurm(tmp_path, "exit 0").wait(30) == 0
+    assert lines(tmp_path, "accelerate") == [
+        f"accelerate launch --config_file two.yaml --machine_rank 3 --main_process_ip node-0 -m flows.cli train {phase}"
+        " --data my data --out run"
+        for phase in ("shot", "game", "adapt")
+    ]
+    assert lines(tmp_path, "scontrol") == []
+
+
+def test_slurm_passes_sigterm_on_waits_for_the_state_and_requeues(tmp_path: Path) -> None:
+    waits = 'trap "sleep 1; echo saved >> log; exit 1" TERM\nwhile true; do sleep 0.1; done'
+    process = slurm(tmp_path, waits)
+    until = time.monotonic() + 30
+    while not lines(tmp_path, "accelerate"):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143
+    log = (tmp_path / "log").read_text().splitlines()
+    assert log[-2:] == ["saved", "scontrol requeue 42"]
+    assert len(lines(tmp_path, "accelerate")) == 1
+
+
+@pytest.mark.parametrize(("code", "requeued"), [(143, ["scontrol requeue 42"]), (7, [])])
+def test_slurm_requeues_what_was_stopped_and_not_what_failed(tmp_path: Path, code: int, requeued: list[str]) -> None:
+    assert slurm(tmp_path, f"exit {code}").wait(30) == code
+    assert lines(tmp_path, "scontrol") == requeued
+    assert len(lines(tmp_path, "accelerate")) == 1
