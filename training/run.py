@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 from accelerate import Accelerator, PartialState
 
@@ -31,18 +31,12 @@ from training.data.definitions import FROZEN, Name
 from training.data.predictions import PredictedBy
 from training.data.turns import Catalog, has_padded
 from training.phase import Phase
+from training.phase_settings import COMMANDS, PHASES, PhaseName, ingredients_of, loop_of
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
-from training.recipes import merged
 from training.run_features import make_features
 from training.run_folder import RunFolder, process_count, process_number
 
-PhaseName = Literal["warm-up", "joint", "game", "adapt"]
-PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
-ADJUSTABLE_SETTINGS = {"micro_batch", "ema_on_cpu", "save_every", "keep", "validate_every", "loader_workers"}
-"""Loop settings that may change on resume: the result is the same up to rounding."""
-COMMANDS = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
-"""Part of `animegamer train` that runs each phase."""
 _GAME_FEATURES: tuple[Name, ...] = ("patches", "text", "shot_tokens")
 
 
@@ -178,7 +172,7 @@ class TrainingRun:
             loop: settings of the training loop, for a pass that is not in `PHASES`.
             predicted_by: maker of the feature `predictions`.
         """
-        loop = loop or self._loop(name)
+        loop = loop or loop_of(self.recipe, name)
         if loop.steps == 0:
             self.run_folder.say(f"{name}: skipped, steps is 0")
             return checkpoint
@@ -187,8 +181,21 @@ class TrainingRun:
             train, val = make_features(self.run_folder, self.recipe, checkpoint, features, accelerator, predicted_by)
             return make(self.recipe, checkpoint, self._config_after(name, checkpoint, train.catalog), train, val)
 
-        defined = {"start": checkpoint.identity(), "recipe": self._recipe_of(name)}
+        self._refuse_if_used(name, loop.steps)
+        defined = {"start": checkpoint.identity(), "recipe": ingredients_of(self.recipe, name)}
         return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
+
+    def _refuse_if_used(self, name: str, steps: int) -> None:
+        """Refuse more steps for a finished phase if a later one was begun from its result."""
+        folder, order = self.run_folder.folder, ("warm-up", "joint", "first-pass", "game", "adapt")
+        if not (folder / name / "result").exists() or self.run_folder.is_done(name, steps) or name not in order:
+            return
+        used = [later for later in order[order.index(name) + 1 :] if (folder / later / "made_from.json").exists()]
+        if used:
+            raise UserError(
+                f"{folder / name} has {self.run_folder.steps_done(name)} steps, and {used[0]} was begun from its "
+                f"result: for {steps} steps remove {' and '.join(str(folder / later) for later in used)}"
+            )
 
     def _game_phase(
         self,
@@ -219,13 +226,13 @@ class TrainingRun:
     def _check(self, *phases: PhaseName) -> None:
         """Refuse also batches that the processes cannot share."""
         for name in self._left(phases):
-            check_batch(name, self._loop(name), process_count())
+            check_batch(name, loop_of(self.recipe, name), process_count())
         self._check_data(*phases)
 
     def _left(self, phases: Sequence[PhaseName]) -> list[PhaseName]:
-        """Return the phases that have steps and no result."""
-        folder = self.run_folder.folder
-        return [name for name in phases if self._loop(name).steps and not (folder / name / "result").exists()]
+        """Return the phases that have steps to do."""
+        steps = {name: loop_of(self.recipe, name).steps for name in phases}
+        return [name for name in phases if steps[name] and not self.run_folder.is_done(name, steps[name])]
 
     def _prepare(self, accelerator: Accelerator) -> Checkpoint:
         """Return the starting checkpoint; the main process also writes `recipe.json`."""
@@ -252,7 +259,7 @@ class TrainingRun:
         If no preceding phase was trained in this folder, return the checkpoint given to the run.
         """
         for name in reversed(PHASES[: PHASES.index(phase)]):
-            if self._loop(name).steps == 0:
+            if loop_of(self.recipe, name).steps == 0:
                 continue
             result = self.run_folder.folder / name / "result"
             if result.exists():
@@ -261,21 +268,6 @@ class TrainingRun:
                 remedy = f"run `animegamer train {COMMANDS[name]}` first, or name a checkpoint with --from"
                 raise UserError(f"{result} is not there yet: {remedy}")
         return self.start()
-
-    def _loop(self, name: str) -> LoopSettings:
-        recipe = self.recipe
-        loops = (recipe.shot.warm_up, recipe.shot.joint, recipe.game.loop, recipe.adapt.loop)
-        return loops[PHASES.index(cast(PhaseName, name))]
-
-    def _recipe_of(self, name: str) -> str:
-        """Return the part of the recipe that a phase depends on, without the model: the checkpoint has that."""
-        recipe = self.recipe
-        sections = {"adapt": recipe.adapt, "warm-up": recipe.shot, "joint": recipe.shot}
-        section = sections.get(name, recipe.game)
-        loops = dict.fromkeys(("loop", "warm_up", "joint"), dict.fromkeys(ADJUSTABLE_SETTINGS, True))
-        other = {"warm-up": "joint", "joint": "warm_up"}.get(name)
-        left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
-        return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out))
 
     def _config_after(self, name: str, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
         """Return the configuration of the result: the data's level values, and its characters by frequency.

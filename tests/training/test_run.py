@@ -30,8 +30,9 @@ from tests.support.networks.small_run import STEPS, small_dataset, small_recipe,
 from tests.support.networks.tiny_models import copy_of_tiny
 from training.config import Recipe
 from training.data.shards import open_shards
+from training.phase_settings import PHASES
 from training.recipes import merged, tiny
-from training.run import PHASES, TrainingRun
+from training.run import TrainingRun
 from training.run_folder import RunFolder
 from training.trainer import StepReport
 
@@ -191,9 +192,9 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
     again = small_run(folder, run.recipe, say=lines.append)
     assert again.shot() == first
     assert lines == ["warm-up: done already", "joint: done already"]
-    longer = small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 2}})
+    slower = small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 1, "learning_rate": 1e-4}})
     with pytest.raises(UserError, match="joint was begun with another recipe: name another --out"):
-        small_run(folder, longer).shot()
+        small_run(folder, slower).shot()
     with pytest.raises(UserError, match=r"config\.json and the recipe differ in shot_encoder"):
         small_run(folder, small_recipe(model={"shot_encoder": {"variant": "linear"}})).shot()
     with pytest.raises(UserError, match=r"game.result is not there yet: run `animegamer train game` first, or name"):
@@ -205,6 +206,37 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
     (other / "shards" / "index.json").write_text(json.dumps(index))
     with pytest.raises(UserError, match="warm-up was begun with another data"):
         small_run(folder, run.recipe, other).shot()
+
+
+@pytest.mark.slow
+def test_a_phase_with_more_steps_goes_on_until_a_later_one_has_used_its_result(tmp_path: Path) -> None:
+    def run(joint: int, game: int = 1) -> TrainingRun:
+        steps = {"warm_up": {"steps": 1}, "joint": {"steps": joint, "snapshot_every": 3}}
+        recipe = small_recipe(shot=steps, game={"loop": {"steps": game}}, adapt={"loop": {"steps": 1}})
+        return small_run(tmp_path, recipe, watch=reports.append)
+
+    reports: list[StepReport] = []
+    run(4).shot()
+    first = load_file(tmp_path / "joint" / "result" / "shot_encoder.safetensors")
+    result = run(8).shot()
+    assert [report.step for report in reports if report.phase == "joint"] == list(range(1, 9))
+    rates = [report.figures["learning_rate"] for report in reports if report.phase == "joint"]
+    assert rates[3] < rates[4] < rates[1]  # nearly 0 at the end of the first cosine, then on the longer one
+    snapshots = tmp_path / "joint" / "snapshots"
+    assert sorted(path.name for path in snapshots.iterdir()) == ["step-00000003", "step-00000004", "step-00000006"]
+    kept = load_file(snapshots / "step-00000004" / "shot_encoder.safetensors")
+    assert all(torch.equal(kept[name], tensor) for name, tensor in first.items())
+    trained = json.loads((result / "trained.json").read_text())["phases"]
+    assert trained == [
+        {"phase": "warm-up", "step": 1, "steps": 1},
+        {"phase": "joint", "step": 8, "steps": 8},
+    ]
+    with pytest.raises(UserError, match=r"joint has done 8 steps: its steps can be raised, but not be 7"):
+        run(7).shot()
+    run(8).game()
+    run(8, game=2).game()
+    with pytest.raises(UserError, match=r"joint has 8 steps, and game was begun from its result: for 9 steps remove"):
+        run(9).shot()
 
 
 @pytest.mark.slow
