@@ -52,14 +52,16 @@ def command_of(phase: str, request: TrainRequest) -> list[str]:
     launch = [sys.executable]
     if request.accelerate:
         launch += ["-m", "accelerate.commands.launch", "--config_file", str(request.accelerate)]
-    options = {"--out": str(request.out), "--recipe": request.recipe.value}
     optional: dict[str, Path | str | None] = {
+        "--out": request.out,
+        "--recipe": request.recipe and request.recipe.value,
         "--from": request.start,
+        "--fork-from": request.fork_from,
         "--ablation": request.ablation and request.ablation.value,
         "--config": request.config,
         "--features": request.features,
     }
-    chosen = options | {name: str(value) for name, value in optional.items() if value}
+    chosen = {name: str(value) for name, value in optional.items() if value}
     data = [part for source in request.data for part in ("--data", source)]
     trackers = [part for name in request.trackers for part in ("--tracker", name)]
     return [

@@ -14,7 +14,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
-from training.data.checks import check_batch, check_captions, check_windows
+from training.data.checks import check_batch, check_captions, check_frames, check_windows
 from training.data.definitions import FROZEN, Name
 from training.data.predictions import PredictedBy
 from training.data.turns import Catalog, has_padded
+from training.forks import Fork
 from training.phase import Phase
+from training.phase_note import PhaseNote
 from training.phase_settings import COMMANDS, PHASES, PhaseName, ingredients_of, loop_of
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
@@ -53,6 +55,11 @@ class TrainingRun:
         """
         self.run_folder, self.recipe, self.initial = run_folder, recipe, start
 
+    @cached_property
+    def fork(self) -> Fork | None:
+        """Its origin, if it is a fork of another run."""
+        return Fork.read(self.run_folder.folder)
+
     def start(self) -> Checkpoint:
         """Return the starting checkpoint, created if none was given. Collective call: all processes take part.
 
@@ -65,7 +72,7 @@ class TrainingRun:
             self._make_start(new)
         PartialState().wait_for_everyone()
         checkpoint = self._open_matching(self.initial or new)
-        if self.initial is None and recipe.autoencoder:
+        if self.initial is None and recipe.autoencoder and not self.fork:
             folder = run_folder.folder / "autoencoder"
             checkpoint = fit_autoencoder(
                 checkpoint, run_folder.mixture, folder, recipe.autoencoder, run_folder.watch
@@ -173,29 +180,23 @@ class TrainingRun:
             predicted_by: maker of the feature `predictions`.
         """
         loop = loop or loop_of(self.recipe, name)
+        if self.fork and self.fork.precedes(name):
+            self.run_folder.say(f"{name}: done before the fork")
+            return checkpoint
         if loop.steps == 0:
             self.run_folder.say(f"{name}: skipped, steps is 0")
             return checkpoint
 
         def made() -> Phase:
             train, val = make_features(self.run_folder, self.recipe, checkpoint, features, accelerator, predicted_by)
-            return make(self.recipe, checkpoint, self._config_after(name, checkpoint, train.catalog), train, val)
+            config = self._config_after(name, checkpoint, train.catalog)
+            if accelerator.is_main_process:
+                folder = self.run_folder.folder
+                PhaseNote.of(folder, self.recipe, config, checkpoint.folder).write(folder / name)
+            return make(self.recipe, checkpoint, config, train, val)
 
-        self._refuse_if_used(name, loop.steps)
         defined = {"start": checkpoint.identity(), "recipe": ingredients_of(self.recipe, name)}
         return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
-
-    def _refuse_if_used(self, name: str, steps: int) -> None:
-        """Refuse more steps for a finished phase if a later one was begun from its result."""
-        folder, order = self.run_folder.folder, ("warm-up", "joint", "first-pass", "game", "adapt")
-        if not (folder / name / "result").exists() or self.run_folder.is_done(name, steps) or name not in order:
-            return
-        used = [later for later in order[order.index(name) + 1 :] if (folder / later / "made_from.json").exists()]
-        if used:
-            raise UserError(
-                f"{folder / name} has {self.run_folder.steps_done(name)} steps, and {used[0]} was begun from its "
-                f"result: for {steps} steps remove {' and '.join(str(folder / later) for later in used)}"
-            )
 
     def _game_phase(
         self,
@@ -220,6 +221,7 @@ class TrainingRun:
             return
         turns, source = self.run_folder.catalogs()["train"].turns, str(self.run_folder.mixture)
         check_captions(turns, source)
+        check_frames(turns, self.recipe.model.shot_decoder.frames, source)
         if self.recipe.game.loop.steps:
             check_windows(turns, self.recipe.game.windows, source)
 
@@ -231,8 +233,9 @@ class TrainingRun:
 
     def _left(self, phases: Sequence[PhaseName]) -> list[PhaseName]:
         """Return the phases that have steps to do."""
-        steps = {name: loop_of(self.recipe, name).steps for name in phases}
-        return [name for name in phases if steps[name] and not self.run_folder.is_done(name, steps[name])]
+        here = [name for name in phases if not (self.fork and self.fork.precedes(name))]
+        steps = {name: loop_of(self.recipe, name).steps for name in here}
+        return [name for name in here if steps[name] and not self.run_folder.is_done(name, steps[name])]
 
     def _prepare(self, accelerator: Accelerator) -> Checkpoint:
         """Return the starting checkpoint; the main process also writes `recipe.json`."""
@@ -259,7 +262,7 @@ class TrainingRun:
         If no preceding phase was trained in this folder, return the checkpoint given to the run.
         """
         for name in reversed(PHASES[: PHASES.index(phase)]):
-            if loop_of(self.recipe, name).steps == 0:
+            if loop_of(self.recipe, name).steps == 0 or (self.fork and self.fork.precedes(name)):
                 continue
             result = self.run_folder.folder / name / "result"
             if result.exists():

@@ -31,8 +31,9 @@ from training.config import LoopSettings, Names, Precision
 from training.data.mixture import Mixture
 from training.data.turns import Catalog
 from training.folder_note import note, refuse_another
+from training.forks import Fork
 from training.phase import Phase
-from training.phase_settings import without_steps
+from training.phase_settings import ORDER, without_steps
 from training.trainer import SNAPSHOTS, StepWatcher, Trainer
 
 LONGEST_WAIT = timedelta(days=1)
@@ -48,6 +49,13 @@ def process_number() -> int:
 def process_count() -> int:
     """Return the number of processes that train together."""
     return int(_process_group().num_processes)
+
+
+def in_main_process(make: Callable[[], None]) -> None:
+    """Call a function in the main process alone; the others wait. Collective call."""
+    if process_number() == 0:
+        make()
+    _process_group().wait_for_everyone()
 
 
 def _process_group() -> PartialState:
@@ -160,7 +168,8 @@ class RunFolder:
         if accelerator.is_main_process and len(accelerator.trackers) < len(self.trackers):
             raise UserError(f"not all of {', '.join(self.trackers)} are installed: install the tracker's package")
         phase = make()
-        trainer = Trainer(phase, loop, folder, accelerator)
+        fork = Fork.read(self.folder)
+        trainer = Trainer(phase, loop, folder, accelerator, fork.origin_of(name) if fork else None)
         begun = f"resumes after step {trainer.done}" if trainer.done else f"{len(phase.examples)} examples"
         self.say(f"{name}: {begun}, {loop.steps} steps")
         trainer.run(self.watch)
@@ -205,10 +214,21 @@ class RunFolder:
             refuse_another(folder, made_from, without_steps)
         if done is not None and done > loop.steps:
             raise UserError(f"{folder} has done {done} steps: its steps can be raised, but not be {loop.steps}")
+        is_longer = result.exists() and done is not None and done < loop.steps
+        if is_longer and (used := self._begun_after(name)):
+            raise UserError(
+                f"{folder} has {done} steps, and {used[0].name} was begun from its result: for {loop.steps} steps go "
+                f"on in a new folder (--fork-from {folder}), or remove {' and '.join(map(str, used))}"
+            )
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
-            if result.exists() and done is not None and done < loop.steps:
+            if is_longer:
                 (folder / SNAPSHOTS).mkdir(exist_ok=True)
-                result.rename(folder / SNAPSHOTS / states.folder_name(done))
+                result.rename(folder / SNAPSHOTS / states.folder_name(done or 0))
             note(folder, made_from)  # last: a folder with a result and this note counts as finished
         accelerator.wait_for_everyone()
+
+    def _begun_after(self, name: str) -> list[Path]:
+        """Return the folders of the phases begun after a phase of the model."""
+        later = ORDER[ORDER.index(name) + 1 :] if name in ORDER else ()
+        return [self.folder / each for each in later if (self.folder / each / "made_from.json").exists()]
