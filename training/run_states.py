@@ -60,13 +60,8 @@ class SavedState:
     @classmethod
     def of(cls, phase: Path, step: int) -> Self:
         """Return the state of a step; errors as in `at`."""
-        existing = sorted(_steps(phase / STATES))
-        if step not in existing:
-            found = f"there are {', '.join(map(str, existing))}" if existing else "there are none"
-            raise UserError(
-                f"{phase} has no saved state of step {step}: {found}. Only the newest are kept (`keep` in the recipe); "
-                "`snapshot_every` writes checkpoints that stay"
-            )
+        if step not in _steps(phase / STATES):
+            raise no_state([phase], step)
         return cls(phase, step)
 
     @property
@@ -80,6 +75,15 @@ class SavedState:
         if not target.exists():
             with writing(target) as part:
                 shutil.copytree(self.folder, part, copy_function=link_or_copy, dirs_exist_ok=True)
+
+
+def no_state(phases: Sequence[Path], step: int) -> UserError:
+    """Return the error that none of the phases has the state of a step; it names those that exist."""
+    found = [f"{phase} has {', '.join(map(str, sorted(_steps(phase / STATES)))) or 'none'}" for phase in phases]
+    return UserError(
+        f"no saved state of step {step}: {'; '.join(found)}. Only the newest are kept (`keep` in the recipe); "
+        "`snapshot_every` writes checkpoints that stay"
+    )
 
 
 def newest(folder: Path) -> int | None:

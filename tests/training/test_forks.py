@@ -1,4 +1,4 @@
-"""Forks of a run: exact where nothing is changed, independent of the run they come from, refused where they cannot be.
+"""Forks and snapshots of a run: exact where nothing is changed, independent of the run, refused where they cannot be.
 
 Called as a user does, on a data set of a dozen clips.
 """
@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from models.checkpoint import Checkpoint
+from models.engine_options import EngineOptions
+from models.game import Game
 from pipeline.core.errors import UserError
 from pipeline.core.toml import as_toml
 from tests.support.networks.small_run import small_dataset, small_recipe
@@ -32,10 +34,14 @@ BRIEF = {
 }
 
 
-def train(part: str, out: Path, *words: str | Path) -> tuple[int, str]:
-    """`animegamer train PART`; the exit code and all that was printed."""
-    result = CliRunner().invoke(app, ["train", part, "--data", str(small_dataset()), "-o", str(out), *map(str, words)])
+def called(*words: str | Path) -> tuple[int, str]:
+    """Exit code of a command, and all that it printed."""
+    result = CliRunner().invoke(app, [*map(str, words)])
     return result.exit_code, result.output
+
+
+def train(part: str, out: Path, *words: str | Path) -> tuple[int, str]:
+    return called("train", part, "--data", str(small_dataset()), "-o", str(out), *words)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +126,7 @@ def test_a_fork_with_changes_takes_them_and_keeps_the_rest_of_the_state(source: 
     ("state", "changes", "said"),
     [
         ("joint", "[shot.joint]\nsteps = 6", "has done 6 steps: give joint more than these, not 6"),
-        ("joint/states/step-00000002", "", "has no saved state of step 2: there are 4, 6"),
+        ("joint/states/step-00000002", "", "no saved state of step 2: "),
         ("joint", "[model.shot_encoder]\nvariant = 'linear'\n[shot.joint]\nsteps = 9", "leave model as they are"),
         ("joint", "[shot]\ntrained = 'adapters'\n[shot.joint]\nsteps = 9", "leave shot.trained as they are"),
         ("game", "[game]\nhistory_noise = 0.5\n[game.loop]\nsteps = 9", "leave game.history_noise as they are"),
@@ -146,3 +152,46 @@ def test_a_fork_goes_into_a_new_folder_with_its_sources_recipe(source: Path, tmp
     code, said = train("shot", tmp_path / "new", "--fork-from", source / "joint", "--recipe", "full")
     assert code == 1
     assert "leave out --recipe, --ablation and --from" in said
+
+
+@pytest.mark.slow
+def test_a_snapshot_of_a_state_has_the_bytes_of_a_result_after_so_many_steps(source: Path, tmp_path: Path) -> None:
+    code, said = called("snapshot", source / "joint", "--step", "6")
+    assert code == 0, said
+    snapshot = source / "joint" / "snapshots" / "step-00000006"
+    assert said.strip() == str(snapshot)
+    assert same(snapshot, source / "joint" / "result")
+    assert Checkpoint.open(snapshot).config == Checkpoint.open(source / "joint" / "result").config
+    code, said = called("snapshot", source, "--step", "2")  # only the game model has such a state
+    assert code == 0, said
+    half = source / "game" / "snapshots" / "step-00000002"
+    assert said.strip() == str(half)
+    assert json.loads((half / "trained.json").read_text())["phases"][-1] == {"phase": "game", "step": 2, "steps": 4}
+    (turn,) = Game.load(half, EngineOptions(steps=2)).play("Hana runs over the waves")
+    assert turn.frames_THWC.shape == (16, 64, 96, 3)
+    assert not list(half.parent.glob(".*"))
+    for words, why in (
+        (("--step", "5"), "no saved state of step 5: "),
+        (("--step", "4"), "have saved states: name the folder of one phase"),
+        ((), "have saved states: name the folder of one phase"),
+    ):
+        code, said = called("snapshot", source, *words)
+        assert code == 1
+        assert why in said.replace("\n", " ")
+    assert "has 4, 6" in called("snapshot", source / "joint", "--step", "5")[1].replace("\n", " ")
+
+
+@pytest.mark.slow
+def test_snapshots_written_in_training_and_afterwards_are_the_same_also_of_averages(
+    source: Path, tmp_path: Path
+) -> None:
+    changed = "[adapt.loop]\nsteps = 4\nema_decay = 0.9\nsnapshot_every = 2\n"
+    shutil.copytree(source, tmp_path / "run")
+    (tmp_path / "changed.toml").write_text((source.parent / "small.toml").read_text().split("[adapt]")[0] + changed)
+    code, said = train("adapt", tmp_path / "run", "--config", tmp_path / "changed.toml")
+    assert code == 0, said
+    written = tmp_path / "run" / "adapt" / "snapshots" / "step-00000002"
+    written.rename(tmp_path / "written")
+    assert called("snapshot", tmp_path / "run" / "adapt", "--step", "2")[0] == 0
+    assert same(written, tmp_path / "written")
+    assert not same(written, tmp_path / "run" / "adapt" / "result")
