@@ -1,13 +1,18 @@
 """Training flow: the phases in order, each a task that runs its command in a separate process.
 
 A separate process always releases the GPU's memory, can be launched on several GPUs, and can be killed: a phase
-resumes from its newest saved state, and a finished phase ends at once.
+resumes from its newest saved state, and a finished phase ends at once. SIGTERM is passed on to the phase under way,
+which then saves its state; no further phase is begun.
 """
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +25,42 @@ from flows.train_request import TrainRequest
 from pipeline.core.errors import UserError
 
 PHASES = ("shot", "game", "adapt")
+
+
+class Termination:
+    """SIGTERM while `watched`: it is passed on to the process of the phase under way."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self._process: subprocess.Popen[str] | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Pass SIGTERM on during the block, which must run in the main thread."""
+        before, token = signal.signal(signal.SIGTERM, self._ask), termination.set(self)
+        try:
+            yield
+        finally:
+            termination.reset(token)
+            signal.signal(signal.SIGTERM, before)
+
+    def run(self, command: list[str]) -> tuple[int, str]:
+        """Run a command, unless SIGTERM came before; return its exit code and what it printed."""
+        if self.is_asked:
+            return 128 + signal.SIGTERM, ""
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as self._process:
+            if self.is_asked:  # while the process was started
+                self._process.terminate()
+            printed, _ = self._process.communicate()
+        return self._process.returncode, printed
+
+    def _ask(self, *_: object) -> None:
+        self.is_asked = True
+        if self._process:
+            self._process.terminate()
+
+
+termination: ContextVar[Termination] = ContextVar("termination")
 
 
 @flow(name="train-model", persist_result=False)
@@ -41,10 +82,10 @@ def run_phase(phase: str, request: TrainRequest) -> str:
     Raises:
         UserError: its process failed; the process has printed the reason.
     """
-    done = subprocess.run(command_of(phase, request), stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise UserError(f"ended with exit code {done.returncode}; the same command resumes from its last state")
-    return done.stdout.splitlines()[-1]
+    code, printed = termination.get(Termination()).run(command_of(phase, request))
+    if code:
+        raise UserError(f"ended with exit code {code}; the same command resumes from its last state")
+    return printed.splitlines()[-1]
 
 
 def command_of(phase: str, request: TrainRequest) -> list[str]:

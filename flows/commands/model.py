@@ -1,4 +1,4 @@
-"""Commands `new-checkpoint`, `import-weights` and `snapshot`. Heavy imports are inside, so help is fast, without torch."""
+"""Commands `new-checkpoint`, `import-weights`, `snapshot`. Heavy imports are inside them, so help needs no torch."""
 
 from __future__ import annotations
 

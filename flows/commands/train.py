@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -121,9 +124,15 @@ def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ab
 def _train_all(request: TrainRequest) -> str:
     set_prefect_defaults()
     from flows.engine import run
-    from flows.train_model import train_model
+    from flows.train_model import Termination, train_model
 
-    state = run(train_model, request)
+    stop = Termination()
+    with stop.watched(), ThreadPoolExecutor(max_workers=1) as pool:
+        # not in the main thread, where Prefect would replace our SIGTERM handler by its own
+        state = pool.submit(copy_context().run, run, train_model, request).result()
+    if stop.is_asked and not state.is_completed():
+        say("stopped by SIGTERM; the same command goes on", "yellow")
+        raise typer.Exit(128 + signal.SIGTERM)
     if not state.is_completed():
         raise UserError(state.message or "training failed")
     return str(state.result())

@@ -185,7 +185,7 @@ def test_a_snapshot_of_a_state_has_the_bytes_of_a_result_after_so_many_steps(sou
 def test_snapshots_written_in_training_and_afterwards_are_the_same_also_of_averages(
     source: Path, tmp_path: Path
 ) -> None:
-    changed = "[adapt.loop]\nsteps = 4\nema_decay = 0.9\nsnapshot_every = 2\n"
+    changed = "[adapt.loop]\nsteps = 4\nema_decay = 0.9\nsave_every = 2\nsnapshot_every = 2\n"
     shutil.copytree(source, tmp_path / "run")
     (tmp_path / "changed.toml").write_text((source.parent / "small.toml").read_text().split("[adapt]")[0] + changed)
     code, said = train("adapt", tmp_path / "run", "--config", tmp_path / "changed.toml")
