@@ -24,6 +24,7 @@ from models.engine_options import EngineOptions
 from models.game import Game
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
+from pipeline.core.toml import as_toml
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import STEPS, small_dataset, small_recipe, small_run
@@ -152,23 +153,56 @@ def test_killed_in_a_phase_it_ends_with_the_same_bytes(
     assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
 
 
+def trained_by_command(whole: Path, out: Path, precision: str, *launcher: str) -> dict[str, Tensor]:
+    """Weights after all phases by `animegamer train`, each in processes of its own, from the start of another run."""
+    config = out.with_suffix(".toml")
+    precise = {section: {"precision": precision} for section in ("shot", "game", "adapt")}
+    config.write_text(as_toml(Recipe.model_validate(merged(recipe().model_dump(), precise))))
+    for part in ("shot", "game", "adapt"):
+        command = [sys.executable, *launcher, "-m", "flows.cli", "train", part, "--data", str(small_dataset())]
+        done = subprocess.run(
+            [*command, "--out", str(out), "--config", str(config), "--from", str(whole / "start")],
+            env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+            capture_output=True, text=True, timeout=900, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout.count(str(out)) == (2 if launcher else 1)  # each process names the result
+    return weights(out)
+
+
+def most_apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    assert one.keys() == other.keys()
+    return max(float((one[key] - other[key]).abs().max()) for key in one)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["parallel", pytest.param("sharded", marks=pytest.mark.nightly)])
-def test_two_processes_train_as_one(whole: tuple[Path, list[StepReport]], tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("precision", ["no", pytest.param("bf16", marks=pytest.mark.nightly)])
+def test_two_processes_by_the_documented_command_train_as_one(
+    whole: tuple[Path, list[StepReport]], tmp_path: Path, precision: str
+) -> None:
+    launcher = ("-m", "accelerate.commands.launch", "--num_processes", "2", "--multi_gpu", "--main_process_port", "0")
+    two = trained_by_command(whole[0], tmp_path / "two", precision, *launcher)
+    full = weights(whole[0])
+    one = full if precision == "no" else trained_by_command(whole[0], tmp_path / "one", precision)
+    assert most_apart(one, two) < 2e-4  # a few steps of 1e-3: sums in another order, which Adam's division enlarges
+    if precision == "bf16":
+        assert most_apart(one, full) > 1e-3
+
+
+@pytest.mark.nightly
+def test_two_processes_that_share_the_weights_train_as_one(
+    whole: tuple[Path, list[StepReport]], tmp_path: Path
+) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    process = start(tmp_path / name, *launcher, ACCELERATE_USE_CPU="true")
+    process = start(tmp_path / "sharded", *launcher, ACCELERATE_USE_CPU="true")
     told, errors = process.communicate(timeout=900)
     assert process.returncode == 0, errors[-3000:]
-    if name == "sharded":
-        assert "FSDPCogVideoXBlock" in errors
-        assert "FSDPMistralDecoderLayer" in errors
+    assert "FSDPCogVideoXBlock" in errors
+    assert "FSDPMistralDecoderLayer" in errors
     expected = {(report.phase, report.step): report.figures["loss"] for report in whole[1]}
     losses = {(phase, int(step)): float(loss) for phase, step, loss in map(str.split, told.splitlines())}
     assert losses == pytest.approx(expected, rel=1e-4)
-    expected_weights, found = weights(whole[0]), weights(tmp_path / name)
-    assert expected_weights.keys() == found.keys()
-    worst = max(float((expected_weights[key] - found[key]).abs().max()) for key in found)
-    assert worst < 2e-4  # a few steps of 1e-3: sums in another order, which Adam's division enlarges
+    assert most_apart(weights(whole[0]), weights(tmp_path / "sharded")) < 2e-4
 
 
 @pytest.mark.slow
