@@ -40,8 +40,8 @@ def called(*words: str | Path) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def train(part: str, out: Path, *words: str | Path) -> tuple[int, str]:
-    return called("train", part, "--data", str(small_dataset()), "-o", str(out), *words)
+def train(part: str, out: Path, *words: str | Path, data: Path | None = None) -> tuple[int, str]:
+    return called("train", part, "--data", data or small_dataset(), "-o", str(out), *words)
 
 
 @pytest.fixture(scope="module")
@@ -100,11 +100,14 @@ def test_a_fork_without_changes_ends_with_the_same_bytes_also_after_its_source_i
 
 @pytest.mark.slow
 def test_a_fork_with_changes_takes_them_and_keeps_the_rest_of_the_state(source: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(small_dataset(), tmp_path / "data")
+    index = json.loads((other / "shards" / "index.json").read_text())
+    (other / "shards" / "index.json").write_text(json.dumps({**index, "shards": index["shards"][:-1]}))
     (tmp_path / "changed.toml").write_text(
         "[game.loop]\nsteps = 8\nlearning_rate = 5e-4\nema_decay = 0.9\nbetas = [0.8, 0.9]\nweight_decay = 0.0\n"
     )
     words = ("--fork-from", source / "game", "--config", tmp_path / "changed.toml")
-    code, said = train("game", tmp_path / "whole", *words)
+    code, said = train("game", tmp_path / "whole", *words, data=other)
     assert code == 0, said
     assert "game: resumes after step 4, 8 steps" in said
     state = SavedState.at(tmp_path / "whole" / "game")
@@ -113,10 +116,10 @@ def test_a_fork_with_changes_takes_them_and_keeps_the_rest_of_the_state(source: 
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     shutil.rmtree(tmp_path / "killed" / "game" / "result")
     shutil.rmtree(tmp_path / "killed" / "game" / "states" / "step-00000008")  # resumes from the fork's own state
-    code, said = train("game", tmp_path / "killed", *words)
+    code, said = train("game", tmp_path / "killed", *words, data=other)
     assert "game: resumes after step 6" in said
     assert same(tmp_path / "killed" / "game" / "result", tmp_path / "whole" / "game" / "result")
-    code, said = train("adapt", tmp_path / "whole", "--config", tmp_path / "changed.toml")
+    code, said = train("adapt", tmp_path / "whole", "--config", tmp_path / "changed.toml", data=other)
     assert code == 0, said
     assert Checkpoint.open(tmp_path / "whole" / "adapt" / "result").config.size == "tiny"
 

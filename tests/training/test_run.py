@@ -54,7 +54,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[StepRepo
 def recipe() -> Recipe:
     return small_recipe(
         looks={"pictures": 1},
-        shot={"joint": {"ema_decay": 0.9}},
+        shot={"joint": {"ema_decay": 0.9, "snapshot_every": 4}},
         game={"loop": {"ema_decay": 0.9, "ema_on_cpu": True}},
     )
 
@@ -184,6 +184,7 @@ def test_two_processes_by_the_documented_command_train_as_one(
     two = trained_by_command(whole[0], tmp_path / "two", precision, *launcher)
     full = weights(whole[0])
     one = full if precision == "no" else trained_by_command(whole[0], tmp_path / "one", precision)
+    assert Checkpoint.open(tmp_path / "two" / "joint" / "snapshots" / "step-00000004").config.size == "tiny"
     assert most_apart(one, two) < 2e-4  # a few steps of 1e-3: sums in another order, which Adam's division enlarges
     if precision == "bf16":
         assert most_apart(one, full) > 1e-3
