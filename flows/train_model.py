@@ -37,7 +37,7 @@ class Termination:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Pass SIGTERM on during the block, which must run in the main thread."""
-        before, token = signal.signal(signal.SIGTERM, self._ask), termination.set(self)
+        before, token = signal.signal(signal.SIGTERM, self.ask), termination.set(self)
         try:
             yield
         finally:
@@ -54,7 +54,8 @@ class Termination:
             printed, _ = self._process.communicate()
         return self._process.returncode, printed
 
-    def _ask(self, *_: object) -> None:
+    def ask(self, *_: object) -> None:
+        """Stop the phase under way; signal handler."""
         self.is_asked = True
         if self._process:
             self._process.terminate()

@@ -10,6 +10,7 @@ snapshot.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -223,8 +224,7 @@ class RunFolder:
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
             if is_longer:
-                (folder / SNAPSHOTS).mkdir(exist_ok=True)
-                result.rename(folder / SNAPSHOTS / states.folder_name(done or 0))
+                _become(result, folder / SNAPSHOTS / states.folder_name(done or 0))
             note(folder, made_from)  # last: a folder with a result and this note counts as finished
         accelerator.wait_for_everyone()
 
@@ -232,3 +232,10 @@ class RunFolder:
         """Return the folders of the phases begun after a phase of the model."""
         later = ORDER[ORDER.index(name) + 1 :] if name in ORDER else ()
         return [self.folder / each for each in later if (self.folder / each / "made_from.json").exists()]
+
+
+def _become(result: Path, snapshot: Path) -> None:
+    """Rename a result to a snapshot, in the place of one that was made of the same state."""
+    snapshot.parent.mkdir(exist_ok=True)
+    shutil.rmtree(snapshot, ignore_errors=True)
+    result.rename(snapshot)

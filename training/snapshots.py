@@ -57,8 +57,10 @@ def _phase_of(folder: Path, step: int | None) -> Path:
     phases = [each for each in (folder, *(folder / name for name in PHASES)) if (each / STATES).is_dir()]
     if not phases:
         raise UserError(f"{folder} has no saved states: name the folder of a run, as in `train --out`, or of its phase")
-    name = "" if step is None else folder_name(step)
-    having = [each for each in phases if any((each / kind / name).is_dir() for kind in (STATES, SNAPSHOTS))]
+    having = phases
+    if step is not None:
+        kinds = (STATES, SNAPSHOTS)
+        having = [each for each in phases if any((each / kind / folder_name(step)).is_dir() for kind in kinds)]
     if len(having) > 1:
         raise UserError(f"{' and '.join(map(str, having))} have saved states: name the folder of one phase")
     if not having:

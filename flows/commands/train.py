@@ -129,7 +129,12 @@ def _train_all(request: TrainRequest) -> str:
     stop = Termination()
     with stop.watched(), ThreadPoolExecutor(max_workers=1) as pool:
         # not in the main thread, where Prefect would replace our SIGTERM handler by its own
-        state = pool.submit(copy_context().run, run, train_model, request).result()
+        running = pool.submit(copy_context().run, run, train_model, request)
+        try:
+            state = running.result()
+        except KeyboardInterrupt:
+            stop.ask()  # the phase has had Ctrl-C too if it came from the terminal
+            raise
     if stop.is_asked and not state.is_completed():
         say("stopped by SIGTERM; the same command goes on", "yellow")
         raise typer.Exit(128 + signal.SIGTERM)

@@ -35,6 +35,7 @@ from training.phase_settings import PHASES
 from training.recipes import merged, tiny
 from training.run import TrainingRun
 from training.run_folder import RunFolder
+from training.snapshots import take_snapshot
 from training.trainer import StepReport
 
 TRAINED = ("shot_encoder.safetensors", "shot_decoder", "game_model", "bases/transformer")
@@ -253,6 +254,7 @@ def test_a_phase_with_more_steps_goes_on_until_a_later_one_has_used_its_result(t
     reports: list[StepReport] = []
     run(4).shot()
     first = load_file(tmp_path / "joint" / "result" / "shot_encoder.safetensors")
+    take_snapshot(tmp_path / "joint")  # in the place where the result will be
     result = run(8).shot()
     assert [report.step for report in reports if report.phase == "joint"] == list(range(1, 9))
     rates = [report.figures["learning_rate"] for report in reports if report.phase == "joint"]
@@ -270,7 +272,9 @@ def test_a_phase_with_more_steps_goes_on_until_a_later_one_has_used_its_result(t
         run(7).shot()
     run(8).game()
     run(8, game=2).game()
-    with pytest.raises(UserError, match=r"joint has 8 steps, and game was begun from its result: for 9 steps remove"):
+    with pytest.raises(
+        UserError, match=r"joint has 8 steps, and game was begun from its result: for 9 steps go on in a new"
+    ):
         run(9).shot()
 
 
