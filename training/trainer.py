@@ -57,8 +57,12 @@ from training.data.checks import check_batch
 from training.data.order import Batches
 from training.optimizer import learning_rate, make_optimizer
 from training.phase import Phase
+from training.pictures import FILM
+from training.share import Share
 from training.skips import Skips
+from training.speed import SpeedMeter
 from training.termination import Terminated, Termination
+from training.tracked_clips import track_clips
 
 SNAPSHOTS, TRAINED = "snapshots", "trained.json"
 _TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)
@@ -107,6 +111,7 @@ class Trainer:
         self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.average = MovingAverage(self.trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
         self.done, self.skips, self.termination = 0, Skips(), Termination()
+        self.speed = SpeedMeter(accelerator.device, accelerator.num_processes)
         if (step := states.newest(self._states)) is not None:
             self._restore(step)
 
@@ -125,7 +130,8 @@ class Trainer:
         """
         result = self.folder / "result"
         with self.termination.watched():
-            for step, examples in zip(range(self.done, self.loop.steps), self._batches(), strict=True):
+            steps = zip(range(self.done, self.loop.steps), self._batches(), strict=True)
+            for step, examples in self.speed.waiting(steps):
                 self._train(step, examples, watch)
         self.export(result)
         return result
@@ -133,7 +139,9 @@ class Trainer:
     def _train(self, step: int, examples: list[Any], watch: StepWatcher | None) -> None:
         """Run one step, with what is due after it: saving, validation, reports."""
         loop = self.loop
-        figures = self._step(step, examples)
+        with self.speed.counted():
+            figures = self._step(step, examples)
+        speeds = self.speed.figures(len(examples), sum(self.phase.size_of(example) for example in examples))
         self.done = step + 1
         is_last, stops = self.done == loop.steps, figures.pop("stops") > 0
         if self.done % loop.save_every == 0 or is_last or stops:
@@ -144,7 +152,7 @@ class Trainer:
             self.export(self.folder / SNAPSHOTS / states.folder_name(self.done))
         if self.done % loop.validate_every == 0 or is_last:
             figures |= self._validate()  # after saving the state: sampling needs additional memory
-        self.accelerator.log(figures, step=self.done)
+        self.accelerator.log(figures | speeds, step=self.done)
         if watch:
             watch(StepReport(self.phase.name, self.done, loop.steps, figures))
 
@@ -218,7 +226,9 @@ class Trainer:
         looks = self.folder / "looks" / states.folder_name(self.done)
         with self._averaged(), torch.no_grad(), self.accelerator.autocast():
             own_looks = looks if self.accelerator.is_main_process else None
-            found = self.phase.validate(self.network, self.accelerator.device, own_looks)
+            found = self.phase.validate(self.network, self.accelerator.device, own_looks, Share.of(self.accelerator))
+        if self.accelerator.is_main_process:
+            track_clips(self.accelerator, looks / FILM, self.done)
         return {f"val/{name}": value for name, value in found.items()}
 
     def export(self, target: Path) -> None:

@@ -16,6 +16,7 @@ import torch
 from diffusers import CogVideoXTransformer3DModel
 from peft import PeftModel
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 from torch import Tensor
 from transformers import MistralForCausalLM
 
@@ -189,6 +190,24 @@ def test_two_processes_by_the_documented_command_train_as_one(
     assert most_apart(one, two) < 2e-4  # a few steps of 1e-3: sums in another order, which Adam's division enlarges
     if precision == "bf16":
         assert most_apart(one, full) > 1e-3
+    else:
+        check_log(whole[1], tmp_path / "two" / "log")
+
+
+def check_log(reports: list[StepReport], log: Path) -> None:
+    """Check that two processes, each with half the validation, found the figures of one, and tracked speed and clips."""
+    for phase in ("joint", "game"):
+        [last] = [each.figures for each in reports if each.phase == phase and each.step == each.steps]
+        events = EventAccumulator(str(log / phase), size_guidance={"images": 0}).Reload()
+        tags = events.Tags()
+        found = {name: events.Scalars(name)[-1].value for name in tags["scalars"]}
+        expected = {name: value for name, value in last.items() if name.startswith("val/loss")}
+        assert expected
+        assert {name: found[name] for name in expected} == pytest.approx(expected, rel=2e-3)
+        assert found["step_seconds"] > 0
+        assert 0 <= found["waiting"] < 1
+        assert ("tokens_a_second" in found) == (phase == "game")
+        assert tags["images"] == (["val/clips"] if phase == "joint" else [])
 
 
 @pytest.mark.nightly

@@ -24,6 +24,7 @@ from training import run_states as states
 from training.config import LoopSettings
 from training.data.checks import check_batch
 from training.data.order import Position, generator
+from training.share import Share
 from training.skips import MOST_IN_A_ROW, Skips
 from training.termination import Terminated
 from training.trainer import Trainer, _shard_by_units
@@ -82,7 +83,7 @@ class Sum:
         self.before_step()
         return Rows(torch.stack(list(examples)))
 
-    def validate(self, network: nn.Module, device: torch.device, looks: Path) -> dict[str, float]:  # noqa: ARG002
+    def validate(self, network: nn.Module, device: torch.device, looks: Path, share: Share) -> dict[str, float]:  # noqa: ARG002
         return {"weight": float(network.layer.weight.sum())}
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
