@@ -195,7 +195,7 @@ def test_two_processes_by_the_documented_command_train_as_one(
 
 
 def check_log(reports: list[StepReport], log: Path) -> None:
-    """Check that two processes, each with half the validation, found the figures of one, and tracked speed and clips."""
+    """Check that two processes, each with half the validation, found the figures of one; and the tracked speed."""
     for phase in ("joint", "game"):
         [last] = [each.figures for each in reports if each.phase == phase and each.step == each.steps]
         events = EventAccumulator(str(log / phase), size_guidance={"images": 0}).Reload()

@@ -13,17 +13,18 @@ from training.share import ALONE, Share
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
 def test_all_values_come_in_order_and_every_process_computes_as_many(processes: int, count: int) -> None:
     items = list(range(count))
-    asked: list[list[int]] = []
-    for process in range(processes):
-        own: list[int] = []
-        Share(process, processes, gather=lambda rows: rows.repeat(processes, 1)).values(
-            items, lambda item: seen(item, own)
-        )
-        asked.append(own)
+    asked = [asked_of(process, processes, items) for process in range(processes)]
     assert len({len(own) for own in asked}) == 1
     gathered = torch.cat([torch.stack([value(item) for item in own]) for own in asked])
     found = Share(0, processes, gather=lambda _rows: gathered).values(items, value)
     assert torch.equal(found, torch.stack([value(item) for item in items]))
+
+
+def asked_of(process: int, processes: int, items: list[int]) -> list[int]:
+    """Items that a process computes."""
+    own: list[int] = []
+    Share(process, processes, lambda rows: rows.repeat(processes, 1)).values(items, lambda item: seen(item, own))
+    return own
 
 
 def value(item: int) -> Tensor:
