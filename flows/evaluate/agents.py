@@ -1,0 +1,58 @@
+"""Agents of an evaluation: `NAME=FOLDER` as typed, and the kind and identity of what is in the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from flows.evaluate.clip_folders import clips_of, identity_of_clips
+from models.checkpoint import CONFIG as CHECKPOINT
+from models.checkpoint import Checkpoint
+from pipeline.core.errors import UserError
+from pipeline.core.records import faults_of
+from training.baselines.folder import CONFIG as BASELINE
+from training.baselines.folder import BaselineFolder
+from training.evaluation.folder import AgentEntry, AgentKind
+
+
+def read_agents(typed: Sequence[str]) -> tuple[AgentEntry, ...]:
+    """Return the agents named on the command line.
+
+    Raises:
+        UserError: one is not NAME=FOLDER, a name comes twice, or a folder holds nothing that plays or was played.
+    """
+    agents = tuple(_read_agent(text) for text in typed)
+    names = [agent.name for agent in agents]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"--agent {name}: named twice; give each agent a name of its own")
+    return agents
+
+
+def _read_agent(text: str) -> AgentEntry:
+    name, equals, source = text.partition("=")
+    if not equals or not source:
+        raise UserError(f"--agent {text}: give NAME=FOLDER, such as `--agent ours=run/adapt/result`")
+    folder = Path(source)
+    kind, identity = _kind_of(folder)
+    try:
+        return AgentEntry(name=name, kind=kind, folder=str(folder.absolute()), identity=identity)
+    except ValidationError as error:
+        raise UserError(f"--agent {text}: {faults_of(error)}; use letters, digits, `-`, `_` and `.`") from error
+
+
+def _kind_of(folder: Path) -> tuple[AgentKind, str]:
+    """Recognise what a folder holds: a checkpoint, a baseline, or clips of games."""
+    if (folder / BASELINE).exists():
+        baseline = BaselineFolder.open(folder)
+        return baseline.config.kind, baseline.identity()
+    if (folder / CHECKPOINT).exists():
+        return "checkpoint", Checkpoint.open(folder).identity()
+    if clips_of(folder):
+        return "folder", identity_of_clips(folder)
+    raise UserError(
+        f"{folder}: neither a checkpoint ({CHECKPOINT}), nor a baseline ({BASELINE}), nor clips (GAME/*.mp4); "
+        "name the folder of one of them"
+    )
