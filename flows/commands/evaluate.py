@@ -62,3 +62,15 @@ def run(
     with stoppable(), Bars().watching():
         run_evaluation(out, benchmark, agent, options, seed)
     typer.echo(out)
+
+
+@evaluate.command()
+def report(out: Out) -> None:
+    """Write `report.html` and `figures.csv` from the figures and the games that are there.
+
+    animegamer evaluate report eval/
+    """
+    from training.evaluation.folder import EvaluationFolder
+    from training.evaluation.report.page import write_report
+
+    typer.echo(write_report(EvaluationFolder.open(out)))
