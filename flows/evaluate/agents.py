@@ -7,23 +7,25 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from flows.evaluate.clip_folders import clips_of, identity_of_clips
+from flows.evaluate.clip_folders import clips_of, identity_of_clips, survey
 from models.checkpoint import CONFIG as CHECKPOINT
 from models.checkpoint import Checkpoint
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
 from training.baselines.folder import CONFIG as BASELINE
 from training.baselines.folder import BaselineFolder
+from training.evaluation.benchmark import Benchmark
 from training.evaluation.folder import AgentEntry, AgentKind
 
 
-def read_agents(typed: Sequence[str]) -> tuple[AgentEntry, ...]:
+def read_agents(typed: Sequence[str], benchmark: Benchmark) -> tuple[AgentEntry, ...]:
     """Return the agents named on the command line.
 
     Raises:
-        UserError: one is not NAME=FOLDER, a name comes twice, or a folder holds nothing that plays or was played.
+        UserError: one is not NAME=FOLDER, a name comes twice, a folder holds nothing that plays or was played, or its
+            clips cannot be assigned to the turns of the benchmark.
     """
-    agents = tuple(_read_agent(text) for text in typed)
+    agents = tuple(_read_agent(text, benchmark) for text in typed)
     names = [agent.name for agent in agents]
     for name in names:
         if names.count(name) > 1:
@@ -31,14 +33,15 @@ def read_agents(typed: Sequence[str]) -> tuple[AgentEntry, ...]:
     return agents
 
 
-def _read_agent(text: str) -> AgentEntry:
+def _read_agent(text: str, benchmark: Benchmark) -> AgentEntry:
     name, equals, source = text.partition("=")
     if not equals or not source:
         raise UserError(f"--agent {text}: give NAME=FOLDER, such as `--agent ours=run/adapt/result`")
     folder = Path(source)
     kind, identity = _kind_of(folder)
+    note = survey(folder, benchmark).note if kind == "folder" else ""
     try:
-        return AgentEntry(name=name, kind=kind, folder=str(folder.absolute()), identity=identity)
+        return AgentEntry(name=name, kind=kind, folder=str(folder.absolute()), identity=identity, note=note)
     except ValidationError as error:
         raise UserError(f"--agent {text}: {faults_of(error)}; use letters, digits, `-`, `_` and `.`") from error
 
@@ -53,6 +56,6 @@ def _kind_of(folder: Path) -> tuple[AgentKind, str]:
     if clips_of(folder):
         return "folder", identity_of_clips(folder)
     raise UserError(
-        f"{folder}: neither a checkpoint ({CHECKPOINT}), nor a baseline ({BASELINE}), nor clips (GAME/*.mp4); "
-        "name the folder of one of them"
+        f"{folder}: neither a checkpoint ({CHECKPOINT}), nor a baseline ({BASELINE}), nor clips of games: it has no "
+        "GAME/0001.mp4; a film of a whole game has to be cut into a clip per turn"
     )

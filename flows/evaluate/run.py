@@ -30,12 +30,13 @@ def run_evaluation(
         UserError: the request cannot be met, or differs from that of the folder; the message names the remedy.
     """
     check_steps(options.steps)
+    games = read_benchmark(benchmark)
     asked = EvaluationRequest(
-        benchmark_sha256=read_benchmark(benchmark).sha256,
+        benchmark_sha256=games.sha256,
         seed=seed,
         steps=options.steps,
         guidance=options.guidance,
-        agents=read_agents(agents),
+        agents=read_agents(agents, games),
     )
     with held(out, "animegamer evaluate"):
         evaluation = EvaluationFolder.begin(out, benchmark, asked)

@@ -39,6 +39,7 @@ class AgentEntry(Record):
     kind: AgentKind
     folder: str = Field(description="folder of its weights or its clips, where it was last found")
     identity: str = Field(description="hash of all that its games depend on")
+    note: str = Field("", description="what a reader of its figures has to know")
 
 
 class EvaluationRequest(Record):

@@ -138,7 +138,7 @@ def _missing(evaluation: EvaluationFolder) -> list[str]:
     said = []
     for agent in evaluation.request.agents:
         left = evaluation.missing(agent.name)
-        if left:
+        if left and agent.kind != "folder":  # the note of a folder names them
             games = ", ".join(f"{name} ({count})" for name, count in list(left.items())[:5])
             more = f" and {len(left) - 5} more games" if len(left) > 5 else ""
             said.append(f"{agent.name} lacks turns in {games}{more}; its means are over the turns that are there.")
