@@ -32,8 +32,8 @@ from training.baselines.config import tiny
 from training.baselines.folder import new_baseline
 from training.baselines.untrained import clip_config, clip_tokenizer
 
-FRAMES = 9
-"""Frames of a shot: half of the tiny size's, and so half of the time."""
+SHOT = {"frames": 9, "height": 32, "width": 48}
+"""Shots of an eighth of the tiny size, and so of its time."""
 NOTE = "Agents and CLIP have random weights: the figures show that every part works, and nothing about the method."
 _COMMAND = (sys.executable, "-m", "flows.cli")
 
@@ -63,13 +63,13 @@ def main() -> None:
 def write_agents(out: Path) -> list[Path]:
     """Write the untrained agents that are not there yet, and return their folders."""
     tiny_size, baseline = tiny_config(), tiny("gc")
-    config = tiny_size.replaced(shot_decoder=tiny_size.shot_decoder.model_copy(update={"frames": FRAMES}))
+    config = tiny_size.replaced(shot_decoder=tiny_size.shot_decoder.model_copy(update=SHOT))
     linear = config.replaced(shot_encoder=config.shot_encoder.model_copy(update={"variant": "linear"}))
     for name, each in (("ours", config), ("linear", linear)):
         if not (out / name).exists():
             new_checkpoint(out / name, each)
     if not (out / "gc").exists():
-        shorter = baseline.video.model_copy(update={"frames": FRAMES})
+        shorter = baseline.video.model_copy(update=SHOT)
         new_baseline(out / "gc", baseline.model_copy(update={"video": shorter}))
     return [out / name for name in ("ours", "linear", "gc")]
 
