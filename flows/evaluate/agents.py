@@ -25,7 +25,7 @@ def read_agents(typed: Sequence[str], benchmark: Benchmark) -> tuple[AgentEntry,
         UserError: one is not NAME=FOLDER, a name comes twice, a folder holds nothing that plays or was played, or its
             clips cannot be assigned to the turns of the benchmark.
     """
-    agents = tuple(_read_agent(text, benchmark) for text in typed)
+    agents = _with_differences([_read_agent(text, benchmark) for text in typed])
     names = [agent.name for agent in agents]
     for name in names:
         if names.count(name) > 1:
@@ -44,6 +44,28 @@ def _read_agent(text: str, benchmark: Benchmark) -> AgentEntry:
         return AgentEntry(name=name, kind=kind, folder=str(folder.absolute()), identity=identity, note=note)
     except ValidationError as error:
         raise UserError(f"--agent {text}: {faults_of(error)}; use letters, digits, `-`, `_` and `.`") from error
+
+
+def _with_differences(agents: Sequence[AgentEntry]) -> tuple[AgentEntry, ...]:
+    """Return the agents; a checkpoint's note says in which settings it differs from the first one: its ablation."""
+    configs = {agent.name: _settings_of(Path(agent.folder)) for agent in agents if agent.kind == "checkpoint"}
+    first = next(iter(configs), "")
+    noted = []
+    for agent in agents:
+        own = configs.get(agent.name, {})
+        changed = [f"{key} {value}, not {configs[first].get(key)}" for key, value in own.items()
+                   if value != configs[first].get(key)]  # fmt: skip
+        note = f"Unlike {first}: {'; '.join(changed)}." if changed else agent.note
+        noted.append(agent.model_copy(update={"note": note}))
+    return tuple(noted)
+
+
+def _settings_of(folder: Path) -> dict[str, object]:
+    """Return the settings of a checkpoint's networks by dotted name, such as `shot_encoder.variant`."""
+    config = Checkpoint.open(folder).config
+    sections = ("shot_encoder", "shot_decoder", "game_model", "conventions")
+    nested = {f"{name}.{key}": value for name in sections for key, value in getattr(config, name).model_dump().items()}
+    return {"size": config.size, **nested, "level_values": config.level_values}
 
 
 def _kind_of(folder: Path) -> tuple[AgentKind, str]:

@@ -1,4 +1,4 @@
-"""Evaluation from a request to its games, `animegamer evaluate run`."""
+"""Evaluation from a request to its report, `animegamer evaluate run`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flows.evaluate.agents import read_agents
+from flows.evaluate.measuring import Yardsticks, measure_games, remake_report
 from flows.evaluate.playing import play_all
 from models.diffusion import check_steps
 from models.engine_options import EngineOptions
@@ -15,9 +16,14 @@ from training.evaluation.folder import EvaluationFolder, EvaluationRequest
 
 
 def run_evaluation(
-    out: Path, benchmark: Path, agents: Sequence[str], options: EngineOptions = EngineOptions(), seed: int = 0
+    out: Path,
+    benchmark: Path,
+    agents: Sequence[str],
+    options: EngineOptions = EngineOptions(),
+    seed: int = 0,
+    yardsticks: Yardsticks = Yardsticks(),
 ) -> EvaluationFolder:
-    """Play what is missing of an evaluation, new or existing.
+    """Play what is missing of an evaluation, new or existing; measure every turn, and write figures and report.
 
     Args:
         out: folder of the evaluation.
@@ -25,6 +31,7 @@ def run_evaluation(
         agents: agents as `NAME=FOLDER`.
         options: of the checkpoints' engines.
         seed: of all games.
+        yardsticks: cast and networks to measure with.
 
     Raises:
         UserError: the request cannot be met, or differs from that of the folder; the message names the remedy.
@@ -41,4 +48,6 @@ def run_evaluation(
     with held(out, "animegamer evaluate"):
         evaluation = EvaluationFolder.begin(out, benchmark, asked)
         play_all(evaluation, options)
+        evaluation = measure_games(evaluation, yardsticks, options.device)
+        remake_report(evaluation)
     return evaluation

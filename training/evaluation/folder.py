@@ -13,7 +13,7 @@ An evaluation keeps its benchmark, its settings and its agents: a request that d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
@@ -51,6 +51,7 @@ class EvaluationRequest(Record):
     steps: int = Field(50, ge=1, description="denoising steps of checkpoints")
     guidance: float = Field(6.0, ge=0, description="guidance scale of checkpoints")
     agents: tuple[AgentEntry, ...] = Field(min_length=1)
+    notes: tuple[str, ...] = Field((), description="what its games were last measured with")
 
     def joined(self, asked: EvaluationRequest) -> EvaluationRequest:
         """Return this request with the new agents of another.
@@ -70,7 +71,7 @@ class EvaluationRequest(Record):
                     f"not {agent.folder} ({agent.kind} {agent.identity})"
                 )
             known[agent.name] = agent  # the folder may have moved
-        return asked.model_copy(update={"agents": tuple(known.values())})
+        return self.model_copy(update={"agents": tuple(known.values())})
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,12 @@ class EvaluationFolder:
             temporary.write_bytes(benchmark.read_bytes())
         write_json(path / "evaluation.json", request.model_dump(mode="json"))
         return cls.open(path)
+
+    def with_notes(self, notes: Sequence[str]) -> Self:
+        """Record what the games were measured with, and return the evaluation with it."""
+        request = self.request.model_copy(update={"notes": tuple(notes)})
+        write_json(self.path / "evaluation.json", request.model_dump(mode="json"))
+        return replace(self, request=request)
 
     @property
     def games(self) -> Path:

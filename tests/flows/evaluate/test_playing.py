@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from flows.evaluate.agents import read_agents
 from flows.evaluate.run import run_evaluation
+from models.checkpoint import Checkpoint
 from models.engine_options import EngineOptions
+from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress, watcher
 from tests.support.networks.tiny_baselines import brief_baseline
 from tests.support.networks.tiny_models import brief_checkpoint
-from training.evaluation.benchmark import Panel, write_benchmark
+from training.evaluation.benchmark import Panel, read_benchmark, write_benchmark
 from training.evaluation.folder import EvaluationError, EvaluationFolder
 
 OPTIONS = EngineOptions(device="cpu", steps=2, guidance=1.0)
@@ -141,3 +144,14 @@ def test_another_benchmark_agent_or_setting_is_refused_and_a_new_agent_joins(tmp
 def test_agents_that_cannot_play_are_named(tmp_path: Path, benchmark: Path, typed: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         run_evaluation(tmp_path / "out", benchmark, [text.format(folder=brief_baseline("gc")) for text in typed])
+
+
+def test_the_note_of_an_ablation_names_its_setting(tmp_path: Path) -> None:
+    config = Checkpoint.open(brief_checkpoint()).config
+    linear = config.shot_encoder.model_copy(update={"variant": "linear"})
+    new_checkpoint(tmp_path / "linear", config.replaced(shot_encoder=linear))
+    benchmark = tmp_path / "games.jsonl"
+    write_benchmark(benchmark, [Panel(game="a", turn=1, words="They fall asleep")])
+    typed = [f"gc={brief_baseline('gc')}", f"ours={brief_checkpoint()}", f"linear={tmp_path / 'linear'}"]
+    notes = [agent.note for agent in read_agents(typed, read_benchmark(benchmark))]
+    assert notes == ["", "", "Unlike ours: shot_encoder.variant linear, not mlp."]

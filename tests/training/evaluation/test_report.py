@@ -1,19 +1,22 @@
-"""Report of an evaluation in a real Chromium, at desktop and phone width, and its table of figures."""
+"""Report of an evaluation in a real Chromium, at desktop and phone width."""
 
 from __future__ import annotations
 
-import csv
-import json
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
-from pipeline.core.errors import UserError
 from tests.support.datasets.made_evaluation import make_evaluation
 from training.evaluation.figures import Figures
+from training.evaluation.folder import EvaluationFolder
 from training.evaluation.report.charts import ticks_over
 from training.evaluation.report.page import write_report
+
+
+def figures_of(evaluation: EvaluationFolder) -> Figures:
+    return Figures.model_validate_json(evaluation.figures.read_bytes())
+
 
 HOSTILE = "run</td><script>document.title='owned'</script><img src=x onerror=alert(1)>"
 
@@ -21,7 +24,7 @@ HOSTILE = "run</td><script>document.title='owned'</script><img src=x onerror=ale
 @pytest.mark.browser
 def test_the_page_shows_tables_curves_and_games_at_both_widths(tmp_path: Path, chromium: Browser) -> None:
     evaluation = make_evaluation(tmp_path, motion=HOSTILE)
-    path = write_report(evaluation)
+    path = write_report(evaluation, figures_of(evaluation))
     for width in (1280, 390):
         page = chromium.new_context(viewport={"width": width, "height": 844}).new_page()
         faults: list[str] = []
@@ -45,28 +48,9 @@ def test_the_page_shows_tables_curves_and_games_at_both_widths(tmp_path: Path, c
         assert "Worst turns by CLIP-T" in page.locator("#games").inner_text()
         assert faults == []
         page.context.close()
-    assert write_report(evaluation).read_bytes() == path.read_bytes(), "the same bytes every time"
-
-
-def test_the_table_of_figures_holds_every_mean_and_slope(tmp_path: Path) -> None:
-    evaluation = make_evaluation(tmp_path, games=2, turns=2)
-    write_report(evaluation)
-    figures = Figures.model_validate_json(evaluation.figures.read_bytes())
-    with (evaluation.path / "figures.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(figures.figures) + len(figures.slopes)
-    assert float(rows[0]["value"]) == figures.figures[0].value
-    assert rows[-1]["turn"] == "per turn"
-
-
-def test_without_figures_the_command_that_makes_them_is_named(tmp_path: Path) -> None:
-    evaluation = make_evaluation(tmp_path, games=2, turns=2)
-    evaluation.figures.unlink()
-    with pytest.raises(UserError, match="animegamer evaluate run"):
-        write_report(evaluation)
-    evaluation.figures.write_text(json.dumps({"agents": []}))
-    with pytest.raises(UserError, match="damaged"):
-        write_report(evaluation)
+    assert write_report(evaluation, figures_of(evaluation)).read_bytes() == path.read_bytes(), (
+        "the same bytes every time"
+    )
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.5, 0.5), (0.0, 0.0), (-3e-7, 2e-7), (1.2e9, 3.4e9)])

@@ -1,1 +1,1 @@
-"""Report of an evaluation: `report.html` and `figures.csv`, made from figures, measures and games."""
+"""Report of an evaluation: `report.html`, made from figures, measures and games."""

@@ -1,13 +1,12 @@
 """HTML report, `report.html`: one file with tables, curves by turn, strips of games and each agent's worst turns.
 
-Figures come from `figures.json`, pictures from the games, and the worst turns from the table of measures. The page
-makes no request and runs no script; the same evaluation gives the same bytes.
+Figures are those of `figures.json`, pictures come from the games, and the worst turns from the tables of measures. The
+page makes no request and runs no script; the same evaluation gives the same bytes.
 """
 
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
 import shlex
 from collections.abc import Sequence
@@ -18,12 +17,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from pydantic import ValidationError
 
 from pipeline.core.atomic import replacing
-from pipeline.core.errors import UserError, disk_errors
-from pipeline.core.records import faults_of
-from training.evaluation.figures import Figure, Figures
+from training.evaluation.figures import Figures
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.measures import Measure, Metric, read_measures
 from training.evaluation.published import COMPARISON, PAPER_METRICS, SOURCE
@@ -45,42 +41,16 @@ class Group:
     table: Table
 
 
-def write_report(evaluation: EvaluationFolder) -> Path:
-    """Write `report.html` and `figures.csv` of an evaluation, and return the path of the report.
+def write_report(evaluation: EvaluationFolder, figures: Figures) -> Path:
+    """Write `report.html` of an evaluation, and return its path.
 
     Raises:
-        UserError: there are no figures yet, or a file is damaged.
+        UserError: a table of measures is damaged.
     """
-    figures = read_figures(evaluation.figures)
-    write_csv(evaluation.path / "figures.csv", figures)
     path = evaluation.path / "report.html"
     with replacing(path) as temporary:
         temporary.write_text(_page(evaluation, figures), encoding="utf-8", newline="\n")
     return path
-
-
-def read_figures(path: Path) -> Figures:
-    """Read `figures.json`.
-
-    Raises:
-        UserError: there is none, or it is damaged.
-    """
-    try:
-        return Figures.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: no figures yet ({error.strerror}); `animegamer evaluate run` makes them") from error
-    except ValidationError as error:
-        raise UserError(f"{path}: damaged ({faults_of(error)}); `animegamer evaluate run` makes it anew") from error
-
-
-def write_csv(path: Path, figures: Figures) -> None:
-    """Write all means as a table, a row each; slopes are rows whose `turn` is `per turn`."""
-    names = list(Figure.model_fields)
-    with replacing(path) as temporary, disk_errors(path), temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, names, lineterminator="\n", restval="")
-        writer.writeheader()
-        writer.writerows(figure.model_dump() for figure in figures.figures)
-        writer.writerows({**slope.model_dump(), "turn": "per turn"} for slope in figures.slopes)
 
 
 def _page(evaluation: EvaluationFolder, figures: Figures) -> str:
@@ -104,7 +74,7 @@ def _values(evaluation: EvaluationFolder, figures: Figures) -> dict[str, Any]:
         "title": evaluation.path.absolute().name,
         "facts": _facts(evaluation),
         "agents": figures.agents,
-        "notes": figures.notes,
+        "notes": list(figures.notes),
         "missing": _missing(evaluation),
         "comparison": comparison(figures, PAPER_METRICS, COMPARISON),
         "source": SOURCE,
