@@ -77,7 +77,8 @@ _DIFFUSION_PIPE = Trainer(
 )
 
 # OneTrainer: modules/dataLoader/mixin/DataLoaderText2ImageMixin.py (`LoadVideo(..., target_frame_rate=24)`, prompts of
-# the `.txt` beside), modules/util/config/ConceptConfig.py, training_presets/Hunyuan Video.
+# the `.txt` beside), modules/util/config/ConceptConfig.py, training_presets/Hunyuan Video. TrainConfig.py rewrites a
+# configuration without `__version` as one of its first version, which fails; 11 has `offload_fraction` in each part.
 _ONETRAINER = Trainer(
     name="onetrainer",
     title="OneTrainer",
