@@ -164,10 +164,12 @@ def _croissant(plan: ExportPlan, tables: Mapping[str, str]) -> str:
         f"{plan.format.fps} a second.",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "license": card.licence or NOT_STATED,
-        "url": "https://huggingface.co/datasets",
         "version": "1.0.0",
-        "distribution": [_file_object(path, text) for path, text in tables.items()],
-        "recordSet": [_record_set(path) for path in tables],
+        "distribution": [
+            *(_file_object(path, text) for path, text in tables.items()),
+            *(_file_set(path) for path in tables),
+        ],
+        "recordSet": [*(_record_set(path) for path in tables), *(_videos(path) for path in tables)],
     }
     return json.dumps(described, indent=1, ensure_ascii=False) + "\n"
 
@@ -182,6 +184,33 @@ def _file_object(path: str, text: str) -> dict[str, Any]:
         "encodingFormat": "application/jsonlines",
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
     }
+
+
+def _file_set(path: str) -> dict[str, Any]:
+    split = path.partition("/")[0]
+    return {
+        "@type": "cr:FileSet",
+        "@id": f"{split}-files",
+        "name": f"{split}-files",
+        "encodingFormat": "video/mp4",
+        "includes": f"{split}/*/*.mp4",
+    }
+
+
+def _videos(path: str) -> dict[str, Any]:
+    """Return the record set of the video files themselves; `path` ends with the `file_name` of the table."""
+    split = path.partition("/")[0]
+    fields = [
+        {
+            "@type": "cr:Field",
+            "@id": f"{split}-videos/{name}",
+            "name": name,
+            "dataType": kind,
+            "source": {"fileSet": {"@id": f"{split}-files"}, "extract": {"fileProperty": file_property}},
+        }
+        for name, kind, file_property in (("path", "sc:Text", "fullpath"), ("video", "sc:VideoObject", "content"))
+    ]
+    return {"@type": "cr:RecordSet", "@id": f"{split}-videos", "name": f"{split}-videos", "field": fields}
 
 
 def _record_set(path: str) -> dict[str, Any]:

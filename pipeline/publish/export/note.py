@@ -60,8 +60,11 @@ def check_folder(out: Path, trainer: str, dataset: Dataset) -> None:
     Raises:
         UserError: it is something else.
     """
-    if dataset.root.resolve() in out.resolve().parents:
-        raise UserError(f"{out}: is inside the data set; name another folder with --out")
+    for parent in out.resolve().parents:
+        if (parent / "dataset.json").exists():
+            raise UserError(f"{out}: is inside the data set {parent}; name another folder with --out")
+        if (parent / NOTE).exists():
+            raise UserError(f"{out}: is inside the export {parent}; name another folder with --out")
     if not out.exists():
         return
     if not out.is_dir():

@@ -6,22 +6,21 @@ written = write_export(plan)         # run.py
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.core.config import Config, checked
-from pipeline.core.errors import NoRoomError, UserError
+from pipeline.core.errors import UserError
 from pipeline.core.plain_text import is_text, printable
 from pipeline.core.records import Clip, Film, Scene
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
 from pipeline.publish.clip_choice import ClipChoice
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style
 from pipeline.publish.export.note import check_folder
-from pipeline.publish.export.placing import can_link, is_placed
 from pipeline.publish.export.presets import PRESETS, Preset, nominal_rate, pace
+from pipeline.publish.export.room import check_room_for_copies, check_room_for_cuts
 from pipeline.publish.export.trainers import Trainer
 from pipeline.publish.seen_clips import SeenClip, seen_clips
 from pipeline.remote.objects import is_address
@@ -84,8 +83,7 @@ def make_plan(dataset: Dataset, request: ExportRequest) -> ExportPlan:
         UserError: no clip can be exported in this way; the message has the remedy.
     """
     check_folder(request.out, request.trainer.name, dataset)
-    if not is_text(str(request.out)) or not str(request.out).isprintable():
-        raise UserError(f"{printable(str(request.out))}: trainers cannot read such a path; name another --out")
+    _check_path(request.out)
     config = checked(dataset.record.config, str(dataset.root / "dataset.json"))
     kept = _kept(dataset, request.choice)
     form, clips, notices = _captioned(dataset, request, kept)
@@ -94,6 +92,15 @@ def make_plan(dataset: Dataset, request: ExportRequest) -> ExportPlan:
     cuts = request.preset is not None and request.preset.clips != clips_format
     plan = ExportPlan(request, dataset, config, clips, form, clips_format, family, cuts=cuts, notices=tuple(notices))
     return _checked_films(plan) if cuts else _checked_files(plan)
+
+
+def _check_path(out: Path) -> None:
+    """Refuse paths that a configuration cannot hold, or that programs take for a pattern of file names."""
+    path = str(out.absolute())
+    if not is_text(path) or not path.isprintable():
+        raise UserError(f"{printable(path)}: trainers cannot read such a path; name another --out")
+    if found := sorted(set("*?[]").intersection(path)):
+        raise UserError(f"{path}: trainers read {' '.join(found)} as a pattern of file names; name another --out")
 
 
 def _kept(dataset: Dataset, choice: ClipChoice) -> list[SeenClip]:
@@ -190,7 +197,6 @@ def _presets(trainer: Trainer) -> str:
 
 def _checked_files(plan: ExportPlan) -> ExportPlan:
     """Check that the clip files are there, and that copies have room."""
-    copied = 0
     for clip in plan.clips:
         try:
             size = clip.source.stat().st_size
@@ -198,15 +204,7 @@ def _checked_files(plan: ExportPlan) -> ExportPlan:
             raise UserError(f"{clip.source}: cannot be read ({error.strerror}); run `animegamer build`") from error
         if size != clip.seen.clip.bytes:
             raise UserError(f"{clip.source}: was changed or damaged; delete it and run `animegamer build` again")
-        if not can_link(plan.request.out, clip.source):
-            copied += 0 if is_placed(clip.source, plan.request.out / clip.file) else size
-    existing = next(folder for folder in (plan.request.out, *plan.request.out.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(existing).free
-    if copied > free:
-        raise NoRoomError(
-            f"{plan.request.out}: on another disk than the data set, so that {copied / 1e9:.1f} GB are copied, and "
-            f"{free / 1e9:.1f} GB are free; make room, or export to the disk of the data set"
-        )
+    check_room_for_copies(plan.request.out, [(clip.source, clip.file) for clip in plan.clips])
     return plan
 
 
@@ -226,6 +224,9 @@ def _checked_films(plan: ExportPlan) -> ExportPlan:
         raise UserError(f"no chosen clip has {preset.frames} frames at {preset.fps} a second inside its scene")
     if missing := len(plan.clips) - len(clips):
         notices.append(f"{missing} clips left out: their last frame would be in the next scene")
+    fetched = max((folder.film.bytes for folder in plan.folders if is_address(folder.film.source)), default=0)
+    cut_anew = [(clip.seen.clip, clip.file) for clip in clips]
+    check_room_for_cuts(plan.request.out, cut_anew, preset.clips, fetched)
     return replace(plan, clips=clips, format=preset.clips, notices=tuple(notices))
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from flows.demos.world.barcode import read_barcode
-from pipeline.core.errors import UserError
+from pipeline.core.atomic import HeldError, held, read_locked
+from pipeline.core.errors import NoRoomError, UserError
 from pipeline.core.records import Clip, Scene, Verdict
 from pipeline.core.store import Dataset, open_dataset
 from pipeline.publish.export.captions import CaptionForm
@@ -113,6 +114,34 @@ def test_a_killed_export_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) ->
     export(open_dataset(data), out)
     assert bytes_of(out) == bytes_of(tmp_path / "whole")
     assert {name: (out / "videos" / name).stat().st_mtime_ns for name in first} == first
+
+
+def test_a_disk_without_room_for_the_cuts_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    dataset, out = open_dataset(data), tmp_path / "out"
+    [folder] = dataset.folders()
+    clips = folder.read("clips", Clip)
+    folder.write("clips", [row.model_copy(update={"bytes": 10**15}) for row in clips])
+    with pytest.raises(
+        NoRoomError, match=rf"{len(kept(dataset))} clips cut anew take about \d+.* GB, and .* make room"
+    ):
+        export(dataset, out)
+    assert not out.exists()
+
+
+def test_a_build_of_the_same_data_set_and_an_export_exclude_each_other(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    words = [*COMMAND, str(data), "--for", "folder", "--out", str(tmp_path / "out")]
+    with held(data, "animegamer build"):
+        refused = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert refused.returncode == 1
+    assert "animegamer build" in refused.stderr
+    assert not (tmp_path / "out").exists()
+    with read_locked(data, "animegamer export"):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        with pytest.raises(HeldError, match="animegamer export"), held(data, "animegamer build"):
+            pass
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

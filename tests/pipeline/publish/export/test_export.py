@@ -269,6 +269,8 @@ def test_folders_of_others_are_refused(dataset: Dataset, tmp_path: Path) -> None
         (dataset.root / "clips", "folder", "inside the data set"),
         (tmp_path, "folder", "not empty"),
         (out, "huggingface", "export for folder"),
+        (out / "training" / "new", "folder", "inside the export"),
+        (other.root / "new", "folder", "inside the data set"),
     ):
         with pytest.raises(UserError, match=reason):
             export(dataset, refused, trainer)
@@ -279,5 +281,7 @@ def test_folders_of_others_are_refused(dataset: Dataset, tmp_path: Path) -> None
 
 
 def test_a_path_that_configurations_cannot_hold_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--out"):
-        export(dataset, tmp_path / "two\nlines")
+    for name in ("two\nlines", "[name]", "all*", "what?"):
+        with pytest.raises(UserError, match="--out"):
+            export(dataset, tmp_path / name)
+    assert export(dataset, tmp_path / "a, b & 'c'").clips
