@@ -6,6 +6,8 @@ Its factory of data backends needs the weights of a model; these are the parts o
 import json
 import os
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 os.environ["SIMPLETUNER_LOG_LEVEL"] = "WARNING"
 
@@ -25,7 +27,7 @@ with open(arguments["data_backend_config"], encoding="utf-8") as file:  # noqa: 
 config = ImageBackendConfig.from_dict(described, arguments)
 config.validate(arguments)
 backend = LocalDataBackend(None, config.id)
-StateTracker.set_config(arguments)
+StateTracker.set_args(SimpleNamespace(output_dir=Path(result).parent))
 files = backend.list_files(video_file_extensions, config.instance_data_dir)
 StateTracker.set_image_files(files, data_backend_id=config.id)
 captions, missing, paths = PromptHandler.get_all_captions(

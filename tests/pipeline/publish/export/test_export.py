@@ -164,6 +164,17 @@ def test_the_card_is_valid_for_the_hub(dataset: Dataset, tmp_path: Path) -> None
     assert {entry["split"] for entry in config["data_files"]} == {"train", "val"}
 
 
+def test_croissant_describes_tables_and_videos(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "hub"
+    export(dataset, out, "huggingface")
+    described = json.loads((out / "croissant.json").read_text(encoding="utf-8"))
+    assert "url" not in described
+    videos = {path.relative_to(out) for path in out.rglob("*.mp4")}
+    sets = [entry for entry in described["distribution"] if entry["@type"] == "cr:FileSet"]
+    assert {path for entry in sets for path in videos if path.match(entry["includes"])} == videos
+    assert {entry["encodingFormat"] for entry in sets} == {"video/mp4"}
+
+
 def test_datasets_reads_all_clips_with_their_captions(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
