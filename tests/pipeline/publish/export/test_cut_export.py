@@ -26,6 +26,7 @@ from pipeline.publish.export.run import Written, write_export
 from pipeline.publish.export.trainers import TRAINERS
 from pipeline.video.clip_files import read_clip
 from tests.support.datasets.built_dataset import copy_of_built
+from tests.support.servers.object_store import ObjectStore
 
 COMMAND = [sys.executable, "-m", "flows.cli", "export"]
 
@@ -163,6 +164,19 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on(tmp_path: Path) -> No
     assert not [path for path in out.rglob("*.mp4") if not path.name.startswith(".")]
     assert subprocess.run([*COMMAND, *words], capture_output=True, timeout=120, check=False).returncode == 0
     assert len(bytes_of(out)) == 2 * len(kept(open_dataset(data)))
+
+
+def test_a_film_at_an_address_is_fetched_cut_and_deleted(store: ObjectStore, tmp_path: Path) -> None:
+    film, data = copy_of_built(tmp_path)
+    dataset, out = open_dataset(data), tmp_path / "out"
+    export(dataset, tmp_path / "here")
+    store.put("films/film.mp4", film.read_bytes())
+    film.unlink()
+    [folder] = dataset.folders()
+    folder.save_film(folder.film.model_copy(update={"source": store.address("films/film.mp4")}))
+    export(dataset, out)
+    assert bytes_of(out) == bytes_of(tmp_path / "here")
+    assert not [path for path in out.rglob("film.mp4") if path.is_file()]
 
 
 def test_a_film_replaced_by_another_is_refused(tmp_path: Path) -> None:
