@@ -52,6 +52,14 @@ class PresetName(StrEnum):
     cogvideox = "cogvideox"
 
 
+class TableName(StrEnum):
+    """Kinds of a table of clips."""
+
+    csv = "csv"
+    json = "json"
+    jsonl = "jsonl"
+
+
 class FormName(StrEnum):
     """Forms of a caption."""
 
@@ -87,6 +95,10 @@ def export(
             metavar="NAME=OTHER", help="Another name for a character in captions: Ponyo=p0ny0. May be repeated."
         ),
     ] = None,
+    table: Annotated[
+        TableName | None,
+        typer.Option(help="Kind of the table of clips, for trainers that read one; unset: what keeps captions best."),
+    ] = None,
 ) -> None:
     """Export kept clips for a trainer of video models: videos, captions, its configuration and the command to start.
 
@@ -117,6 +129,7 @@ def export(
         form=CaptionForm(captions.value) if captions else None,
         trigger=trigger.strip(),
         names=parse_names(name or ()),
+        table=table.value if table else None,
     )
     opened = open_workspace(dataset).dataset
     with read_locked(opened.root, "animegamer export"):

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from pipeline.core.config import Config, checked
 from pipeline.core.errors import UserError
-from pipeline.core.plain_text import is_text, printable
 from pipeline.core.records import Clip, Film, Scene
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
 from pipeline.publish.clip_choice import ClipChoice
@@ -21,7 +20,7 @@ from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_st
 from pipeline.publish.export.note import check_folder
 from pipeline.publish.export.presets import PRESETS, Preset, nominal_rate, pace
 from pipeline.publish.export.room import check_room_for_copies, check_room_for_cuts
-from pipeline.publish.export.trainers import Trainer
+from pipeline.publish.export.trainers import TableKind, Trainer
 from pipeline.publish.seen_clips import SeenClip, seen_clips
 from pipeline.remote.objects import is_address
 from pipeline.stages.clip_grid import TOLERANCE_SECONDS
@@ -40,6 +39,13 @@ class ExportRequest:
     form: CaptionForm | None = None
     trigger: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
+    table: TableKind | None = None
+    """Kind of the table; None: the trainer's first."""
+
+    @property
+    def table_kind(self) -> TableKind | None:
+        """Kind of the table to write; None for a trainer without one."""
+        return self.table or (self.trainer.table.kinds[0] if self.trainer.table else None)
 
 
 @dataclass(frozen=True)
@@ -83,24 +89,15 @@ def make_plan(dataset: Dataset, request: ExportRequest) -> ExportPlan:
         UserError: no clip can be exported in this way; the message has the remedy.
     """
     check_folder(request.out, request.trainer.name, dataset)
-    _check_path(request.out)
     config = checked(dataset.record.config, str(dataset.root / "dataset.json"))
     kept = _kept(dataset, request.choice)
     form, clips, notices = _captioned(dataset, request, kept)
+    _check_table(request, clips)
     clips_format = _format_of(clips)
     family = _family(request, clips_format)
     cuts = request.preset is not None and request.preset.clips != clips_format
     plan = ExportPlan(request, dataset, config, clips, form, clips_format, family, cuts=cuts, notices=tuple(notices))
     return _checked_films(plan) if cuts else _checked_files(plan)
-
-
-def _check_path(out: Path) -> None:
-    """Refuse paths that a configuration cannot hold, or that programs take for a pattern of file names."""
-    path = str(out.absolute())
-    if not is_text(path) or not path.isprintable():
-        raise UserError(f"{printable(path)}: trainers cannot read such a path; name another --out")
-    if found := sorted(set("*?[]").intersection(path)):
-        raise UserError(f"{path}: trainers read {' '.join(found)} as a pattern of file names; name another --out")
 
 
 def _kept(dataset: Dataset, choice: ClipChoice) -> list[SeenClip]:
@@ -134,6 +131,21 @@ def _captioned(
             f"{by_rules} of {len(clips)} captions are made by rules alone: they name no subject or character"
         )
     return form, tuple(clips), notices
+
+
+def _check_table(request: ExportRequest, clips: Sequence[ExportClip]) -> None:
+    """Refuse a kind of table that the trainer does not read, and captions that are lost in it."""
+    trainer, table = request.trainer, request.trainer.table
+    if request.table and (table is None or request.table not in table.kinds):
+        known = f"its tables are {' or '.join(table.kinds)}" if table else "it reads no table"
+        raise UserError(f"--table {request.table}: {trainer.title} does not read it; {known}")
+    if table and request.table == "csv":
+        for clip in clips:
+            if clip.caption in table.missing_in_csv:
+                raise UserError(
+                    f"{clip.seen.clip.clip_id}: {trainer.title} takes the caption {clip.caption!r} in CSV for a "
+                    f"missing one; give --table {table.kinds[0]}"
+                )
 
 
 def _is_by_rules_alone(seen: SeenClip) -> bool:

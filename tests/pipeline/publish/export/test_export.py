@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from huggingface_hub import DatasetCard
 
@@ -149,6 +151,38 @@ def test_captions_of_a_table_are_those_of_the_clips(fitting: Dataset, tmp_path: 
     assert {row["video"]: row["prompt"] for row in rows} == {
         f"videos/{clip_id}.mp4": f'Ön "{clip_id}".' for clip_id in kept(fitting)
     }
+
+
+@pytest.mark.parametrize(("trainer", "caption"), [("diffsynth", "prompt"), ("videox-fun", "text")])
+def test_a_table_as_csv_keeps_captions_with_quotes_and_commas(
+    fitting: Dataset, tmp_path: Path, trainer: str, caption: str
+) -> None:
+    sentences = ['Ön "a", b; c', "=1+1", "it's, \\n", "@x"]
+    for folder in fitting.folders():
+        rows = folder.read("captions", Caption)
+        said = [row.model_copy(update={"sentence": sentences[n % 4]}) for n, row in enumerate(rows)]
+        folder.write("captions", said)
+    out = tmp_path / "out"
+    export(fitting, out, trainer, table="csv")
+    with (out / "metadata.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    plan = make_plan(fitting, ExportRequest(TRAINERS[trainer], out, table="csv"))
+    assert [row[caption] for row in rows] == [clip.caption for clip in plan.clips]
+    assert [row[caption] for row in rows] == list(pandas.read_csv(out / "metadata.csv")[caption])
+    assert "metadata.csv" in (out / "start.sh").read_text(encoding="utf-8")
+
+
+def test_tables_that_a_trainer_does_not_read_and_captions_lost_in_them_are_refused(
+    fitting: Dataset, tmp_path: Path
+) -> None:
+    for trainer, kind, reason in (("videox-fun", "jsonl", "json or csv"), ("ai-toolkit", "csv", "reads no table")):
+        with pytest.raises(UserError, match=reason):
+            export(fitting, tmp_path / "out", trainer, table=kind)
+    for folder in fitting.folders():
+        rows = folder.read("captions", Caption)
+        folder.write("captions", [row.model_copy(update={"sentence": "None"}) for row in rows])
+    with pytest.raises(UserError, match=r"'None'.*--table jsonl"):
+        export(fitting, tmp_path / "out", "diffsynth", table="csv")
 
 
 # --- the hub
