@@ -1,7 +1,7 @@
 """Room on the disk of an export, checked before anything is written.
 
-Sizes of clips cut anew are estimated from those of the data set. Bytes grow more slowly than pixels at equal quality: by
-the usual rule of encoders, with their power of 0.75.
+Sizes of clips cut anew are estimated from those of the data set. At equal quality bytes grow more slowly than pixels:
+by a rule of thumb, with their power of 0.75.
 """
 
 from __future__ import annotations
