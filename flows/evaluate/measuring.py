@@ -25,8 +25,9 @@ from training.evaluation.metrics.dreamsim_network import load_dreamsim
 from training.evaluation.metrics.measure import MetricNetworks, measure
 from training.evaluation.metrics.networks import load_clip
 from training.evaluation.report.page import write_report
+from training.evaluation.study_results import study_metrics
 
-CATALOGUE: tuple[Metric, ...] = METRICS
+CATALOGUE: tuple[Metric, ...] = (*METRICS, *study_metrics())
 """All metrics that a table of measures may hold, in the order of the report."""
 
 
