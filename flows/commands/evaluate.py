@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from flows.commands.evaluate_judge import judge
 from flows.commands.model import need_networks
 from flows.commands.play import stoppable
 from flows.console.progress import Bars
@@ -91,3 +92,6 @@ def report(out: Out) -> None:
     from training.evaluation.folder import EvaluationFolder
 
     typer.echo(remake_report(EvaluationFolder.open(out)))
+
+
+evaluate.command()(judge)
