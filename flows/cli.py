@@ -15,7 +15,7 @@ from flows.commands.clips import clips
 from flows.commands.dataset import calibrate, report, status, verify, vocabulary
 from flows.commands.evaluate import evaluate
 from flows.commands.export import export
-from flows.commands.model import import_weights, new_checkpoint
+from flows.commands.model import import_weights, new_checkpoint, snapshot
 from flows.commands.play import play
 from flows.commands.review import review
 from flows.commands.train import recipe, train
@@ -69,6 +69,7 @@ for command in (
     import_weights,
     play,
     train,
+    snapshot,
     recipe,
 ):
     app.command()(command)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.commands.evaluate_judge import judge
+from flows.commands.evaluate_study import study
 from flows.commands.model import need_networks
 from flows.commands.play import stoppable
 from flows.console.progress import Bars
@@ -95,3 +96,4 @@ def report(out: Out) -> None:
 
 
 evaluate.command()(judge)
+evaluate.command()(study)

@@ -26,8 +26,9 @@ from training.evaluation.metrics.dreamsim_network import load_dreamsim
 from training.evaluation.metrics.measure import MetricNetworks, measure
 from training.evaluation.metrics.networks import load_clip
 from training.evaluation.report.page import write_report
+from training.evaluation.study_results import study_metrics
 
-CATALOGUE: tuple[Metric, ...] = (*METRICS, *JUDGE_METRICS)
+CATALOGUE: tuple[Metric, ...] = (*METRICS, *JUDGE_METRICS, *study_metrics())
 """All metrics that a table of measures may hold, in the order of the report."""
 
 
@@ -113,8 +114,8 @@ def _truths(benchmark: Benchmark, data: Path | None) -> dict[str, Path]:
 
 
 def _notes(yardsticks: Yardsticks, networks: MetricNetworks) -> Iterator[str]:
-    for use, identity in networks.identities.items():
-        yield f"Network of {use}: {identity}."
+    if networks.identities:
+        yield f"Networks: {'; '.join(f'{use} by {identity}' for use, identity in networks.identities.items())}."
     if not yardsticks.clip:
         yield "CLIP-I, CLIP-T and CLIP-T^E are not measured: --clip names a CLIP."
     if not yardsticks.dreamsim:
