@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from flows.commands.audit import audit
+from flows.commands.benchmark import benchmark
 from flows.commands.build import build, config, deploy
 from flows.commands.captions import caption_server, captions
 from flows.commands.clips import clips
@@ -72,6 +73,7 @@ for command in (
     recipe,
 ):
     app.command()(command)
+app.add_typer(benchmark, name="benchmark")
 app.add_typer(evaluate, name="evaluate")
 
 
