@@ -1,7 +1,7 @@
 """Demo of the evaluation, `make demo-eval`: three agents on three games, from nothing to a report, on two cores.
 
     1. a cast of three drawn characters                                    OUT/cast
-    2. untrained agents: the model, an ablation and the baseline GC;       OUT/ours OUT/linear OUT/gc
+    2. untrained agents: the model, an ablation and the baseline GC;       OUT/ours OUT/no-motion-scope OUT/gc
        a CLIP with random weights                                          OUT/clip
     3. `animegamer evaluate run`: games, measures, figures                 OUT/evaluation
     4. `animegamer evaluate report`: the page
@@ -64,14 +64,14 @@ def write_agents(out: Path) -> list[Path]:
     """Write the untrained agents that are not there yet, and return their folders."""
     tiny_size, baseline = tiny_config(), tiny("gc")
     config = tiny_size.replaced(shot_decoder=tiny_size.shot_decoder.model_copy(update=SHOT))
-    linear = config.replaced(shot_encoder=config.shot_encoder.model_copy(update={"variant": "linear"}))
-    for name, each in (("ours", config), ("linear", linear)):
+    motionless = config.replaced(shot_decoder=config.shot_decoder.model_copy(update={"motion_scope": False}))
+    for seed, (name, each) in enumerate((("ours", config), ("no-motion-scope", motionless))):
         if not (out / name).exists():
-            new_checkpoint(out / name, each)
+            new_checkpoint(out / name, each, seed)
     if not (out / "gc").exists():
         shorter = baseline.video.model_copy(update=SHOT)
         new_baseline(out / "gc", baseline.model_copy(update={"video": shorter}))
-    return [out / name for name in ("ours", "linear", "gc")]
+    return [out / name for name in ("ours", "no-motion-scope", "gc")]
 
 
 def write_clip_network(folder: Path) -> None:

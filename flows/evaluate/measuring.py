@@ -113,8 +113,8 @@ def _truths(benchmark: Benchmark, data: Path | None) -> dict[str, Path]:
 
 
 def _notes(yardsticks: Yardsticks, networks: MetricNetworks) -> Iterator[str]:
-    for use, identity in networks.identities.items():
-        yield f"Network of {use}: {identity}."
+    if networks.identities:
+        yield f"Networks: {'; '.join(f'{use} by {identity}' for use, identity in networks.identities.items())}."
     if not yardsticks.clip:
         yield "CLIP-I, CLIP-T and CLIP-T^E are not measured: --clip names a CLIP."
     if not yardsticks.dreamsim:

@@ -89,7 +89,7 @@ def _chart(figures: Figures, metric: Metric, points: Sequence[Figure]) -> CurveC
         metric.meaning,
         tuple(lines),
         tuple(Mark(scale.x(turn), str(turn)) for turn in turns[::step]),
-        tuple(Mark(scale.y(tick), f"{tick:.6g}") for tick in ticks),
+        tuple(Mark(scale.y(tick), f"{tick:.6g}".replace("-", "−")) for tick in ticks),
         tuple(_slopes(figures, metric.name)),
     )
 
@@ -138,7 +138,7 @@ def _slopes(figures: Figures, metric: str) -> list[str]:
 
 
 def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.2g}".replace("-", "−")
+    return "–" if value is None else f"{round(value, 9):+.2g}".replace("-", "−")
 
 
 def ticks_over(low: float, high: float) -> list[float]:

@@ -17,8 +17,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from pydantic import ValidationError
 
 from pipeline.core.atomic import replacing
+from pipeline.core.errors import UserError
+from pipeline.core.records import faults_of
 from training.evaluation.figures import Figures
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.measures import Measure, Metric, read_measures
@@ -26,6 +29,7 @@ from training.evaluation.published import COMPARISON, PAPER_METRICS, SOURCE
 from training.evaluation.report import charts
 from training.evaluation.report.strips import strips, worst_turns
 from training.evaluation.report.tables import Table, by_character, by_metric, comparison
+from training.evaluation.study_results import StudyResults
 
 WORST_BY = ("clip_t", "clip_t_e", "clip_i", "dreamsim")
 """Metrics of the worst turns: the first that was measured turn by turn."""
@@ -79,7 +83,7 @@ def _values(evaluation: EvaluationFolder, figures: Figures) -> dict[str, Any]:
         "comparison": comparison(figures, PAPER_METRICS, COMPARISON),
         "source": SOURCE,
         "characters": [(metric, table) for metric in paper if (table := by_character(figures, metric))],
-        "groups": _groups(figures, commands),
+        "groups": _groups(figures, commands, _agreement(evaluation.path / "study" / "results.json")),
         "charts": charts.curve_charts(figures),
         "chart": charts,
         "strips": strips(evaluation, [agent.name for agent in evaluation.request.agents]),
@@ -115,12 +119,12 @@ def _missing(evaluation: EvaluationFolder) -> list[str]:
     return said
 
 
-def _groups(figures: Figures, commands: dict[str, str]) -> list[Group]:
+def _groups(figures: Figures, commands: dict[str, str], agreement: str) -> list[Group]:
     """Return the metrics beyond the paper's table, by the command that measures them."""
     kinds = {
         "run": ("Beyond the paper", "What the paper's table leaves out."),
         "judge": ("Multimodal judge", "Scores from 1 to 10 by a multimodal model that sees all agents side by side."),
-        "study": ("Human study", "Ranks by people as scores: 10, 7, 4 and 1, averaged."),
+        "study": ("Human study", f"Ranks by people as scores from 10 to 1, averaged. {agreement}"),
     }
     found = []
     for kind, (title, text) in kinds.items():
@@ -128,6 +132,25 @@ def _groups(figures: Figures, commands: dict[str, str]) -> list[Group]:
         if own:
             found.append(Group(title, text, commands[kind], by_metric(figures, own)))
     return found
+
+
+def _agreement(path: Path) -> str:
+    """Say how far people agree, and the judge with them, by criterion; empty without a study.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    if not path.exists():
+        return ""
+    try:
+        results = StudyResults.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UserError(f"{path}: damaged ({faults_of(error)}); `animegamer evaluate study` makes it anew") from error
+    alphas = [f"{each.criterion} {each.alpha:.2f}" for each in results.criteria if each.alpha is not None]
+    judged = [f"{each.criterion} {each.judge:.2f}" for each in results.criteria if each.judge is not None]
+    said = [f"Agreement of participants, Krippendorff's alpha: {', '.join(alphas)}."] if alphas else []
+    said += [f"Rank correlation of the judge with people: {', '.join(judged)}."] if judged else []
+    return " ".join(said)
 
 
 def _source_of(metric: Metric) -> str:

@@ -95,8 +95,8 @@ def _measured(figures: Figures, names: Sequence[str]) -> list[Metric]:
 
 
 def _best(metric: Metric, found: Sequence[Figure | None]) -> float | None:
-    """Return the best value of at least two."""
-    values = [figure.value for figure in found if figure]
+    """Return the best of at least two different values."""
+    values = {figure.value for figure in found if figure}
     return (max if metric.better == "higher" else min)(values) if len(values) > 1 else None
 
 
@@ -104,19 +104,24 @@ def _cell(figure: Figure | None, best: float | None) -> Cell:
     if figure is None:
         return Cell()
     has_interval = figure.low is not None and figure.high is not None
-    interval = f"{in_print(figure.low, 3)}–{in_print(figure.high, 3)}" if has_interval else ""
-    return Cell(in_print(figure.value), interval, figure.value == best)
+    digits = digits_of(figure.metric)
+    low, high = (in_print(bound, min(digits, 3)) for bound in (figure.low, figure.high))
+    return Cell(in_print(figure.value, digits), f"{low} to {high}" if has_interval else "", figure.value == best)
 
 
 def _published(row: PublishedRow, metric: str) -> str:
     values: Mapping[str, float] = row.values
-    return in_print(values[metric]) if metric in values else "–"
+    return in_print(values[metric], digits_of(metric)) if metric in values else "–"
+
+
+def digits_of(metric: str) -> int:
+    """Digits after the point of a metric: four as in the paper, two of seconds, memory and scores."""
+    return 2 if metric.endswith(("_seconds", "_gb")) or metric.startswith(("judge_", "study_")) else 4
 
 
 def in_print(value: float | None, digits: int = 4) -> str:
-    """A value in print: as many digits after the point as given, as in the paper; from 10 on, one."""
+    """A value in print: as many digits after the point as given; from 10 on, one."""
     if value is None:
         return "–"
-    if abs(value) >= 1e5:
-        return f"{value:.3g}"
-    return f"{value:.{digits}f}" if abs(value) < 10 else f"{value:.1f}".removesuffix(".0")
+    said = f"{value:.{digits}f}" if abs(value) < 10 else f"{value:.1f}".removesuffix(".0")
+    return said.replace("-", "−")
