@@ -26,6 +26,10 @@ from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.video.clip_files import read_clip_gray, write_clip
 from training.config import FitSettings, Recipe
 from training.data.definitions import FROZEN, Name, open_cache
+from training.data.encoding import Encoder
+from training.data.predictions import PredictedBy
+from training.data.shards import open_shards
+from training.data.turns import Catalog
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.game import GameExample, GamePhase
 from training.phases.shot import ShotPhase
@@ -52,7 +56,7 @@ _ALONE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Learned:
-    """Finished part of training: its recipe, the checkpoints before and after, and its training data."""
+    """Finished part of training: its recipe, the checkpoints before and after, and the data to measure on."""
 
     recipe: Recipe
     before: Checkpoint
@@ -60,7 +64,7 @@ class Learned:
     split: SplitData
 
     def shots(self, checkpoint: Checkpoint) -> ShotPhase:
-        """Return the joint phase with the networks of a checkpoint, for evaluation on its training clips."""
+        """Return the joint phase with the networks of a checkpoint, for evaluation on the clips of `split`."""
         phase = shot_phase("joint", self.recipe, checkpoint, checkpoint.config, self.split, self.split)
         phase.network.eval()
         return phase
@@ -112,6 +116,23 @@ def learn(part: TrainedPart, folder: Path, data: Path | Sequence[str], start: Ch
     return Learned(
         recipe, start, after, SplitData(catalog, open_cache(folder / "features", catalog, start, recipe, _READ[part]))
     )
+
+
+def encoded(
+    folder: Path,
+    data: Path,
+    checkpoint: Checkpoint,
+    recipe: Recipe,
+    names: Sequence[Name],
+    predicted_by: PredictedBy = PredictedBy(),
+) -> SplitData:
+    """Return a data set that is not trained on, with features by the networks of a checkpoint."""
+    catalog = Catalog.read(open_shards(data, "train"))
+    cache = open_cache(folder, catalog, checkpoint, recipe, names, predicted_by)
+    encoder = Encoder(checkpoint, recipe, predicted_by={cache: predicted_by})
+    for name in names:
+        encoder.make(name, {cache: catalog.shards})
+    return SplitData(catalog, cache)
 
 
 def with_config(checkpoint: Checkpoint, folder: Path, config: ModelConfig) -> Checkpoint:
