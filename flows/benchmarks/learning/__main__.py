@@ -13,7 +13,8 @@ memorise training clips; it does not show how good the method is on films.
     free-text     trained on several phrasings, the game model understands sentences that it has never seen
     adaptation    the shot decoder adapts to predicted shot tokens
     casts         characters of the same names in two data sets keep their own looks and states
-    drift         training on a noisy or predicted past halves the drift of games of twenty turns
+    drift         a game of twenty turns keeps its figure, which only the past carries
+    predictions   the default of `adapt.predictions` is no worse than its other modes, on what play produces
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from rich.table import Table
 from flows.benchmarks.learning.bench import Bench, Finding
 from flows.benchmarks.learning.drift import drift_claim
 from flows.benchmarks.learning.game_claims import casts_claim, free_text_claim, game_claim, history_claim
+from flows.benchmarks.learning.predictions import predictions_claim
 from flows.benchmarks.learning.shot_claims import adaptation_claim, autoencoder_claim, motion_claim, shots_claim
 from flows.console.terminal import say
 from flows.demos.world.shapes import FRAMES, HEIGHT, WIDTH
@@ -44,6 +46,7 @@ CLAIMS: Mapping[str, Callable[[Bench], Finding]] = {
     "adaptation": adaptation_claim,
     "casts": casts_claim,
     "drift": drift_claim,
+    "predictions": predictions_claim,
 }
 
 
