@@ -43,16 +43,17 @@ def predictions_claim(bench: Bench) -> Finding:
 
 def _losses(out: Path, shots: Checkpoint, seed: int) -> dict[str, float]:
     """Return the shot decoder's loss on rolled-out predictions of the played stories: not adapted, and by mode."""
-    data, plain, folder = learned_data(out), _recipe(shots, seed), out / f"game-{seed}"
-    game = learn("game", folder, data, shots, plain)
+    data, plain = learned_data(out), _recipe(shots, seed)
+    folder, features = out / f"game-{seed}", out / "features"
+    game = learn("game", folder, data, shots, plain, features)
     measured = _on_played(out, game)
     found = {_NOT_ADAPTED: shot_loss(measured.adaptation(game.after))}
     for mode in get_args(Predictions):
         recipe = Recipe.model_validate(merged(plain.model_dump(), {"adapt": {"predictions": mode}}))
         if mode == "out-of-fold":  # trains game models of its own, as phase b of its folder did
-            learned = learn("adapt", folder, data, shots, recipe)
+            learned = learn("adapt", folder, data, shots, recipe, features)
         else:
-            learned = learn("adapt", out / f"{mode}-{seed}", data, game.after, recipe)
+            learned = learn("adapt", out / f"{mode}-{seed}", data, game.after, recipe, features)
         found[mode] = shot_loss(measured.adaptation(learned.after))
     return found
 
@@ -65,7 +66,7 @@ def _shots(out: Path) -> Checkpoint:
         start = fit_autoencoder(untrained(out), data, out / "autoencoder", settings, bars.step).checkpoint
     loop = {"steps": _SHOTS, "batch_size": 8, "micro_batch": 8}
     recipe = recipe_of("shot", loop, game=GAME, model=start.config.model_dump())
-    return learn("shot", out / "shots", data, start, recipe).after
+    return learn("shot", out / "shots", data, start, recipe, out / "features").after
 
 
 def _recipe(shots: Checkpoint, seed: int) -> Recipe:

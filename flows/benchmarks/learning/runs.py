@@ -96,7 +96,14 @@ def fit_settings(stills: int, clips: int) -> FitSettings:
     return FitSettings.model_validate(merged(settings.model_dump(), loops))
 
 
-def learn(part: TrainedPart, folder: Path, data: Path | Sequence[str], start: Checkpoint, recipe: Recipe) -> Learned:
+def learn(
+    part: TrainedPart,
+    folder: Path,
+    data: Path | Sequence[str],
+    start: Checkpoint,
+    recipe: Recipe,
+    features: Path | None = None,
+) -> Learned:
     """Run one part of training unless its result exists.
 
     Args:
@@ -105,17 +112,19 @@ def learn(part: TrainedPart, folder: Path, data: Path | Sequence[str], start: Ch
         data: data set folder, or several.
         start: initial checkpoint.
         recipe: recipe from `recipe_of`.
+        features: folder of features for several runs on the same data; by default the run has its own.
     """
     bars = TrainBars()
     source = str(data) if isinstance(data, Path) else data
-    run_folder = RunFolder(folder, source, say=bars.say, watch=bars.step, names=recipe.data.names)
+    run_folder = RunFolder(
+        folder, source, say=bars.say, watch=bars.step, shared_features=features, names=recipe.data.names
+    )
     run = TrainingRun(run_folder, recipe, start.folder)
     with bars.shown():
         after = Checkpoint.open({"shot": run.shot, "game": run.game, "adapt": run.adapt}[part]())
     catalog = run_folder.catalogs()["train"]
-    return Learned(
-        recipe, start, after, SplitData(catalog, open_cache(folder / "features", catalog, start, recipe, _READ[part]))
-    )
+    cache = open_cache(run_folder.features, catalog, start, recipe, _READ[part], shared=features is not None)
+    return Learned(recipe, start, after, SplitData(catalog, cache))
 
 
 def encoded(
