@@ -13,7 +13,7 @@ from flows.commands.captions import caption_server, captions
 from flows.commands.clips import clips
 from flows.commands.dataset import calibrate, report, status, verify, vocabulary
 from flows.commands.export import export
-from flows.commands.model import import_weights, new_checkpoint
+from flows.commands.model import import_weights, new_checkpoint, snapshot
 from flows.commands.play import play
 from flows.commands.review import review
 from flows.commands.train import recipe, train
@@ -67,6 +67,7 @@ for command in (
     import_weights,
     play,
     train,
+    snapshot,
     recipe,
 ):
     app.command()(command)
