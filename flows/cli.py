@@ -12,6 +12,7 @@ from flows.commands.build import build, config, deploy
 from flows.commands.captions import caption_server, captions
 from flows.commands.clips import clips
 from flows.commands.dataset import calibrate, report, status, verify, vocabulary
+from flows.commands.evaluate import evaluate
 from flows.commands.export import export
 from flows.commands.model import import_weights, new_checkpoint, snapshot
 from flows.commands.play import play
@@ -71,6 +72,7 @@ for command in (
     recipe,
 ):
     app.command()(command)
+app.add_typer(evaluate, name="evaluate")
 
 
 def main() -> None:

@@ -86,7 +86,8 @@ def unknown_commands(page: Page) -> Iterator[str]:
         elif "flows.cli" in words:
             yield from wrong_usage(words[words.index("flows.cli") + 1 :])
         elif program.startswith("--"):
-            commands = [animegamer(), *animegamer().commands.values()]
+            groups = [animegamer(), *(each for each in animegamer().commands.values() if hasattr(each, "commands"))]
+            commands = [*groups, *(command for group in groups for command in group.commands.values())]
             if not any(takes(command, program) for command in commands):
                 yield f"{program}: no command has this option"
 
@@ -97,9 +98,14 @@ def wrong_usage(words: Sequence[str]) -> Iterator[str]:
         return
     name, *rest = words
     command = animegamer().commands.get(name)
+    if rest and hasattr(command, "commands"):
+        sub, *rest = rest
+        name, command = f"{name} {sub}", command.commands.get(sub)
     if command is None:
         yield f"animegamer {name}: no such command"
         return
+    if hasattr(command, "commands"):
+        return  # a group by its name
     hints = get_type_hints(command.callback)
     positional = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     given = iter(rest)

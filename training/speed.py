@@ -6,7 +6,8 @@ MFU (model FLOPs utilization) is the share of the card's peak that the network's
 
 with F the operations of forward and backward pass on this process's share of the batch, t the seconds of the step and P
 the card's dense half-precision peak. F is counted in the first step and scaled by the size of the examples, so it is
-approximate where they differ in length; recomputed activations count. It is left out on a CPU and on unknown cards.
+approximate where they differ in length; recomputed activations count. It is left out on a CPU, on unknown cards, in
+float32 and where weights are sharded.
 """
 
 from __future__ import annotations
@@ -17,28 +18,29 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
 from torch.utils.flop_counter import FlopCounterMode
 
 T = TypeVar("T")
 
 PEAK_TFLOPS: Mapping[str, float] = {
-    "H200": 989,
-    "H100 PCIe": 756,
-    "H100 NVL": 835,
-    "H100": 989,
-    "A100": 312,
-    "L40S": 362,
-    "A6000": 155,
-    "A10": 125,
-    "RTX 4090": 165,
-    "RTX 3090": 71,
+    "NVIDIA A100-PCIE-40GB": 312,
+    "NVIDIA A100 80GB PCIe": 312,
+    "NVIDIA A100-SXM4-40GB": 312,
+    "NVIDIA A100-SXM4-80GB": 312,
+    "NVIDIA H100 80GB HBM3": 989,
+    "NVIDIA H200": 989,
 }
-"""Dense half-precision peak with float32 accumulation, by a part of the card's name, from the makers' data sheets."""
+"""Dense half-precision peak by the name of the card, from NVIDIA's data sheets."""
 
 
-def peak_tflops_of(name: str) -> float | None:
-    """Return the peak of a card by its name; None if it is unknown."""
-    return next((peak for part, peak in PEAK_TFLOPS.items() if part in name), None)
+def peak_tflops_of(accelerator: Accelerator) -> float | None:
+    """Return the peak of the accelerator's card; None where MFU cannot be given."""
+    is_sharded = accelerator.distributed_type == DistributedType.FSDP
+    if accelerator.device.type != "cuda" or accelerator.mixed_precision == "no" or is_sharded:
+        return None
+    return PEAK_TFLOPS.get(torch.cuda.get_device_name(accelerator.device))
 
 
 class SpeedMeter:
@@ -47,13 +49,11 @@ class SpeedMeter:
     Args:
         device: device of the process.
         processes: number of processes, each with an equal share of the batch.
-        peak_tflops: peak of the card; by default that of the device.
+        peak_tflops: peak of the card; None: MFU is left out.
     """
 
-    def __init__(self, device: torch.device, processes: int, peak_tflops: float | None = None) -> None:
-        self._device, self._processes = device, processes
-        on_gpu = device.type == "cuda"
-        self._peak_tflops = peak_tflops_of(torch.cuda.get_device_name(device)) if on_gpu else peak_tflops
+    def __init__(self, device: torch.device, processes: int, peak_tflops: float | None) -> None:
+        self._device, self._processes, self._peak_tflops = device, processes, peak_tflops
         self._operations_a_unit: float | None = None
         self._counter: FlopCounterMode | None = None
         self._waited = 0.0
@@ -78,12 +78,12 @@ class SpeedMeter:
         self._counter = FlopCounterMode(display=False)
         return self._counter
 
-    def figures(self, examples: int, units: int) -> dict[str, float]:
+    def figures(self, examples: int, units: float) -> dict[str, float]:
         """Return the figures of the step that ends now; it began when its examples were asked for.
 
         Args:
             examples: examples of this process.
-            units: their size, such as their tokens.
+            units: size of a process's examples, such as their tokens, on average over the processes.
         """
         if self._counter is not None:
             self._operations_a_unit, self._counter = self._counter.get_total_flops() / units, None

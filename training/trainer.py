@@ -60,7 +60,7 @@ from training.phase import Phase
 from training.pictures import FILM
 from training.share import Share
 from training.skips import Skips
-from training.speed import SpeedMeter
+from training.speed import SpeedMeter, peak_tflops_of
 from training.termination import Terminated, Termination
 from training.tracked_clips import track_clips
 
@@ -111,7 +111,7 @@ class Trainer:
         self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.average = MovingAverage(self.trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
         self.done, self.skips, self.termination = 0, Skips(), Termination()
-        self.speed = SpeedMeter(accelerator.device, accelerator.num_processes)
+        self.speed = SpeedMeter(accelerator.device, accelerator.num_processes, peak_tflops_of(accelerator))
         if (step := states.newest(self._states)) is not None:
             self._restore(step)
 
@@ -141,7 +141,7 @@ class Trainer:
         loop = self.loop
         with self.speed.counted():
             figures = self._step(step, examples)
-        speeds = self.speed.figures(len(examples), sum(self.phase.size_of(example) for example in examples))
+        speeds = self.speed.figures(len(examples), figures.pop("units"))
         self.done = step + 1
         is_last, stops = self.done == loop.steps, figures.pop("stops") > 0
         if self.done % loop.save_every == 0 or is_last or stops:
@@ -178,7 +178,8 @@ class Trainer:
         """Run one optimizer step on this process's share of the batch.
 
         Returns:
-            The terms of the global batch, and `stops`: the share of processes that received SIGTERM.
+            The terms of the global batch; `stops`, the share of processes that received SIGTERM; and `units`, the
+            size of a process's examples.
         """
         loop, accelerator = self.loop, self.accelerator
         set_seed(_seed_of(loop.seed, step, accelerator.process_index))  # for dropout inside the networks
@@ -194,6 +195,7 @@ class Trainer:
             for name, values_B in terms.items():
                 sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
         sums["stops"] = torch.tensor(float(self.termination.is_asked), device=accelerator.device)
+        sums["units"] = torch.tensor(float(sum(map(self.phase.size_of, examples))), device=accelerator.device)
         figures = self._over_all(sums)
         norm = _plain(accelerator.clip_grad_norm_(self.network.parameters(), loop.clip_norm))
         rate = learning_rate(loop, step)

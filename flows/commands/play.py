@@ -78,7 +78,7 @@ def play(
         raise UserError("--game needs --out: the folder for the shots")
     need_networks()
     options = EngineOptions(device, steps, guidance, offload, compile)
-    with _stoppable():
+    with stoppable():
         if game and out and agent:
             from flows.game.play_baseline import play_baseline
 
@@ -108,7 +108,7 @@ def _check_model_only(context: typer.Context, agent: AgentName) -> None:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
+def stoppable() -> Iterator[None]:
     """Report a full GPU memory with its remedy, and exit with code 130 on Ctrl-C."""
     import torch
 

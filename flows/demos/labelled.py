@@ -86,7 +86,7 @@ def build_labelled(folder: Path) -> Dataset:
     with watched(film.name, "compose"):
         truth = compose_film(film, story())
     request = BuildRequest(
-        films=(film,), out=folder / "dataset", cast=_cast(folder / "cast"), config=CONFIG, until=Until.motion
+        films=(film,), out=folder / "dataset", cast=write_cast(folder / "cast"), config=CONFIG, until=Until.motion
     )
     dataset = _run(request, truth)
     if len(dataset.record.films) > 1:
@@ -97,6 +97,19 @@ def build_labelled(folder: Path) -> Dataset:
         Select(CONFIG).run(dataset, watch)
         WriteShards(CONFIG).run(dataset, watch)
     return dataset
+
+
+def write_cast(folder: Path) -> Path:
+    """Write a cast folder of the film's characters, each with its first drawing, and return it."""
+    art = art_folder()
+    for key, (first, *_) in SPRITES.items():
+        name, _, other_clothes = key.partition(" ")
+        if not other_clothes:
+            (picture,) = art.glob(f"*/game/images/{first}.png")
+            home = folder / name.capitalize()
+            home.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(picture, home / "front.png")
+    return folder
 
 
 def _run(request: BuildRequest, truth: Truth) -> Dataset:
@@ -117,16 +130,3 @@ def _calibrate_once(dataset: Dataset) -> None:
     fitted = calibrate(dataset, "quantiles")
     updates = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": "calibrated: quantiles"}
     dataset.save(record.model_copy(update=updates))
-
-
-def _cast(folder: Path) -> Path:
-    """Write a cast folder of the film's characters, each with its first drawing, and return it."""
-    art = art_folder()
-    for key, (first, *_) in SPRITES.items():
-        name, _, other_clothes = key.partition(" ")
-        if not other_clothes:
-            (picture,) = art.glob(f"*/game/images/{first}.png")
-            home = folder / name.capitalize()
-            home.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(picture, home / "front.png")
-    return folder

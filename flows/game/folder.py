@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from flows.game.records import GameError, GameSettings, TurnRecord, read_log, record_of
+from flows.game.records import GameError, GameSettings, TurnCost, TurnRecord, read_log, record_of
 from models.tokens import PastTurn
 from models.turns import GameState, Turn, Values
 from pipeline.core.atomic import HeldError, held, replacing, write_json
@@ -159,7 +159,7 @@ class GameFolder:
         """Return the branch of the next turn with a number: the count of existing turns with that number."""
         return sum(record.number == number for record in self._turns.values())
 
-    def keep(self, turn: Turn, parent: str | None) -> TurnRecord:
+    def keep(self, turn: Turn, parent: str | None, cost: TurnCost | None = None) -> TurnRecord:
         """Write a turn's files, and once they are synced its line in the log.
 
         Raises:
@@ -167,7 +167,7 @@ class GameFolder:
             DiskError: a file cannot be written.
         """
         branch = self.branch(turn.number)
-        record = record_of(turn, f"{turn.number:04d}-{branch}" if branch else f"{turn.number:04d}", parent)
+        record = record_of(turn, f"{turn.number:04d}-{branch}" if branch else f"{turn.number:04d}", parent, cost)
         with disk_errors(self.path), self._locked_log() as log:
             for leftover in self.path.glob(f".{record.id}.*"):  # from a process killed while writing this turn
                 leftover.unlink()
@@ -176,7 +176,7 @@ class GameFolder:
             with replacing(self.path / f"{record.id}.safetensors") as temporary:
                 save_file({"shot_tokens_LD": turn.shot_tokens_LD.contiguous()}, temporary)
             _sync_folder(self.path)
-            log.write(record.model_dump_json().encode() + b"\n")
+            log.write(record.model_dump_json(exclude_defaults=True).encode() + b"\n")
             log.flush()
             os.fsync(log.fileno())
             self._turns[record.id], self._end = record, log.tell()

@@ -51,7 +51,7 @@ def play_baseline(
     agent = AGENTS[kind]
     baseline = agent.open(folder)
     instructions = read_game_file(game)
-    with opened_game(out, _settings(baseline, seed), instructions) as played:
+    with opened_game(out, baseline_settings(baseline, seed), instructions) as played:
         if is_unfinished(played, instructions):
             if played.turns and agent.whole_story:
                 raise GameError(f"{out}: {kind} draws a story at once and cannot resume one; name another --out")
@@ -60,7 +60,8 @@ def play_baseline(
     return out / FILM
 
 
-def _settings(baseline: BaselineFolder, seed: int) -> GameSettings:
+def baseline_settings(baseline: BaselineFolder, seed: int) -> GameSettings:
+    """Return the settings of a game with a baseline."""
     video = baseline.config.video
     return GameSettings(
         seed=seed,

@@ -97,13 +97,31 @@ def opened_game(out: Path, settings: GameSettings, instructions: Sequence[str]) 
         GameError: another process holds the lock, or the folder does not hold the start of this game.
     """
     with game_lock(out):
-        folder = _resumed_or_new(out, settings, instructions)
+        folder = resumed_or_new(out, settings, instructions)
         try:
             yield folder
         finally:  # also after a stop
             if folder.turns:
                 folder.film(folder.turns[-1].id, out / FILM)
     say(f"the game: {out / FILM}")
+
+
+def resumed_or_new(out: Path, settings: GameSettings, instructions: Sequence[str]) -> GameFolder:
+    """Open a folder that holds the start of this game, or create a new one.
+
+    Raises:
+        GameError: the folder holds another game, or other files.
+    """
+    if not (out / "game.json").exists() or not (folder := GameFolder.open(out)).turns:
+        return GameFolder.create(out, settings)
+    for name, before in folder.settings:
+        if before != getattr(settings, name):
+            raise GameError(
+                f"{out}: the game there was begun with {name} {before}, this one has {getattr(settings, name)}; "
+                "use the same, or name another --out"
+            )
+    _check_same_game(folder, instructions)
+    return folder
 
 
 def is_unfinished(folder: GameFolder, instructions: Sequence[str]) -> bool:
@@ -125,20 +143,6 @@ def line_of(record: TurnRecord, before: TurnRecord | None) -> str:
     earlier = before.values if before else Values()
     values = "  ".join(f"{name} {value} ({value - getattr(earlier, name):+d})" for name, value in record.values)
     return f"{record.number:4}  {record.instruction}  |  level {record.level} ({record.scope_px:g} px)  |  {values}"
-
-
-def _resumed_or_new(out: Path, settings: GameSettings, instructions: Sequence[str]) -> GameFolder:
-    """Open a folder that holds the start of this game, or create a new one."""
-    if not (out / "game.json").exists() or not (folder := GameFolder.open(out)).turns:
-        return GameFolder.create(out, settings)
-    for name, before in folder.settings:
-        if before != getattr(settings, name):
-            raise GameError(
-                f"{out}: the game there was begun with {name} {before}, this one has {getattr(settings, name)}; "
-                "use the same, or name another --out"
-            )
-    _check_same_game(folder, instructions)
-    return folder
 
 
 def _check_same_game(folder: GameFolder, instructions: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ An incomplete last line, left by a killed process, is ignored; any other fault i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -81,6 +82,8 @@ class TurnRecord(Record):
     changes: Changes
     values: CharacterValues
     seconds: dict[str, float] = Field(description="duration of each part")
+    first_frame_seconds: float | None = Field(None, description="until the first frame; measured in evaluation")
+    memory_bytes: int | None = Field(None, description="peak of the turn; measured in evaluation")
 
     @property
     def state(self) -> State:
@@ -88,7 +91,17 @@ class TurnRecord(Record):
         return State(self.level, self.changes.social, self.changes.entertainment, self.changes.stamina)
 
 
-def record_of(turn: Turn, turn_id: str, parent: str | None) -> TurnRecord:
+@dataclass(frozen=True)
+class TurnCost:
+    """Cost of a turn, measured in evaluation."""
+
+    first_frame_seconds: float
+    """From the instruction to the first frame."""
+    memory_bytes: int
+    """Peak memory of the GPU; without one, of the process."""
+
+
+def record_of(turn: Turn, turn_id: str, parent: str | None, cost: TurnCost | None = None) -> TurnRecord:
     """Return the record of a turn that was just drawn."""
     state, values = turn.state, turn.values
     return TurnRecord(
@@ -101,6 +114,8 @@ def record_of(turn: Turn, turn_id: str, parent: str | None) -> TurnRecord:
         changes=Changes(stamina=state.stamina, social=state.social, entertainment=state.entertainment),
         values=CharacterValues(stamina=values.stamina, social=values.social, entertainment=values.entertainment),
         seconds={part: round(taken, 3) for part, taken in turn.seconds.items()},
+        first_frame_seconds=round(cost.first_frame_seconds, 3) if cost else None,
+        memory_bytes=cost.memory_bytes if cost else None,
     )
 
 

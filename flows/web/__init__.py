@@ -1,1 +1,1 @@
-"""Local web server of the game page and of the review page."""
+"""Web server of the game page, the review page and the study page."""

@@ -6,26 +6,28 @@
         PageServer(app, stop).run(sockets=[listener])
 
 The page is a folder of static files inside the package; it loads nothing from elsewhere. `guard.py` refuses requests of
-other pages and other machines, and adds the content policy to every reply.
+other pages and other machines, and adds the content policy to every reply. A page for other people (`lan_address`) has
+its files and its API under a secret part of the path.
 """
 
 from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from importlib.resources.abc import Traversable
+from ipaddress import ip_address
 from typing import Any
 
 import uvicorn  # noqa: TID251 - the only server
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException as RoutingError
 
-from flows.web.guard import Guard
+from flows.web.guard import LOOPBACK, Guard
 from pipeline.core.errors import UserError
 
 HOST = "127.0.0.1"
@@ -38,21 +40,35 @@ MEDIA_TYPES = {
 NOT_ROUTED = {404: "There is no such page.", 405: "That cannot be done here."}
 CLOSE_SECONDS = 5
 """Longest wait for open connections when the server stops."""
+ELSEWHERE = ("192.0.2.1", 9)
+"""An address that is nobody's, reserved for documentation (RFC 5737)."""
 
 
-def page_app(page: Traversable) -> FastAPI:
+def page_app(
+    page: Traversable,
+    hosts: Collection[str] = LOOPBACK,
+    prefix: str = "",
+    admitted: Callable[..., object] | None = None,
+) -> FastAPI:
     """Return an application that serves the files of a page; its API is added as routes under `/api/`.
 
     Every refusal is JSON with a `message`, a sentence to show.
+
+    Args:
+        page: folder of the page.
+        hosts: names and addresses by which the server may be asked.
+        prefix: path of the page, such as `/{link}`.
+        admitted: dependency of every route, which raises an HTTPException for a stranger.
     """
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Guard)
+    dependencies = [Depends(admitted)] if admitted else []
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=dependencies)
+    app.add_middleware(Guard, hosts=hosts)
     app.add_exception_handler(RoutingError, _not_routed)
     app.add_exception_handler(RequestValidationError, _not_valid)
     contents = {file.name: file.read_bytes() for file in page.iterdir() if _ending(file.name) in MEDIA_TYPES}
 
-    @app.api_route("/", methods=["GET", "HEAD"])
-    @app.api_route("/{name}", methods=["GET", "HEAD"])
+    @app.api_route(f"{prefix}/", methods=["GET", "HEAD"])
+    @app.api_route(f"{prefix}/{{name}}", methods=["GET", "HEAD"])
     def read_page(name: str = "index.html") -> Response:
         if name not in contents:
             raise HTTPException(404, NOT_ROUTED[404])
@@ -66,12 +82,13 @@ def refused(status: int, message: str, headers: Mapping[str, str] | None = None)
     return JSONResponse({"message": message}, status, headers)
 
 
-def listening(port: int, name: str) -> socket.socket:
-    """Return a socket that listens on this machine only; opened before the slow loading of networks.
+def listening(port: int, name: str, host: str = HOST) -> socket.socket:
+    """Return a socket that listens on one address; opened before the slow loading of networks.
 
     Args:
         port: 0 is any free port.
         name: name of the page, for the error message.
+        host: the loopback address, so that only this machine can connect, or `lan_address()`.
 
     Raises:
         UserError: the port is in use or not permitted.
@@ -79,7 +96,7 @@ def listening(port: int, name: str) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((HOST, port))
+        listener.bind((host, port))
         listener.listen()
     except OSError as error:
         listener.close()
@@ -91,7 +108,25 @@ def listening(port: int, name: str) -> socket.socket:
 
 def address_of(listener: socket.socket) -> str:
     """Return the address of the page, for the browser."""
-    return f"http://{HOST}:{listener.getsockname()[1]}/"
+    host, port = listener.getsockname()
+    return f"http://{host}:{port}/"
+
+
+def lan_address() -> str:
+    """Return the address of this machine in its local network.
+
+    Raises:
+        UserError: it is in no network, or its address is public.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(ELSEWHERE)  # sends nothing: the system chooses the address that a packet would leave from
+        except OSError as error:
+            raise UserError(f"this machine is in no network ({error.strerror}): leave --lan out") from error
+        address = str(probe.getsockname()[0])
+    if ip_address(address).is_loopback or not ip_address(address).is_private:
+        raise UserError(f"{address}, the address of this machine, is not one of a local network: leave --lan out")
+    return address
 
 
 @contextmanager

@@ -96,6 +96,22 @@ def load_cast(folder: Path | None) -> Cast:
         raise UserError(f"{_shown(folder)}: cannot be read: {error}") from error
 
 
+def reference_pictures(folder: Path) -> dict[str, list[Image.Image]]:
+    """Read the pictures of each character as RGB, those of all films and of single films.
+
+    Raises:
+        UserError: as `load_cast`.
+    """
+    load_cast(folder)  # all checks and their messages
+    homes = list(_folders(folder, folder, []))
+    single_films = [list(_folders(home, folder, [])) for home in homes if _holds_folders(home)]
+    found: dict[str, list[Image.Image]] = {}
+    for group in ([home for home in homes if not _holds_folders(home)], *single_films):
+        for name, files in _pictures(folder, group, []).items():
+            found.setdefault(name, []).extend(_decode(file, file.read_bytes()) for file in files)
+    return found
+
+
 def _read_cast(folder: Path) -> Cast:
     warnings: list[str] = []
     homes = list(_folders(folder, folder, warnings))

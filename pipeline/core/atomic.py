@@ -1,7 +1,8 @@
-"""Atomic file writes and folder locks: no half-written file under a final name, one writer per folder.
+"""Atomic file writes, synced appends and folder locks: no half-written file under a final name, one writer per folder.
 
 Content goes to a temporary file beside the final one, is synced, and renamed into place. A killed process leaves
-temporary files behind, which `sweep` removes, but no lock: the kernel releases it when the process ends.
+temporary files behind, which `sweep` removes, but no lock: the kernel releases it when the process ends. In a file that
+is only appended to, it may leave one torn line, which its readers skip.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pipeline.core.errors import UserError, disk_errors
 
@@ -60,6 +61,29 @@ def write_json(path: Path, value: Any) -> None:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
+def append_lines(path: Path, content: bytes) -> None:
+    """Append whole lines to a file, new or existing; when it returns, they are on the disk.
+
+    Two processes may append at once. A torn last line, left by a killed process, is ended first.
+
+    Raises:
+        DiskError: they cannot be written, because the disk is full or for another reason; the file is as it was.
+    """
+    if not content:
+        return
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            size = file.seek(0, os.SEEK_END)
+            try:
+                _write(file, content if _ends_whole(file, size) else b"\n" + content)
+            except OSError:
+                file.truncate(size)  # part of a line is of no use
+                raise
+        _sync(path.parent)  # the name of a new file
+
+
 def sweep(folder: Path, *, deep: bool = True, older_seconds: float = 0) -> None:
     """Remove the temporary files that killed processes left in a folder.
 
@@ -88,12 +112,34 @@ def held(folder: Path, purpose: str) -> Iterator[None]:
         HeldError: another process, or another block of this one, holds the lock.
         DiskError: the folder cannot be created or written.
     """
+    with _locked(folder, purpose, fcntl.LOCK_EX):
+        yield
+
+
+@contextmanager
+def read_locked(folder: Path, purpose: str) -> Iterator[None]:
+    """Lock a folder that is read, so that no process can hold it until the block ends; other readers can.
+
+    A folder without write access is not locked.
+
+    Raises:
+        HeldError: another process holds the lock.
+    """
+    if not os.access(folder, os.W_OK):
+        yield
+        return
+    with _locked(folder, purpose, fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def _locked(folder: Path, purpose: str, kind: int) -> Iterator[None]:
     with ExitStack() as opened:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             file = opened.enter_context((folder / LOCK).open("a+", encoding="utf-8"))
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             raise HeldError(
@@ -106,3 +152,23 @@ def held(folder: Path, purpose: str) -> Iterator[None]:
                 file.fileno(), f"`{purpose}`, process {os.getpid()} on {socket.gethostname()}, since {since}\n".encode()
             )
         yield
+
+
+def _write(file: BinaryIO, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
+    os.fsync(file.fileno())
+
+
+def _ends_whole(file: BinaryIO, size: int) -> bool:
+    """Return False if the last line lacks its end: the process that wrote it was killed."""
+    return size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

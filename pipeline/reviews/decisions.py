@@ -12,9 +12,7 @@ decision, is reported with its number and harms no other line.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,6 +31,7 @@ from pydantic import (
     model_validator,
 )
 
+from pipeline.core.atomic import append_lines
 from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.plain_text import printable
 from pipeline.core.records import Record, faults_of
@@ -201,40 +200,7 @@ def append_decisions(path: Path, decisions: Iterable[Decision]) -> None:
     Raises:
         DiskError: they cannot be written, because the disk is full or for another reason; the file is as it was.
     """
-    content = "".join(decision.line for decision in decisions).encode()
-    if not content:
-        return
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            size = file.seek(0, os.SEEK_END)
-            try:
-                _write(file, content if _ends_whole(file, size) else b"\n" + content)
-            except OSError:
-                file.truncate(size)  # part of a line is no decision
-                raise
-        _sync(path.parent)  # the name of a new file
-
-
-def _write(file: BinaryIO, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[file.write(rest) :]
-    os.fsync(file.fileno())
-
-
-def _ends_whole(file: BinaryIO, size: int) -> bool:
-    """Return False if the last line lacks its end: the process that wrote it was killed."""
-    return size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    append_lines(path, "".join(decision.line for decision in decisions).encode())
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

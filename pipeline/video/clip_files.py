@@ -7,6 +7,7 @@ film. Every reader gives the same frames of a clip.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -163,6 +164,34 @@ def read_frames(path: Path, choose: Callable[[int], Sequence[int]], width: int, 
     except (FFmpegError, RecordError) as error:
         raise RecordError(path.stem, f"the clip file cannot be read: {error}") from error
     return frames_THWC
+
+
+@dataclass(frozen=True)
+class ClipShape:
+    """Number of frames, rate and size of a clip, as its file states them."""
+
+    frames: int
+    fps: Fraction
+    width: int
+    height: int
+
+
+def clip_shape(path: Path) -> ClipShape:
+    """The shape of a clip, without decoding it.
+
+    Raises:
+        RecordError: the file cannot be read, or does not state its frames and rate; the record is the clip's id.
+    """
+    try:
+        with open_film(path, path.stem) as container:
+            stream = video_stream(container, path.stem)
+            rate, frames = stream.average_rate, stream.frames
+            size = stream.codec_context.width, stream.codec_context.height
+    except FFmpegError as error:
+        raise RecordError(path.stem, f"the clip file cannot be read: {error}") from error
+    if not rate or not frames:
+        raise RecordError(path.stem, "the clip file does not state its frame rate and number of frames")
+    return ClipShape(frames, rate, *size)
 
 
 def first_frame(path: Path, width: int, height: int) -> Picture:

@@ -108,6 +108,10 @@ class Baseline(ABC):
                 pipeline.to(place)
         return cls(baseline.config, pipelines, router or PlainRouter(), seed)
 
+    def new_game(self, seed: int) -> Self:
+        """Return a new game with the same networks and router."""
+        return type(self)(self.config, self.pipelines, self.router, seed)
+
     def play(self, instructions: str | Sequence[str]) -> Iterator[Turn]:
         """Play one instruction, or several in sequence.
 
@@ -224,7 +228,10 @@ class GFC(Baseline):
 
 
 class GSC(Baseline):
-    """Baseline GSC: SDXL for consistent first frames of a whole story, then CogVideoX 5B image-to-video."""
+    """Baseline GSC: SDXL for consistent first frames of a whole story, then CogVideoX 5B image-to-video.
+
+    The pictures of turns already in the story are drawn again, since the new ones are to be consistent with them.
+    """
 
     kind = "gsc"
     whole_story = True
@@ -238,7 +245,10 @@ class GSC(Baseline):
         assert picture is not None
         assert story is not None
         started = time.perf_counter()
-        pictures = draw_story(self.pipelines["picture"], [scene.description for scene in scenes], seeds, picture, story)
+        done = len(self.story)
+        descriptions = [turn.scene.description for turn in self.story] + [scene.description for scene in scenes]
+        all_seeds = [turn_seed(self.seed, number) for number in range(1, len(descriptions) + 1)]
+        pictures = draw_story(self.pipelines["picture"], descriptions, all_seeds, picture, story)[done:]
         share = (time.perf_counter() - started) / len(scenes)  # the pictures of all turns are generated together
         for scene, seed, image in zip(scenes, seeds, pictures, strict=True):
             started = time.perf_counter()

@@ -80,8 +80,8 @@ def save_random_flux(folder: Path) -> None:
             vae=_autoencoder(
                 shift_factor=0.1159, scaling_factor=0.3611, use_quant_conv=False, use_post_quant_conv=False
             ),
-            text_encoder=CLIPTextModel(_clip_config("gelu")),
-            tokenizer=_clip_tokenizer(),
+            text_encoder=CLIPTextModel(clip_config("gelu")),
+            tokenizer=clip_tokenizer(),
             text_encoder_2=_t5(),
             tokenizer_2=shipped_tokenizer(),
             transformer=transformer,
@@ -108,10 +108,10 @@ def save_random_sdxl(folder: Path) -> None:
     with quietly():
         StableDiffusionXLPipeline(
             vae=_autoencoder(scaling_factor=0.13025),
-            text_encoder=CLIPTextModel(_clip_config("quick_gelu")),
-            text_encoder_2=CLIPTextModelWithProjection(_clip_config("gelu")),
-            tokenizer=_clip_tokenizer(),
-            tokenizer_2=_clip_tokenizer(),
+            text_encoder=CLIPTextModel(clip_config("quick_gelu")),
+            text_encoder_2=CLIPTextModelWithProjection(clip_config("gelu")),
+            tokenizer=clip_tokenizer(),
+            tokenizer_2=clip_tokenizer(),
             unet=unet,
             scheduler=EulerDiscreteScheduler(
                 beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1
@@ -177,8 +177,9 @@ def _autoencoder(**options: object) -> AutoencoderKL:
     )
 
 
-def _clip_config(activation: str) -> CLIPTextConfig:
-    tokenizer = _clip_tokenizer()
+def clip_config(activation: str) -> CLIPTextConfig:
+    """Return the configuration of a tiny text encoder of CLIP."""
+    tokenizer = clip_tokenizer()
     return CLIPTextConfig(
         vocab_size=len(tokenizer),
         hidden_size=_WIDTH,
@@ -193,7 +194,7 @@ def _clip_config(activation: str) -> CLIPTextConfig:
     )
 
 
-def _clip_tokenizer() -> CLIPTokenizer:
+def clip_tokenizer() -> CLIPTokenizer:
     """Return a CLIP tokenizer without merges: every byte of a text is a token."""
     letters = sorted(ByteLevel.alphabet())
     tokens = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]

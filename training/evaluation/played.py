@@ -3,19 +3,25 @@
     GAMES/<agent>/<game>/turns.jsonl     a line per turn; may be missing: then the mp4 files by name, in natural order
     GAMES/<agent>/<game>/0001.mp4 ...
 
-The lines are those of a game folder; of a line only `id` is required.
+The lines are those of a game folder; of a line only `id` is required, which begins with the turn's number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
-from pipeline.core.records import Record
+from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.records import Record, faults_of
 from training.evaluation.benchmark import Panel
+
+
+class PlayedError(UserError):
+    """Games that cannot be read; the message names the game and the remedy."""
 
 
 class PlayedChanges(Record):
@@ -31,7 +37,7 @@ class PlayedLine(Record):
 
     model_config = ConfigDict(extra="ignore")
 
-    id: str
+    id: str = Field(pattern=r"^\d{1,9}(-\d+)?$")
     instruction: str | None = None
     level: int | None = Field(None, ge=1, le=5)
     changes: PlayedChanges | None = None
@@ -54,3 +60,30 @@ class PlayedTurn:
     def seconds(self) -> float | None:
         """Duration of the turn; None: not known."""
         return sum(self.line.seconds.values()) if self.line.seconds else None
+
+
+def read_game(agent: str, panels: Sequence[Panel], folder: Path) -> list[PlayedTurn]:
+    """Return the turns in a game folder, in order; none where the game has not been begun.
+
+    An incomplete last line, left by a killed process, is ignored.
+
+    Raises:
+        PlayedError: a line is damaged, or a turn is not in the benchmark.
+        DiskError: the log cannot be read.
+    """
+    log = folder / "turns.jsonl"
+    with disk_errors(log):
+        content = log.read_bytes() if log.exists() else b""
+    turns = []
+    for number, text in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
+        try:
+            line = PlayedLine.model_validate_json(text)
+        except ValidationError as error:
+            raise PlayedError(
+                f"{log}, line {number}: damaged ({faults_of(error)}); delete the game's folder"
+            ) from error
+        turn = int(line.id.split("-")[0])
+        if not 1 <= turn <= len(panels):
+            raise PlayedError(f"{log}, line {number}: the benchmark has no turn {turn} of this game; delete the folder")
+        turns.append(PlayedTurn(agent, panels[turn - 1], folder / f"{line.id}.mp4", line))
+    return turns

@@ -1,0 +1,97 @@
+"""Commands `evaluate ...`: a benchmark played by agents. Heavy imports are inside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.commands.evaluate_study import study
+from flows.commands.model import need_networks
+from flows.commands.play import stoppable
+from flows.console.progress import Bars
+from models.engine_options import EngineOptions
+
+evaluate = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""Compare agents on a benchmark: play its games, measure every turn, and report.
+
+    An agent is a checkpoint, a baseline, or a folder of clips. Everything lies in one folder, and every command goes on
+    from what is there:
+
+        animegamer evaluate run eval/ --benchmark games.jsonl --agent ours=run/adapt/result --agent gc=run/gc/result
+    """,
+)
+
+Out = Annotated[Path, typer.Argument(metavar="EVALUATION", help="Folder of the evaluation.")]
+
+
+@evaluate.command()
+def run(
+    out: Out,
+    benchmark: Annotated[Path, typer.Option(help="Benchmark file, written by `animegamer benchmark` or by hand.")],
+    agent: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=FOLDER",
+            help="Checkpoint, baseline (gc, gfc, gsc), or clips of games played elsewhere (GAME/0001.mp4, ...); "
+            "the kind is recognised. Repeatable.",
+        ),
+    ],
+    cast: Annotated[
+        Path | None, typer.Option(help="Reference pictures, a folder per character: adds metrics of characters.")
+    ] = None,
+    clip: Annotated[
+        str | None,
+        typer.Option(help="CLIP by id or folder; `open-clip:` before it for one of open_clip. Adds CLIP-I and CLIP-T."),
+    ] = None,
+    dreamsim: Annotated[
+        Path | None, typer.Option(help="Folder that the package `dreamsim` has filled: adds DreamSim.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Data set that the agents were trained on: its optical flow, level edges and real clips."),
+    ] = None,
+    note: Annotated[list[str], typer.Option(help="Sentence for the head of the report. Repeatable.")] = [],  # noqa: B006  # copied by typer
+    seed: Annotated[int, typer.Option(min=0, help="All agents play a game from the same noise.")] = 0,
+    steps: Annotated[int, typer.Option(help="Denoising steps of checkpoints; divides 1000.")] = EngineOptions.steps,
+    guidance: Annotated[
+        float, typer.Option(min=1, max=20, help="Guidance scale of checkpoints; a baseline's is in its folder.")
+    ] = EngineOptions.guidance,
+    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`; unset: a GPU if available.")] = None,
+    offload: Annotated[bool, typer.Option("--offload", help="For a small GPU: one network on it at a time.")] = False,
+) -> None:
+    """Play the games that are missing, by every agent; measure every turn, and write figures and report.
+
+    Each game is a folder EVALUATION/games/AGENT/GAME with an mp4 per turn and `turns.jsonl`. After a stop the same
+    command plays only the missing turns and gives the same clips. Agents may be added later; an agent, benchmark or
+    setting that has changed is refused. Metrics whose network or pictures are not named are left out, with a note.
+
+        animegamer evaluate run eval/ --benchmark games.jsonl --agent ours=run/adapt/result --agent others=clips/
+    """
+    need_networks()
+    from flows.evaluate.measuring import Yardsticks
+    from flows.evaluate.run import run_evaluation
+
+    options = EngineOptions(device, steps, guidance, offload)
+    with stoppable(), Bars().watching():
+        run_evaluation(out, benchmark, agent, options, seed, Yardsticks(cast, clip, dreamsim, data, tuple(note)))
+    typer.echo(out / "report.html")
+
+
+@evaluate.command()
+def report(out: Out) -> None:
+    """Write `report.html`, `figures.json` and `figures.csv` from the measures and the games that are there.
+
+    animegamer evaluate report eval/
+    """
+    need_networks()
+    from flows.evaluate.measuring import remake_report
+    from training.evaluation.folder import EvaluationFolder
+
+    typer.echo(remake_report(EvaluationFolder.open(out)))
+
+
+evaluate.command()(study)

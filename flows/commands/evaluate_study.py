@@ -1,0 +1,74 @@
+"""Command `evaluate study`: people rank the agents' films on a page; its results and their table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.console.terminal import say
+
+if TYPE_CHECKING:
+    from training.evaluation.study_results import StudyResults
+
+
+def study(
+    out: Annotated[Path, typer.Argument(metavar="EVALUATION", help="Folder of the evaluation.")],
+    participant: Annotated[
+        list[str] | None,
+        typer.Option(help="Name of a participant to add, who gets a link. Repeatable; unset at first: your name."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")] = 8733,
+    lan: Annotated[
+        bool,
+        typer.Option("--lan", help="Let other machines of the local network connect; unset: this machine only."),
+    ] = False,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the ranks to this CSV file, serve nothing.")
+    ] = None,
+) -> None:
+    """Serve a page on which people rank the agents' films of each game, by six criteria, blind.
+
+    Every participant has a secret link, and an order of games and films of their own. Answers are added to
+    EVALUATION/study/answers.jsonl before the page shows them as saved. Scores go to EVALUATION/measures/study.parquet.
+
+        animegamer evaluate study eval/ --participant anna --participant ben
+
+        animegamer evaluate study eval/ --export ranks.csv
+    """
+    from training.evaluation.folder import EvaluationFolder
+    from training.evaluation.study import read_study
+    from training.evaluation.study_results import complete_answers, write_results, write_table
+
+    evaluation = EvaluationFolder.open(out)
+    if export:
+        rows = write_table(export, complete_answers(evaluation)[0])
+        _print(write_results(evaluation))
+        say(f"{rows:,} rows in {export}")
+        return
+    from flows.commands.review import own_name
+    from flows.web.study_app import serve_study
+
+    names = participant or ([] if read_study(out / "study") else [own_name()])
+    serve_study(evaluation, names, port, lan=lan)
+
+
+def _print(results: StudyResults) -> None:
+    """Print mean scores by criterion and agent, with both agreements."""
+    from training.evaluation.study import CRITERION
+
+    if results.unreadable_lines:
+        say(f"{results.unreadable_lines} unreadable lines of answers.jsonl are skipped", "yellow")
+    width = max(len(criterion.title) for criterion in CRITERION.values())
+    columns = [max(len(agent), 6) for agent in results.agents]
+    heads = [f"{agent:>{size}}" for agent, size in zip(results.agents, columns, strict=True)]
+    typer.echo("  ".join([" " * width, *heads, "answers", "agreement", "judge"]))
+    for each in results.criteria:
+        scores = [_number(each.scores.get(agent), size) for agent, size in zip(results.agents, columns, strict=True)]
+        tail = [f"{each.answers:>7}", _number(each.alpha, 9), _number(each.judge, 5)]
+        typer.echo("  ".join([f"{CRITERION[each.criterion].title:<{width}}", *scores, *tail]))
+
+
+def _number(value: float | None, width: int) -> str:
+    return f"{'-' if value is None else f'{value:.2f}':>{width}}"

@@ -1,0 +1,102 @@
+"""Demo of the evaluation, `make demo-eval`: three agents on three games, from nothing to a report, on two cores.
+
+    1. a cast of three drawn characters                                    OUT/cast
+    2. untrained agents: the model, an ablation and the baseline GC;       OUT/ours OUT/no-motion-scope OUT/gc
+       a CLIP with random weights                                          OUT/clip
+    3. `animegamer evaluate run`: games, measures, figures                 OUT/evaluation
+    4. `animegamer evaluate report`: the page
+
+After a kill, the same command resumes: nothing is played twice. Untrained networks draw noise: the demo shows that
+every part works, not how good any agent is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig
+
+from flows.console.terminal import say
+from flows.demos.labelled import write_cast
+from models.checkpoint import writing
+from models.config import tiny_config
+from models.hub import quietly
+from models.untrained import new_checkpoint
+from training.baselines.config import tiny
+from training.baselines.folder import new_baseline
+from training.baselines.untrained import clip_config, clip_tokenizer
+
+SHOT = {"frames": 9, "height": 32, "width": 48}
+"""Shots of an eighth of the tiny size, and so of its time."""
+NOTE = "Agents and CLIP have random weights: the figures show that every part works, and nothing about the method."
+_COMMAND = (sys.executable, "-m", "flows.cli")
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("demo-eval"), help="folder for everything")
+    out: Path = parser.parse_args().out
+    started = time.monotonic()
+    say("1 of 4: the cast")
+    write_cast(out / "cast")
+    say("2 of 4: the agents")
+    agents = write_agents(out)
+    write_clip_network(out / "clip")
+    say("3 of 4: games and measures")
+    named = [word for agent in agents for word in ("--agent", f"{agent.name}={agent}")]
+    benchmark = Path(str(files("flows.demos") / "games.jsonl"))
+    yardsticks = ("--cast", out / "cast", "--clip", out / "clip", "--note", NOTE)
+    fast = ("--steps", "2", "--guidance", "1")
+    _run("run", out / "evaluation", "--benchmark", benchmark, *named, *yardsticks, *fast)
+    say("4 of 4: the report")
+    report = _run("report", out / "evaluation")
+    say(f"{time.monotonic() - started:.0f} s in all; open {report} in a browser")
+
+
+def write_agents(out: Path) -> list[Path]:
+    """Write the untrained agents that are not there yet, and return their folders."""
+    tiny_size, baseline = tiny_config(), tiny("gc")
+    config = tiny_size.replaced(shot_decoder=tiny_size.shot_decoder.model_copy(update=SHOT))
+    motionless = config.replaced(shot_decoder=config.shot_decoder.model_copy(update={"motion_scope": False}))
+    for seed, (name, each) in enumerate((("ours", config), ("no-motion-scope", motionless))):
+        if not (out / name).exists():
+            new_checkpoint(out / name, each, seed)
+    if not (out / "gc").exists():
+        shorter = baseline.video.model_copy(update=SHOT)
+        new_baseline(out / "gc", baseline.model_copy(update={"video": shorter}))
+    return [out / name for name in ("ours", "no-motion-scope", "gc")]
+
+
+def write_clip_network(folder: Path) -> None:
+    """Write a tiny CLIP with random weights in the format of the published one."""
+    if folder.exists():
+        return
+    torch.manual_seed(0)
+    vision = CLIPVisionConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8
+    )
+    config = CLIPConfig(
+        text_config=clip_config("quick_gelu").to_dict(), vision_config=vision.to_dict(), projection_dim=16
+    )
+    with writing(folder) as part, quietly():
+        CLIPModel(config).save_pretrained(part)
+        clip_tokenizer().save_pretrained(part)
+
+
+def _run(*words: str | Path) -> str:
+    """Run a command of `evaluate` as a user would, and return its last output line: the path of its result."""
+    done = subprocess.run([*_COMMAND, "evaluate", *map(str, words)], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"the demo ends here: animegamer evaluate {words[0]} failed; `make demo-eval` resumes from there")
+    return done.stdout.splitlines()[-1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Agents of an evaluation: `NAME=FOLDER` as typed, and the kind and identity of what is in the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from flows.evaluate.clip_folders import clips_of, identity_of_clips, survey
+from models.checkpoint import CONFIG as CHECKPOINT
+from models.checkpoint import Checkpoint
+from pipeline.core.errors import UserError
+from pipeline.core.records import faults_of
+from training.baselines.folder import CONFIG as BASELINE
+from training.baselines.folder import BaselineFolder
+from training.evaluation.benchmark import Benchmark
+from training.evaluation.folder import AgentEntry, AgentKind
+
+
+def read_agents(typed: Sequence[str], benchmark: Benchmark) -> tuple[AgentEntry, ...]:
+    """Return the agents named on the command line.
+
+    Raises:
+        UserError: one is not NAME=FOLDER, a name comes twice, a folder holds nothing that plays or was played, or its
+            clips cannot be assigned to the turns of the benchmark.
+    """
+    agents = _with_differences([_read_agent(text, benchmark) for text in typed])
+    names = [agent.name for agent in agents]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"--agent {name}: named twice; give each agent a name of its own")
+    return agents
+
+
+def _read_agent(text: str, benchmark: Benchmark) -> AgentEntry:
+    name, equals, source = text.partition("=")
+    if not equals or not source:
+        raise UserError(f"--agent {text}: give NAME=FOLDER, such as `--agent ours=run/adapt/result`")
+    folder = Path(source)
+    kind, identity = _kind_of(folder)
+    note = survey(folder, benchmark).note if kind == "folder" else ""
+    try:
+        return AgentEntry(name=name, kind=kind, folder=str(folder.absolute()), identity=identity, note=note)
+    except ValidationError as error:
+        raise UserError(f"--agent {text}: {faults_of(error)}; use letters, digits, `-`, `_` and `.`") from error
+
+
+def _with_differences(agents: Sequence[AgentEntry]) -> tuple[AgentEntry, ...]:
+    """Return the agents; a checkpoint's note says in which settings it differs from the first one: its ablation."""
+    configs = {agent.name: _settings_of(Path(agent.folder)) for agent in agents if agent.kind == "checkpoint"}
+    first = next(iter(configs), "")
+    noted = []
+    for agent in agents:
+        own = configs.get(agent.name, {})
+        changed = [f"{key} {value}, not {configs[first].get(key)}" for key, value in own.items()
+                   if value != configs[first].get(key)]  # fmt: skip
+        note = f"Unlike {first}: {'; '.join(changed)}." if changed else agent.note
+        noted.append(agent.model_copy(update={"note": note}))
+    return tuple(noted)
+
+
+def _settings_of(folder: Path) -> dict[str, object]:
+    """Return the settings of a checkpoint's networks by dotted name, such as `shot_encoder.variant`."""
+    config = Checkpoint.open(folder).config
+    sections = ("shot_encoder", "shot_decoder", "game_model", "conventions")
+    nested = {f"{name}.{key}": value for name in sections for key, value in getattr(config, name).model_dump().items()}
+    return {"size": config.size, **nested, "level_values": config.level_values}
+
+
+def _kind_of(folder: Path) -> tuple[AgentKind, str]:
+    """Recognise what a folder holds: a checkpoint, a baseline, or clips of games."""
+    if (folder / BASELINE).exists():
+        baseline = BaselineFolder.open(folder)
+        return baseline.config.kind, baseline.identity()
+    if (folder / CHECKPOINT).exists():
+        return "checkpoint", Checkpoint.open(folder).identity()
+    if clips_of(folder):
+        return "folder", identity_of_clips(folder)
+    raise UserError(
+        f"{folder}: neither a checkpoint ({CHECKPOINT}), nor a baseline ({BASELINE}), nor clips of games: it has no "
+        "GAME/0001.mp4; a film of a whole game has to be cut into a clip per turn"
+    )

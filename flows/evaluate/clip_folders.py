@@ -1,0 +1,190 @@
+"""Folder of clips as an agent: games that were played elsewhere, `FOLDER/<game>/*.mp4`, a clip per turn.
+
+With `FOLDER/<game>/turns.jsonl` its lines name the clips: by their instructions if all lines have one, else by their
+ids. Without it, the number at the end of a clip's name is its turn (`0001.mp4`, `scene-12.mp4`).
+
+Clips of another frame rate are taken at 8 frames per second; length and size are kept. What differs, or is missing,
+is said in the agent's note.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from flows.game.folder import CRF
+from models.checkpoint import identity_of
+from pipeline.core.atomic import replacing
+from pipeline.core.errors import disk_errors
+from pipeline.core.records import RecordError
+from pipeline.video.clip_files import ClipShape, clip_shape, read_frames, write_clip
+from training.evaluation.benchmark import Benchmark, BenchmarkGame
+from training.evaluation.played import PlayedError, PlayedLine, PlayedTurn, read_game
+
+FPS = Fraction(8)
+"""Frame rate of the clips that are compared."""
+MOST_NAMED = 5
+"""Games named in a note; more are counted."""
+_NUMBER = re.compile(r"(\d{1,9})$")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Clip of a turn in a folder of clips."""
+
+    path: Path
+    shape: ClipShape
+    line: PlayedLine
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Clips of a folder, by game and turn, and what a reader of their figures has to know."""
+
+    clips: dict[str, dict[int, Found]]
+    note: str
+
+
+def clips_of(folder: Path) -> list[Path]:
+    """Return the clips of all games in a folder."""
+    return sorted(folder.glob("*/*.mp4"))
+
+
+def identity_of_clips(folder: Path) -> str:
+    """Return a hash of the names and contents of all clips and logs."""
+    files = [*clips_of(folder), *sorted(folder.glob("*/turns.jsonl"))]
+    names = "\n".join(str(file.relative_to(folder)) for file in files)
+    return hashlib.sha256(f"{names}\n{identity_of(files)}".encode()).hexdigest()[:16]
+
+
+def survey(folder: Path, benchmark: Benchmark) -> Survey:
+    """Assign the clips of a folder to the turns of a benchmark.
+
+    Raises:
+        PlayedError: it holds none of the benchmark's games, a clip cannot be used, or its turn is unclear; the message
+            names the clip and the remedy.
+    """
+    clips = {game.name: _clips_by_turn(folder / game.name, game) for game in benchmark.games}
+    if not any(clips.values()):
+        theirs = sorted({path.parent.name for path in clips_of(folder)})
+        raise PlayedError(
+            f"{folder}: holds none of the benchmark's games; its folders are {_named(theirs)}, "
+            f"the benchmark's games {_named(list(clips))}; rename the folders"
+        )
+    return Survey(clips, " ".join([*_shapes(clips), *_gaps(clips, benchmark)]))
+
+
+def bring_in(source: Path, benchmark: Benchmark, target: Path) -> None:
+    """Copy the clips of the benchmark's games, with a log each, to an agent's folder; games that are there stay.
+
+    Raises:
+        PlayedError: as `survey`.
+        DiskError: a file cannot be copied.
+    """
+    for game, clips in survey(source, benchmark).clips.items():
+        if (target / game / "turns.jsonl").exists():
+            continue
+        for turn, found in clips.items():
+            with replacing(target / game / f"{turn:04d}.mp4") as temporary, disk_errors(found.path):
+                _copy(found, temporary)
+        lines = [found.line.model_copy(update={"id": f"{turn:04d}"}) for turn, found in sorted(clips.items())]
+        if lines:
+            with replacing(target / game / "turns.jsonl") as temporary:
+                rows = (line.model_dump_json(exclude_defaults=True) for line in lines)
+                temporary.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+
+
+def _clips_by_turn(folder: Path, game: BenchmarkGame) -> dict[int, Found]:
+    if (folder / "turns.jsonl").exists():
+        turns = _in_order(folder, game, read_game("", game.panels, folder))
+    else:
+        turns = {turn: (path, PlayedLine(id=f"{turn:04d}")) for turn, path in _numbered(folder, game).items()}
+    return {turn: Found(path, _checked(path), line) for turn, (path, line) in turns.items()}
+
+
+def _in_order(folder: Path, game: BenchmarkGame, turns: Sequence[PlayedTurn]) -> dict[int, tuple[Path, PlayedLine]]:
+    """Assign the lines of a log to turns: by instruction if all lines have one, else by id."""
+    asked = [panel.instruction for panel in game.panels]
+    if len(set(asked)) < len(asked) or not all(turn.line.instruction for turn in turns):
+        return {turn.panel.turn: (turn.clip, turn.line) for turn in turns}
+    for turn in turns:
+        if turn.line.instruction not in asked:
+            raise PlayedError(
+                f'{turn.clip}: was played from "{turn.line.instruction}", which the benchmark does not ask for in game '
+                f"{game.name}; play the benchmark's instructions, or delete {folder / 'turns.jsonl'} to go by the names"
+            )
+    return {asked.index(turn.line.instruction or "") + 1: (turn.clip, turn.line) for turn in turns}
+
+
+def _numbered(folder: Path, game: BenchmarkGame) -> dict[int, Path]:
+    """Assign clips to turns by the numbers at the end of their names."""
+    paths = sorted(folder.glob("*.mp4"))
+    numbers = [int(found[1]) if (found := _NUMBER.search(path.stem)) else 0 for path in paths]
+    if len(set(numbers)) < len(numbers) or not all(1 <= number <= len(game.panels) for number in numbers):
+        raise PlayedError(
+            f"{folder}: which of its {len(paths)} clips shows which of the game's {len(game.panels)} turns is unclear; "
+            "name them by turn: 0001.mp4, 0002.mp4, ..."
+        )
+    return dict(zip(numbers, paths, strict=True))
+
+
+def _checked(path: Path) -> ClipShape:
+    try:
+        shape = clip_shape(path)
+    except RecordError as error:
+        raise PlayedError(
+            f"{path}: {error.reason}; replace it, or remove it: its turn then counts as missing"
+        ) from error
+    if _frames_at(shape, FPS) < 2:
+        raise PlayedError(f"{path}: {shape.frames} frames at {shape.fps} per second are too few to show motion")
+    return shape
+
+
+def _frames_at(shape: ClipShape, fps: Fraction) -> int:
+    return round(shape.frames / shape.fps * fps)
+
+
+def _copy(found: Found, target: Path) -> None:
+    """Copy a clip; at another rate than FPS, its nearest earlier frames are encoded anew."""
+    shape = found.shape
+    if shape.fps == FPS:
+        shutil.copyfile(found.path, target)
+        return
+    places = [int(number * shape.fps / FPS) for number in range(_frames_at(shape, FPS))]
+    frames_THWC = read_frames(found.path, lambda _: places, shape.width // 2 * 2, shape.height // 2 * 2)
+    write_clip(target, frames_THWC, FPS, CRF)
+
+
+def _shapes(clips: dict[str, dict[int, Found]]) -> list[str]:
+    """Say the shapes of the clips, the most frequent one first."""
+    counts = Counter(found.shape for turns in clips.values() for found in turns.values())
+    said = [
+        f"{count} clips of {shape.width}x{shape.height}, {float(shape.frames / shape.fps):.3g} s"
+        + ("" if shape.fps == FPS else f", at {float(shape.fps):.4g} frames per second, taken at {FPS}")
+        for shape, count in counts.most_common(MOST_NAMED)
+    ]
+    more = len(counts) - MOST_NAMED
+    return ["; ".join(said) + (f"; and {more} other shapes." if more > 0 else ".")]
+
+
+def _gaps(clips: dict[str, dict[int, Found]], benchmark: Benchmark) -> list[str]:
+    """Name the games and turns that are missing."""
+    absent = [name for name, turns in clips.items() if not turns]
+    partial = []
+    for game in benchmark.games:
+        left = [str(panel.turn) for panel in game.panels if panel.turn not in clips[game.name]]
+        if left and clips[game.name]:
+            partial.append(f"{game.name} (turns {', '.join(left)})")
+    said = [f"Missing games: {_named(absent)}."] if absent else []
+    return [*said, f"Missing turns: {_named(partial)}."] if partial else said
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,110 @@
+"""Players: agents that play game after game of a benchmark with networks that are loaded once, at the first turn.
+
+`turns` plays what a game folder lacks. A game that is resumed gets the same turns as one played without a stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from flows.console.terminal import say
+from flows.game.folder import GameFolder
+from flows.game.play_baseline import baseline_settings
+from flows.game.records import GameSettings
+from models.checkpoint import Checkpoint
+from models.engine import Engine, device_of
+from models.engine_options import EngineOptions
+from models.tokens import instruction_ids
+from models.turns import Turn, TurnMaker, turn_seed
+from training.baselines.agents import AGENTS, Baseline
+from training.baselines.folder import BaselineFolder
+from training.evaluation.folder import AgentEntry
+
+
+class Player(Protocol):
+    """Agent that plays games."""
+
+    device: torch.device
+
+    def check(self, instruction: str) -> None:
+        """Raise a UserError if the agent cannot play an instruction."""
+        ...
+
+    def settings(self, seed: int) -> GameSettings:
+        """Return the settings of a game with this seed."""
+        ...
+
+    def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
+        """Yield the turns that a game folder lacks; each is to be kept before the next is asked for."""
+        ...
+
+
+class CheckpointPlayer:
+    """Player with the networks of a checkpoint."""
+
+    def __init__(self, folder: Path, options: EngineOptions) -> None:
+        self.folder, self.options = folder, options
+        self.device = device_of(options.device)
+        self.checkpoint = Checkpoint.open(folder)
+        self._tokenizer = self.checkpoint.tokenizer()
+
+    @cached_property
+    def engine(self) -> TurnMaker:
+        """The networks."""
+        say(f"loading the networks of {self.folder}")
+        return Engine.load(self.folder, self.options)
+
+    def check(self, instruction: str) -> None:
+        """Raise a UserError if the instruction is empty or too long."""
+        instruction_ids(self._tokenizer, instruction)
+
+    def settings(self, seed: int) -> GameSettings:
+        """Return the settings of a game with this seed."""
+        return GameSettings.of(self.checkpoint, self.options, seed)
+
+    def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
+        """Yield the turns that a game folder lacks."""
+        for instruction in instructions[len(folder.turns) :]:
+            state = folder.state_at(folder.turns[-1].id if folder.turns else None)
+            yield self.engine.next_turn(state, instruction, turn_seed(folder.settings.seed, state.turns + 1))[0]
+
+
+class BaselinePlayer:
+    """Player with the pipelines of a baseline."""
+
+    def __init__(self, folder: Path, options: EngineOptions) -> None:
+        self.folder, self.options = folder, options
+        self.device = device_of(options.device)
+        self.baseline = BaselineFolder.open(folder)
+
+    @cached_property
+    def agent(self) -> Baseline:
+        """The pipelines."""
+        say(f"loading the networks of {self.folder}")
+        kind = AGENTS[self.baseline.config.kind]
+        return kind.load(self.folder, device=self.options.device, offload=self.options.offload)
+
+    def check(self, instruction: str) -> None:
+        """Accept any instruction."""
+
+    def settings(self, seed: int) -> GameSettings:
+        """Return the settings of a game with this seed."""
+        return baseline_settings(self.baseline, seed)
+
+    def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
+        """Yield the turns that a game folder lacks."""
+        done = len(folder.turns)
+        game = self.agent.new_game(folder.settings.seed)
+        game.skip(instructions[:done])
+        yield from game.play(instructions[done:])
+
+
+def player_of(agent: AgentEntry, options: EngineOptions) -> Player:
+    """Return the player of an agent that has weights."""
+    folder = Path(agent.folder)
+    return CheckpointPlayer(folder, options) if agent.kind == "checkpoint" else BaselinePlayer(folder, options)

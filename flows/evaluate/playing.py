@@ -1,0 +1,81 @@
+"""Playing of a benchmark: the missing turns of every agent's every game, in EVALUATION/games/<agent>/<game>/.
+
+A turn is on disk before the next is played, so that a stop costs one turn. Whatever is there is not played again, and a
+resumed game has the same clips as one played without a stop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from flows.console.terminal import say
+from flows.evaluate.clip_folders import bring_in
+from flows.evaluate.costs import with_costs
+from flows.evaluate.players import Player, player_of
+from flows.game.play_file import resumed_or_new
+from models.engine_options import EngineOptions
+from pipeline.core.errors import UserError
+from pipeline.core.progress import Watch, watched
+from training.evaluation.benchmark import Benchmark, BenchmarkGame
+from training.evaluation.folder import AgentEntry, EvaluationFolder
+
+
+def play_all(evaluation: EvaluationFolder, options: EngineOptions) -> None:
+    """Play what is missing, agent by agent; an agent's networks are freed before the next one's are loaded.
+
+    Every agent is checked before the first turn is played.
+
+    Raises:
+        UserError: an agent cannot play an instruction, or a folder cannot be used; the message names the remedy.
+    """
+    for agent in _with_missing_turns(evaluation):
+        if agent.kind != "folder":
+            _check(agent, player_of(agent, options), evaluation.benchmark)
+    for agent in _with_missing_turns(evaluation):
+        if agent.kind == "folder":
+            bring_in(Path(agent.folder), evaluation.benchmark, evaluation.games / agent.name)
+        else:
+            _play_games(evaluation, agent, player_of(agent, options))
+
+
+def game_seed(seed: int, game: str) -> int:
+    """Seed of a game: equal for all agents, so that they are compared on equal noise, and different between games."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {game}".encode()).digest()[:6], "big")
+
+
+def _with_missing_turns(evaluation: EvaluationFolder) -> list[AgentEntry]:
+    return [agent for agent in evaluation.request.agents if evaluation.missing(agent.name)]
+
+
+def _check(agent: AgentEntry, player: Player, benchmark: Benchmark) -> None:
+    for game in benchmark.games:
+        for panel in game.panels:
+            try:
+                player.check(panel.instruction)
+            except UserError as error:
+                raise UserError(f"{agent.name}: cannot play turn {panel.turn} of game {game.name}: {error}") from error
+
+
+def _play_games(evaluation: EvaluationFolder, agent: AgentEntry, player: Player) -> None:
+    missing = evaluation.missing(agent.name)
+    total = sum(len(game.panels) for game in evaluation.benchmark.games)
+    done = total - sum(missing.values())
+    say(f"{agent.name}: {done} of {total} turns played before" if done else f"{agent.name}: {total} turns to play")
+    with watched(agent.name, "play") as watch:
+        watch(done, total)
+        for game in evaluation.benchmark.games:
+            if game.name in missing:
+                folder = evaluation.games / agent.name / game.name
+                _play_game(folder, game, player, game_seed(evaluation.request.seed, game.name), watch, done, total)
+                done += missing[game.name]
+
+
+def _play_game(path: Path, game: BenchmarkGame, player: Player, seed: int, watch: Watch, done: int, total: int) -> None:
+    """Play the missing turns of a game; `done` of `total` turns of the agent are there."""
+    instructions = [panel.instruction for panel in game.panels]
+    folder = resumed_or_new(path, player.settings(seed), instructions)
+    for turn, cost in with_costs(player.turns(folder, instructions), player.device):
+        folder.keep(turn, folder.turns[-1].id if folder.turns else None, cost)
+        done += 1
+        watch(done, total)

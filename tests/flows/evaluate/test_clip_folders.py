@@ -1,0 +1,101 @@
+"""Folders of clips as agents: real clips of other rates, lengths, sizes and order, taken in or refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.evaluate.clip_folders import bring_in, identity_of_clips, survey
+from pipeline.video.clip_files import clip_shape, read_clip
+from tests.support.datasets.made_evaluation import paint
+from training.evaluation.benchmark import Benchmark, Panel, read_benchmark, write_benchmark
+from training.evaluation.played import PlayedError, read_game
+
+COLOURS = ((200, 40, 40), (40, 200, 40), (40, 40, 200))
+
+
+@pytest.fixture
+def benchmark(tmp_path: Path) -> Benchmark:
+    """Two games of three turns."""
+    path = tmp_path / "games.jsonl"
+    panels = [Panel(game=game, turn=turn, words=f"{game} {turn}") for game in ("a", "b") for turn in (1, 2, 3)]
+    write_benchmark(path, panels)
+    return read_benchmark(path)
+
+
+def colour_of(path: Path) -> int:
+    """Return the number of the colour that a clip is painted with."""
+    return int(read_clip(path)[0, 0, 0].argmax())
+
+
+def test_clips_go_by_the_numbers_in_their_names_and_what_is_missing_is_named(
+    tmp_path: Path, benchmark: Benchmark
+) -> None:
+    source, target = tmp_path / "clips", tmp_path / "target"
+    for turn in (1, 3):
+        paint(source / "a" / f"scene-{turn}.mp4", COLOURS[turn - 1])
+    found = survey(source, benchmark)
+    assert found.note == "2 clips of 48x32, 0.625 s. Missing games: b. Missing turns: a (turns 2)."
+    bring_in(source, benchmark, target)
+    turns = read_game("others", benchmark.games[0].panels, target / "a")
+    assert [(turn.panel.turn, colour_of(turn.clip)) for turn in turns] == [(1, 0), (3, 2)]
+    assert turns[1].clip.read_bytes() == (source / "a" / "scene-3.mp4").read_bytes()
+
+
+def test_clips_in_another_order_go_by_their_instructions(tmp_path: Path, benchmark: Benchmark) -> None:
+    source = tmp_path / "clips"
+    order = (3, 1, 2)
+    for place, turn in enumerate(order, start=1):
+        paint(source / "a" / f"{place:04d}.mp4", COLOURS[turn - 1])
+    lines = [{"id": f"{place:04d}", "instruction": f"a {turn}"} for place, turn in enumerate(order, start=1)]
+    log = source / "a" / "turns.jsonl"
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    bring_in(source, benchmark, tmp_path / "target")
+    turns = read_game("others", benchmark.games[0].panels, tmp_path / "target" / "a")
+    assert [(turn.line.instruction, colour_of(turn.clip)) for turn in turns] == [("a 1", 0), ("a 2", 1), ("a 3", 2)]
+    log.write_text(json.dumps({"id": "0001", "instruction": "she flies"}) + "\n")
+    with pytest.raises(PlayedError, match=r'0001.mp4: was played from "she flies".*delete'):
+        survey(source, benchmark)
+
+
+def test_another_rate_is_taken_at_ours(tmp_path: Path, benchmark: Benchmark) -> None:
+    source, target = tmp_path / "clips", tmp_path / "target"
+    paint(source / "a" / "0001.mp4", COLOURS[0], frames=48, size=(32, 240), fps=24)
+    assert "at 24 frames per second, taken at 8" in survey(source, benchmark).note
+    bring_in(source, benchmark, target)
+    shape = clip_shape(target / "a" / "0001.mp4")
+    assert (shape.frames, shape.fps, shape.width, shape.height) == (16, 8, 240, 32)
+    taken, given = read_clip(target / "a" / "0001.mp4"), read_clip(source / "a" / "0001.mp4")
+    assert abs(taken.astype(int) - given[::3]).mean() < 3, "every third frame"
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["a/first.mp4"], "is unclear; name them by turn"),
+        (["a/0001.mp4", "a/x-1.mp4"], "is unclear"),
+        (["a/0004.mp4"], "is unclear"),
+        (["A/0001.mp4"], "none of the benchmark's games; its folders are A, the benchmark's games a, b"),
+    ],
+)
+def test_clips_whose_turn_is_unclear_are_refused(
+    tmp_path: Path, benchmark: Benchmark, names: list[str], said: str
+) -> None:
+    for name in names:
+        paint(tmp_path / "clips" / name, COLOURS[0])
+    with pytest.raises(PlayedError, match=said):
+        survey(tmp_path / "clips", benchmark)
+
+
+def test_damaged_and_still_clips_are_named(tmp_path: Path, benchmark: Benchmark) -> None:
+    source = tmp_path / "clips"
+    clip = paint(source / "a" / "0002.mp4", COLOURS[0], frames=1)
+    with pytest.raises(PlayedError, match=r"0002.mp4: 1 frames .* too few"):
+        survey(source, benchmark)
+    before = identity_of_clips(source)
+    clip.write_bytes(b"not a film")
+    assert identity_of_clips(source) != before
+    with pytest.raises(PlayedError, match=r"0002.mp4: .*replace it, or remove it"):
+        survey(source, benchmark)

@@ -1,0 +1,157 @@
+"""Playing of a benchmark by real tiny networks: stopped and resumed, added to, refused where it differs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flows.evaluate.agents import read_agents
+from flows.evaluate.run import run_evaluation
+from models.checkpoint import Checkpoint
+from models.engine_options import EngineOptions
+from models.untrained import new_checkpoint
+from pipeline.core.errors import UserError
+from pipeline.core.progress import Progress, watcher
+from tests.support.networks.tiny_baselines import brief_baseline
+from tests.support.networks.tiny_models import brief_checkpoint
+from training.evaluation.benchmark import Panel, read_benchmark, write_benchmark
+from training.evaluation.folder import EvaluationError, EvaluationFolder
+
+OPTIONS = EngineOptions(device="cpu", steps=2, guidance=1.0)
+
+
+@pytest.fixture
+def benchmark(tmp_path: Path) -> Path:
+    """Two games of two turns."""
+    path = tmp_path / "games.jsonl"
+    write_benchmark(
+        path,
+        [
+            Panel(
+                game=game, turn=turn, characters=(name,), MD=motion, EV="sea shore", level=turn + 1, SC=0, ET=0, ST=-1
+            )
+            for game, name in (("ponyo-01", "Ponyo"), ("lisa-01", "Lisa"))
+            for turn, motion in ((1, "run"), (2, "sleep"))
+        ],
+    )
+    return path
+
+
+def contents(evaluation: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(evaluation)): path.read_bytes() for path in sorted(evaluation.glob("games/*/*/*.mp4"))}
+
+
+class StopsAfter:
+    """Watcher that stops the work at the n-th report, as Ctrl-C does."""
+
+    def __init__(self, reports: int) -> None:
+        self.left = reports
+
+    def begin(self, subject: str, name: str) -> Progress:  # noqa: ARG002
+        def report(done: float, total: float) -> None:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+
+        return report
+
+    def end(self, subject: str, name: str, outcome: str) -> None:
+        pass
+
+
+def agents(*kinds: str) -> list[str]:
+    folders = {"ours": brief_checkpoint, "gc": lambda: brief_baseline("gc"), "gsc": lambda: brief_baseline("gsc")}
+    return [f"{kind}={folders[kind]()}" for kind in kinds]
+
+
+def test_agents_play_every_game_and_a_stopped_evaluation_goes_on_to_the_same_clips(
+    tmp_path: Path, benchmark: Path
+) -> None:
+    whole = run_evaluation(tmp_path / "whole", benchmark, agents("ours", "gc"), OPTIONS)
+    assert [len(whole.played(agent)) for agent in ("ours", "gc")] == [4, 4]
+    for turn in whole.played("ours"):
+        assert turn.line.instruction == turn.panel.instruction
+        assert turn.line.first_frame_seconds is not None
+        assert turn.seconds is not None
+        assert turn.line.first_frame_seconds >= turn.seconds - 0.01
+        assert turn.line.memory_bytes is not None
+        assert 100e6 < turn.line.memory_bytes < 20e9
+    token = watcher.set(StopsAfter(reports=3))  # within ours, after two turns
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_evaluation(tmp_path / "stopped", benchmark, agents("ours", "gc"), OPTIONS)
+    finally:
+        watcher.reset(token)
+    stopped = EvaluationFolder.open(tmp_path / "stopped")
+    assert stopped.missing("ours") == {"lisa-01": 2}
+    before = {path: path.stat().st_mtime_ns for path in stopped.games.glob("*/*/*.mp4")}
+    resumed = run_evaluation(tmp_path / "stopped", benchmark, agents("ours", "gc"), OPTIONS)
+    assert resumed.missing("ours") == {}
+    assert contents(resumed.path) == contents(whole.path)
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "played twice"
+
+
+def test_agents_are_compared_on_equal_noise_and_games_differ(tmp_path: Path, benchmark: Path) -> None:
+    twice = [*agents("ours"), f"again={brief_checkpoint()}"]
+    evaluation = run_evaluation(tmp_path / "out", benchmark, twice, OPTIONS)
+    clips = contents(evaluation.path)
+    assert clips["games/ours/ponyo-01/0001.mp4"] == clips["games/again/ponyo-01/0001.mp4"]
+    settings = [json.loads(path.read_text())["seed"] for path in sorted(evaluation.games.glob("ours/*/game.json"))]
+    assert len(set(settings)) == 2
+
+
+@pytest.mark.slow
+def test_a_story_drawn_at_once_resumes_to_the_same_clips(tmp_path: Path, benchmark: Path) -> None:
+    whole = run_evaluation(tmp_path / "whole", benchmark, agents("gsc"), OPTIONS)
+    token = watcher.set(StopsAfter(reports=2))  # after the first of two turns
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_evaluation(tmp_path / "stopped", benchmark, agents("gsc"), OPTIONS)
+    finally:
+        watcher.reset(token)
+    assert EvaluationFolder.open(tmp_path / "stopped").missing("gsc") == {"ponyo-01": 1, "lisa-01": 2}
+    resumed = run_evaluation(tmp_path / "stopped", benchmark, agents("gsc"), OPTIONS)
+    assert contents(resumed.path) == contents(whole.path)
+
+
+def test_another_benchmark_agent_or_setting_is_refused_and_a_new_agent_joins(tmp_path: Path, benchmark: Path) -> None:
+    out, clips = tmp_path / "out", tmp_path / "clips"
+    shutil.copytree(run_evaluation(tmp_path / "first", benchmark, agents("gc"), OPTIONS).games / "gc", clips)
+    run_evaluation(out, benchmark, [f"others={clips}"], OPTIONS)
+    with pytest.raises(EvaluationError, match="begun with seed 0, not 1"):
+        run_evaluation(out, benchmark, [f"others={clips}"], OPTIONS, seed=1)
+    with pytest.raises(EvaluationError, match=r"its agent others was .*clips \(folder .*, not .*\(gc "):
+        run_evaluation(out, benchmark, [f"others={brief_baseline('gc')}"], OPTIONS)
+    joined = run_evaluation(out, benchmark, agents("gc"), OPTIONS)
+    assert [agent.name for agent in joined.request.agents] == ["others", "gc"]
+    write_benchmark(benchmark, [Panel(game="other", turn=1, words="They fall asleep")])
+    with pytest.raises(EvaluationError, match="begun with benchmark_sha256"):
+        run_evaluation(out, benchmark, agents("gc"), OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["ours"], "give NAME=FOLDER"),
+        (["../up={folder}"], "use letters"),
+        (["a={folder}", "a={folder}"], "named twice"),
+        (["a={folder}/none"], "neither a checkpoint"),
+    ],
+)
+def test_agents_that_cannot_play_are_named(tmp_path: Path, benchmark: Path, typed: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        run_evaluation(tmp_path / "out", benchmark, [text.format(folder=brief_baseline("gc")) for text in typed])
+
+
+def test_the_note_of_an_ablation_names_its_setting(tmp_path: Path) -> None:
+    config = Checkpoint.open(brief_checkpoint()).config
+    linear = config.shot_encoder.model_copy(update={"variant": "linear"})
+    new_checkpoint(tmp_path / "linear", config.replaced(shot_encoder=linear))
+    benchmark = tmp_path / "games.jsonl"
+    write_benchmark(benchmark, [Panel(game="a", turn=1, words="They fall asleep")])
+    typed = [f"gc={brief_baseline('gc')}", f"ours={brief_checkpoint()}", f"linear={tmp_path / 'linear'}"]
+    notes = [agent.note for agent in read_agents(typed, read_benchmark(benchmark))]
+    assert notes == ["", "", "Unlike ours: shot_encoder.variant linear, not mlp."]

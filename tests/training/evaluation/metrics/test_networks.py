@@ -1,0 +1,82 @@
+"""Networks of pictures and texts: CLIP in the files of the real one, faults with a remedy, looks without weights."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from flows.demos.world.shapes import ShapeClip, paint
+from pipeline.core.errors import UserError
+from tests.support.networks.small_clip import save_small_clip
+from training.evaluation.metrics.dreamsim_network import load_dreamsim
+from training.evaluation.metrics.looks import COPY_BITS, Looks, different_bits, hashes_of
+from training.evaluation.metrics.networks import load_clip
+
+MEADOW = paint(ShapeClip("Ruby", "float up", "meadow", 3))[..., ::-1]
+DESERT = paint(ShapeClip("Sunny", "float up", "desert", 3))[..., ::-1]
+
+
+def test_clip_embeds_pictures_of_any_size_and_texts_of_any_length(tmp_path: Path) -> None:
+    clip = load_clip(str(save_small_clip(tmp_path / "clip")))
+    pictures_ND = clip.embed([MEADOW[0], DESERT[0], MEADOW[0], MEADOW[0][:40, :20]])
+    texts_ND = clip.embed_texts(["Ruby runs", "Ruby runs " * 100])
+    np.testing.assert_allclose(np.linalg.norm(np.concatenate([pictures_ND, texts_ND]), axis=1), 1, rtol=1e-5)
+    assert pictures_ND[0] @ pictures_ND[2] == pytest.approx(1)
+    assert pictures_ND[0] @ pictures_ND[1] < 0.9999
+    np.testing.assert_allclose(clip.embed_texts(["Ruby runs"])[0], texts_ND[0], atol=1e-5)
+
+
+def test_the_identity_of_a_network_is_that_of_its_weights(tmp_path: Path) -> None:
+    one, other = (load_clip(str(save_small_clip(tmp_path / str(seed), seed))) for seed in (1, 2))
+    assert one.identity == load_clip(str(tmp_path / "1")).identity
+    assert one.identity != other.identity
+
+
+def test_an_incomplete_clip_is_refused(tmp_path: Path) -> None:
+    file = save_small_clip(tmp_path / "clip") / "model.safetensors"
+    tensors = load_file(file)
+    tensors.pop("text_projection.weight")
+    save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(UserError, match=r"text_projection\.weight is missing .*--clip"):
+        load_clip(str(tmp_path / "clip"))
+
+
+def test_a_folder_without_a_network_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--clip"):
+        load_clip(str(tmp_path))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("open_clip") is not None, reason="open_clip is installed")
+def test_an_absent_open_clip_names_its_package() -> None:
+    with pytest.raises(UserError, match="pip install open-clip-torch"):
+        load_clip("open-clip:laion/CLIP-ViT-B-32-laion2B-s34B-b79K")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("dreamsim") is not None, reason="dreamsim is installed")
+def test_an_absent_dreamsim_names_its_package(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="pip install dreamsim"):
+        load_dreamsim(tmp_path)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("dreamsim") is None, reason="dreamsim is not installed")
+def test_an_incomplete_folder_of_dreamsim_is_refused_before_anything_is_fetched(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no ensemble_lora/adapter_config\.json; fetch the weights once with"):
+        load_dreamsim(tmp_path)
+
+
+def test_looks_are_equal_for_equal_pictures_and_tell_places_apart() -> None:
+    looks = Looks().embed([MEADOW[0], MEADOW[0], MEADOW[8], DESERT[0]])
+    similar = looks @ looks[0]
+    assert similar[1] == pytest.approx(1)
+    assert similar[3] < similar[2] < 1
+    assert similar[3] < 0.5
+
+
+def test_a_scaled_picture_is_a_copy_and_another_frame_of_its_clip_is_not() -> None:
+    larger = np.repeat(np.repeat(MEADOW[0], 2, axis=0), 2, axis=1)
+    bits = different_bits(hashes_of([MEADOW[0]]), hashes_of([larger, DESERT[0]]))[0]
+    assert bits[0] <= COPY_BITS < bits[1]

@@ -1,0 +1,62 @@
+"""Report of an evaluation in a real Chromium, at desktop and phone width."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.support.datasets.made_evaluation import make_evaluation
+from training.evaluation.figures import Figures
+from training.evaluation.folder import EvaluationFolder
+from training.evaluation.report.charts import ticks_over
+from training.evaluation.report.page import write_report
+
+
+def figures_of(evaluation: EvaluationFolder) -> Figures:
+    return Figures.model_validate_json(evaluation.figures.read_bytes())
+
+
+HOSTILE = "run</td><script>document.title='owned'</script><img src=x onerror=alert(1)>"
+
+
+@pytest.mark.browser
+def test_the_page_shows_tables_curves_and_games_at_both_widths(tmp_path: Path, chromium: Browser) -> None:
+    evaluation = make_evaluation(tmp_path, motion=HOSTILE)
+    path = write_report(evaluation, figures_of(evaluation))
+    for width in (1280, 390):
+        page = chromium.new_context(viewport={"width": width, "height": 844}).new_page()
+        faults: list[str] = []
+        page.on("console", lambda message, faults=faults: faults.append(message.text))
+        page.on(
+            "request", lambda asked, faults=faults: asked.url.startswith(("file:", "data:")) or faults.append(asked.url)
+        )
+        page.goto(path.as_uri())
+        assert page.title() == "evaluation · evaluation"
+        assert page.evaluate("document.documentElement.scrollWidth") == width, "no sideways scrolling"
+        table = page.get_by_label("The paper's table").get_by_role("row")
+        assert [row.inner_text().split()[0] for row in table.all()][1:4] == ["ours", "gc", "others"]
+        assert "0.8132" in table.filter(has_text="AnimeGamer").inner_text()
+        assert page.locator("tr.published").count() == 4
+        assert page.locator("figure svg").count() == 5
+        assert page.locator("figure").first.locator(".line").count() == 3
+        assert page.locator(".strip img").count() == 3 * 3 * 4 - 1
+        assert page.get_by_text("not played").count() == 1
+        assert page.evaluate("[...document.images].every(one => one.naturalWidth === 168)")
+        assert (path.parent / str(page.locator(".strip a").first.get_attribute("href"))).exists()
+        assert "Worst turns by CLIP-T" in page.locator("#games").inner_text()
+        assert faults == []
+        page.context.close()
+    assert write_report(evaluation, figures_of(evaluation)).read_bytes() == path.read_bytes(), (
+        "the same bytes every time"
+    )
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.5, 0.5), (0.0, 0.0), (-3e-7, 2e-7), (1.2e9, 3.4e9)])
+def test_ticks_are_round_and_span_the_values(low: float, high: float) -> None:
+    ticks = ticks_over(low, high)
+    assert 2 <= len(ticks) <= 7
+    slack = 1e-9 * max(abs(low), abs(high))
+    assert ticks[0] <= low + slack
+    assert ticks[-1] >= high - slack

@@ -1,0 +1,160 @@
+"""Evaluation folder: its request, its copy of the benchmark, and the paths of everything in it.
+
+    EVALUATION/
+      evaluation.json      request: benchmark, seed, settings, and the identity of each agent
+      benchmark.jsonl      copy of the benchmark
+      games/<agent>/<game>/      game folders: `turns.jsonl` and an mp4 per turn
+      measures/            tables of measures
+      figures.json  figures.csv  report.html
+
+An evaluation keeps its benchmark, its settings and its agents: a request that differs is refused. New agents may join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, ValidationError
+
+from pipeline.core.atomic import replacing, write_json
+from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.records import Record, faults_of
+from training.evaluation.benchmark import Benchmark, read_benchmark
+from training.evaluation.played import PlayedTurn, read_game
+
+AgentKind = Literal["checkpoint", "gc", "gfc", "gsc", "folder"]
+
+
+class EvaluationError(UserError):
+    """An evaluation that cannot be begun or continued as asked; the message says what differs, and the remedy."""
+
+
+class AgentEntry(Record):
+    """An agent of an evaluation."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name in print; also a folder's name")
+    kind: AgentKind
+    folder: str = Field(description="folder of its weights or its clips, where it was last found")
+    identity: str = Field(description="hash of all that its games depend on")
+    note: str = Field("", description="what a reader of its figures has to know")
+
+
+class EvaluationRequest(Record):
+    """`evaluation.json`."""
+
+    schema_version: Literal[1] = 1
+    benchmark_sha256: str
+    seed: int = Field(0, ge=0, description="all agents play a game from the same seed, every game from another")
+    steps: int = Field(50, ge=1, description="denoising steps of checkpoints")
+    guidance: float = Field(6.0, ge=0, description="guidance scale of checkpoints")
+    agents: tuple[AgentEntry, ...] = Field(min_length=1)
+    notes: tuple[str, ...] = Field((), description="what its games were last measured with")
+
+    def joined(self, asked: EvaluationRequest) -> EvaluationRequest:
+        """Return this request with the new agents of another.
+
+        Raises:
+            ValueError: they differ in anything else; the message says in what.
+        """
+        for name in ("benchmark_sha256", "seed", "steps", "guidance"):
+            if getattr(self, name) != getattr(asked, name):
+                raise ValueError(f"it was begun with {name} {getattr(self, name)}, not {getattr(asked, name)}")
+        known = {agent.name: agent for agent in self.agents}
+        for agent in asked.agents:
+            before = known.setdefault(agent.name, agent)
+            if before.identity != agent.identity:
+                raise ValueError(
+                    f"its agent {agent.name} was {before.folder} ({before.kind} {before.identity}), "
+                    f"not {agent.folder} ({agent.kind} {agent.identity})"
+                )
+            known[agent.name] = agent  # the folder may have moved
+        return self.model_copy(update={"agents": tuple(known.values())})
+
+
+@dataclass(frozen=True)
+class EvaluationFolder:
+    """Evaluation folder with its request and benchmark."""
+
+    path: Path
+    request: EvaluationRequest
+    benchmark: Benchmark
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open an existing evaluation.
+
+        Raises:
+            EvaluationError: there is none, or it is damaged.
+        """
+        file = path / "evaluation.json"
+        try:
+            request = EvaluationRequest.model_validate_json(file.read_bytes())
+        except OSError as error:
+            raise EvaluationError(
+                f"{path}: no evaluation here ({error.strerror}); `animegamer evaluate run` begins one"
+            ) from error
+        except ValidationError as error:
+            raise EvaluationError(f"{file}: damaged ({faults_of(error)}); begin another folder") from error
+        benchmark = read_benchmark(path / "benchmark.jsonl")
+        if benchmark.sha256 != request.benchmark_sha256:
+            raise EvaluationError(f"{path / 'benchmark.jsonl'}: changed since the evaluation was begun; copy it again")
+        return cls(path, request, benchmark)
+
+    @classmethod
+    def begin(cls, path: Path, benchmark: Path, asked: EvaluationRequest) -> Self:
+        """Open an evaluation, new or existing, and add the new agents to it.
+
+        Raises:
+            EvaluationError: the folder holds another evaluation, or other files.
+        """
+        request = asked
+        if (path / "evaluation.json").exists():
+            try:
+                request = cls.open(path).request.joined(asked)
+            except ValueError as error:
+                raise EvaluationError(f"{path}: {error}; use the same, or another folder") from error
+        elif any(entry for entry in _listed(path) if not entry.startswith(".") and entry != "benchmark.jsonl"):
+            raise EvaluationError(f"{path}: not empty, and no evaluation; name another folder")
+        with replacing(path / "benchmark.jsonl") as temporary, disk_errors(benchmark):
+            temporary.write_bytes(benchmark.read_bytes())
+        write_json(path / "evaluation.json", request.model_dump(mode="json"))
+        return cls.open(path)
+
+    def with_notes(self, notes: Sequence[str]) -> Self:
+        """Record what the games were measured with, and return the evaluation with it."""
+        request = self.request.model_copy(update={"notes": tuple(notes)})
+        write_json(self.path / "evaluation.json", request.model_dump(mode="json"))
+        return replace(self, request=request)
+
+    @property
+    def games(self) -> Path:
+        """Folder of the games, by agent and game."""
+        return self.path / "games"
+
+    @property
+    def figures(self) -> Path:
+        """`figures.json`."""
+        return self.path / "figures.json"
+
+    def played(self, agent: str) -> list[PlayedTurn]:
+        """Return the turns that an agent has played, in the benchmark's order.
+
+        Raises:
+            PlayedError: a log is damaged.
+        """
+        folders = [(game, self.games / agent / game.name) for game in self.benchmark.games]
+        return [turn for game, folder in folders for turn in read_game(agent, game.panels, folder)]
+
+    def missing(self, agent: str) -> dict[str, int]:
+        """Return the number of turns that an agent has not played, by game; games played in full are left out."""
+        turns: Sequence[PlayedTurn] = self.played(agent)
+        done = [turn.panel.game for turn in turns]
+        left = {game.name: len(game.panels) - done.count(game.name) for game in self.benchmark.games}
+        return {name: count for name, count in left.items() if count}
+
+
+def _listed(path: Path) -> list[str]:
+    return [entry.name for entry in path.iterdir()] if path.is_dir() else []

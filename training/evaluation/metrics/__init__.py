@@ -1,0 +1,1 @@
+"""Metrics of played turns: networks, cached features, and the values made of them."""

@@ -1,0 +1,193 @@
+"""Networks that compare pictures, and pictures with texts: their protocols, and CLIP by transformers or open_clip.
+
+    load_clip("openai/clip-vit-base-patch16", "cuda")           by id, fetched once
+    load_clip("/weights/clip", "cpu")                           a folder in the format of transformers
+    load_clip("open-clip:/weights/laion", "cpu")                a folder, or an id, in the format of open_clip
+
+Embeddings have unit length, so that their dot product is the cosine. A picture is squeezed to the network's square, not
+cropped: a crop of a wide frame would cut off the figures at its sides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AutoTokenizer, CLIPModel
+
+from models.conditions import CLIP_MEAN, CLIP_STD
+from models.config import Base
+from models.hub import reading
+from pipeline.core.errors import UserError
+
+Picture = NDArray[np.uint8]
+"""RGB, HWC."""
+Embeddings = NDArray[np.float32]
+"""[N, D], rows of unit length."""
+
+OPEN_CLIP = "open-clip:"
+"""Prefix of a source that open_clip loads."""
+_AT_ONCE = 64
+
+
+class NetworkError(UserError):
+    """A network that cannot be loaded; the message names the remedy."""
+
+
+class PictureNetwork(Protocol):
+    """Embeddings of pictures."""
+
+    @property
+    def identity(self) -> str:
+        """Name and hash of the weights; also a folder's name. Equal identities, equal embeddings."""
+        ...
+
+    def embed(self, pictures: Sequence[Picture]) -> Embeddings:
+        """Embed pictures of any sizes."""
+        ...
+
+
+class TextNetwork(PictureNetwork, Protocol):
+    """Embeddings of pictures and texts in one space."""
+
+    def embed_texts(self, texts: Sequence[str]) -> Embeddings:
+        """Embed texts; a text that is too long is cut off."""
+        ...
+
+
+class Clip:
+    """CLIP of transformers, in evaluation mode."""
+
+    def __init__(self, network: CLIPModel, tokenizer: Any, device: str) -> None:
+        self._network = network.requires_grad_(False).eval().to(device)
+        self._tokenizer = tokenizer
+        self._device = device
+        self._side: int = network.config.vision_config.image_size
+        self._most_tokens: int = network.config.text_config.max_position_embeddings
+        self.identity = f"clip-{weights_hash(network)}"
+
+    def embed(self, pictures: Sequence[Picture]) -> Embeddings:
+        """Embed pictures of any sizes."""
+        return embedded(pictures, self._pictures)
+
+    @torch.inference_mode()
+    def embed_texts(self, texts: Sequence[str]) -> Embeddings:
+        """Embed texts; a text that is too long is cut off."""
+        tokens = self._tokenizer(
+            list(texts), padding=True, truncation=True, max_length=self._most_tokens, return_tensors="pt"
+        ).to(self._device)
+        states = self._network.text_model(**tokens).pooler_output
+        return unit_rows(self._network.text_projection(states))
+
+    def _pictures(self, pictures: Sequence[Picture]) -> Tensor:
+        pixels_BCHW = normalized(squares(pictures, self._side), CLIP_MEAN, CLIP_STD).to(self._device)
+        states: Tensor = self._network.vision_model(pixel_values=pixels_BCHW).pooler_output
+        return self._network.visual_projection(states)  # type: ignore[no-any-return]
+
+
+class OpenClip:
+    """CLIP of open_clip, in evaluation mode."""
+
+    def __init__(self, network: Any, tokenizer: Callable[[list[str]], Tensor], device: str) -> None:
+        self._network = network
+        self._network.requires_grad_(False).eval().to(device)
+        self._tokenizer = tokenizer
+        self._device = device
+        side: int | tuple[int, int] = self._network.visual.image_size
+        self._side = side if isinstance(side, int) else side[0]
+        self.identity = f"open-clip-{weights_hash(network)}"
+
+    def embed(self, pictures: Sequence[Picture]) -> Embeddings:
+        """Embed pictures of any sizes."""
+        return embedded(pictures, self._pictures)
+
+    @torch.inference_mode()
+    def embed_texts(self, texts: Sequence[str]) -> Embeddings:
+        """Embed texts; a text that is too long is cut off."""
+        return unit_rows(self._network.encode_text(self._tokenizer(list(texts)).to(self._device)))
+
+    def _pictures(self, pictures: Sequence[Picture]) -> Tensor:
+        mean, std = self._network.visual.image_mean, self._network.visual.image_std
+        pixels_BCHW = normalized(squares(pictures, self._side), mean or CLIP_MEAN, std or CLIP_STD)
+        return self._network.encode_image(pixels_BCHW.to(self._device))  # type: ignore[no-any-return]
+
+
+def load_clip(source: str, device: str = "cpu") -> TextNetwork:
+    """Load a CLIP by id, or from a folder.
+
+    Raises:
+        UserError: it cannot be found or fetched, is incomplete or another network, or open_clip is not installed.
+    """
+    if source.startswith(OPEN_CLIP):
+        return _load_open_clip(source.removeprefix(OPEN_CLIP), device)
+    base = Base(id=str(Path(source).absolute()) if Path(source).is_dir() else source)
+    with reading(base, "--clip"):
+        network, report = CLIPModel.from_pretrained(base.id, dtype=torch.float32, output_loading_info=True)
+        if faults := sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])]):
+            raise ValueError(f"not a whole CLIP: {faults[0]} is missing or has another shape ({len(faults)} such)")
+        return Clip(network, AutoTokenizer.from_pretrained(base.id), device)
+
+
+def _load_open_clip(source: str, device: str) -> OpenClip:
+    try:
+        import open_clip
+    except ImportError as error:
+        raise NetworkError("open_clip is not installed; `pip install open-clip-torch` installs it") from error
+    name = f"local-dir:{Path(source).absolute()}" if Path(source).is_dir() else f"hf-hub:{source}"
+    try:
+        network = open_clip.create_model(name, device="cpu")
+        return OpenClip(network, open_clip.get_tokenizer(name), device)
+    except (OSError, ValueError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        raise NetworkError(f"{source} cannot be loaded by open_clip: {reason}. Name its folder, or its id") from error
+
+
+def squares(pictures: Sequence[Picture], side: int) -> Tensor:
+    """Squeeze pictures to squares: uint8 [N, 3, side, side]."""
+    resized = [cv2.resize(picture, (side, side), interpolation=_interpolation(picture, side)) for picture in pictures]
+    return torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2)
+
+
+def _interpolation(picture: Picture, side: int) -> int:
+    return cv2.INTER_AREA if min(picture.shape[:2]) >= side else cv2.INTER_CUBIC
+
+
+def normalized(pictures_NCHW: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Scale uint8 pictures to 0..1, and then each channel by a mean and a deviation."""
+    mean_C11, std_C11 = (torch.tensor(each).view(3, 1, 1) for each in (mean, std))
+    return (pictures_NCHW.float() / 255 - mean_C11) / std_C11
+
+
+@torch.inference_mode()
+def embedded(pictures: Sequence[Picture], network: Callable[[Sequence[Picture]], Tensor]) -> Embeddings:
+    """Embed pictures, a limited number at once, as rows of unit length."""
+    return np.concatenate([unit_rows(network(part)) for part in _parts(pictures)])
+
+
+def _parts(pictures: Sequence[Picture]) -> Iterator[Sequence[Picture]]:
+    return (pictures[start : start + _AT_ONCE] for start in range(0, len(pictures), _AT_ONCE))
+
+
+def unit_rows(rows_ND: Tensor) -> Embeddings:
+    """Scale rows to unit length, as an array on the CPU."""
+    array: Embeddings = functional.normalize(rows_ND.float(), dim=-1).cpu().numpy()
+    return array
+
+
+def weights_hash(network: nn.Module) -> str:
+    """Hash of a network's tensors with their names, twelve digits."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,93 @@
+"""Metrics of a single turn: characters, words, truth, motion, state and cost. Definitions are in docs/evaluation.md.
+
+Every function returns values by the name of their metric; what is not known is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pipeline.stages.motion_levels import level_of
+from training.evaluation.benchmark import Panel
+from training.evaluation.metrics.looks import COPY_BITS, different_bits
+from training.evaluation.metrics.networks import Embeddings, Picture
+from training.evaluation.played import PlayedTurn
+
+Values = dict[str, float]
+
+
+def likeness(frames_FD: Embeddings, references: Mapping[str, Embeddings], names: Sequence[str]) -> float | None:
+    """Mean similarity of the frames to the references of the named characters; None if none has references."""
+    means = [float(np.mean(frames_FD @ references[name].T)) for name in names if name in references]
+    return float(np.mean(means)) if means else None
+
+
+def nearness(frames_FD: Embeddings, truth_FD: Embeddings) -> float:
+    """Mean over the frames of the similarity to the nearest frame of the truth."""
+    return float(np.mean(np.max(frames_FD @ truth_FD.T, axis=1)))
+
+
+def words_of(panel: Panel) -> dict[str, str]:
+    """Texts that the frames are compared with, by metric."""
+    action = f"{panel.MA} {panel.MD}" if panel.MA and panel.MD else panel.MD
+    texts = {"clip_t": panel.instruction, "clip_t_e": panel.EV, "clip_t_action": action}
+    return {metric: text for metric, text in texts.items() if text}
+
+
+def cast_values(frames_FD: Embeddings, references: Mapping[str, Embeddings], names: Sequence[str]) -> Values:
+    """Identity, and the share of the named cast that is on screen.
+
+    A character's similarity is that of the most similar pair of a frame and one of its references. Without a character
+    that is not named, nothing can be mistaken, and nothing is measured.
+    """
+    named = [name for name in dict.fromkeys(names) if name in references]
+    if not named or len(named) == len(references):
+        return {}
+    nearest = {name: float(np.max(frames_FD @ rows_RD.T)) for name, rows_RD in references.items()}
+    most_similar = sorted(nearest, key=lambda name: -nearest[name])[: len(named)]
+    other = max(value for name, value in nearest.items() if name not in named)
+    return {
+        "identity": float(np.mean([nearest[name] for name in named])) - other,
+        "cast_shown": len(set(named) & set(most_similar)) / len(named),
+    }
+
+
+def copied(hashes_FB: Picture, references: Mapping[str, Picture]) -> Values:
+    """1 if a frame is one of the reference pictures."""
+    if not references:
+        return {}
+    different = different_bits(hashes_FB, np.concatenate(list(references.values())))
+    return {"copies": float(different.min() <= COPY_BITS)}
+
+
+def motion_values(scope_px: float, panel: Panel, edges: Sequence[float]) -> Values:
+    """Difference of the measured motion level from the one asked for."""
+    if panel.level is None:
+        return {}
+    difference = abs(level_of(scope_px, edges) - panel.level)
+    return {"acc_f": float(difference == 0), "mae_f": float(difference)}
+
+
+def state_values(turn: PlayedTurn) -> Values:
+    """Differences of the changes that the agent predicted from the right ones, over those that are known."""
+    panel, changes = turn.panel, turn.line.changes
+    if changes is None:
+        return {}
+    pairs = ((changes.social, panel.SC), (changes.entertainment, panel.ET), (changes.stamina, panel.ST))
+    differences = [abs(found - right) for found, right in pairs if right is not None]
+    if not differences:
+        return {}
+    return {"acc_s": float(np.mean([each == 0 for each in differences])), "mae_s": float(np.mean(differences))}
+
+
+def cost_values(turn: PlayedTurn) -> Values:
+    """Seconds and memory that the agent reports."""
+    memory = turn.line.memory_bytes
+    known = {
+        "turn_seconds": turn.seconds,
+        "first_frame_seconds": turn.line.first_frame_seconds,
+        "memory_gb": None if memory is None else memory / 1e9,
+    }
+    return {metric: value for metric, value in known.items() if value is not None}

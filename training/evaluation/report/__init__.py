@@ -1,0 +1,1 @@
+"""Report of an evaluation: `report.html`, made from figures, measures and games."""

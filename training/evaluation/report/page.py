@@ -1,0 +1,178 @@
+"""HTML report, `report.html`: one file with tables, curves by turn, strips of games and each agent's worst turns.
+
+Figures are those of `figures.json`, pictures come from the games, and the worst turns from the tables of measures. The
+page makes no request and runs no script; the same evaluation gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from pydantic import ValidationError
+
+from pipeline.core.atomic import replacing
+from pipeline.core.errors import UserError
+from pipeline.core.records import faults_of
+from training.evaluation.figures import Figures
+from training.evaluation.folder import EvaluationFolder
+from training.evaluation.measures import Measure, Metric, read_measures
+from training.evaluation.published import COMPARISON, PAPER_METRICS, SOURCE
+from training.evaluation.report import charts
+from training.evaluation.report.strips import strips, worst_turns
+from training.evaluation.report.tables import Table, by_character, by_metric, comparison
+from training.evaluation.study_results import StudyResults
+
+WORST_BY = ("clip_t", "clip_t_e", "clip_i", "dreamsim")
+"""Metrics of the worst turns: the first that was measured turn by turn."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Metrics that one command measures, with a table."""
+
+    title: str
+    text: str
+    command: str
+    table: Table
+
+
+def write_report(evaluation: EvaluationFolder, figures: Figures) -> Path:
+    """Write `report.html` of an evaluation, and return its path.
+
+    Raises:
+        UserError: a table of measures is damaged.
+    """
+    path = evaluation.path / "report.html"
+    with replacing(path) as temporary:
+        temporary.write_text(_page(evaluation, figures), encoding="utf-8", newline="\n")
+    return path
+
+
+def _page(evaluation: EvaluationFolder, figures: Figures) -> str:
+    environment = Environment(
+        loader=PackageLoader("training.evaluation.report", "."), undefined=StrictUndefined, autoescape=True
+    )
+    style = (files("training.evaluation.report") / "page.css").read_text(encoding="utf-8")
+    return environment.get_template("page.html.j2").render(
+        css=Markup(style),  # noqa: S704 - our own file
+        css_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        **_values(evaluation, figures),
+    )
+
+
+def _values(evaluation: EvaluationFolder, figures: Figures) -> dict[str, Any]:
+    measures = [row for path in sorted((evaluation.path / "measures").glob("*.parquet")) for row in read_measures(path)]
+    worst_by = _worst_by(figures, measures)
+    paper = [metric for metric in figures.metrics if metric.name in PAPER_METRICS]
+    commands = _commands(evaluation)
+    return {
+        "title": evaluation.path.absolute().name,
+        "facts": _facts(evaluation),
+        "agents": figures.agents,
+        "notes": list(figures.notes),
+        "missing": _missing(evaluation),
+        "comparison": comparison(figures, PAPER_METRICS, COMPARISON),
+        "source": SOURCE,
+        "characters": [(metric, table) for metric in paper if (table := by_character(figures, metric))],
+        "groups": _groups(figures, commands, _agreement(evaluation.path / "study" / "results.json")),
+        "charts": charts.curve_charts(figures),
+        "chart": charts,
+        "strips": strips(evaluation, [agent.name for agent in evaluation.request.agents]),
+        "worst_by": worst_by,
+        "worst": worst_turns(evaluation, measures, worst_by) if worst_by else [],
+        "metrics": figures.metrics,
+        "commands": commands,
+        "benchmark_sha256": figures.benchmark_sha256,
+    }
+
+
+def _facts(evaluation: EvaluationFolder) -> list[tuple[str, str, str]]:
+    games, request = evaluation.benchmark.games, evaluation.request
+    turns = [len(game.panels) for game in games]
+    longest = f"{max(turns)} turns the longest" if len(set(turns)) > 1 else f"{max(turns)} turns each"
+    characters = {game.character for game in games if game.character}
+    return [
+        ("Games", f"{len(games):,}", longest),
+        ("Turns", f"{sum(turns):,}", "by every agent"),
+        ("Protagonists", f"{len(characters):,}", f"of {len(evaluation.benchmark.characters):,} characters"),
+        ("Agents", f"{len(request.agents):,}", "on equal noise"),
+    ]
+
+
+def _missing(evaluation: EvaluationFolder) -> list[str]:
+    said = []
+    for agent in evaluation.request.agents:
+        left = evaluation.missing(agent.name)
+        if left and agent.kind != "folder":  # the note of a folder names them
+            games = ", ".join(f"{name} ({count})" for name, count in list(left.items())[:5])
+            more = f" and {len(left) - 5} more games" if len(left) > 5 else ""
+            said.append(f"{agent.name} lacks turns in {games}{more}; its means are over the turns that are there.")
+    return said
+
+
+def _groups(figures: Figures, commands: dict[str, str], agreement: str) -> list[Group]:
+    """Return the metrics beyond the paper's table, by the command that measures them."""
+    kinds = {
+        "run": ("Beyond the paper", "What the paper's table leaves out."),
+        "judge": ("Multimodal judge", "Scores from 1 to 10 by a multimodal model that sees all agents side by side."),
+        "study": ("Human study", f"Ranks by people as scores from 10 to 1, averaged. {agreement}"),
+    }
+    found = []
+    for kind, (title, text) in kinds.items():
+        own = [each for each in figures.metrics if _source_of(each) == kind and each.name not in PAPER_METRICS]
+        if own:
+            found.append(Group(title, text, commands[kind], by_metric(figures, own)))
+    return found
+
+
+def _agreement(path: Path) -> str:
+    """Say how far people agree, and the judge with them, by criterion; empty without a study.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    if not path.exists():
+        return ""
+    try:
+        results = StudyResults.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UserError(f"{path}: damaged ({faults_of(error)}); `animegamer evaluate study` makes it anew") from error
+    alphas = [f"{each.criterion} {each.alpha:.2f}" for each in results.criteria if each.alpha is not None]
+    judged = [f"{each.criterion} {each.judge:.2f}" for each in results.criteria if each.judge is not None]
+    said = [f"Agreement of participants, Krippendorff's alpha: {', '.join(alphas)}."] if alphas else []
+    said += [f"Rank correlation of the judge with people: {', '.join(judged)}."] if judged else []
+    return " ".join(said)
+
+
+def _source_of(metric: Metric) -> str:
+    return next((kind for kind in ("judge", "study") if metric.name.startswith(f"{kind}_")), "run")
+
+
+def _commands(evaluation: EvaluationFolder) -> dict[str, str]:
+    """Return the commands that make the figures, by what they measure."""
+    out, request = str(evaluation.path), evaluation.request
+    run = ["animegamer", "evaluate", "run", out, "--benchmark", str(evaluation.path / "benchmark.jsonl")]
+    for agent in request.agents:
+        run += ["--agent", f"{agent.name}={agent.folder}"]
+    run += ["--seed", str(request.seed), "--steps", str(request.steps), "--guidance", f"{request.guidance:g}"]
+    return {
+        "run": shlex.join(run),
+        "judge": f"animegamer evaluate judge {shlex.quote(out)} --server URL --model MODEL",
+        "study": f"animegamer evaluate study {shlex.quote(out)}",
+        "report": f"animegamer evaluate report {shlex.quote(out)}",
+    }
+
+
+def _worst_by(figures: Figures, measures: Sequence[Measure]) -> Metric | None:
+    by_turn = {each.metric for each in measures if each.turn is not None}
+    known = {metric.name: metric for metric in figures.metrics if metric.name in by_turn}
+    return next((known[name] for name in WORST_BY if name in known), next(iter(known.values()), None))

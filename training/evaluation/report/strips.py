@@ -1,0 +1,125 @@
+"""Strips of games: a frame of every turn of every agent beside the instructions, and each agent's worst turns."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+
+from pipeline.core.records import RecordError
+from pipeline.video.clip_files import read_frames
+from training.evaluation.benchmark import BenchmarkGame
+from training.evaluation.folder import EvaluationFolder
+from training.evaluation.measures import Measure, Metric
+from training.evaluation.played import PlayedTurn
+from training.evaluation.report.tables import in_print
+
+WIDTH, HEIGHT = 168, 112
+"""Size of a picture, 3:2 as the clips of the data set."""
+_QUALITY = 72
+MOST_GAMES = 6
+MOST_TURNS = 10
+WORST = 4
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A frame of a clip as a data URI, empty if the clip cannot be read, and the clip's address from the report."""
+
+    uri: str
+    clip: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A game: instructions, and for each agent a picture per turn, None where a turn is missing."""
+
+    game: str
+    instructions: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Picture | None, ...]], ...]
+    left_out: int
+    """Turns after those shown."""
+
+
+@dataclass(frozen=True)
+class WorstTurn:
+    """A turn with a low value of the metric that the section names."""
+
+    game: str
+    turn: int
+    instruction: str
+    value: str
+    picture: Picture
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The worst turns of an agent."""
+
+    agent: str
+    turns: tuple[WorstTurn, ...]
+
+
+def strips(evaluation: EvaluationFolder, agents: Sequence[str]) -> list[Strip]:
+    """Return strips of some games, one of each character first."""
+    played = {agent: _by_place(evaluation.played(agent)) for agent in agents}
+    return [_strip(evaluation.path, game, played) for game in _chosen(evaluation.benchmark.games)]
+
+
+def worst_turns(evaluation: EvaluationFolder, measures: Sequence[Measure], metric: Metric) -> list[Worst]:
+    """Return each agent's worst turns by a metric."""
+    sign = 1 if metric.better == "higher" else -1
+    found = []
+    for agent in [entry.name for entry in evaluation.request.agents]:
+        played = _by_place(evaluation.played(agent))
+        own = [
+            each for each in measures if each.agent == agent and each.metric == metric.name and each.turn is not None
+        ]
+        lowest = sorted(own, key=lambda each: (sign * each.value, each.game, each.turn))[:WORST]
+        turns = tuple(
+            _worst_turn(evaluation.path, played[each.game, each.turn or 0], each.value)
+            for each in lowest
+            if (each.game, each.turn) in played
+        )
+        if turns:
+            found.append(Worst(agent, turns))
+    return found
+
+
+def _chosen(games: Sequence[BenchmarkGame]) -> list[BenchmarkGame]:
+    """Return the first game of each character, then further games, up to MOST_GAMES in the benchmark's order."""
+    firsts = {game.character: game for game in reversed(games)}.values()
+    ranked = [*(game for game in games if game in firsts), *(game for game in games if game not in firsts)]
+    taken = ranked[:MOST_GAMES]
+    return [game for game in games if game in taken]
+
+
+def _by_place(turns: Sequence[PlayedTurn]) -> dict[tuple[str, int], PlayedTurn]:
+    return {(turn.panel.game, turn.panel.turn): turn for turn in turns}
+
+
+def _strip(root: Path, game: BenchmarkGame, played: Mapping[str, Mapping[tuple[str, int], PlayedTurn]]) -> Strip:
+    shown = game.panels[:MOST_TURNS]
+    rows = []
+    for agent, turns in played.items():
+        found = [turns.get((game.name, panel.turn)) for panel in shown]
+        rows.append((agent, tuple(_picture(root, turn.clip) if turn else None for turn in found)))
+    return Strip(game.name, tuple(panel.instruction for panel in shown), tuple(rows), len(game.panels) - len(shown))
+
+
+def _worst_turn(root: Path, turn: PlayedTurn, value: float) -> WorstTurn:
+    panel = turn.panel
+    return WorstTurn(panel.game, panel.turn, panel.instruction, in_print(value), _picture(root, turn.clip))
+
+
+def _picture(root: Path, clip: Path) -> Picture:
+    address = clip.relative_to(root).as_posix()
+    try:
+        frame_HWC = read_frames(clip, lambda frames: [frames // 2], WIDTH, HEIGHT)[0]
+    except RecordError:  # the clip is named without a picture; measuring reports it
+        return Picture("", address)
+    _, jpg = cv2.imencode(".jpg", frame_HWC, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+    return Picture(f"data:image/jpeg;base64,{base64.b64encode(jpg.tobytes()).decode('ascii')}", address)

@@ -1,0 +1,127 @@
+"""Tables of the report: means of every agent by metric and by character, with the paper's rows beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from training.evaluation.figures import Figure, Figures
+from training.evaluation.measures import Metric
+from training.evaluation.published import PublishedRow
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value in print; the interval is empty where there is none."""
+
+    value: str = "–"
+    interval: str = ""
+    is_best: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: an agent, a published model, a metric or a character."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    is_published: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; `heads` are the columns after the first."""
+
+    heads: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def overall(figures: Figures) -> dict[tuple[str, str], Figure]:
+    """Return the overall means by agent and metric."""
+    return {
+        (each.agent, each.metric): each
+        for each in figures.figures
+        if each.game is None and each.character is None and each.turn is None
+    }
+
+
+def comparison(figures: Figures, names: Sequence[str], published: Sequence[PublishedRow]) -> Table:
+    """Return a table with a row per agent and per published model, and the metrics that were measured as columns."""
+    metrics = _measured(figures, names)
+    means = overall(figures)
+    best = {metric.name: _best(metric, [means.get((agent.name, metric.name)) for agent in figures.agents])
+            for metric in metrics}  # fmt: skip
+    ours = [
+        Row(agent.name, tuple(_cell(means.get((agent.name, metric.name)), best[metric.name]) for metric in metrics))
+        for agent in figures.agents
+    ]
+    theirs = [
+        Row(row.name, tuple(Cell(_published(row, metric.name)) for metric in metrics), is_published=True)
+        for row in published
+    ]
+    return Table(tuple(map(head_of, metrics)), (*ours, *(theirs if metrics else ())))
+
+
+def by_metric(figures: Figures, metrics: Sequence[Metric]) -> Table:
+    """Return a table with a row per metric and a column per agent."""
+    means = overall(figures)
+    rows = []
+    for metric in metrics:
+        found = [means.get((agent.name, metric.name)) for agent in figures.agents]
+        best = _best(metric, found)
+        rows.append(Row(head_of(metric), tuple(_cell(figure, best) for figure in found)))
+    return Table(tuple(agent.name for agent in figures.agents), tuple(rows))
+
+
+def by_character(figures: Figures, metric: Metric) -> Table | None:
+    """Return a table of one metric with a row per character and a column per agent; None if none is known."""
+    found = {(each.agent, each.character): each for each in figures.figures if each.metric == metric.name}
+    characters = sorted({character for _, character in found if character})
+    rows = []
+    for character in characters:
+        row = [found.get((agent.name, character)) for agent in figures.agents]
+        rows.append(Row(character, tuple(_cell(figure, _best(metric, row)) for figure in row)))
+    return Table(tuple(agent.name for agent in figures.agents), tuple(rows)) if rows else None
+
+
+def head_of(metric: Metric) -> str:
+    """Title of a metric with its direction, as in the paper's tables."""
+    return f"{metric.title} {'↑' if metric.better == 'higher' else '↓'}"
+
+
+def _measured(figures: Figures, names: Sequence[str]) -> list[Metric]:
+    known = {metric.name: metric for metric in figures.metrics}
+    return [known[name] for name in names if name in known]
+
+
+def _best(metric: Metric, found: Sequence[Figure | None]) -> float | None:
+    """Return the best of at least two different values."""
+    values = {figure.value for figure in found if figure}
+    return (max if metric.better == "higher" else min)(values) if len(values) > 1 else None
+
+
+def _cell(figure: Figure | None, best: float | None) -> Cell:
+    if figure is None:
+        return Cell()
+    has_interval = figure.low is not None and figure.high is not None
+    digits = digits_of(figure.metric)
+    low, high = (in_print(bound, min(digits, 3)) for bound in (figure.low, figure.high))
+    return Cell(in_print(figure.value, digits), f"{low} to {high}" if has_interval else "", figure.value == best)
+
+
+def _published(row: PublishedRow, metric: str) -> str:
+    values: Mapping[str, float] = row.values
+    return in_print(values[metric], digits_of(metric)) if metric in values else "–"
+
+
+def digits_of(metric: str) -> int:
+    """Digits after the point of a metric: four as in the paper, two of seconds, memory and scores."""
+    return 2 if metric.endswith(("_seconds", "_gb")) or metric.startswith(("judge_", "study_")) else 4
+
+
+def in_print(value: float | None, digits: int = 4) -> str:
+    """A value in print: as many digits after the point as given; from 10 on, one."""
+    if value is None:
+        return "–"
+    said = f"{value:.{digits}f}" if abs(value) < 10 else f"{value:.1f}".removesuffix(".0")
+    return said.replace("-", "−")
