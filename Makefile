@@ -11,7 +11,7 @@ WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model demo-eval install install-flow install-train install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training soak mutations constraints constraints-lmdeploy clean
+.PHONY: help demo demo-model demo-eval install install-flow install-train install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak mutations constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -98,6 +98,12 @@ bench-clips: install-dev  ## CPU and memory of a notebook and of `animegamer cli
 
 bench-training: install-train  ## memory and time of a step of each phase; RECIPE=card24; measured where there is a GPU
 	$(BIN)/python -m flows.benchmarks.training --recipe $(RECIPE)
+
+bench-metrics: install-train  ## do the metrics of an evaluation notice known defects? painted agents, a table of both
+	$(BIN)/python -m flows.benchmarks.metrics
+
+bench-eval: install-train  ## clips a second of each part of the metrics, and memory as clips become more
+	$(BIN)/python -m flows.benchmarks.evaluation
 
 soak: install-dev  ## kill builds at KILLS random moments and compare the results of their reruns, byte for byte
 	ANIMEGAMER_KILLS=$(KILLS) $(BIN)/pytest -q -s -m 'slow or nightly' --timeout 0 tests/flows/test_killed.py

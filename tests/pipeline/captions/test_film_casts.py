@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.captions.cast import Cast, load_cast
+from pipeline.captions.cast import Cast, load_cast, reference_pictures
 from pipeline.core.errors import UserError
 from pipeline.core.stage import ingredients_of
 from pipeline.core.store import FilmEntry
@@ -42,6 +42,13 @@ def test_a_film_has_its_own_look_of_a_character_spelled_in_another_case(tmp_path
     own = load_cast(tmp_path).of(KIKI)
     assert own.names == ("sosuke",)
     assert share_of(sheet_of(own), RED) == 0
+
+
+def test_reference_pictures_are_those_of_all_films_and_of_single_ones(tmp_path: Path) -> None:
+    make_casts(tmp_path)
+    pictures = reference_pictures(tmp_path)
+    assert {name: len(found) for name, found in pictures.items()} == {"Ponyo": 1, "Sosuke": 2, "Jiji": 1}
+    assert [each.getpixel((60, 80)) for each in pictures["Sosuke"]] == [RED, BLUE]
 
 
 def test_two_folders_of_one_film_are_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import CLIPConfig, CLIPModel, CLIPTextConfig, CLIPTokenizer, CLIPVisionConfig
 
@@ -29,4 +30,21 @@ def save_small_clip(folder: Path, seed: int = 0) -> Path:
     vision = CLIPVisionConfig(image_size=32, patch_size=8, **sizes)
     config = CLIPConfig(text_config=text.to_dict(), vision_config=vision.to_dict(), projection_dim=16)
     CLIPModel(config).save_pretrained(folder)
+    return folder
+
+
+def save_small_open_clip(folder: Path) -> Path:
+    """Write a CLIP of open_clip, which has to be installed: its config, and its weights as safetensors."""
+    import open_clip
+
+    folder.mkdir(parents=True)
+    config = open_clip.get_model_config("ViT-B-32")
+    config["embed_dim"] = 16
+    config["vision_cfg"] |= {"layers": 2, "width": 64, "head_width": 32, "image_size": 64}
+    config["text_cfg"] |= {"layers": 2, "width": 64, "heads": 2}
+    torch.manual_seed(0)
+    network = open_clip.CLIP(config["embed_dim"], config["vision_cfg"], config["text_cfg"])
+    save_file(network.state_dict(), folder / "open_clip_model.safetensors")
+    description = {"model_cfg": config, "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}
+    (folder / "open_clip_config.json").write_text(json.dumps(description))
     return folder

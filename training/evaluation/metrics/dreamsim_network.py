@@ -40,7 +40,7 @@ class DreamSim:
     """Ensemble of DreamSim; the dot product of two embeddings is the similarity, 1 - distance."""
 
     def __init__(self, network: Any, device: str) -> None:
-        self._network = network
+        self.network = network
         self._device = device
         self.identity = f"dreamsim-{weights_hash(network)}"
 
@@ -49,7 +49,7 @@ class DreamSim:
         return embedded(pictures, self._pictures)
 
     def _pictures(self, pictures: Sequence[Picture]) -> Tensor:
-        rows: Tensor = self._network.embed(squares(pictures, _SIDE).float().to(self._device) / 255)
+        rows: Tensor = self.network.embed(squares(pictures, _SIDE).float().to(self._device) / 255)
         return rows
 
 

@@ -169,13 +169,21 @@ class Features:
         return self._root / extractor.identity / f"{sha256}.safetensors"
 
     def _decode(self, path: Path) -> ClipPictures:
-        whole = any(extractor.needs_colour for extractor in self.extractors)
-        try:
-            gray_THW, colour = read_clip_in_part(path, (lambda count: range(count)) if whole else evenly)
-        except RecordError as error:
-            raise UserError(f"{path}: {error.reason}; play the game again, or replace the file") from error
-        some_FHWC = colour[evenly(len(gray_THW))] if whole else colour
-        return ClipPictures(gray_THW, list(some_FHWC[..., ::-1]), colour if whole else None)
+        return decode_clip(path, in_colour=any(extractor.needs_colour for extractor in self.extractors))
+
+
+def decode_clip(path: Path, in_colour: bool = False) -> ClipPictures:
+    """Decode a clip once for all extractors.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        gray_THW, colour = read_clip_in_part(path, range if in_colour else evenly)
+    except RecordError as error:
+        raise UserError(f"{path}: {error.reason}; play the game again, or replace the file") from error
+    some_FHWC = colour[evenly(len(gray_THW))] if in_colour else colour
+    return ClipPictures(gray_THW, list(some_FHWC[..., ::-1]), colour if in_colour else None)
 
 
 def evenly(count: int) -> list[int]:

@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 
 from flows.demos.world.shapes import ShapeClip, paint
 from pipeline.core.errors import UserError
-from tests.support.networks.small_clip import save_small_clip
+from tests.support.networks.small_clip import save_small_clip, save_small_open_clip
 from training.evaluation.metrics.dreamsim_network import load_dreamsim
 from training.evaluation.metrics.looks import COPY_BITS, Looks, different_bits, hashes_of
-from training.evaluation.metrics.networks import load_clip
+from training.evaluation.metrics.networks import load_clip, squares
 
 MEADOW = paint(ShapeClip("Ruby", "float up", "meadow", 3))[..., ::-1]
 DESERT = paint(ShapeClip("Sunny", "float up", "desert", 3))[..., ::-1]
@@ -66,6 +66,28 @@ def test_an_absent_dreamsim_names_its_package(tmp_path: Path) -> None:
 def test_an_incomplete_folder_of_dreamsim_is_refused_before_anything_is_fetched(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no ensemble_lora/adapter_config\.json; fetch the weights once with"):
         load_dreamsim(tmp_path)
+
+
+def test_open_clip_is_loaded_from_a_folder(tmp_path: Path) -> None:
+    pytest.importorskip("open_clip")
+    clip = load_clip(f"open-clip:{save_small_open_clip(tmp_path / 'clip')}")
+    pictures_ND, texts_ND = clip.embed([MEADOW[0], DESERT[0], MEADOW[0]]), clip.embed_texts(["Ruby runs " * 100])
+    assert pictures_ND.shape[1] == texts_ND.shape[1] == 16
+    assert pictures_ND[0] @ pictures_ND[2] == pytest.approx(1)
+    with pytest.raises(UserError, match="cannot be loaded by open_clip"):
+        load_clip(f"open-clip:{tmp_path}")
+
+
+@pytest.mark.slow
+def test_dreamsim_is_loaded_from_a_folder_and_gives_the_similarity_of_the_package(tmp_path: Path) -> None:
+    pytest.importorskip("dreamsim")
+    from tests.support.networks.random_dreamsim import save_random_dreamsim
+
+    dreamsim = load_dreamsim(save_random_dreamsim(tmp_path / "dreamsim"))
+    pictures_ND = dreamsim.embed([MEADOW[0], DESERT[0]])
+    pixels_NCHW = squares([MEADOW[0], DESERT[0]], 224).float() / 255
+    distance = float(dreamsim.network(pixels_NCHW[:1], pixels_NCHW[1:]))
+    assert pictures_ND[0] @ pictures_ND[1] == pytest.approx(1 - distance, abs=1e-5)
 
 
 def test_looks_are_equal_for_equal_pictures_and_tell_places_apart() -> None:
