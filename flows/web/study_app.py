@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 
 from flows.console.terminal import say
 from flows.web.guard import LOOPBACK
@@ -46,6 +46,12 @@ LAN_WARNING = """\
   - A link is the only protection: its holder sees the films and answers as that participant. Send each to one person.
   - Nothing is encrypted: in a network that others can listen to, they can read links, films and answers.
   - Without a link nothing is shown. No page names agents or other participants. Ctrl-C ends it all."""
+
+STRANGER = "This is no link of the study: open the one that was sent to you, in full."
+
+
+class StrangerError(Exception):
+    """A request without the link of a participant."""
 
 
 def serve_study(
@@ -86,13 +92,14 @@ def make_app(games: StudyGames, hosts: Collection[str] = LOOPBACK) -> FastAPI:
     app.state.numbers = {person.link: number for number, person in enumerate(games.study.participants)}
     app.include_router(_api(games))
     app.add_exception_handler(UserError, _fail)
+    app.add_exception_handler(StrangerError, lambda *_: PlainTextResponse(STRANGER, 403))
     return app
 
 
 def _participant(link: str, request: Request) -> int:
     number: int | None = request.app.state.numbers.get(link)
     if number is None:
-        raise HTTPException(403, "This is no link of the study: open the one that was sent to you, in full.")
+        raise StrangerError
     return number
 
 

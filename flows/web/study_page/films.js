@@ -20,7 +20,7 @@ export class Films {
   show(game, choose) {
     this.#films = game.films.map((film) => this.#figure(film, choose, game.criteria.includes("state")));
     at("films").replaceChildren(...this.#films.map(({ figure }) => figure));
-    at("films").className = `of-${Math.min(game.films.length, 5)}`;
+    at("films").className = `of-${Math.min(game.films.length, 7)}`;
     this.#instructions = game.instructions.map((text, turn) => {
       const button = element("button", { type: "button", className: "line", dir: "auto", textContent: text });
       button.addEventListener("click", () => this.go(turn));
