@@ -104,7 +104,7 @@ def _facts(evaluation: EvaluationFolder) -> list[tuple[str, str, str]]:
         ("Games", f"{len(games):,}", longest),
         ("Turns", f"{sum(turns):,}", "by every agent"),
         ("Protagonists", f"{len(characters):,}", f"of {len(evaluation.benchmark.characters):,} characters"),
-        ("Agents", f"{len(request.agents):,}", "on equal noise"),
+        ("Agents", f"{len(request.agents):,}", "on the same games"),
     ]
 
 
