@@ -8,13 +8,14 @@ import typer
 from typer.core import TyperGroup
 
 from flows.commands.audit import audit
+from flows.commands.benchmark import benchmark
 from flows.commands.build import build, config, deploy
 from flows.commands.captions import caption_server, captions
 from flows.commands.clips import clips
 from flows.commands.dataset import calibrate, report, status, verify, vocabulary
 from flows.commands.evaluate import evaluate
 from flows.commands.export import export
-from flows.commands.model import import_weights, new_checkpoint
+from flows.commands.model import import_weights, new_checkpoint, snapshot
 from flows.commands.play import play
 from flows.commands.review import review
 from flows.commands.train import recipe, train
@@ -68,9 +69,11 @@ for command in (
     import_weights,
     play,
     train,
+    snapshot,
     recipe,
 ):
     app.command()(command)
+app.add_typer(benchmark, name="benchmark")
 app.add_typer(evaluate, name="evaluate")
 
 

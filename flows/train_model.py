@@ -1,13 +1,18 @@
 """Training flow: the phases in order, each a task that runs its command in a separate process.
 
 A separate process always releases the GPU's memory, can be launched on several GPUs, and can be killed: a phase
-resumes from its newest saved state, and a finished phase ends at once.
+resumes from its newest saved state, and a finished phase ends at once. SIGTERM is passed on to the phase under way,
+which then saves its state; no further phase is begun.
 """
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +25,43 @@ from flows.train_request import TrainRequest
 from pipeline.core.errors import UserError
 
 PHASES = ("shot", "game", "adapt")
+
+
+class Termination:
+    """SIGTERM while `watched`: it is passed on to the process of the phase under way."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self._process: subprocess.Popen[str] | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Pass SIGTERM on during the block, which must run in the main thread."""
+        before, token = signal.signal(signal.SIGTERM, self.ask), termination.set(self)
+        try:
+            yield
+        finally:
+            termination.reset(token)
+            signal.signal(signal.SIGTERM, before)
+
+    def run(self, command: list[str]) -> tuple[int, str]:
+        """Run a command, unless SIGTERM came before; return its exit code and what it printed."""
+        if self.is_asked:
+            return 128 + signal.SIGTERM, ""
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as self._process:
+            if self.is_asked:  # while the process was started
+                self._process.terminate()
+            printed, _ = self._process.communicate()
+        return self._process.returncode, printed
+
+    def ask(self, *_: object) -> None:
+        """Stop the phase under way; signal handler."""
+        self.is_asked = True
+        if self._process:
+            self._process.terminate()
+
+
+termination: ContextVar[Termination] = ContextVar("termination")
 
 
 @flow(name="train-model", persist_result=False)
@@ -41,10 +83,10 @@ def run_phase(phase: str, request: TrainRequest) -> str:
     Raises:
         UserError: its process failed; the process has printed the reason.
     """
-    done = subprocess.run(command_of(phase, request), stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise UserError(f"ended with exit code {done.returncode}; the same command resumes from its last state")
-    return done.stdout.splitlines()[-1]
+    code, printed = termination.get(Termination()).run(command_of(phase, request))
+    if code:
+        raise UserError(f"ended with exit code {code}; the same command resumes from its last state")
+    return printed.splitlines()[-1]
 
 
 def command_of(phase: str, request: TrainRequest) -> list[str]:
@@ -52,14 +94,16 @@ def command_of(phase: str, request: TrainRequest) -> list[str]:
     launch = [sys.executable]
     if request.accelerate:
         launch += ["-m", "accelerate.commands.launch", "--config_file", str(request.accelerate)]
-    options = {"--out": str(request.out), "--recipe": request.recipe.value}
     optional: dict[str, Path | str | None] = {
+        "--out": request.out,
+        "--recipe": request.recipe and request.recipe.value,
         "--from": request.start,
+        "--fork-from": request.fork_from,
         "--ablation": request.ablation and request.ablation.value,
         "--config": request.config,
         "--features": request.features,
     }
-    chosen = options | {name: str(value) for name, value in optional.items() if value}
+    chosen = {name: str(value) for name, value in optional.items() if value}
     data = [part for source in request.data for part in ("--data", source)]
     trackers = [part for name in request.trackers for part in ("--tracker", name)]
     return [

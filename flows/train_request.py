@@ -54,7 +54,8 @@ class TrainRequest(BaseModel):
     data: tuple[Annotated[str, AfterValidator(without_secrets)], ...]
     out: Path
     start: Path | None = None
-    recipe: RecipeName = RecipeName.tiny
+    fork_from: Path | None = None
+    recipe: RecipeName | None = None
     ablation: Ablation | None = None
     config: Path | None = None
     features: Path | None = None

@@ -244,12 +244,13 @@ def copy_rest(checkpoint: Checkpoint, folder: Path, replaced: Collection[str]) -
         name = path.relative_to(checkpoint.folder)
         if path.is_file() and not left_out & {str(name), *map(str, name.parents)}:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            _link(path, folder / name)
+            link_or_copy(path, folder / name)
 
 
-def _link(source: Path, target: Path) -> None:
+def link_or_copy(source: Path | str, target: Path | str) -> None:
+    """Hard-link a file where the file system supports it, else copy it."""
     try:
-        os.link(source.resolve(), target)  # resolved: the hub's cache holds symbolic links
+        os.link(Path(source).resolve(), target)  # resolved: the hub's cache holds symbolic links
     except OSError:  # another file system, or one without hard links
         shutil.copyfile(source, target)
 

@@ -135,8 +135,10 @@ class OpenedDataset:
             limit: clips to show at most.
 
         Raises:
-            UserError: there is no such clip, or its file cannot be read.
+            UserError: there is no such clip, or its file cannot be read, or the limit is below 1.
         """
+        if limit < 1:
+            raise UserError(f"limit={limit}: no clip would be shown; give 1 or more")
         if isinstance(rows, pd.DataFrame) and "clip_id" not in rows:
             raise UserError("the rows have no column `clip_id`; choose rows of `clips` with all columns, or clip ids")
         ids = [rows] if isinstance(rows, str) else rows.clip_id if isinstance(rows, pd.DataFrame) else rows

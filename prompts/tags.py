@@ -108,7 +108,7 @@ def who_pattern(cast_size: int) -> str:
     """
     numbers = range(1, cast_size + 1)
     lists = ["".join(f"({before},)?" for before in range(1, last)) + str(last) for last in numbers]
-    some = rf"({_any(map(str, numbers))})\[Index\]({_any(lists)})"
+    some = rf"({any_of(map(str, numbers))})\[Index\]({any_of(lists)})"
     return rf"\[Number\](0\[Index\]0|{some})\[Others\]{_COUNT}"
 
 
@@ -118,9 +118,9 @@ def what_pattern(names: Sequence[str] = ()) -> str:
     It has no lookaround and no back-references, which servers that guide a model by it do not know.
     """
     parts = {tag: words_pattern(tag) for tag in MOST_WORDS}
-    parts |= {tag: f"({_any(map(str, allowed))})" for tag, allowed in NUMBERS.items()}
+    parts |= {tag: f"({any_of(map(str, allowed))})" for tag, allowed in NUMBERS.items()}
     if names:
-        parts["AC"] = f"({_any([*map(_literal, names), NOBODY])})"
+        parts["AC"] = f"({any_of([*map(literal, names), NOBODY])})"
     parts["SE"] = sentence_pattern(names)
     return "".join(f"<{tag}>{pattern}</{tag}>" for tag, pattern in parts.items())
 
@@ -137,11 +137,12 @@ def sentence_pattern(names: Sequence[str] = ()) -> str:
     return rf"[{_LATIN}{foreign}0-9][{_LATIN}{foreign}0-9 ,.;:!?'\"()&-]{{8,236}}[.!?]"
 
 
-def _any(choices: Iterable[str]) -> str:
+def any_of(choices: Iterable[str]) -> str:
+    """Return a regular expression of either of some expressions."""
     return "|".join(choices)
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Escape the characters that have a meaning in every dialect of regular expressions, and no others."""
     return _ESCAPED.sub(lambda match: f"\\{match[0]}", text)
 

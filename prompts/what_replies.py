@@ -54,12 +54,12 @@ def parse_what(text: str, names: Sequence[str] = ()) -> WhatReply:
     Raises:
         TagError: with every fault of the reply in one message.
     """
-    found = _values(fold(text))
+    found = tag_values(fold(text))
     values: dict[str, Any] = {}
     faults: list[str] = []
     for tag in TAGS:
         try:
-            values[tag] = _read_number(tag, found[tag]) if tag in NUMBERS else _read_words(tag, found[tag])
+            values[tag] = read_number(tag, found[tag], NUMBERS[tag]) if tag in NUMBERS else read_words(tag, found[tag])
         except TagError as fault:
             faults.append(str(fault))
     try:
@@ -74,7 +74,7 @@ def parse_what(text: str, names: Sequence[str] = ()) -> WhatReply:
     return WhatReply(**values, actor=actor, sentence=_read_sentence(raw_sentence, names), raw_sentence=raw_sentence)
 
 
-def _values(plain: str) -> dict[str, list[str]]:
+def tag_values(plain: str) -> dict[str, list[str]]:
     """Return all values of each tag: from its opening mark to the next mark of any tag, and by its key in JSON."""
     found: dict[str, list[str]] = {tag: [] for tag in (*TAGS, "AC", "SE", "ML")}
     for item in (item for one in objects(plain) for item in one.items()):
@@ -91,7 +91,12 @@ def _values(plain: str) -> dict[str, list[str]]:
     return found
 
 
-def _read_words(tag: str, texts: list[str]) -> str:
+def read_words(tag: str, texts: list[str]) -> str:
+    """Return the only value of a tag of words, in the form in which equal values are equal text.
+
+    Raises:
+        TagError: it is missing, is given twice, or is unusable.
+    """
     words = _only(tag, [_canonical(tag, value) for value in texts])
     if not any(map(str.isalpha, words)) or words in SAYS_NOTHING or re.match(r"not?$|no(?:t any)? ", words):
         raise TagError(f"Tag <{tag}> says nothing.")
@@ -122,11 +127,15 @@ def _canonical(tag: str, value: str) -> str:
     return words
 
 
-def _read_number(tag: str, texts: list[str]) -> int:
-    allowed = NUMBERS[tag]
+def read_number(tag: str, texts: list[str], allowed: Sequence[int]) -> int:
+    """Return the only value of a tag, one of the numbers allowed.
+
+    Raises:
+        TagError: it is missing, is given twice, or is another.
+    """
     value = _only(tag, [re.sub(r"\s+", "", text).removeprefix("+") for text in texts])
     if value not in map(str, allowed):
-        raise TagError(f"Tag <{tag}> must be {allowed[0]} or {allowed[1]}, not {quoted(value)}.")
+        raise TagError(f"Tag <{tag}> must be {' or '.join(map(str, allowed))}, not {quoted(value)}.")
     return int(value)
 
 

@@ -43,7 +43,7 @@ from tests.support.datasets.made_before import (
     unpack,
 )
 from tests.support.networks.painted_engine import PaintedEngine
-from training.run import PHASES
+from training.phase_settings import PHASES
 
 BEFORE: dict[str, Any] = json.loads(Path(__file__).with_name("made_before.json").read_text(encoding="utf-8"))
 

@@ -32,13 +32,10 @@ class MovingAverage:
             parameter.detach().to("cpu" if on_cpu else parameter.device, copy=True) for parameter in parameters
         ]
 
-    @torch.no_grad()
     def step(self) -> None:
         """Add the parameters after a further step."""
         self.steps += 1
-        decay = min(self.decay, self.steps / (self.steps + 9)) if self.steps > 1 else 0.0
-        for mean, parameter in zip(self.means, self.parameters, strict=True):
-            mean.lerp_(parameter.detach().to(mean.device), 1 - decay)
+        self._follow(min(self.decay, self.steps / (self.steps + 9)) if self.steps > 1 else 0.0)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -54,9 +51,18 @@ class MovingAverage:
         """Return the averages by their place; a state to load fills these tensors."""
         return {str(place): mean for place, mean in enumerate(self.means)}
 
-    def load(self, state: Mapping[str, Tensor], steps: int) -> None:
-        """Go on from averages over a number of steps."""
-        self.means, self.steps = list(state.values()), steps
+    def load(self, state: Mapping[str, Tensor] | None, steps: int) -> None:
+        """Go on from averages over a number of steps; None: as if the parameters had always had their values."""
+        if state is None:
+            self._follow(0.0)
+        else:
+            self.means = list(state.values())
+        self.steps = steps
+
+    @torch.no_grad()
+    def _follow(self, decay: float) -> None:
+        for mean, parameter in zip(self.means, self.parameters, strict=True):
+            mean.lerp_(parameter.detach().to(mean.device), 1 - decay)
 
     @torch.no_grad()
     def _set(self, values: Sequence[Tensor]) -> None:

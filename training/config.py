@@ -31,7 +31,7 @@ class WindowSettings(ConfigSection):
 class LoopSettings(ConfigSection):
     """Settings of one run of the training loop."""
 
-    later_keys = frozenset({"minimum_rate", "betas", "epsilon", "ema_on_cpu"})
+    later_keys = frozenset({"minimum_rate", "betas", "epsilon", "ema_on_cpu", "snapshot_every"})
 
     steps: int = Field(ge=0, description="optimizer steps; 0 skips this part")
     batch_size: int = Field(ge=1, description="examples per step, summed over all processes")
@@ -49,6 +49,9 @@ class LoopSettings(ConfigSection):
     ema_on_cpu: bool = Field(False, description="keep the average in main memory: slower, less GPU memory")
     save_every: int = Field(500, ge=1, description="steps between saved states")
     keep: int = Field(2, ge=1, description="saved states kept on disk")
+    snapshot_every: int = Field(
+        0, ge=0, description="steps between checkpoints to play, beside the states and never removed; 0: none"
+    )
     validate_every: int = Field(1000, ge=1, description="steps between validations on held-out clips")
     loader_workers: int = Field(0, ge=0, description="processes that read examples; 0: the training process itself")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -13,8 +14,15 @@ from pipeline.core.ingredients import Ingredients, changed, read_note
 _NOTE = "made_from.json"
 
 
-def refuse_another(folder: Path, ingredients: Ingredients) -> None:
+def refuse_another(
+    folder: Path, ingredients: Ingredients, compared: Callable[[Ingredients], Ingredients] = lambda same: same
+) -> None:
     """Compare the ingredients with those noted in the folder, if there is a note.
+
+    Args:
+        folder: the training folder.
+        ingredients: those of now.
+        compared: function that leaves out ingredients which may change in the same folder.
 
     Raises:
         UserError: the ingredients differ, or the note is damaged.
@@ -23,7 +31,7 @@ def refuse_another(folder: Path, ingredients: Ingredients) -> None:
         before = read_note(folder / _NOTE)
     except ValidationError as error:
         raise UserError(f"{folder / _NOTE} is damaged: remove {folder} to train it again") from error
-    if before is not None and (names := changed(before, ingredients)):
+    if before is not None and (names := changed(compared(before), compared(ingredients))):
         raise UserError(
             f"{folder} was begun with another {' and another '.join(names)}: name another --out, or remove that "
             "folder to train it again"
@@ -31,6 +39,6 @@ def refuse_another(folder: Path, ingredients: Ingredients) -> None:
 
 
 def note(folder: Path, ingredients: Ingredients) -> None:
-    """Write the ingredients into the folder, unless it already has a note."""
-    if not (folder / _NOTE).exists():
+    """Write the ingredients into the folder, unless they are noted already."""
+    if read_note(folder / _NOTE) != ingredients:
         write_json(folder / _NOTE, ingredients)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from training.data.order import Examples
+from training.share import ALONE, Share
 
 
 class Batch(Protocol):
@@ -55,11 +56,13 @@ class Phase(Protocol):
         """Collate examples into a batch."""
         ...
 
-    def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:
+    def validate(
+        self, network: nn.Module, device: torch.device, looks: Path | None, share: Share = ALONE
+    ) -> dict[str, float]:
         """Return metrics on held-out clips, and write pictures into a folder named by the step.
 
-        Collective call: all processes take part. The network is the one prepared by `accelerate`, in evaluation mode.
-        Only the main process gets a folder; the others write nothing.
+        Collective call: each process computes its share, and all return the same metrics. The network is the one
+        prepared by `accelerate`, in evaluation mode. Only the main process gets a folder; the others write nothing.
         """
         ...
 

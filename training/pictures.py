@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw
 
 from pipeline.video.clip_files import write_clip
 
+FILM = "clips.mp4"
 _COLUMNS = 5
 _CAPTION_HEIGHT = 14
 _FPS = Fraction(8)
@@ -32,14 +33,14 @@ class Comparison:
 
 
 def save_comparisons(folder: Path, comparisons: Sequence[Comparison]) -> None:
-    """Write `sheet.png` (five reference frames above five generated ones) and `clips.mp4` (side by side)."""
+    """Write `sheet.png` (five reference frames above five generated ones) and FILM (side by side)."""
     if not comparisons:
         return
     folder.mkdir(parents=True, exist_ok=True)
     _stacked([_sheet_of(each) for each in comparisons]).save(folder / "sheet.png")
     pairs = [np.concatenate([each.truth_THWC, each.drawn_THWC], axis=2) for each in comparisons]
     film_THWC = np.concatenate(pairs, axis=1)
-    write_clip(folder / "clips.mp4", (frame[:, :, ::-1] for frame in film_THWC), _FPS, _CRF)
+    write_clip(folder / FILM, (frame[:, :, ::-1] for frame in film_THWC), _FPS, _CRF)
 
 
 def _sheet_of(comparison: Comparison) -> Image.Image:

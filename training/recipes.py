@@ -155,8 +155,15 @@ def read_recipe(name: str, ablated: str | None = None, path: Path | None = None)
     recipe = RECIPES[name]()
     if ablated:
         recipe = ablation(ablated, recipe)
-    if path is None:
-        return recipe
+    return changed_recipe(recipe, path) if path else recipe
+
+
+def changed_recipe(recipe: Recipe, path: Path) -> Recipe:
+    """Return a recipe with the overrides of a TOML file.
+
+    Raises:
+        UserError: the file cannot be read or has invalid keys or values.
+    """
     try:
         changes = tomllib.loads(path.read_text(encoding="utf-8"))
         return Recipe.model_validate(merged(recipe.model_dump(), changes))

@@ -14,9 +14,9 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 from accelerate import Accelerator, PartialState
 
@@ -26,23 +26,19 @@ from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
-from training.data.checks import check_batch, check_captions, check_windows
+from training.data.checks import check_batch, check_captions, check_frames, check_windows
 from training.data.definitions import FROZEN, Name
 from training.data.predictions import PredictedBy
 from training.data.turns import Catalog, has_padded
+from training.forks import Fork
 from training.phase import Phase
+from training.phase_note import PhaseNote
+from training.phase_settings import COMMANDS, PHASES, PhaseName, ingredients_of, loop_of
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
-from training.recipes import merged
 from training.run_features import make_features
 from training.run_folder import RunFolder, process_count, process_number
 
-PhaseName = Literal["warm-up", "joint", "game", "adapt"]
-PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
-ADJUSTABLE_SETTINGS = {"micro_batch", "ema_on_cpu", "save_every", "keep", "validate_every", "loader_workers"}
-"""Loop settings that may change on resume: the result is the same up to rounding."""
-COMMANDS = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
-"""Part of `animegamer train` that runs each phase."""
 _GAME_FEATURES: tuple[Name, ...] = ("patches", "text", "shot_tokens")
 
 
@@ -59,6 +55,11 @@ class TrainingRun:
         """
         self.run_folder, self.recipe, self.initial = run_folder, recipe, start
 
+    @cached_property
+    def fork(self) -> Fork | None:
+        """Its origin, if it is a fork of another run."""
+        return Fork.read(self.run_folder.folder)
+
     def start(self) -> Checkpoint:
         """Return the starting checkpoint, created if none was given. Collective call: all processes take part.
 
@@ -71,7 +72,7 @@ class TrainingRun:
             self._make_start(new)
         PartialState().wait_for_everyone()
         checkpoint = self._open_matching(self.initial or new)
-        if self.initial is None and recipe.autoencoder:
+        if self.initial is None and recipe.autoencoder and not self.fork:
             folder = run_folder.folder / "autoencoder"
             checkpoint = fit_autoencoder(
                 checkpoint, run_folder.mixture, folder, recipe.autoencoder, run_folder.watch
@@ -178,16 +179,23 @@ class TrainingRun:
             loop: settings of the training loop, for a pass that is not in `PHASES`.
             predicted_by: maker of the feature `predictions`.
         """
-        loop = loop or self._loop(name)
+        loop = loop or loop_of(self.recipe, name)
+        if self.fork and self.fork.precedes(name):
+            self.run_folder.say(f"{name}: done before the fork")
+            return checkpoint
         if loop.steps == 0:
             self.run_folder.say(f"{name}: skipped, steps is 0")
             return checkpoint
 
         def made() -> Phase:
             train, val = make_features(self.run_folder, self.recipe, checkpoint, features, accelerator, predicted_by)
-            return make(self.recipe, checkpoint, self._config_after(name, checkpoint, train.catalog), train, val)
+            config = self._config_after(name, checkpoint, train.catalog)
+            if accelerator.is_main_process:
+                folder = self.run_folder.folder
+                PhaseNote.of(folder, self.recipe, config, checkpoint.folder).write(folder / name)
+            return make(self.recipe, checkpoint, config, train, val)
 
-        defined = {"start": checkpoint.identity(), "recipe": self._recipe_of(name)}
+        defined = {"start": checkpoint.identity(), "recipe": ingredients_of(self.recipe, name)}
         return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
 
     def _game_phase(
@@ -213,19 +221,21 @@ class TrainingRun:
             return
         turns, source = self.run_folder.catalogs()["train"].turns, str(self.run_folder.mixture)
         check_captions(turns, source)
+        check_frames(turns, self.recipe.model.shot_decoder.frames, source)
         if self.recipe.game.loop.steps:
             check_windows(turns, self.recipe.game.windows, source)
 
     def _check(self, *phases: PhaseName) -> None:
         """Refuse also batches that the processes cannot share."""
         for name in self._left(phases):
-            check_batch(name, self._loop(name), process_count())
+            check_batch(name, loop_of(self.recipe, name), process_count())
         self._check_data(*phases)
 
     def _left(self, phases: Sequence[PhaseName]) -> list[PhaseName]:
-        """Return the phases that have steps and no result."""
-        folder = self.run_folder.folder
-        return [name for name in phases if self._loop(name).steps and not (folder / name / "result").exists()]
+        """Return the phases that have steps to do."""
+        here = [name for name in phases if not (self.fork and self.fork.precedes(name))]
+        steps = {name: loop_of(self.recipe, name).steps for name in here}
+        return [name for name in here if steps[name] and not self.run_folder.is_done(name, steps[name])]
 
     def _prepare(self, accelerator: Accelerator) -> Checkpoint:
         """Return the starting checkpoint; the main process also writes `recipe.json`."""
@@ -252,7 +262,7 @@ class TrainingRun:
         If no preceding phase was trained in this folder, return the checkpoint given to the run.
         """
         for name in reversed(PHASES[: PHASES.index(phase)]):
-            if self._loop(name).steps == 0:
+            if loop_of(self.recipe, name).steps == 0 or (self.fork and self.fork.precedes(name)):
                 continue
             result = self.run_folder.folder / name / "result"
             if result.exists():
@@ -261,21 +271,6 @@ class TrainingRun:
                 remedy = f"run `animegamer train {COMMANDS[name]}` first, or name a checkpoint with --from"
                 raise UserError(f"{result} is not there yet: {remedy}")
         return self.start()
-
-    def _loop(self, name: str) -> LoopSettings:
-        recipe = self.recipe
-        loops = (recipe.shot.warm_up, recipe.shot.joint, recipe.game.loop, recipe.adapt.loop)
-        return loops[PHASES.index(cast(PhaseName, name))]
-
-    def _recipe_of(self, name: str) -> str:
-        """Return the part of the recipe that a phase depends on, without the model: the checkpoint has that."""
-        recipe = self.recipe
-        sections = {"adapt": recipe.adapt, "warm-up": recipe.shot, "joint": recipe.shot}
-        section = sections.get(name, recipe.game)
-        loops = dict.fromkeys(("loop", "warm_up", "joint"), dict.fromkeys(ADJUSTABLE_SETTINGS, True))
-        other = {"warm-up": "joint", "joint": "warm_up"}.get(name)
-        left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
-        return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out))
 
     def _config_after(self, name: str, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
         """Return the configuration of the result: the data's level values, and its characters by frequency.

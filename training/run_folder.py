@@ -3,11 +3,14 @@
     RUN/<phase>/made_from.json     ingredients of the phase; training/trainer.py lists the other files
 
 A phase with a result is not run again; a killed phase resumes from its newest state. Resuming with another recipe,
-other data or another starting checkpoint is an error: name another folder, or remove this one.
+other data or another starting checkpoint is an error: name another folder, or remove this one. Only the steps of a
+phase may change; a finished phase with more steps goes on from its last state, and its result so far becomes a
+snapshot.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,12 +27,15 @@ from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from pipeline.core.records import Record
 from pipeline.publish.splits import Split
+from training import run_states as states
 from training.config import LoopSettings, Names, Precision
 from training.data.mixture import Mixture
 from training.data.turns import Catalog
 from training.folder_note import note, refuse_another
+from training.forks import Fork
 from training.phase import Phase
-from training.trainer import StepWatcher, Trainer
+from training.phase_settings import ORDER, without_steps
+from training.trainer import SNAPSHOTS, StepWatcher, Trainer
 
 LONGEST_WAIT = timedelta(days=1)
 """Longest wait of a process for another one, which may be downloading or encoding; the default of 10 minutes is less
@@ -44,6 +50,13 @@ def process_number() -> int:
 def process_count() -> int:
     """Return the number of processes that train together."""
     return int(_process_group().num_processes)
+
+
+def in_main_process(make: Callable[[], None]) -> None:
+    """Call a function in the main process alone; the others wait. Collective call."""
+    if process_number() == 0:
+        make()
+    _process_group().wait_for_everyone()
 
 
 def _process_group() -> PartialState:
@@ -148,7 +161,7 @@ class RunFolder:
     ) -> Path:
         folder = self.folder / name
         result = folder / "result"
-        self._claim(folder, accelerator, defined)
+        self._claim(name, loop, accelerator, defined)
         if result.exists():
             self.say(f"{name}: done already")
             return result
@@ -156,7 +169,8 @@ class RunFolder:
         if accelerator.is_main_process and len(accelerator.trackers) < len(self.trackers):
             raise UserError(f"not all of {', '.join(self.trackers)} are installed: install the tracker's package")
         phase = make()
-        trainer = Trainer(phase, loop, folder, accelerator)
+        fork = Fork.read(self.folder)
+        trainer = Trainer(phase, loop, folder, accelerator, fork.origin_of(name) if fork else None)
         begun = f"resumes after step {trainer.done}" if trainer.done else f"{len(phase.examples)} examples"
         self.say(f"{name}: {begun}, {loop.steps} steps")
         trainer.run(self.watch)
@@ -173,15 +187,55 @@ class RunFolder:
                 stack.enter_context(held(self.folder, "animegamer train"))
             yield
 
-    def _claim(self, folder: Path, accelerator: Accelerator, defined: Mapping[str, str]) -> None:
-        """Write the ingredients of the phase, or compare them with the noted ones."""
+    def steps_done(self, name: str) -> int | None:
+        """Return the number of steps of a phase's newest state; None if it has none."""
+        return states.newest(self.folder / name / states.STATES)
+
+    def is_done(self, name: str, steps: int) -> bool:
+        """Return whether a phase has a result, of at least so many steps; its states may have been removed."""
+        done = self.steps_done(name)
+        return (self.folder / name / "result").exists() and (done is None or done >= steps)
+
+    def _claim(self, name: str, loop: LoopSettings, accelerator: Accelerator, defined: Mapping[str, str]) -> None:
+        """Write the ingredients of the phase, or compare them with the noted ones; go on after its result.
+
+        Raises:
+            UserError: ingredients besides the steps differ, or the steps cannot be changed.
+        """
+        folder = self.folder / name
         data = " ".join(catalog.fingerprint for catalog in self.catalogs().values())
         weights = [source.weight for source in self.mixture.sources]
         if len(set(weights)) > 1:
             data += f" weights {weights}"
         made_from = MadeFrom(data=data, start=defined["start"], recipe=defined["recipe"]).model_dump()
-        refuse_another(folder, made_from)
+        done, result = self.steps_done(name), folder / "result"
+        if done is None and result.exists():
+            refuse_another(folder, made_from)  # nothing to go on from
+        else:
+            refuse_another(folder, made_from, without_steps)
+        if done is not None and done > loop.steps:
+            raise UserError(f"{folder} has done {done} steps: its steps can be raised, but not be {loop.steps}")
+        is_longer = result.exists() and done is not None and done < loop.steps
+        if is_longer and (used := self._begun_after(name)):
+            raise UserError(
+                f"{folder} has {done} steps, and {used[0].name} was begun from its result: for {loop.steps} steps go "
+                f"on in a new folder (--fork-from {folder}), or remove {' and '.join(map(str, used))}"
+            )
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
-            note(folder, made_from)
+            if is_longer:
+                _become(result, folder / SNAPSHOTS / states.folder_name(done or 0))
+            note(folder, made_from)  # last: a folder with a result and this note counts as finished
         accelerator.wait_for_everyone()
+
+    def _begun_after(self, name: str) -> list[Path]:
+        """Return the folders of the phases begun after a phase of the model."""
+        later = ORDER[ORDER.index(name) + 1 :] if name in ORDER else ()
+        return [self.folder / each for each in later if (self.folder / each / "made_from.json").exists()]
+
+
+def _become(result: Path, snapshot: Path) -> None:
+    """Rename a result to a snapshot, in the place of one that was made of the same state."""
+    snapshot.parent.mkdir(exist_ok=True)
+    shutil.rmtree(snapshot, ignore_errors=True)
+    result.rename(snapshot)

@@ -1,4 +1,9 @@
-"""Skipped batches of a run: those whose loss or gradient was not finite. They are part of the saved state."""
+"""Skipped batches of a run: those whose loss or gradient was not finite. They are part of the saved state.
+
+With a loss scaler (fp16) the gradient of a scaled loss overflows in the first steps, until the scaler has found the
+scale; it skips those steps itself. They are no faults of the network and are not counted. At a scale of 1 or less they
+are.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ class Skips:
     total: int = 0
     in_a_row: int = 0
 
-    def judge(self, phase: str, step: int, loss: float, norm: float) -> bool:
+    def judge(self, phase: str, step: int, loss: float, norm: float, *, scale: float = 1.0) -> bool:
         """Count a batch. Return whether its step is to be skipped.
 
         Args:
@@ -26,11 +31,12 @@ class Skips:
             step: number of the step, from 1.
             loss: loss of the global batch.
             norm: norm of its gradient.
+            scale: factor of the loss, by a loss scaler.
 
         Raises:
             UserError: `MOST_IN_A_ROW` batches in a row were not finite.
         """
-        if math.isfinite(loss) and math.isfinite(norm):
+        if math.isfinite(loss) and (math.isfinite(norm) or scale > 1):
             self.in_a_row = 0
             return False
         self.total += 1

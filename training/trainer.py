@@ -19,7 +19,8 @@ Files of a phase:
     FOLDER/states/       see training/run_states.py
     FOLDER/log/          TensorBoard files, or those of another tracker
     FOLDER/looks/        pictures of validation
-    FOLDER/result/       export of the phase after the last step
+    FOLDER/snapshots/    exports of the phase under way (`snapshot_every`, `animegamer snapshot`)
+    FOLDER/result/       export of the phase after the last step; trained.json in it has one line for each phase so far
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, Dataset
 
 from models.checkpoint import writing
+from pipeline.core.atomic import write_json
+from pipeline.core.ingredients import read_note
 from training import run_states as states
 from training.average import MovingAverage
 from training.config import LoopSettings
@@ -54,9 +57,14 @@ from training.data.checks import check_batch
 from training.data.order import Batches
 from training.optimizer import learning_rate, make_optimizer
 from training.phase import Phase
+from training.pictures import FILM
+from training.share import Share
 from training.skips import Skips
+from training.speed import SpeedMeter, peak_tflops_of
 from training.termination import Terminated, Termination
+from training.tracked_clips import track_clips
 
+SNAPSHOTS, TRAINED = "snapshots", "trained.json"
 _TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
@@ -80,7 +88,9 @@ StepWatcher = Callable[[StepReport], None]
 class Trainer:
     """Training loop of one phase in one folder."""
 
-    def __init__(self, phase: Phase, loop: LoopSettings, folder: Path, accelerator: Accelerator) -> None:
+    def __init__(
+        self, phase: Phase, loop: LoopSettings, folder: Path, accelerator: Accelerator, origin: str | None = None
+    ) -> None:
         """Prepare the network and restore the newest saved state.
 
         Args:
@@ -88,17 +98,20 @@ class Trainer:
             loop: settings of the loop.
             folder: folder of the phase.
             accelerator: devices, precision, trackers.
+            origin: state of another run that this one goes on from, for `trained.json`.
 
         Raises:
             UserError: there are no examples, or the batch cannot be divided among the processes.
         """
         self.phase, self.loop, self.folder, self.accelerator = phase, loop, folder, accelerator
+        self.origin = origin
         phase.network.to(accelerator.device)
         _shard_by_units(accelerator, phase.units)
         self.network, self.optimizer = accelerator.prepare(phase.network, make_optimizer(phase.network, loop))
         self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.average = MovingAverage(self.trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
         self.done, self.skips, self.termination = 0, Skips(), Termination()
+        self.speed = SpeedMeter(accelerator.device, accelerator.num_processes, peak_tflops_of(accelerator))
         if (step := states.newest(self._states)) is not None:
             self._restore(step)
 
@@ -117,30 +130,35 @@ class Trainer:
         """
         result = self.folder / "result"
         with self.termination.watched():
-            for step, examples in zip(range(self.done, self.loop.steps), self._batches(), strict=True):
+            steps = zip(range(self.done, self.loop.steps), self._batches(), strict=True)
+            for step, examples in self.speed.waiting(steps):
                 self._train(step, examples, watch)
-        self._export(result)
+        self.export(result)
         return result
 
     def _train(self, step: int, examples: list[Any], watch: StepWatcher | None) -> None:
         """Run one step, with what is due after it: saving, validation, reports."""
         loop = self.loop
-        figures = self._step(step, examples)
+        with self.speed.counted():
+            figures = self._step(step, examples)
+        speeds = self.speed.figures(len(examples), figures.pop("units"))
         self.done = step + 1
         is_last, stops = self.done == loop.steps, figures.pop("stops") > 0
         if self.done % loop.save_every == 0 or is_last or stops:
             states.save(self._states, self.done, self._state(), loop.keep, self.accelerator)
         if stops and not is_last:
             raise Terminated(self.phase.name, self.done)
+        if loop.snapshot_every and self.done % loop.snapshot_every == 0 and not is_last:
+            self.export(self.folder / SNAPSHOTS / states.folder_name(self.done))
         if self.done % loop.validate_every == 0 or is_last:
             figures |= self._validate()  # after saving the state: sampling needs additional memory
-        self.accelerator.log(figures, step=self.done)
+        self.accelerator.log(figures | speeds, step=self.done)
         if watch:
             watch(StepReport(self.phase.name, self.done, loop.steps, figures))
 
     @property
     def _states(self) -> Path:
-        return self.folder / "states"
+        return self.folder / states.STATES
 
     def _batches(self) -> Iterator[list[Any]]:
         loop, accelerator = self.loop, self.accelerator
@@ -160,7 +178,8 @@ class Trainer:
         """Run one optimizer step on this process's share of the batch.
 
         Returns:
-            The terms of the global batch, and `stops`: the share of processes that received SIGTERM.
+            The terms of the global batch; `stops`, the share of processes that received SIGTERM; and `units`, the
+            size of a process's examples.
         """
         loop, accelerator = self.loop, self.accelerator
         set_seed(_seed_of(loop.seed, step, accelerator.process_index))  # for dropout inside the networks
@@ -176,14 +195,18 @@ class Trainer:
             for name, values_B in terms.items():
                 sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
         sums["stops"] = torch.tensor(float(self.termination.is_asked), device=accelerator.device)
+        sums["units"] = torch.tensor(float(sum(map(self.phase.size_of, examples))), device=accelerator.device)
         figures = self._over_all(sums)
         norm = _plain(accelerator.clip_grad_norm_(self.network.parameters(), loop.clip_norm))
         rate = learning_rate(loop, step)
-        # with a loss scaler, which skips the step itself and reduces its scale, only the loss is judged
-        judged = norm if accelerator.scaler is None else 0.0
-        skipped = self.skips.judge(self.phase.name, step + 1, figures["loss"], judged)
+        skipped = self.skips.judge(self.phase.name, step + 1, figures["loss"], norm, scale=self._scale())
         self._update(rate, skipped=skipped)
         return {**figures, "learning_rate": rate, "gradient_norm": norm, "skipped": self.skips.total}
+
+    def _scale(self) -> float:
+        """Return the factor of the loss in this step; 1 without a loss scaler."""
+        scaler = self.accelerator.scaler
+        return float(scaler.get_scale()) if scaler else 1.0
 
     def _update(self, rate: float, *, skipped: bool) -> None:
         """Change the weights by the gradient; a skipped batch changes nothing but the loss scale, if there is one."""
@@ -202,21 +225,36 @@ class Trainer:
 
     def _validate(self) -> dict[str, float]:
         self.network.eval()
-        looks = self.folder / "looks" / f"step-{self.done:08d}"
+        looks = self.folder / "looks" / states.folder_name(self.done)
         with self._averaged(), torch.no_grad(), self.accelerator.autocast():
             own_looks = looks if self.accelerator.is_main_process else None
-            found = self.phase.validate(self.network, self.accelerator.device, own_looks)
+            found = self.phase.validate(self.network, self.accelerator.device, own_looks, Share.of(self.accelerator))
+        if self.accelerator.is_main_process:
+            track_clips(self.accelerator, looks / FILM, self.done)
         return {f"val/{name}": value for name, value in found.items()}
 
-    def _export(self, result: Path) -> None:
+    def export(self, target: Path) -> None:
+        """Write the checkpoint of the steps done so far, in the place of an earlier one. Collective call.
+
+        An earlier one is from steps that a resumed run repeats.
+        """
         with self._averaged():  # until the end: on a CPU the state aliases the weights
             state = cast(dict[str, Tensor], get_model_state_dict(self.network, options=_WHOLE))
             if self.accelerator.is_main_process:
-                for left in self.folder.glob(f".{result.name}-*"):  # left by a run killed here
-                    shutil.rmtree(left)
-                with writing(result) as part:
+                for left in (target, *target.parent.glob(f".{target.name}-*")):  # the latter by a run killed here
+                    shutil.rmtree(left, ignore_errors=True)
+                with writing(target) as part:
                     self.phase.export(part, state)
+                    self._note_training(part)
         self.accelerator.wait_for_everyone()
+
+    def _note_training(self, checkpoint: Path) -> None:
+        """Add this phase to the phases that have trained a checkpoint, in `trained.json`."""
+        earlier = read_note(checkpoint / TRAINED) or {"phases": []}
+        this = {"phase": self.phase.name, "step": self.done, "steps": self.loop.steps}
+        if self.origin:
+            this["forked_from"] = self.origin
+        write_json(checkpoint / TRAINED, {"phases": [*earlier["phases"], this]})
 
     def _averaged(self) -> AbstractContextManager[None]:
         """Put the averaged weights, if there are any, in the place of the last ones."""
@@ -232,8 +270,9 @@ class Trainer:
         return state
 
     def _restore(self, step: int) -> None:
-        state = self._state()
-        states.load(self._states, step, state)
+        """Restore a state; the settings are those of the loop, which may differ from those of a forked run's origin."""
+        state, groups = self._state(), [dict(group) for group in self.optimizer.param_groups]
+        states.load(self._states, step, state, optional=("average", "scaler"))
         set_state_dict(
             self.network,
             self.optimizer.optimizer,
@@ -241,10 +280,12 @@ class Trainer:
             optim_state_dict=state["optimizer"],
             options=_TRAINED_ONLY,
         )
+        for group, own in zip(self.optimizer.param_groups, groups, strict=True):
+            group.update({name: value for name, value in own.items() if name != "params"})
         self.skips = Skips(**state["skips"])
-        if self.average:
-            self.average.load(state["average"], step - self.skips.total)
-        if self.accelerator.scaler:
+        if self.average:  # without a saved one it begins at the saved weights
+            self.average.load(state.get("average"), step - self.skips.total)
+        if self.accelerator.scaler and "scaler" in state:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.done = step
 

@@ -51,7 +51,7 @@ NAMED: dict[Defect, tuple[str, ...]] = {
 """Metrics that each defect must worsen."""
 CLEARLY = {
     **dict.fromkeys(("clip_i", "dreamsim", "style", "clip_t", "clip_t_e", "place_memory", "identity"), 0.08),
-    **dict.fromkeys(("acc_f", "acc_s", "cast_shown", "place_kept"), 0.2),
+    **dict.fromkeys(("acc_f", "acc_s", "cast_shown", "place_kept"), 0.15),
     **dict.fromkeys(("mae_f", "mae_s", "turn_seconds", "first_frame_seconds", "copies"), 0.5),
 }
 """Least change that counts as clear."""
@@ -138,7 +138,7 @@ def table_of(figures: Figures) -> Table:
     for agent in AGENTS[1:]:
         named = NAMED[agent.defect]
         cells = [(metric.name in named, worse(agent.name, metric.name)) for metric in figures.metrics]
-        table.add_row(agent.defect, *(f"{value:.2f}{'*' if marked else ''}" for marked, value in cells))
+        table.add_row(agent.defect, *(f"{round(value, 2) + 0.0:.2f}{'*' if marked else ''}" for marked, value in cells))
     return table
 
 

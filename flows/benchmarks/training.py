@@ -33,11 +33,11 @@ from models.trainable import for_adaptation, for_joint, for_warm_up
 from training.average import MovingAverage
 from training.config import LoopSettings, Precision, Recipe
 from training.optimizer import make_optimizer
+from training.phase_settings import PHASES, PhaseName
 from training.phases.assembly import FROZEN_PRECISION
 from training.phases.game import GameBatch, GameTraining
 from training.phases.shot import NoisedShots, ShotNetworks
 from training.recipes import RECIPES, read_recipe
-from training.run import PHASES, PhaseName
 
 INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
 SUSTAINED_TFLOPS = 400.0

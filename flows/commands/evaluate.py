@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from flows.commands.evaluate_judge import judge
 from flows.commands.evaluate_study import study
 from flows.commands.model import need_networks
 from flows.commands.play import stoppable
@@ -94,4 +95,5 @@ def report(out: Out) -> None:
     typer.echo(remake_report(EvaluationFolder.open(out)))
 
 
+evaluate.command()(judge)
 evaluate.command()(study)

@@ -52,6 +52,14 @@ class PresetName(StrEnum):
     cogvideox = "cogvideox"
 
 
+class TableName(StrEnum):
+    """Kinds of a table of clips."""
+
+    csv = "csv"
+    json = "json"
+    jsonl = "jsonl"
+
+
 class FormName(StrEnum):
     """Forms of a caption."""
 
@@ -87,6 +95,10 @@ def export(
             metavar="NAME=OTHER", help="Another name for a character in captions: Ponyo=p0ny0. May be repeated."
         ),
     ] = None,
+    table: Annotated[
+        TableName | None,
+        typer.Option(help="Kind of the table of clips, for trainers that read one; unset: what keeps captions best."),
+    ] = None,
 ) -> None:
     """Export kept clips for a trainer of video models: videos, captions, its configuration and the command to start.
 
@@ -98,8 +110,9 @@ def export(
         animegamer export data/ --for huggingface --out hub/
     """
     from flows.console.progress import Bars
+    from pipeline.core.atomic import read_locked
     from pipeline.core.progress import watched
-    from pipeline.publish.export.captions import CaptionForm, parse_name
+    from pipeline.publish.export.captions import CaptionForm, parse_names
     from pipeline.publish.export.plan import ExportRequest, make_plan
     from pipeline.publish.export.presets import PRESETS
     from pipeline.publish.export.run import write_export
@@ -115,13 +128,16 @@ def export(
         choice=clip_choice(film=film, split=split, level=level, character=character, tag=tag, search=search),
         form=CaptionForm(captions.value) if captions else None,
         trigger=trigger.strip(),
-        names=dict(map(parse_name, name or ())),
+        names=parse_names(name or ()),
+        table=table.value if table else None,
     )
-    plan = make_plan(open_workspace(dataset).dataset, request)
-    for notice in plan.notices:
-        say(printable(notice), "yellow")
-    with Bars().watching(), watched(request.out.name or out, "export") as watch:
-        written = write_export(plan, watch)
+    opened = open_workspace(dataset).dataset
+    with read_locked(opened.root, "animegamer export"):
+        plan = make_plan(opened, request)
+        for notice in plan.notices:
+            say(printable(notice), "yellow")
+        with Bars().watching(), watched(request.out.name or out, "export") as watch:
+            written = write_export(plan, watch)
     _say_written(plan, written)
 
 

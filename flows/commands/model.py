@@ -1,4 +1,4 @@
-"""Commands `new-checkpoint` and `import-weights`. Heavy imports are inside them, so help is fast and needs no torch."""
+"""Commands `new-checkpoint`, `import-weights`, `snapshot`. Heavy imports are inside them, so help needs no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from flows.console.terminal import say
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, disk_errors
 
 if TYPE_CHECKING:
     from models.config import ModelConfig
@@ -145,3 +145,25 @@ def import_weights(
         raise typer.Exit(130) from None
     say(str(imported))
     typer.echo(target)
+
+
+def snapshot(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder of a training run, or of one of its phases: run/joint.")
+    ],
+    step: Annotated[int | None, typer.Option(help="Steps done by a saved state; by default by the newest one.")] = None,
+) -> None:
+    """Make a checkpoint to play from a saved state of a training phase, while training goes on.
+
+    It has what the phase's result will have, with averaged weights if the recipe has an average. Only the newest states
+    are kept: with `snapshot_every` in the recipe, training itself writes such checkpoints, which stay.
+
+        animegamer snapshot run/joint --step 20000
+
+        animegamer play --checkpoint run/joint/snapshots/step-00020000 --serve
+    """
+    need_networks()
+    from training.snapshots import take_snapshot
+
+    with disk_errors(run):
+        typer.echo(take_snapshot(run, step))

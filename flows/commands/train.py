@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,8 +25,10 @@ if TYPE_CHECKING:
     from training.run_folder import RunFolder
 
 RecipeOption = Annotated[
-    RecipeName,
-    typer.Option(help="`tiny` for a CPU; `full` is the paper's, for GPUs of 80 GB; `card24` the same for 24 GB."),
+    RecipeName | None,
+    typer.Option(
+        help="`tiny` for a CPU (default); `full` is the paper's, for GPUs of 80 GB; `card24` the same for 24 GB."
+    ),
 ]
 Ablated = Annotated[Ablation | None, typer.Option(help="Recipe with one change, as in the paper's tables.")]
 
@@ -45,7 +50,14 @@ def train(
             help="Checkpoint to start from if RUN has no earlier phase; by default a new one.",
         ),
     ] = None,
-    recipe: RecipeOption = RecipeName.tiny,
+    fork_from: Annotated[
+        Path | None,
+        typer.Option(
+            help="Saved state of another run to go on from in a new folder: RUN/PHASE/states/step-N, or RUN/PHASE for "
+            "its newest one. The recipe is that run's, with the changes of --config."
+        ),
+    ] = None,
+    recipe: RecipeOption = None,
     ablation: Ablated = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML with the keys to change; `animegamer recipe` prints all of them.")
@@ -72,18 +84,22 @@ def train(
         animegamer train all --data data/ --out run/
         animegamer play --checkpoint run/adapt/result --serve
 
-    After a kill, the same command resumes from the newest saved state. Each phase writes a checkpoint to
+    After a kill, the same command resumes from the newest saved state; with more `steps` in the recipe, a phase goes on
+    after its end. Each phase writes a checkpoint to
     run/PHASE/result, pictures to run/PHASE/looks, figures to run/log (`tensorboard --logdir run/log`). On several GPUs:
     `accelerate launch --num_processes 8 -m flows.cli train shot ...`.
     """
     if accelerate and part is not TrainPart.all:
         raise typer.BadParameter(f"only with `all`; for one phase: accelerate launch --config_file {accelerate} ...")
+    if fork_from and part in (TrainPart.gc, TrainPart.gfc):
+        raise typer.BadParameter("--fork-from goes with the phases of the model, not with a baseline")
     need_networks()
     try:
         request = TrainRequest(
             data=tuple(data),
             out=out,
             start=start,
+            fork_from=fork_from,
             recipe=recipe,
             ablation=ablation,
             config=config,
@@ -108,9 +124,20 @@ def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ab
 def _train_all(request: TrainRequest) -> str:
     set_prefect_defaults()
     from flows.engine import run
-    from flows.train_model import train_model
+    from flows.train_model import Termination, train_model
 
-    state = run(train_model, request)
+    stop = Termination()
+    with stop.watched(), ThreadPoolExecutor(max_workers=1) as pool:
+        # not in the main thread, where Prefect would replace our SIGTERM handler by its own
+        running = pool.submit(copy_context().run, run, train_model, request)
+        try:
+            state = running.result()
+        except KeyboardInterrupt:
+            stop.ask()  # the phase has had Ctrl-C too if it came from the terminal
+            raise
+    if stop.is_asked and not state.is_completed():
+        say("stopped by SIGTERM; the same command goes on", "yellow")
+        raise typer.Exit(128 + signal.SIGTERM)
     if not state.is_completed():
         raise UserError(state.message or "training failed")
     return str(state.result())
@@ -129,17 +156,32 @@ def _train_part(part: TrainPart, request: TrainRequest) -> Path:
         return phases[part.value]()
 
 
+def _recipe_of(request: TrainRequest) -> TrainRecipe:
+    """Return the recipe of a run. A fork has that of the run it goes on from; the first call makes its folder."""
+    from training.forks import Fork
+    from training.recipes import read_recipe
+    from training.run_folder import in_main_process
+
+    fork = Fork.of(request.fork_from, request.out) if request.fork_from else Fork.read(request.out)
+    if fork is None:
+        return read_recipe(request.recipe or RecipeName.tiny, request.ablation, request.config)
+    if request.recipe or request.ablation or request.start:
+        raise UserError("a fork has recipe and start of the other run: leave out --recipe, --ablation and --from")
+    recipe = fork.changed(request.config)
+    in_main_process(lambda: fork.make(request.out))
+    return recipe
+
+
 @contextmanager
 def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     """Open the folder of a run and its recipe, with progress bars during the block."""
     from flows.console.training_bars import TrainBars
-    from training.recipes import read_recipe
     from training.run_folder import RunFolder, process_number
     from training.termination import Terminated
 
     bars = TrainBars(silent=process_number() > 0)
     try:
-        recipe = read_recipe(request.recipe, request.ablation, request.config)
+        recipe = _recipe_of(request)
         with disk_errors(request.out), bars.shown():
             callbacks = (bars.say, bars.step, bars.feature)
             data = (request.features, recipe.data.names)

@@ -18,6 +18,7 @@ from pipeline.core.store import Dataset
 from training.evaluation.benchmark import Benchmark
 from training.evaluation.figures import AgentNote
 from training.evaluation.folder import EvaluationFolder
+from training.evaluation.judge import JUDGE_METRICS
 from training.evaluation.make_figures import make_figures, write_figures
 from training.evaluation.measures import Measure, Metric, read_measures, write_measures
 from training.evaluation.metrics.catalogue import METRICS
@@ -27,7 +28,7 @@ from training.evaluation.metrics.networks import load_clip
 from training.evaluation.report.page import write_report
 from training.evaluation.study_results import study_metrics
 
-CATALOGUE: tuple[Metric, ...] = (*METRICS, *study_metrics())
+CATALOGUE: tuple[Metric, ...] = (*METRICS, *JUDGE_METRICS, *study_metrics())
 """All metrics that a table of measures may hold, in the order of the report."""
 
 

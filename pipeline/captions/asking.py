@@ -1,8 +1,10 @@
-"""Asking loop: many clips, each with its questions, over one client, and the rules by which it ends early.
+"""Asking loop: many subjects, each with its questions, over one client, and the rules by which it ends early.
 
-More clips are worked on than requests may be in flight, so that their pictures are ready when a place becomes free; no
-more than that, so that memory does not grow with the number of clips. A clip that fails is reported by name and the
-others go on. The loop ends early when the service as a whole cannot be used, when several clips in a row are rejected,
+A subject is a clip, or a story or a window of games in an evaluation.
+
+More of them are worked on than requests may be in flight, so that their pictures are ready when a place becomes free;
+no more than that, so that memory does not grow with their number. One that fails is reported by name and the others go
+on. The loop ends early when the service as a whole cannot be used, when several in a row are rejected,
 or when the budget is used up. Requests in flight then end, and their replies are kept: an aborted request is paid for,
 and many of them stall lmdeploy's engine (InternLM/lmdeploy issue 1788). Only an exception of `progress`, such as that
 of Ctrl-C, aborts them.
@@ -11,43 +13,52 @@ of Ctrl-C, aborts them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Generic, TypeVar
 
 from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
 from pipeline.core.errors import UserError
-from pipeline.core.records import Clip, RecordError
+from pipeline.core.records import RecordError
 
 REPORT_SECONDS = 0.5
 """Interval of progress reports. Cancellation is checked in them, so they continue while the server is silent."""
 REJECTED_IN_A_ROW = 5
-"""Clips in a row that may fail for a reason of the server before the rest is not asked about."""
+"""Subjects in a row that may fail for a reason of the server before the rest is not asked about."""
 
-Ask = Callable[[ChatClient, Clip], Awaitable[None]]
+T = TypeVar("T")
 
 
-class AskingLoop:
-    """Questions about clips, asked side by side."""
+class AskingLoop(Generic[T]):
+    """Questions about clips or other subjects, asked side by side."""
 
-    def __init__(self, endpoint: Endpoint, clips: Sequence[Clip], ask: Ask) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        subjects: Mapping[str, T],
+        ask: Callable[[ChatClient, T], Awaitable[None]],
+        kind: str = "clips",
+    ) -> None:
         """Prepare the loop; nothing is sent.
 
         Args:
             endpoint: address of the service, and the bound of requests in flight.
-            clips: the clips, in the order in which they are begun.
-            ask: asks everything about one clip and stores the replies.
+            subjects: clips by id, or other subjects by name, in the order in which they are begun.
+            ask: asks everything about one of them and stores the replies.
+            kind: plural noun for the subjects in errors.
         """
         self.failures: dict[str, str] = {}
-        """By clip id, the reason for which the clip file or the server failed."""
-        self.left = len(clips)
-        """Number of clips that are not done."""
+        """By id or name, the reason for which a clip file or the server failed."""
+        self.left = len(subjects)
+        """Number of subjects that are not done."""
         self._endpoint = endpoint
-        self._queue = iter(clips)
+        self._queue = iter(subjects.items())
+        self._kind = kind
         self._ask = ask
         self._rejected = 0
         self._stopped_by: UserError | None = None
 
     async def run(self, report: Callable[[], None]) -> None:
-        """Ask about all clips.
+        """Ask about all subjects.
 
         Args:
             report: called every half second; its exceptions abort the requests in flight.
@@ -67,24 +78,26 @@ class AskingLoop:
             raise self._stopped_by
 
     async def _work(self, client: ChatClient) -> None:
-        for clip in self._queue:
+        for name, subject in self._queue:
             if self._stopped_by:
                 return
             try:
-                await self._ask(client, clip)
+                await self._ask(client, subject)
                 self._rejected = 0
             except RecordError as error:
-                self.failures[clip.clip_id] = error.reason
+                self.failures[name] = error.reason
             except RequestError as error:
-                self.failures[clip.clip_id] = str(error)
+                self.failures[name] = str(error)
                 self._rejected += 1
                 if self._rejected == REJECTED_IN_A_ROW:
-                    self._stop(client, UserError(f"{REJECTED_IN_A_ROW} clips in a row failed; the last: {error}"))
+                    self._stop(
+                        client, UserError(f"{REJECTED_IN_A_ROW} {self._kind} in a row failed; the last: {error}")
+                    )
             except UserError as error:
                 self._stop(client, error)
                 return
             except OSError as error:  # a disk that fails: the replies in flight are still worth storing
-                self._stop(client, UserError(f"{clip.clip_id}: its replies cannot be read or stored: {error}"))
+                self._stop(client, UserError(f"{name}: its replies cannot be read or stored: {error}"))
                 return
             self.left -= 1
 

@@ -53,5 +53,5 @@ class Budget:
         """
         with self._count.lock:
             if self.most is not None and self._count.requests >= self.most:
-                raise BudgetError(f"the {self.most} requests of this build (`[captions] most_requests`) are used up")
+                raise BudgetError(f"the {self.most} requests of this command (`most_requests`) are used up")
             self._count.requests += 1

@@ -68,21 +68,30 @@ def load_replies(folder: FilmFolder, clip_id: str) -> Replies:
     Raises:
         StoreError: the file exists but was not written by this program.
     """
-    path = _path(folder, clip_id)
+    return read_replies(_path(folder, clip_id), clip_id)
+
+
+def save_replies(folder: FilmFolder, replies: Replies) -> None:
+    """Write the replies; they are on disk when this returns."""
+    write_replies(_path(folder, replies.clip_id), replies)
+
+
+def read_replies(path: Path, clip_id: str) -> Replies:
+    """Read a file of replies, about a clip or another subject, as `load_replies`."""
     try:
         kept = Replies.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return Replies(clip_id=clip_id)
     except (OSError, ValidationError) as error:
-        raise StoreError(f"{path}: cannot be read ({error}); delete it to ask about the clip again") from error
+        raise StoreError(f"{path}: cannot be read ({error}); delete it to ask again") from error
     if kept.clip_id != clip_id:
-        raise StoreError(f"{path}: holds the replies about {kept.clip_id}; delete it to ask about the clip again")
+        raise StoreError(f"{path}: holds the replies about {kept.clip_id}; delete it to ask again")
     return kept
 
 
-def save_replies(folder: FilmFolder, replies: Replies) -> None:
-    """Write the replies; they are on disk when this returns."""
-    write_json(_path(folder, replies.clip_id), replies.model_dump(mode="json"))
+def write_replies(path: Path, replies: Replies) -> None:
+    """Write a file of replies; they are on disk when this returns."""
+    write_json(path, replies.model_dump(mode="json"))
 
 
 def _path(folder: FilmFolder, clip_id: str) -> Path:

@@ -131,7 +131,8 @@ class ServerCaptioner:
         if not waiting:
             return {}
         with ThreadPoolExecutor(os.cpu_count()) as preparing:  # more threads would only take more memory
-            loop = AskingLoop(_endpoint(self.settings), waiting, partial(self._ask_about, folder, levels, preparing))
+            ask = partial(self._ask_about, folder, levels, preparing)
+            loop = AskingLoop(_endpoint(self.settings), {clip.clip_id: clip for clip in waiting}, ask)
             asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
         return loop.failures
 

@@ -112,12 +112,34 @@ def held(folder: Path, purpose: str) -> Iterator[None]:
         HeldError: another process, or another block of this one, holds the lock.
         DiskError: the folder cannot be created or written.
     """
+    with _locked(folder, purpose, fcntl.LOCK_EX):
+        yield
+
+
+@contextmanager
+def read_locked(folder: Path, purpose: str) -> Iterator[None]:
+    """Lock a folder that is read, so that no process can hold it until the block ends; other readers can.
+
+    A folder without write access is not locked.
+
+    Raises:
+        HeldError: another process holds the lock.
+    """
+    if not os.access(folder, os.W_OK):
+        yield
+        return
+    with _locked(folder, purpose, fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def _locked(folder: Path, purpose: str, kind: int) -> Iterator[None]:
     with ExitStack() as opened:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             file = opened.enter_context((folder / LOCK).open("a+", encoding="utf-8"))
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             raise HeldError(

@@ -191,6 +191,8 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         data.frames("ponyo")
     with pytest.raises(UserError, match="no clip"):
         data.sheet([CAST[0]])
+    with pytest.raises(UserError, match="limit=-1"):
+        data.sheet(data.clips, limit=-1)
     with pytest.raises(UserError, match="no column `clip_id`"):
         data.sheet(data.clips[["level"]])
     with pytest.raises(UserError, match="no clip"):

@@ -16,6 +16,7 @@ import torch
 from diffusers import CogVideoXTransformer3DModel
 from peft import PeftModel
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 from torch import Tensor
 from transformers import MistralForCausalLM
 
@@ -24,15 +25,18 @@ from models.engine_options import EngineOptions
 from models.game import Game
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
+from pipeline.core.toml import as_toml
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import STEPS, small_dataset, small_recipe, small_run
 from tests.support.networks.tiny_models import copy_of_tiny
 from training.config import Recipe
 from training.data.shards import open_shards
+from training.phase_settings import PHASES
 from training.recipes import merged, tiny
-from training.run import PHASES, TrainingRun
+from training.run import TrainingRun
 from training.run_folder import RunFolder
+from training.snapshots import take_snapshot
 from training.trainer import StepReport
 
 TRAINED = ("shot_encoder.safetensors", "shot_decoder", "game_model", "bases/transformer")
@@ -52,7 +56,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[StepRepo
 def recipe() -> Recipe:
     return small_recipe(
         looks={"pictures": 1},
-        shot={"joint": {"ema_decay": 0.9}},
+        shot={"joint": {"ema_decay": 0.9, "snapshot_every": 4}},
         game={"loop": {"ema_decay": 0.9, "ema_on_cpu": True}},
     )
 
@@ -151,23 +155,75 @@ def test_killed_in_a_phase_it_ends_with_the_same_bytes(
     assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
 
 
+def trained_by_command(whole: Path, out: Path, precision: str, *launcher: str) -> dict[str, Tensor]:
+    """Weights after all phases by `animegamer train`, each in processes of its own, from the start of another run."""
+    config = out.with_suffix(".toml")
+    precise = {section: {"precision": precision} for section in ("shot", "game", "adapt")}
+    config.write_text(as_toml(Recipe.model_validate(merged(recipe().model_dump(), precise))))
+    for part in ("shot", "game", "adapt"):
+        command = [sys.executable, *launcher, "-m", "flows.cli", "train", part, "--data", str(small_dataset())]
+        done = subprocess.run(
+            [*command, "--out", str(out), "--config", str(config), "--from", str(whole / "start")],
+            env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+            capture_output=True, text=True, timeout=900, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout.count(str(out)) == (2 if launcher else 1)  # each process names the result
+    return weights(out)
+
+
+def most_apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    assert one.keys() == other.keys()
+    return max(float((one[key] - other[key]).abs().max()) for key in one)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["parallel", pytest.param("sharded", marks=pytest.mark.nightly)])
-def test_two_processes_train_as_one(whole: tuple[Path, list[StepReport]], tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("precision", ["no", pytest.param("bf16", marks=pytest.mark.nightly)])
+def test_two_processes_by_the_documented_command_train_as_one(
+    whole: tuple[Path, list[StepReport]], tmp_path: Path, precision: str
+) -> None:
+    launcher = ("-m", "accelerate.commands.launch", "--num_processes", "2", "--multi_gpu", "--main_process_port", "0")
+    two = trained_by_command(whole[0], tmp_path / "two", precision, *launcher)
+    full = weights(whole[0])
+    one = full if precision == "no" else trained_by_command(whole[0], tmp_path / "one", precision)
+    assert Checkpoint.open(tmp_path / "two" / "joint" / "snapshots" / "step-00000004").config.size == "tiny"
+    assert most_apart(one, two) < 2e-4  # a few steps of 1e-3: sums in another order, which Adam's division enlarges
+    if precision == "bf16":
+        assert most_apart(one, full) > 1e-3
+    else:
+        check_log(whole[1], tmp_path / "two" / "log")
+
+
+def check_log(reports: list[StepReport], log: Path) -> None:
+    """Check that two processes, each with half the validation, found the figures of one; and the tracked speed."""
+    for phase in ("joint", "game"):
+        [last] = [each.figures for each in reports if each.phase == phase and each.step == each.steps]
+        events = EventAccumulator(str(log / phase), size_guidance={"images": 0}).Reload()
+        tags = events.Tags()
+        found = {name: events.Scalars(name)[-1].value for name in tags["scalars"]}
+        expected = {name: value for name, value in last.items() if name.startswith("val/loss")}
+        assert expected
+        assert {name: found[name] for name in expected} == pytest.approx(expected, rel=2e-3)
+        assert found["step_seconds"] > 0
+        assert 0 <= found["waiting"] < 1
+        assert ("tokens_a_second" in found) == (phase == "game")
+        assert tags["images"] == (["val/clips"] if phase == "joint" else [])
+
+
+@pytest.mark.nightly
+def test_two_processes_that_share_the_weights_train_as_one(
+    whole: tuple[Path, list[StepReport]], tmp_path: Path
+) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    process = start(tmp_path / name, *launcher, ACCELERATE_USE_CPU="true")
+    process = start(tmp_path / "sharded", *launcher, ACCELERATE_USE_CPU="true")
     told, errors = process.communicate(timeout=900)
     assert process.returncode == 0, errors[-3000:]
-    if name == "sharded":
-        assert "FSDPCogVideoXBlock" in errors
-        assert "FSDPMistralDecoderLayer" in errors
+    assert "FSDPCogVideoXBlock" in errors
+    assert "FSDPMistralDecoderLayer" in errors
     expected = {(report.phase, report.step): report.figures["loss"] for report in whole[1]}
     losses = {(phase, int(step)): float(loss) for phase, step, loss in map(str.split, told.splitlines())}
     assert losses == pytest.approx(expected, rel=1e-4)
-    expected_weights, found = weights(whole[0]), weights(tmp_path / name)
-    assert expected_weights.keys() == found.keys()
-    worst = max(float((expected_weights[key] - found[key]).abs().max()) for key in found)
-    assert worst < 2e-4  # a few steps of 1e-3: sums in another order, which Adam's division enlarges
+    assert most_apart(weights(whole[0]), weights(tmp_path / "sharded")) < 2e-4
 
 
 @pytest.mark.slow
@@ -191,9 +247,9 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
     again = small_run(folder, run.recipe, say=lines.append)
     assert again.shot() == first
     assert lines == ["warm-up: done already", "joint: done already"]
-    longer = small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 2}})
+    slower = small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 1, "learning_rate": 1e-4}})
     with pytest.raises(UserError, match="joint was begun with another recipe: name another --out"):
-        small_run(folder, longer).shot()
+        small_run(folder, slower).shot()
     with pytest.raises(UserError, match=r"config\.json and the recipe differ in shot_encoder"):
         small_run(folder, small_recipe(model={"shot_encoder": {"variant": "linear"}})).shot()
     with pytest.raises(UserError, match=r"game.result is not there yet: run `animegamer train game` first, or name"):
@@ -205,6 +261,40 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
     (other / "shards" / "index.json").write_text(json.dumps(index))
     with pytest.raises(UserError, match="warm-up was begun with another data"):
         small_run(folder, run.recipe, other).shot()
+
+
+@pytest.mark.slow
+def test_a_phase_with_more_steps_goes_on_until_a_later_one_has_used_its_result(tmp_path: Path) -> None:
+    def run(joint: int, game: int = 1) -> TrainingRun:
+        steps = {"warm_up": {"steps": 1}, "joint": {"steps": joint, "snapshot_every": 3}}
+        recipe = small_recipe(shot=steps, game={"loop": {"steps": game}}, adapt={"loop": {"steps": 1}})
+        return small_run(tmp_path, recipe, watch=reports.append)
+
+    reports: list[StepReport] = []
+    run(4).shot()
+    first = load_file(tmp_path / "joint" / "result" / "shot_encoder.safetensors")
+    take_snapshot(tmp_path / "joint")  # in the place where the result will be
+    result = run(8).shot()
+    assert [report.step for report in reports if report.phase == "joint"] == list(range(1, 9))
+    rates = [report.figures["learning_rate"] for report in reports if report.phase == "joint"]
+    assert rates[3] < rates[4] < rates[1]  # nearly 0 at the end of the first cosine, then on the longer one
+    snapshots = tmp_path / "joint" / "snapshots"
+    assert sorted(path.name for path in snapshots.iterdir()) == ["step-00000003", "step-00000004", "step-00000006"]
+    kept = load_file(snapshots / "step-00000004" / "shot_encoder.safetensors")
+    assert all(torch.equal(kept[name], tensor) for name, tensor in first.items())
+    trained = json.loads((result / "trained.json").read_text())["phases"]
+    assert trained == [
+        {"phase": "warm-up", "step": 1, "steps": 1},
+        {"phase": "joint", "step": 8, "steps": 8},
+    ]
+    with pytest.raises(UserError, match=r"joint has done 8 steps: its steps can be raised, but not be 7"):
+        run(7).shot()
+    run(8).game()
+    run(8, game=2).game()
+    with pytest.raises(
+        UserError, match=r"joint has 8 steps, and game was begun from its result: for 9 steps go on in a new"
+    ):
+        run(9).shot()
 
 
 @pytest.mark.slow

@@ -24,6 +24,8 @@ from training import run_states as states
 from training.config import LoopSettings
 from training.data.checks import check_batch
 from training.data.order import Position, generator
+from training.share import Share
+from training.skips import MOST_IN_A_ROW, Skips
 from training.termination import Terminated
 from training.trainer import Trainer, _shard_by_units
 
@@ -81,7 +83,7 @@ class Sum:
         self.before_step()
         return Rows(torch.stack(list(examples)))
 
-    def validate(self, network: nn.Module, device: torch.device, looks: Path) -> dict[str, float]:  # noqa: ARG002
+    def validate(self, network: nn.Module, device: torch.device, looks: Path, share: Share) -> dict[str, float]:  # noqa: ARG002
         return {"weight": float(network.layer.weight.sum())}
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
@@ -252,6 +254,51 @@ def test_batches_in_a_row_that_are_not_finite_end_the_run_with_what_to_do(tmp_pa
     phase.before_step = break_it
     with pytest.raises(UserError, match=r"sum: 10 batches in a row were not finite, the last at step 17 .*rate"):
         trained(tmp_path, loop(), phase)
+
+
+class Steep(Line):
+    """The same network with a loss so large that its scaled gradient overflows even in float32."""
+
+    def forward(self, batch: Rows) -> dict[str, Tensor]:
+        return {name: 1e9 * loss_B for name, loss_B in super().forward(batch).items()}
+
+
+class Scaling(Accelerator):
+    """Accelerator with the loss scaler of fp16, which accelerate gives to GPUs only; without autocast."""
+
+    mixed_precision = "fp16"
+
+    def trainer(self, folder: Path) -> Trainer:
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+        settings = loop(steps=80, schedule="constant", ema_decay=0.9)
+        trainer = Trainer(Sum(Steep()), settings, folder, self)
+        self.native_amp = True  # gradients are unscaled before they are clipped
+        return trainer
+
+
+def test_overflows_of_a_loss_scaler_are_not_counted_and_resume_is_exact(tmp_path: Path) -> None:
+    reports: list[Any] = []
+    whole = Scaling(cpu=True).trainer(tmp_path / "whole")
+    end = load_file(whole.run(reports.append) / "line.safetensors")
+    overflown = [report.step for report in reports if not math.isfinite(report.figures["gradient_norm"])]
+    assert overflown[: 2 * MOST_IN_A_ROW] == list(range(1, 2 * MOST_IN_A_ROW + 1))
+    assert overflown[-1] < 60  # the scale has been found
+    assert reports[-1].figures["skipped"] == 0
+    assert end["layer.weight"].sum() > Line().layer.weight.sum() + 1  # on its way to 4
+    begun = Scaling(cpu=True).trainer(tmp_path / "begun")
+    with pytest.raises(Terminated):
+        begun.run(lambda report: os.kill(os.getpid(), signal.SIGTERM) if report.step == 20 else None)
+    again = Scaling(cpu=True).trainer(tmp_path / "begun")
+    assert again.done == 21
+    assert same(load_file(again.run() / "line.safetensors"), end)
+
+
+def test_a_gradient_that_is_not_finite_at_a_scale_of_1_is_counted() -> None:
+    skips = Skips()
+    assert not skips.judge("sum", 1, 1.0, math.inf, scale=2.0)
+    assert skips.judge("sum", 2, 1.0, math.inf, scale=1.0)
+    assert skips.judge("sum", 3, math.nan, 1.0, scale=2.0)
+    assert skips.state() == {"total": 2, "in_a_row": 2}
 
 
 def test_an_indivisible_batch_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from training.baselines.folder import BaselineFolder, save_trained
 from training.data.order import Examples, Position
 from training.data.spread import spread
 from training.data.turns import RecordedTurn
+from training.share import ALONE, Share
 
 NOISE_LEVELS = (99, 299, 499, 699, 899)
 """Timesteps of 1000 at which the loss on held-out clips is measured."""
@@ -62,15 +63,20 @@ class AdapterPhase(ABC):
     def collate(self, examples: Sequence[Any]) -> Any:
         """Collate examples."""
 
-    def validate(self, network: nn.Module, device: torch.device, _looks: Path | None) -> dict[str, float]:
+    def validate(
+        self, network: nn.Module, device: torch.device, _looks: Path | None, share: Share = ALONE
+    ) -> dict[str, float]:
         """Return the loss at each noise level on held-out clips; empty if there are none."""
-        if not self.held_out:
+        held_out = self.held_out
+        if not held_out:
             return {}
-        rows = []
-        for item in spread(len(self.held_out), self.clips):
-            batch = self.collate([self.held_out.at_noise_level(item, timestep) for timestep in NOISE_LEVELS])
-            rows.append(network(batch.to(device))["loss"].float().cpu())
-        means = torch.stack(rows).mean(dim=0).tolist()
+
+        def losses_of(item: int) -> Tensor:
+            batch = self.collate([held_out.at_noise_level(item, timestep) for timestep in NOISE_LEVELS])
+            losses_B: Tensor = network(batch.to(device))["loss"].float()
+            return losses_B
+
+        means = share.values(spread(len(held_out), self.clips), losses_of).cpu().mean(dim=0).tolist()
         by_level = {f"loss_{timestep:03d}": mean for timestep, mean in zip(NOISE_LEVELS, means, strict=True)}
         return {"loss": sum(means) / len(means), **by_level}
 

@@ -1,4 +1,4 @@
-"""Checks at launch, before anything is encoded: captions by a model, neighbours for windows, batches that divide."""
+"""Checks at launch, before anything is encoded: captions by a model, frames, neighbours for windows, whole batches."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ def check_captions(turns: Sequence[RecordedTurn], source: str) -> None:
         raise UserError(f"{source} has no captions to learn from: {remedy}")
     if all(turn.sample.caption.source == "rules" for turn in captioned):
         raise UserError(f"{source} has captions by rules only, without characters and actions: {remedy}")
+
+
+def check_frames(turns: Sequence[RecordedTurn], frames: int, source: str) -> None:
+    """Check that the clips have the frames of the shot decoder, or one less.
+
+    Raises:
+        UserError: a clip has another number of frames.
+    """
+    if others := {turn.sample.frames for turn in turns} - {frames - 1, frames}:
+        raise UserError(
+            f"{source} has clips of {others.pop()} frames; this model takes {frames - 1} or {frames}: set "
+            "`clips.frames` and build again"
+        )
 
 
 def check_batch(phase: str, loop: LoopSettings, processes: int) -> None:

@@ -43,6 +43,7 @@ from training.data.spread import spread
 from training.data.turns import Catalog, read_turns
 from training.folder_note import note, refuse_another
 from training.pictures import Comparison, save_comparisons
+from training.share import ALONE, Share
 from training.trainer import StepWatcher, Trainer
 
 _PATCH = 8
@@ -132,7 +133,13 @@ class AutoencoderPhase:
         frames, noise = zip(*examples, strict=True)
         return Crops(torch.stack(frames), torch.stack(noise))
 
-    def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:  # noqa: ARG002
+    def validate(
+        self,
+        network: nn.Module,
+        device: torch.device,  # noqa: ARG002
+        looks: Path | None,
+        share: Share = ALONE,  # noqa: ARG002  # a few clips
+    ) -> dict[str, float]:
         """Return the PSNR of whole clips; save some of them beside their reconstructions."""
         inner = network.module if isinstance(network, DistributedDataParallel) else network
         found, comparisons = {}, []

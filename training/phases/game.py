@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -43,7 +44,8 @@ from training.data.order import Examples, Position
 from training.data.phrasing import as_typed, rephrased
 from training.data.spread import spread
 from training.data.windows import Window, Windows
-from training.phases.token_errors import GAME_TURNS, drawn_games, last_errors
+from training.phases.token_errors import GAME_TURNS, Game, drawn_games, last_error
+from training.share import ALONE, Share
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,29 +219,35 @@ class GamePhase:
             torch.tensor([example.noise_level for example in examples]),
         )
 
-    def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:  # noqa: ARG002
+    def validate(
+        self,
+        network: nn.Module,
+        device: torch.device,
+        looks: Path | None,  # noqa: ARG002
+        share: Share = ALONE,
+    ) -> dict[str, float]:
         """Return the terms of the loss on held-out windows, the loss without past turns and on free text.
 
         Besides, the errors of the shot tokens rolled out, and with `train_` those on training clips. No pictures.
         """
-        found = self._train_errors(network, device)
+        found = self._train_errors(network, device, share)
         if not len(self.held_out):
             return found
         count = len(self.held_out)
-        found |= self._means(network, device, count, self.held_out.longest)
-        found |= self._rolled_out(network, self.held_out)
+        found |= self._means(network, device, count, self.held_out.longest, share)
+        found |= self._rolled_out(network, self.held_out, share)
         others: dict[str, Callable[[int], GameExample]] = {
             "loss_without_past": without_past(self.held_out).longest,
             "loss_free_text": lambda item: self.held_out.typed(item, item),
         }
-        return found | {name: self._means(network, device, count, each)["loss"] for name, each in others.items()}
+        return found | {name: self._means(network, device, count, each, share)["loss"] for name, each in others.items()}
 
-    def _train_errors(self, network: nn.Module, device: torch.device) -> dict[str, float]:
-        forced = self._means(network, device, len(self.shown), self.shown.longest)["shot_tokens"]
-        rolled = self._rolled_out(network, self.shown)
+    def _train_errors(self, network: nn.Module, device: torch.device, share: Share) -> dict[str, float]:
+        forced = self._means(network, device, len(self.shown), self.shown.longest, share)["shot_tokens"]
+        rolled = self._rolled_out(network, self.shown, share)
         return {"train_shot_tokens": forced, **{f"train_{name}": error for name, error in rolled.items()}}
 
-    def _rolled_out(self, network: nn.Module, examples: GameExamples) -> dict[str, float]:
+    def _rolled_out(self, network: nn.Module, examples: GameExamples, share: Share) -> dict[str, float]:
         """Return the error after 5 and 10 turns of play; none for a split without so many consecutive turns."""
         inner = network.module if isinstance(network, DistributedDataParallel) else network
         model: GameModel = inner.game_model  # type: ignore[assignment]  # GameTraining, perhaps sharded
@@ -249,23 +257,38 @@ class GamePhase:
             turns, settings = examples.cache.catalog.turns, examples.windows.settings
             games = drawn_games(turns, settings, length, self.looks.games)
             if games:
-                errors = last_errors(model, examples.tokenizer, self.config, games, examples.tokens_of)
-                found[f"rolled_out_{length}"] = sum(errors) / len(errors)
+                error_of = partial(_last_error, model, self.config, examples)
+                found[f"rolled_out_{length}"] = float(share.values(games, error_of).mean())
         return found
 
     def _means(
-        self, network: nn.Module, device: torch.device, count: int, example_of: Callable[[int], GameExample]
+        self,
+        network: nn.Module,
+        device: torch.device,
+        count: int,
+        example_of: Callable[[int], GameExample],
+        share: Share = ALONE,
     ) -> dict[str, float]:
         """Return the means of the terms over some of the items up to `count`, each shown as one example."""
-        items = spread(count, self.looks.clips)
-        rows = [network(self.collate([example_of(item)]).to(device)) for item in items]
-        return {name: float(torch.stack([row[name] for row in rows]).mean()) for name in rows[0]}
+        names: list[str] = []
+
+        def terms_of(item: int) -> Tensor:
+            terms = network(self.collate([example_of(item)]).to(device))
+            names[:] = terms
+            return torch.stack([each.float().mean() for each in terms.values()])
+
+        means = share.values(spread(count, self.looks.clips), terms_of).mean(dim=0).tolist()
+        return dict(zip(names, means, strict=True))
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
         """Write a complete checkpoint: the game model, and the rest of the starting checkpoint."""
         save_config(folder, self.config)
         save_game_model(folder, self.network.game_model, within(state, "game_model."))
         copy_rest(self.checkpoint, folder, {"game_model"})
+
+
+def _last_error(model: GameModel, config: ModelConfig, examples: GameExamples, game: Game) -> Tensor:
+    return last_error(model, examples.tokenizer, config, game, examples.tokens_of)
 
 
 def without_past(examples: GameExamples) -> GameExamples:

@@ -61,6 +61,7 @@ from training.data.order import Examples, Position, generator, stratified
 from training.data.spread import spread
 from training.data.turns import RecordedTurn
 from training.pictures import Comparison, save_comparisons
+from training.share import ALONE, Share
 
 NOISE_LEVELS = (99, 299, 499, 699, 899)
 """Timesteps at which the loss on held-out clips is measured."""
@@ -232,11 +233,13 @@ class ShotPhase:
             tuple(torch.stack(each) for each in zip(*(example.conditions for example in examples), strict=True)),
         )
 
-    def validate(self, network: nn.Module, device: torch.device, looks: Path | None) -> dict[str, float]:
+    def validate(
+        self, network: nn.Module, device: torch.device, looks: Path | None, share: Share = ALONE
+    ) -> dict[str, float]:
         """Return the loss at each noise level on held-out clips; save sampled clips beside their references."""
-        found = self._loss_by_noise_level(network, device) if len(self.held_out) else {}
+        found = self._loss_by_noise_level(network, device, share) if len(self.held_out) else {}
         if self.looks.pictures:
-            drawn = self._drawn(network, device)
+            drawn = self._drawn(network, device, share)
             if looks:
                 save_comparisons(looks, drawn)
         return found
@@ -256,37 +259,43 @@ class ShotPhase:
         save_config(folder, config)
         copy_rest(self.checkpoint, folder, replaced)
 
-    def _loss_by_noise_level(self, network: nn.Module, device: torch.device) -> dict[str, float]:
-        rows = []
-        for item in spread(len(self.held_out), self.looks.clips):
+    def _loss_by_noise_level(self, network: nn.Module, device: torch.device, share: Share) -> dict[str, float]:
+        def losses_of(item: int) -> Tensor:
             batch = self.collate([self.held_out.at_noise_level(item, timestep) for timestep in NOISE_LEVELS])
-            rows.append(network(batch.to(device))["loss"].float().cpu())
-        means = torch.stack(rows).mean(dim=0).tolist()
+            losses_B: Tensor = network(batch.to(device))["loss"].float()
+            return losses_B
+
+        means = share.values(spread(len(self.held_out), self.looks.clips), losses_of).cpu().mean(dim=0).tolist()
         by_level = {f"loss_{timestep:03d}": mean for timestep, mean in zip(NOISE_LEVELS, means, strict=True)}
         return {"loss": sum(means) / len(means), **by_level}
 
-    def _drawn(self, network: nn.Module, device: torch.device) -> list[Comparison]:
+    def _drawn(self, network: nn.Module, device: torch.device, share: Share) -> list[Comparison]:
         inner = network.module if isinstance(network, DistributedDataParallel) else network
         assert isinstance(inner, ShotNetworks)
         autoencoder = self.checkpoint.autoencoder(device)
         if device.type == "cuda":  # training already fills most of the GPU's memory
             autoencoder.enable_tiling(**TILE)
             autoencoder.enable_slicing()
+
+        def drawn_beside_truth(place: tuple[ShotExamples, int]) -> Tensor:
+            examples, item = place
+            turn = examples.turns[item]
+            moments = moments_of(examples.cache.get("latents", turn.clip_id))
+            drawn_BTCHW = inner.draw(
+                tuple(each.to(device) for each in examples.conditions(item)),
+                tuple(each.to(device) for each in examples.absent.values()),
+                turn.sample.motion.scope_px,
+                seed=item,  # the same noise in every validation
+                steps=self.looks.denoising_steps,
+                guidance=self.looks.guidance,
+            )
+            return decode_latents(autoencoder, torch.cat([moments.mean_BTCHW.to(device), drawn_BTCHW]))
+
+        of_split = {"train": self.shown, "val": self.held_out}
+        places = [(split, item) for split, each in of_split.items() for item in spread(len(each), self.looks.pictures)]
+        pairs_N2THWC = share.values([(of_split[split], item) for split, item in places], drawn_beside_truth).cpu()
         found = []
-        for examples, split in ((self.shown, "train"), (self.held_out, "val")):
-            for item in spread(len(examples), self.looks.pictures):
-                turn = examples.turns[item]
-                moments = moments_of(examples.cache.get("latents", turn.clip_id))
-                drawn_BTCHW = inner.draw(
-                    tuple(each.to(device) for each in examples.conditions(item)),
-                    tuple(each.to(device) for each in examples.absent.values()),
-                    turn.sample.motion.scope_px,
-                    seed=item,  # the same noise in every validation
-                    steps=self.looks.denoising_steps,
-                    guidance=self.looks.guidance,
-                )
-                latents_BTCHW = torch.cat([moments.mean_BTCHW.to(device), drawn_BTCHW])
-                truth_THWC, drawn_THWC = decode_latents(autoencoder, latents_BTCHW).cpu()
-                caption = f"{split}: {turn.instruction or turn.clip_id}"
-                found.append(Comparison(caption, truth_THWC.numpy(), drawn_THWC.numpy()))
+        for (split, item), (truth_THWC, drawn_THWC) in zip(places, pairs_N2THWC.numpy(), strict=True):
+            turn = of_split[split].turns[item]
+            found.append(Comparison(f"{split}: {turn.instruction or turn.clip_id}", truth_THWC, drawn_THWC))
         return found

@@ -45,24 +45,21 @@ def drawn_games(turns: Sequence[RecordedTurn], settings: WindowSettings, length:
 
 
 @torch.no_grad()
-def last_errors(
+def last_error(
     model: GameModel,
     tokenizer: LlamaTokenizer,
     config: ModelConfig,
-    games: Sequence[Game],
+    game: Game,
     tokens_of: Callable[[str], Tensor],
-) -> list[float]:
-    """Return the error of the last turn of each game.
+) -> Tensor:
+    """Return the error of the last turn of a game.
 
     Args:
         model: the game model, in `eval()`.
         tokenizer: its tokenizer.
         config: configuration of the checkpoint.
-        games: from `drawn_games`.
+        game: one of `drawn_games`.
         tokens_of: function from clip id to recorded shot tokens [L, D].
     """
-    errors = []
-    for game in games:
-        *_, last = rolled_out(model, tokenizer, config, game)
-        errors.append(float((last.shot_tokens_LD - tokens_of(game[-1].clip_id)).square().mean()))
-    return errors
+    *_, last = rolled_out(model, tokenizer, config, game)
+    return (last.shot_tokens_LD - tokens_of(game[-1].clip_id).to(last.shot_tokens_LD)).square().mean()

@@ -6,8 +6,8 @@ Cutting and captioning are skipped, since the painted content is known. FIRST an
 moves in one place, then repeats the movement in another. The second instruction names only the repetition and the
 place, so figure, speed and change of state follow from the turn before alone. FASTER is one clip at five rising speeds
 with equal captions. HILLS and COAST do the same deeds with two casts of the same names: the figures of the coast look
-otherwise, and every deed has the opposite effect on their state. Long films are games of twenty turns, of which two
-thirds name only the repetition and the place.
+otherwise, and every deed has the opposite effect on their state. A story is a game of twenty turns about one figure,
+which is named in the first turn and seldom later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -41,10 +41,10 @@ _SOURCE = "the painter"
 
 @dataclass(frozen=True)
 class ShapeTurn:
-    """Clip and the content of its caption: all tags, only the repetition and the place, or all tags but the manner."""
+    """Clip and the content of its caption: all tags, all but one, or only the repetition and the place."""
 
     clip: ShapeClip
-    told: Literal["all", "again", "all but the manner"]
+    told: Literal["all", "again", "all but the manner", "all but the figure"]
     contrary: bool = False
     """True if the deed has the opposite effect on the state."""
 
@@ -106,22 +106,21 @@ COAST = ShapeFilm(
 )
 
 
-def long_film(name: str, turns: int = 20) -> ShapeFilm:
-    """Return a film of random turns, a function of its name: two thirds only repeat the movement, in another place.
+def story(name: str, named: float, turns: int = 20) -> ShapeFilm:
+    """Return a film of random turns about one figure, a function of its name.
 
-    So figure, speed and change of state have to be carried on over several turns.
+    Args:
+        name: name of the film, and seed of what it shows.
+        named: probability that a turn after the first names the figure.
+        turns: number of turns.
     """
     drawn = random.Random(name)
-    clip = ShapeClip(drawn.choice(list(FIGURES)), drawn.choice(list(DEEDS)), drawn.choice(list(PLACES)), 1)
+    figure = drawn.choice(list(FIGURES))
     made: list[ShapeTurn] = []
     for number in range(turns):
-        place = drawn.choice([each for each in PLACES if each != clip.place])
-        if repeated := number > 0 and drawn.random() < 2 / 3:
-            clip = replace(clip, place=place)
-        else:
-            figure, deed = drawn.choice(list(FIGURES)), drawn.choice(list(DEEDS))
-            clip = ShapeClip(figure, deed, place, drawn.randint(1, len(SPEEDS)))
-        made.append(ShapeTurn(clip, "again" if repeated else "all"))
+        deed, place = drawn.choice(list(DEEDS)), drawn.choice(list(PLACES))
+        clip = ShapeClip(figure, deed, place, drawn.randint(1, len(SPEEDS)))
+        made.append(ShapeTurn(clip, "all" if number == 0 or drawn.random() < named else "all but the figure"))
     return ShapeFilm(name, tuple(made))
 
 
@@ -208,16 +207,16 @@ def _verdict(clip_id: str, scope_px: float) -> Verdict:
 
 
 def _caption(clip_id: str, turn: ShapeTurn) -> Caption:
-    clip, again = turn.clip, turn.told == "again"
+    clip, again, named = turn.clip, turn.told == "again", turn.told in ("all", "all but the manner")
     deed = DEEDS[clip.deed].reversed() if turn.contrary else DEEDS[clip.deed]
     return Caption(
         clip_id=clip_id,
         source=_SOURCE,
         MD=AGAIN if again else clip.deed,
         EV=clip.place,
-        MA=ADVERBS[clip.level] if turn.told == "all" else None,
+        MA=ADVERBS[clip.level] if turn.told in ("all", "all but the figure") else None,
         SC=deed.social,
         ET=deed.entertainment,
         ST=deed.stamina,
-        characters=None if again else (clip.figure.removesuffix(" of the coast"),),
+        characters=(clip.figure.removesuffix(" of the coast"),) if named else None,
     )

@@ -20,6 +20,9 @@ from pipeline.core.plain_text import is_text, printable
 from pipeline.core.records import Caption
 from prompts.tags import instruction
 
+_TEXTS = ("S", "MD", "EV", "MA", "sentence")
+"""Parts of a caption that may name characters: the subject may be `Ponyo`, the place `Ponyo's house`."""
+
 
 class CaptionForm(StrEnum):
     """Forms of a caption."""
@@ -50,27 +53,31 @@ class CaptionStyle:
         names = self.names
         characters = caption.characters and tuple(names.get(name, name) for name in caption.characters)
         actor = caption.actor and names.get(caption.actor, caption.actor)
-        sentence = caption.sentence and self._with_names(caption.sentence)
-        return caption.model_copy(update={"characters": characters, "actor": actor, "sentence": sentence})
+        texts = {key: self._with_names(text) for key in _TEXTS if (text := getattr(caption, key))}
+        return caption.model_copy(update={"characters": characters, "actor": actor, **texts})
 
-    def _with_names(self, sentence: str) -> str:
+    def _with_names(self, text: str) -> str:
         if not self.names:
-            return sentence
+            return text
         longest_first = sorted(self.names, key=len, reverse=True)
         known = "|".join(map(re.escape, longest_first))
-        return re.sub(rf"(?<!\w)(?:{known})(?!\w)", lambda match: self.names[match[0]], sentence)
+        return re.sub(rf"(?<!\w)(?:{known})(?!\w)", lambda match: self.names[match[0]], text)
 
 
-def parse_name(text: str) -> tuple[str, str]:
-    """Parse `Ponyo=p0ny0` into the name of the data set and the one to write.
+def parse_names(texts: Iterable[str]) -> dict[str, str]:
+    """Parse texts such as `Ponyo=p0ny0` into the names to write by those of the data set.
 
     Raises:
-        UserError: it is not of this form.
+        UserError: one is not of this form, or a name has two.
     """
-    old, _, new = (part.strip() for part in text.partition("="))
-    if not old or not new:
-        raise UserError(f"{printable(text)!r} is not NAME=other, as in Ponyo=p0ny0")
-    return old, new
+    names: dict[str, str] = {}
+    for text in texts:
+        old, _, new = (part.strip() for part in text.partition("="))
+        if not old or not new:
+            raise UserError(f"{printable(text)!r} is not NAME=other, as in Ponyo=p0ny0")
+        if names.setdefault(old, new) != new:
+            raise UserError(f"--name {printable(old)}=...: is given twice; choose one of the names")
+    return names
 
 
 def check_style(style: CaptionStyle, characters: Iterable[str]) -> None:
@@ -81,7 +88,8 @@ def check_style(style: CaptionStyle, characters: Iterable[str]) -> None:
         characters: names in the chosen clips.
 
     Raises:
-        UserError: a word has more than one line, or a name or trigger has a comma among tags, which are divided by it.
+        UserError: a word has more than one line, a name or trigger has a comma among tags, which are divided by it, or
+            two characters would have one name.
     """
     known = set(characters)
     for name in style.names:
@@ -89,14 +97,20 @@ def check_style(style: CaptionStyle, characters: Iterable[str]) -> None:
             raise UserError(
                 f"--name {printable(name)}=...: no chosen clip names this character; write it as it is there"
             )
-    written = [style.trigger, *(style.names.get(name, name) for name in sorted(known))]
-    for word in filter(None, written):
-        if not is_text(word) or len(word.splitlines()) > 1:
-            raise UserError(f"{printable(word)!r} is not one line of text; choose another word")
-        if "," in word and style.form == CaptionForm.tags:
-            raise UserError(
-                f"{printable(word)!r} has a comma, and commas divide tags; give it another name with --name"
-            )
+    written: dict[str, str] = {}
+    for name in sorted(known):
+        word = style.names.get(name, name)
+        _check_word(word, style.form, "another name with --name")
+        if (other := written.setdefault(word, name)) != name:
+            raise UserError(f"{printable(other)} and {printable(name)} would both be {printable(word)}; name one anew")
+    _check_word(style.trigger, style.form, "another word with --trigger")
+
+
+def _check_word(word: str, form: CaptionForm, remedy: str) -> None:
+    if not is_text(word) or len(word.splitlines()) > 1:
+        raise UserError(f"{printable(word)!r} is not one line of text; give {remedy}")
+    if "," in word and form == CaptionForm.tags:
+        raise UserError(f"{printable(word)!r} has a comma, and commas divide tags; give {remedy}")
 
 
 def _instruction(caption: Caption) -> str:

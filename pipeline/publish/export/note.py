@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from pipeline.core.atomic import write_json
 from pipeline.core.errors import UserError
+from pipeline.core.plain_text import is_text, printable
 from pipeline.core.records import Record
 from pipeline.core.store import Dataset
 
@@ -60,8 +61,12 @@ def check_folder(out: Path, trainer: str, dataset: Dataset) -> None:
     Raises:
         UserError: it is something else.
     """
-    if dataset.root.resolve() in out.resolve().parents:
-        raise UserError(f"{out}: is inside the data set; name another folder with --out")
+    _check_path(out)
+    for parent in out.resolve().parents:
+        if (parent / "dataset.json").exists():
+            raise UserError(f"{out}: is inside the data set {parent}; name another folder with --out")
+        if (parent / NOTE).exists():
+            raise UserError(f"{out}: is inside the export {parent}; name another folder with --out")
     if not out.exists():
         return
     if not out.is_dir():
@@ -79,6 +84,15 @@ def check_folder(out: Path, trainer: str, dataset: Dataset) -> None:
     place, here = Path(note.dataset), dataset.root.absolute()
     if not films.issuperset(note.films) or (place != here and (place / "dataset.json").exists()):
         raise UserError(f"{out}: is an export of another data set, {place}; name another folder with --out")
+
+
+def _check_path(out: Path) -> None:
+    """Refuse paths that a configuration cannot hold, or that programs take for a pattern of file names."""
+    path = str(out.absolute())
+    if not is_text(path) or not path.isprintable():
+        raise UserError(f"{printable(path)}: trainers cannot read such a path; name another --out")
+    if found := sorted(set("*?[]").intersection(path)):
+        raise UserError(f"{path}: trainers read {' '.join(found)} as a pattern of file names; name another --out")
 
 
 def remove_others(out: Path, note: ExportNote | None, files: Collection[str]) -> int:

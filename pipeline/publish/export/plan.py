@@ -6,23 +6,21 @@ written = write_export(plan)         # run.py
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.core.config import Config, checked
-from pipeline.core.errors import NoRoomError, UserError
-from pipeline.core.plain_text import is_text, printable
+from pipeline.core.errors import UserError
 from pipeline.core.records import Clip, Film, Scene
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
 from pipeline.publish.clip_choice import ClipChoice
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style
 from pipeline.publish.export.note import check_folder
-from pipeline.publish.export.placing import can_link, is_placed
 from pipeline.publish.export.presets import PRESETS, Preset, nominal_rate, pace
-from pipeline.publish.export.trainers import Trainer
+from pipeline.publish.export.room import check_room_for_copies, check_room_for_cuts
+from pipeline.publish.export.trainers import TableKind, Trainer
 from pipeline.publish.seen_clips import SeenClip, seen_clips
 from pipeline.remote.objects import is_address
 from pipeline.stages.clip_grid import TOLERANCE_SECONDS
@@ -41,6 +39,13 @@ class ExportRequest:
     form: CaptionForm | None = None
     trigger: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
+    table: TableKind | None = None
+    """Kind of the table; None: the trainer's first."""
+
+    @property
+    def table_kind(self) -> TableKind | None:
+        """Kind of the table to write; None for a trainer without one."""
+        return self.table or (self.trainer.table.kinds[0] if self.trainer.table else None)
 
 
 @dataclass(frozen=True)
@@ -84,11 +89,10 @@ def make_plan(dataset: Dataset, request: ExportRequest) -> ExportPlan:
         UserError: no clip can be exported in this way; the message has the remedy.
     """
     check_folder(request.out, request.trainer.name, dataset)
-    if not is_text(str(request.out)) or not str(request.out).isprintable():
-        raise UserError(f"{printable(str(request.out))}: trainers cannot read such a path; name another --out")
     config = checked(dataset.record.config, str(dataset.root / "dataset.json"))
     kept = _kept(dataset, request.choice)
     form, clips, notices = _captioned(dataset, request, kept)
+    _check_table(request, clips)
     clips_format = _format_of(clips)
     family = _family(request, clips_format)
     cuts = request.preset is not None and request.preset.clips != clips_format
@@ -127,6 +131,21 @@ def _captioned(
             f"{by_rules} of {len(clips)} captions are made by rules alone: they name no subject or character"
         )
     return form, tuple(clips), notices
+
+
+def _check_table(request: ExportRequest, clips: Sequence[ExportClip]) -> None:
+    """Refuse a kind of table that the trainer does not read, and captions that are lost in it."""
+    trainer, table = request.trainer, request.trainer.table
+    if request.table and (table is None or request.table not in table.kinds):
+        known = f"its tables are {' or '.join(table.kinds)}" if table else "it reads no table"
+        raise UserError(f"--table {request.table}: {trainer.title} does not read it; {known}")
+    if table and request.table == "csv":
+        for clip in clips:
+            if clip.caption in table.missing_in_csv:
+                raise UserError(
+                    f"{clip.seen.clip.clip_id}: {trainer.title} takes the caption {clip.caption!r} in CSV for a "
+                    f"missing one; give --table {table.kinds[0]}"
+                )
 
 
 def _is_by_rules_alone(seen: SeenClip) -> bool:
@@ -190,7 +209,6 @@ def _presets(trainer: Trainer) -> str:
 
 def _checked_files(plan: ExportPlan) -> ExportPlan:
     """Check that the clip files are there, and that copies have room."""
-    copied = 0
     for clip in plan.clips:
         try:
             size = clip.source.stat().st_size
@@ -198,15 +216,7 @@ def _checked_files(plan: ExportPlan) -> ExportPlan:
             raise UserError(f"{clip.source}: cannot be read ({error.strerror}); run `animegamer build`") from error
         if size != clip.seen.clip.bytes:
             raise UserError(f"{clip.source}: was changed or damaged; delete it and run `animegamer build` again")
-        if not can_link(plan.request.out, clip.source):
-            copied += 0 if is_placed(clip.source, plan.request.out / clip.file) else size
-    existing = next(folder for folder in (plan.request.out, *plan.request.out.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(existing).free
-    if copied > free:
-        raise NoRoomError(
-            f"{plan.request.out}: on another disk than the data set, so that {copied / 1e9:.1f} GB are copied, and "
-            f"{free / 1e9:.1f} GB are free; make room, or export to the disk of the data set"
-        )
+    check_room_for_copies(plan.request.out, [(clip.source, clip.file) for clip in plan.clips])
     return plan
 
 
@@ -226,6 +236,9 @@ def _checked_films(plan: ExportPlan) -> ExportPlan:
         raise UserError(f"no chosen clip has {preset.frames} frames at {preset.fps} a second inside its scene")
     if missing := len(plan.clips) - len(clips):
         notices.append(f"{missing} clips left out: their last frame would be in the next scene")
+    fetched = max((folder.film.bytes for folder in plan.folders if is_address(folder.film.source)), default=0)
+    cut_anew = [(clip.seen.clip, clip.file) for clip in clips]
+    check_room_for_cuts(plan.request.out, cut_anew, preset.clips, fetched)
     return replace(plan, clips=clips, format=preset.clips, notices=tuple(notices))
 
 

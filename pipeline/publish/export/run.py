@@ -6,6 +6,8 @@ caption without a clip; the note with all its files is written before the first.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -164,7 +166,7 @@ def texts_of(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
     trainer = plan.request.trainer
     texts = {str(Path(clip.file).with_suffix(".txt")): clip.caption + "\n" for clip in clips if trainer.beside}
     if trainer.table:
-        texts[trainer.table.file] = _table(trainer.table, plan, clips)
+        texts[_table_file(plan)] = _table(trainer.table, plan, clips)
     if trainer.is_hub:
         texts |= hub_files(plan, clips)
     if trainer.templates:
@@ -174,9 +176,19 @@ def texts_of(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
 
 def _table(table: Table, plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
     rows = [table.row(clip.file, clip.caption, plan.format.width, plan.format.height) for clip in clips]
-    if table.kind == "json":
+    if plan.request.table_kind == "json":
         return json.dumps(rows, indent=1) + "\n"
+    if plan.request.table_kind == "csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
     return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _table_file(plan: ExportPlan) -> str:
+    return f"metadata.{plan.request.table_kind}"
 
 
 def _rendered(plan: ExportPlan) -> dict[str, str]:
@@ -210,7 +222,7 @@ def _values(plan: ExportPlan) -> dict[str, object]:
         **{"backend": "multidatabackend.json", "start": "start.sh"},
         **{"output": "training", "model": "training/lora.safetensors"},
         **{"cache": "cache", "cache_vae": "cache/vae", "cache_text": "cache/text"},
-        "table": plan.request.trainer.table.file if plan.request.trainer.table else "",
+        "table": _table_file(plan) if plan.request.trainer.table else "",
     }
     paths = {key: str(out / name) for key, name in names.items()}
     side = round((plan.format.width * plan.format.height) ** 0.5)

@@ -15,13 +15,18 @@ from pipeline.publish.export.captions import CaptionForm
 Row = dict[str, str | int | float]
 
 
+TableKind = Literal["csv", "json", "jsonl"]
+
+
 @dataclass(frozen=True)
 class Table:
-    """Table of all clips: its file, and the row of a clip by path, caption and size."""
+    """Table of all clips: the row of a clip by path, caption and size, and the kinds of file that the trainer reads."""
 
-    file: str
     row: Callable[[str, str, int, int], Row]
-    kind: Literal["json", "jsonl"]
+    kinds: tuple[TableKind, ...]
+    """The first is written unless another is asked for."""
+    missing_in_csv: frozenset[str] = frozenset()
+    """Captions that the trainer's reader of CSV takes for a missing one."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,15 @@ class Trainer:
     """True: a folder for the hub, see `hub.py`."""
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Families that it trains, but not with the frames of the preset, and why."""
+
+
+_MISSING_IN_PANDAS: Final = frozenset(
+    (
+        *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"),
+        *("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+    )
+)
+"""Missing values of `pandas.read_csv`."""
 
 
 def _diffsynth_row(path: str, caption: str, _width: int, _height: int) -> Row:
@@ -77,7 +91,8 @@ _DIFFUSION_PIPE = Trainer(
 )
 
 # OneTrainer: modules/dataLoader/mixin/DataLoaderText2ImageMixin.py (`LoadVideo(..., target_frame_rate=24)`, prompts of
-# the `.txt` beside), modules/util/config/ConceptConfig.py, training_presets/Hunyuan Video.
+# the `.txt` beside), modules/util/config/ConceptConfig.py, training_presets/Hunyuan Video. TrainConfig.py rewrites a
+# configuration without `__version` as one of its first version, which fails; 11 has `offload_fraction` in each part.
 _ONETRAINER = Trainer(
     name="onetrainer",
     title="OneTrainer",
@@ -120,7 +135,7 @@ _DIFFSYNTH = Trainer(
     name="diffsynth",
     title="DiffSynth-Studio",
     presets=("wan",),
-    table=Table("metadata.jsonl", _diffsynth_row, "jsonl"),
+    table=Table(_diffsynth_row, ("jsonl", "json", "csv"), missing_in_csv=_MISSING_IN_PANDAS),
     templates={"start.sh.j2": "start.sh"},
 )
 
@@ -141,7 +156,7 @@ _VIDEOX_FUN = Trainer(
     name="videox-fun",
     title="VideoX-Fun",
     presets=("wan", "cogvideox"),
-    table=Table("metadata.json", _videox_row, "json"),
+    table=Table(_videox_row, ("json", "csv")),
     templates={"start.sh.j2": "start.sh"},
 )
 

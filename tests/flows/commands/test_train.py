@@ -118,6 +118,28 @@ def test_all_phases_as_a_flow(tmp_path: Path) -> None:
     assert_all_phases_end(train_all(tmp_path, ONE_STEP), tmp_path)
 
 
+@pytest.mark.slow
+def test_sigterm_to_the_flow_saves_the_phase_under_way_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    saves_by_sigterm_alone = SMALL.replace("steps = 3", "steps = 200")
+    saves_by_sigterm_alone = saves_by_sigterm_alone.replace("save_every = 1", "save_every = 500\nvalidate_every = 5")
+    process = train_all(tmp_path, saves_by_sigterm_alone)
+    assert process.stderr
+    for line in process.stderr:
+        if "joint, step 5:" in line:
+            process.terminate()
+            break
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == 143, errors[-3000:]
+    (state,) = (tmp_path / "run" / "joint" / "states").iterdir()
+    step = int(state.name.removeprefix("step-"))
+    assert f"joint: stopped by SIGTERM; the state of step {step} is saved" in errors
+    assert "stopped by SIGTERM; the same command goes on\n" in errors
+    assert not (tmp_path / "run" / "game").exists()
+    # fewer steps: those of a phase under way may change
+    process = train_all(tmp_path, saves_by_sigterm_alone.replace("steps = 200", f"steps = {step + 1}"))
+    assert_all_phases_end(process, tmp_path)
+
+
 @pytest.mark.nightly
 def test_all_phases_as_a_flow_killed_and_gone_on_with(tmp_path: Path) -> None:
     process = train_all(tmp_path, SMALL)

@@ -78,7 +78,8 @@ from training.baselines.folder import BaselineFolder
 from training.baselines.run import train_baseline
 from training.data.definitions import Name, open_cache
 from training.data.feature_cache import FeatureCache
-from training.run import PHASES, TrainingRun
+from training.phase_settings import PHASES
+from training.run import TrainingRun
 from training.run_folder import RunFolder
 
 SMALL = {"looks": {"text": False}, "clips": {"width": 180, "height": 120}, "run": {"threads": 1}}

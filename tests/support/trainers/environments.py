@@ -22,6 +22,8 @@ FINETRAINERS = (
     *("finetrainers==0.2.0", "datasets<4", "torch==2.6.0", "torchvision==0.21.0", "torchao==0.9.0"),
     *("diffusers<0.34", "transformers<4.50", "huggingface_hub<1", "setuptools<80", "numpy<2.3", "av<16"),
 )
+# 3.1.6 is the newest for Python 3.11; torch must have the CUDA version of torchaudio, which it imports.
+SIMPLETUNER = ("simpletuner==3.1.6", "torch==2.11.0", "torchaudio==2.11.0")
 WEBSHART = ("webshart==0.4.6",)
 CROISSANT = ("mlcroissant==1.1.1",)
 

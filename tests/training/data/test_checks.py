@@ -66,6 +66,13 @@ def test_a_length_that_few_turns_reach_is_refused(turns: tuple[RecordedTurn, ...
         check_windows([*crowd, alone(11)], WindowSettings(most_turns=3), "here")
 
 
+def test_clips_of_other_frames_are_refused_before_a_checkpoint_is_made(tmp_path: Path) -> None:
+    recipe = small_recipe(model={"shot_decoder": {"frames": 9}})
+    with pytest.raises(UserError, match=r"has clips of 16 frames; this model takes 8 or 9: set `clips\.frames`"):
+        small_run(tmp_path / "run", recipe).features()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["catalogs"]
+
+
 def test_another_schema_is_named(tmp_path: Path) -> None:
     source = shutil.copytree(small_dataset(), tmp_path / "data")
     index = source / "shards" / "index.json"

@@ -28,7 +28,7 @@ from training.data.rollout import rolled_out
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Window, Windows
-from training.phases.token_errors import drawn_games, last_errors
+from training.phases.token_errors import drawn_games, last_error
 
 SHAPE = (40, 50)
 ACROSS = WindowSettings()
@@ -121,7 +121,7 @@ def test_the_error_of_a_game_is_that_of_its_last_turn(cache: FeatureCache, engin
     (game,) = drawn_games(cache.catalog.turns, ACROSS, 6, most=1)
     *_, last = rolled_out(engine.game_model, engine.tokenizer, engine.config, game)
     truth = {game[-1].clip_id: last.shot_tokens_LD + 0.5}
-    (error,) = last_errors(engine.game_model, engine.tokenizer, engine.config, [game], truth.__getitem__)
+    error = float(last_error(engine.game_model, engine.tokenizer, engine.config, game, truth.__getitem__))
     assert error == pytest.approx(0.25)
 
 

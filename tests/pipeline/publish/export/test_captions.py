@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.core.errors import UserError
 from pipeline.core.records import Caption
-from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style, parse_name
+from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style, parse_names
 
 PONYO = Caption(
     clip_id="clip",
@@ -45,6 +45,11 @@ def test_trigger_and_names() -> None:
     }
 
 
+def test_other_names_are_written_in_every_part() -> None:
+    caption = PONYO.model_copy(update={"characters": (), "actor": None, "S": "Ponyo", "EV": "Ponyo's house"})
+    assert CaptionStyle(CaptionForm.tags, names={"Ponyo": "p0ny0"}).of(caption) == "p0ny0, run, slowly, p0ny0's house"
+
+
 @pytest.mark.parametrize(
     "caption", [None, Caption(clip_id="clip", source="rules"), PONYO.model_copy(update={"fault": "not a reply"})]
 )
@@ -55,9 +60,11 @@ def test_a_trigger_alone_is_no_caption(caption: Caption | None) -> None:
 
 @pytest.mark.parametrize("text", ["Ponyo", "=p0ny0", "Ponyo="])
 def test_other_names_need_both(text: str) -> None:
-    assert parse_name(" Ponyo = p0ny0 ") == ("Ponyo", "p0ny0")
+    assert parse_names([" Ponyo = p0ny0 "]) == {"Ponyo": "p0ny0"}
     with pytest.raises(UserError, match="Ponyo=p0ny0"):
-        parse_name(text)
+        parse_names([text])
+    with pytest.raises(UserError, match="twice"):
+        parse_names(["Ponyo=one", "Ponyo=two"])
 
 
 @pytest.mark.parametrize(
@@ -65,11 +72,12 @@ def test_other_names_need_both(text: str) -> None:
     [
         (CaptionStyle(CaptionForm.sentence, names={"Kiki": "k1k1"}), "no chosen clip names"),
         (CaptionStyle(CaptionForm.sentence, "two\nlines"), "one line"),
-        (CaptionStyle(CaptionForm.tags, "a, b"), "comma"),
-        (CaptionStyle(CaptionForm.tags, names={"Ponyo": "girl, red"}), "comma"),
+        (CaptionStyle(CaptionForm.tags, "a, b"), "comma.*--trigger"),
+        (CaptionStyle(CaptionForm.sentence, names={"Ponyo": "Sosuke"}), "Ponyo and Sosuke would both be Sosuke"),
+        (CaptionStyle(CaptionForm.tags, names={"Ponyo": "girl, red"}), "comma.*--name"),
     ],
 )
 def test_words_that_trainers_would_misread_are_refused(style: CaptionStyle, reason: str) -> None:
     with pytest.raises(UserError, match=reason):
-        check_style(style, ["Ponyo"])
+        check_style(style, ["Ponyo", "Sosuke"])
     check_style(CaptionStyle(CaptionForm.sentence, "a, b", {"Ponyo": "girl, red"}), ["Ponyo"])

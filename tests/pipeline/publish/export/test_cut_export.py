@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from flows.demos.world.barcode import read_barcode
-from pipeline.core.errors import UserError
+from pipeline.core.atomic import HeldError, held, read_locked
+from pipeline.core.errors import NoRoomError, UserError
 from pipeline.core.records import Clip, Scene, Verdict
 from pipeline.core.store import Dataset, open_dataset
 from pipeline.publish.export.captions import CaptionForm
@@ -25,6 +26,7 @@ from pipeline.publish.export.run import Written, write_export
 from pipeline.publish.export.trainers import TRAINERS
 from pipeline.video.clip_files import read_clip
 from tests.support.datasets.built_dataset import copy_of_built
+from tests.support.servers.object_store import ObjectStore
 
 COMMAND = [sys.executable, "-m", "flows.cli", "export"]
 
@@ -115,6 +117,34 @@ def test_a_killed_export_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) ->
     assert {name: (out / "videos" / name).stat().st_mtime_ns for name in first} == first
 
 
+def test_a_disk_without_room_for_the_cuts_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    dataset, out = open_dataset(data), tmp_path / "out"
+    [folder] = dataset.folders()
+    clips = folder.read("clips", Clip)
+    folder.write("clips", [row.model_copy(update={"bytes": 10**15}) for row in clips])
+    with pytest.raises(
+        NoRoomError, match=rf"{len(kept(dataset))} clips cut anew take about \d+.* GB, and .* make room"
+    ):
+        export(dataset, out)
+    assert not out.exists()
+
+
+def test_a_build_of_the_same_data_set_and_an_export_exclude_each_other(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    words = [*COMMAND, str(data), "--for", "folder", "--out", str(tmp_path / "out")]
+    with held(data, "animegamer build"):
+        refused = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert refused.returncode == 1
+    assert "animegamer build" in refused.stderr
+    assert not (tmp_path / "out").exists()
+    with read_locked(data, "animegamer export"):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        with pytest.raises(HeldError, match="animegamer export"), held(data, "animegamer build"):
+            pass
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_a_full_disk_is_named_and_the_same_command_goes_on(tmp_path: Path) -> None:
     _, data = copy_of_built(tmp_path)
@@ -134,6 +164,19 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on(tmp_path: Path) -> No
     assert not [path for path in out.rglob("*.mp4") if not path.name.startswith(".")]
     assert subprocess.run([*COMMAND, *words], capture_output=True, timeout=120, check=False).returncode == 0
     assert len(bytes_of(out)) == 2 * len(kept(open_dataset(data)))
+
+
+def test_a_film_at_an_address_is_fetched_cut_and_deleted(store: ObjectStore, tmp_path: Path) -> None:
+    film, data = copy_of_built(tmp_path)
+    dataset, out = open_dataset(data), tmp_path / "out"
+    export(dataset, tmp_path / "here")
+    store.put("films/film.mp4", film.read_bytes())
+    film.unlink()
+    [folder] = dataset.folders()
+    folder.save_film(folder.film.model_copy(update={"source": store.address("films/film.mp4")}))
+    export(dataset, out)
+    assert bytes_of(out) == bytes_of(tmp_path / "here")
+    assert not [path for path in out.rglob("film.mp4") if path.is_file()]
 
 
 def test_a_film_replaced_by_another_is_refused(tmp_path: Path) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
 import shutil
-import tomllib
-from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
-import yaml
 from huggingface_hub import DatasetCard
 
 from pipeline.core.config import ShardSettings
@@ -145,104 +144,45 @@ def test_on_another_disk_clips_are_copied_once(dataset: Dataset) -> None:
         shutil.rmtree(out, ignore_errors=True)
 
 
-# --- files of the trainers
-
-
-def parsed(name: str, text: str) -> Any:
-    if name.endswith(".toml"):
-        return tomllib.loads(text)
-    if name.endswith(".json"):
-        return json.loads(text)
-    if name.endswith(".yaml"):
-        return yaml.safe_load(text)
-    return [json.loads(line) for line in text.splitlines()]
-
-
-def texts(out: Path) -> dict[str, Any]:
-    """Configuration and tables of an export, parsed, but the command."""
-    names = [name for name in contents(out) if not name.endswith((".mp4", ".txt", ".sh", ".md"))]
-    return {name: parsed(name, (out / name).read_text(encoding="utf-8")) for name in names}
-
-
-GRAMMAR: Mapping[str, Any] = {
-    "musubi-tuner": lambda files, videos, out: (
-        files["dataset.toml"]["datasets"]
-        == [
-            {
-                "video_directory": videos,
-                "cache_directory": f"{out}/cache",
-                "target_frames": [33],
-                "frame_extraction": "head",
-            }
-        ]
-        and files["dataset.toml"]["general"]["caption_extension"] == ".txt"
-    ),
-    "diffusion-pipe": lambda files, videos, out: (
-        files["dataset.toml"] == {"size_buckets": [[96, 64, 33]], "directory": [{"path": videos, "num_repeats": 1}]}
-        and files["config.toml"]["dataset"] == f"{out}/dataset.toml"
-        and files["config.toml"]["model"]["type"] == "wan"
-    ),
-    "ai-toolkit": lambda files, videos, _out: (
-        files["config.yaml"]["config"]["process"][0]["datasets"][0].items()
-        >= {"folder_path": videos, "caption_ext": "txt", "num_frames": 33, "fps": 16}.items()
-    ),
-    "simpletuner": lambda files, videos, out: (
-        files["multidatabackend.json"][0]["instance_data_dir"] == videos
-        and files["multidatabackend.json"][0]["video"] == {"num_frames": 33, "min_frames": 33}
-        and files["config/clips/config.json"]["data_backend_config"] == f"{out}/multidatabackend.json"
-    ),
-    "diffsynth": lambda files, _videos, out: all(
-        set(row) == {"video", "prompt"} and (Path(out) / row["video"]).is_file() for row in files["metadata.jsonl"]
-    ),
-    "finetrainers": lambda files, videos, _out: (
-        files["training.json"]["datasets"][0].items()
-        >= {"data_root": videos, "dataset_type": "video", "video_resolution_buckets": [[33, 64, 96]]}.items()
-    ),
-    "videox-fun": lambda files, _videos, out: all(
-        row.items() >= {"type": "video", "width": 96, "height": 64}.items() and (Path(out) / row["file_path"]).is_file()
-        for row in files["metadata.json"]
-    ),
-}
-"""Written grammar of each trainer, see the sources in `trainers.py`."""
-
-
-@pytest.mark.parametrize("trainer", GRAMMAR)
-def test_files_of_a_trainer(fitting: Dataset, tmp_path: Path, trainer: str) -> None:
-    out = tmp_path / "an 'odd' \"name\" ü"
-    written = export(fitting, out, trainer)
-    assert written.clips == len(kept(fitting)) == len(list((out / "videos").glob("*.mp4")))
-    assert GRAMMAR[trainer](texts(out), str(out / "videos"), str(out))
-    if TRAINERS[trainer].beside:
-        assert len(list((out / "videos").glob("*.txt"))) == written.clips
-    assert {path.suffix for path in (out / "videos").iterdir()} <= {".mp4", ".txt"}
-
-
 def test_captions_of_a_table_are_those_of_the_clips(fitting: Dataset, tmp_path: Path) -> None:
     export(fitting, tmp_path / "out", "diffsynth")
-    rows = texts(tmp_path / "out")["metadata.jsonl"]
+    lines = (tmp_path / "out" / "metadata.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
     assert {row["video"]: row["prompt"] for row in rows} == {
         f"videos/{clip_id}.mp4": f'Ön "{clip_id}".' for clip_id in kept(fitting)
     }
 
 
-@pytest.mark.parametrize(
-    ("trainer", "preset"),
-    [(name, family) for name, trainer in TRAINERS.items() for family in trainer.presets],
-)
-def test_every_command_is_a_shell_script(fitting: Dataset, tmp_path: Path, trainer: str, preset: str) -> None:
-    chosen = PRESETS[preset]
+@pytest.mark.parametrize(("trainer", "caption"), [("diffsynth", "prompt"), ("videox-fun", "text")])
+def test_a_table_as_csv_keeps_captions_with_quotes_and_commas(
+    fitting: Dataset, tmp_path: Path, trainer: str, caption: str
+) -> None:
+    sentences = ['Ön "a", b; c', "=1+1", "it's, \\n", "@x"]
     for folder in fitting.folders():
-        rows = folder.read("clips", Clip)
-        size = {"frames": chosen.frames, "fps": Fraction(chosen.fps), "width": chosen.width, "height": chosen.height}
-        folder.write("clips", [row.model_copy(update=size) for row in rows])
-    out = tmp_path / "it's"
-    export(fitting, out, trainer, preset=chosen)
-    command = (out / "start.sh").read_text(encoding="utf-8")
-    shell = shutil.which("sh")
-    assert shell
-    assert os.spawnv(os.P_WAIT, shell, ["sh", "-n", str(out / "start.sh")]) == 0  # noqa: S606 - parsed, not run
-    assert "\\\n\n" not in command
-    assert re.search(r"it'\"'\"'s", command) or str(out) not in command
+        rows = folder.read("captions", Caption)
+        said = [row.model_copy(update={"sentence": sentences[n % 4]}) for n, row in enumerate(rows)]
+        folder.write("captions", said)
+    out = tmp_path / "out"
+    export(fitting, out, trainer, table="csv")
+    with (out / "metadata.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    plan = make_plan(fitting, ExportRequest(TRAINERS[trainer], out, table="csv"))
+    assert [row[caption] for row in rows] == [clip.caption for clip in plan.clips]
+    assert [row[caption] for row in rows] == list(pandas.read_csv(out / "metadata.csv")[caption])
+    assert "metadata.csv" in (out / "start.sh").read_text(encoding="utf-8")
+
+
+def test_tables_that_a_trainer_does_not_read_and_captions_lost_in_them_are_refused(
+    fitting: Dataset, tmp_path: Path
+) -> None:
+    for trainer, kind, reason in (("videox-fun", "jsonl", "json or csv"), ("ai-toolkit", "csv", "reads no table")):
+        with pytest.raises(UserError, match=reason):
+            export(fitting, tmp_path / "out", trainer, table=kind)
+    for folder in fitting.folders():
+        rows = folder.read("captions", Caption)
+        folder.write("captions", [row.model_copy(update={"sentence": "None"}) for row in rows])
+    with pytest.raises(UserError, match=r"'None'.*--table jsonl"):
+        export(fitting, tmp_path / "out", "diffsynth", table="csv")
 
 
 # --- the hub
@@ -256,6 +196,17 @@ def test_the_card_is_valid_for_the_hub(dataset: Dataset, tmp_path: Path) -> None
     assert card.data.pretty_name == "Two small films"
     [config] = card.data.configs
     assert {entry["split"] for entry in config["data_files"]} == {"train", "val"}
+
+
+def test_croissant_describes_tables_and_videos(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "hub"
+    export(dataset, out, "huggingface")
+    described = json.loads((out / "croissant.json").read_text(encoding="utf-8"))
+    assert "url" not in described
+    videos = {path.relative_to(out) for path in out.rglob("*.mp4")}
+    sets = [entry for entry in described["distribution"] if entry["@type"] == "cr:FileSet"]
+    assert {path for entry in sets for path in videos if path.match(entry["includes"])} == videos
+    assert {entry["encodingFormat"] for entry in sets} == {"video/mp4"}
 
 
 def test_datasets_reads_all_clips_with_their_captions(
@@ -363,6 +314,8 @@ def test_folders_of_others_are_refused(dataset: Dataset, tmp_path: Path) -> None
         (dataset.root / "clips", "folder", "inside the data set"),
         (tmp_path, "folder", "not empty"),
         (out, "huggingface", "export for folder"),
+        (out / "training" / "new", "folder", "inside the export"),
+        (other.root / "new", "folder", "inside the data set"),
     ):
         with pytest.raises(UserError, match=reason):
             export(dataset, refused, trainer)
@@ -373,5 +326,7 @@ def test_folders_of_others_are_refused(dataset: Dataset, tmp_path: Path) -> None
 
 
 def test_a_path_that_configurations_cannot_hold_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--out"):
-        export(dataset, tmp_path / "two\nlines")
+    for name in ("two\nlines", "[name]", "all*", "what?"):
+        with pytest.raises(UserError, match="--out"):
+            export(dataset, tmp_path / name)
+    assert export(dataset, tmp_path / "a, b & 'c'").clips

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flows.demos.world.barcode import read_barcode
+from flows.demos.world.writer import write_film
 from pipeline.core.progress import silent
 from pipeline.core.records import Crop, Film
 from pipeline.core.store import ClipFormat
@@ -19,7 +20,8 @@ from pipeline.publish.export.recut import DAMAGED, REPEATS, CutLog, RecutJob, Sp
 from pipeline.stages.clip_grid import TOLERANCE_SECONDS
 from pipeline.video.clip_files import read_clip
 from pipeline.video.containers import open_film, video_stream
-from tests.support.media.films import make_film, planned
+from tests.support.media.films import make_film, paint_pictures, planned
+from tests.support.media.woven_films import telecined
 
 SIZE = (96, 64)
 RATES = [Fraction(24), Fraction(24000, 1001), Fraction(25), Fraction(30), Fraction(60)]
@@ -94,6 +96,18 @@ def test_the_same_span_gives_the_same_bytes(films: dict[Fraction, Film], tmp_pat
         cut(tmp_path / folder, films[Fraction(24)], PRESETS["wan"], [0.5])
     one, two = ((tmp_path / folder / "videos/0.5.mp4").read_bytes() for folder in ("one", "two"))
     assert hashlib.sha256(one).digest() == hashlib.sha256(two).digest()
+
+
+@pytest.mark.parametrize("preset", ["wan", "hunyuan"])
+def test_fields_of_telecine_are_restored_before_frames_are_chosen(tmp_path: Path, preset: str) -> None:
+    video = telecined(paint_pictures(112, (320, 180)))
+    path = write_film(tmp_path / "film.mkv", video, fps=Fraction(30_000, 1001))
+    film = planned(tmp_path / "data", path).film.model_copy(update={"fields": ("telecine undone",)})
+    assert nominal_rate(film) == 24
+    chosen = PRESETS[preset]
+    cut(tmp_path, film, chosen, [1.0])
+    shown = numbers(tmp_path / "videos/1.mp4")  # a combed barcode has another number, or none
+    assert [number - shown[0] for number in shown] == [frame * 24 // chosen.fps for frame in range(chosen.frames)]
 
 
 def test_a_film_slower_than_the_preset_gives_no_clip_with_a_repeated_frame(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Exports read by the trainers' own loaders, in environments of their own: all clips, all frames in order, captions.
 
-Nightly: the environments take 12 GB. What they prove is that the written grammar (`test_export.py`) is the trainers'.
+Nightly: the environments take 18 GB. What they prove is that the written grammar (`test_grammar.py`) is the trainers'.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline.publish.export.run import write_export
 from pipeline.publish.export.trainers import TRAINERS
 from pipeline.video.clip_files import read_clip
 from tests.support.datasets.built_dataset import copy_of_built
-from tests.support.trainers.environments import CROISSANT, DIFFSYNTH, FINETRAINERS, WEBSHART, run_script
+from tests.support.trainers.environments import CROISSANT, DIFFSYNTH, FINETRAINERS, SIMPLETUNER, WEBSHART, run_script
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 WAN = PRESETS["wan"]
@@ -69,6 +69,15 @@ def test_finetrainers(dataset: Dataset, tmp_path: Path) -> None:
     out, result = tmp_path / "out", tmp_path / "loaded.npz"
     written = exported(dataset, out, "finetrainers")
     run_script(FINETRAINERS, "read_with_finetrainers.py", out, result)
+    captions, numbers = read(result)
+    assert numbers == list(written.values())
+    assert captions == captions_of(dataset)
+
+
+def test_simpletuner(dataset: Dataset, tmp_path: Path) -> None:
+    out, result = tmp_path / "out", tmp_path / "loaded.npz"
+    written = exported(dataset, out, "simpletuner")
+    run_script(SIMPLETUNER, "read_with_simpletuner.py", out, result)
     captions, numbers = read(result)
     assert numbers == list(written.values())
     assert captions == captions_of(dataset)

@@ -26,6 +26,10 @@ from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.video.clip_files import read_clip_gray, write_clip
 from training.config import FitSettings, Recipe
 from training.data.definitions import FROZEN, Name, open_cache
+from training.data.encoding import Encoder
+from training.data.predictions import PredictedBy
+from training.data.shards import open_shards
+from training.data.turns import Catalog
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.game import GameExample, GamePhase
 from training.phases.shot import ShotPhase
@@ -52,7 +56,7 @@ _ALONE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Learned:
-    """Finished part of training: its recipe, the checkpoints before and after, and its training data."""
+    """Finished part of training: its recipe, the checkpoints before and after, and the data to measure on."""
 
     recipe: Recipe
     before: Checkpoint
@@ -60,7 +64,7 @@ class Learned:
     split: SplitData
 
     def shots(self, checkpoint: Checkpoint) -> ShotPhase:
-        """Return the joint phase with the networks of a checkpoint, for evaluation on its training clips."""
+        """Return the joint phase with the networks of a checkpoint, for evaluation on the clips of `split`."""
         phase = shot_phase("joint", self.recipe, checkpoint, checkpoint.config, self.split, self.split)
         phase.network.eval()
         return phase
@@ -92,7 +96,14 @@ def fit_settings(stills: int, clips: int) -> FitSettings:
     return FitSettings.model_validate(merged(settings.model_dump(), loops))
 
 
-def learn(part: TrainedPart, folder: Path, data: Path | Sequence[str], start: Checkpoint, recipe: Recipe) -> Learned:
+def learn(
+    part: TrainedPart,
+    folder: Path,
+    data: Path | Sequence[str],
+    start: Checkpoint,
+    recipe: Recipe,
+    features: Path | None = None,
+) -> Learned:
     """Run one part of training unless its result exists.
 
     Args:
@@ -101,17 +112,36 @@ def learn(part: TrainedPart, folder: Path, data: Path | Sequence[str], start: Ch
         data: data set folder, or several.
         start: initial checkpoint.
         recipe: recipe from `recipe_of`.
+        features: folder of features for several runs on the same data; by default the run has its own.
     """
     bars = TrainBars()
     source = str(data) if isinstance(data, Path) else data
-    run_folder = RunFolder(folder, source, say=bars.say, watch=bars.step, names=recipe.data.names)
+    run_folder = RunFolder(
+        folder, source, say=bars.say, watch=bars.step, shared_features=features, names=recipe.data.names
+    )
     run = TrainingRun(run_folder, recipe, start.folder)
     with bars.shown():
         after = Checkpoint.open({"shot": run.shot, "game": run.game, "adapt": run.adapt}[part]())
     catalog = run_folder.catalogs()["train"]
-    return Learned(
-        recipe, start, after, SplitData(catalog, open_cache(folder / "features", catalog, start, recipe, _READ[part]))
-    )
+    cache = open_cache(run_folder.features, catalog, start, recipe, _READ[part], shared=features is not None)
+    return Learned(recipe, start, after, SplitData(catalog, cache))
+
+
+def encoded(
+    folder: Path,
+    data: Path,
+    checkpoint: Checkpoint,
+    recipe: Recipe,
+    names: Sequence[Name],
+    predicted_by: PredictedBy = PredictedBy(),
+) -> SplitData:
+    """Return a data set that is not trained on, with features by the networks of a checkpoint."""
+    catalog = Catalog.read(open_shards(data, "train"))
+    cache = open_cache(folder, catalog, checkpoint, recipe, names, predicted_by)
+    encoder = Encoder(checkpoint, recipe, predicted_by={cache: predicted_by})
+    for name in names:
+        encoder.make(name, {cache: catalog.shards})
+    return SplitData(catalog, cache)
 
 
 def with_config(checkpoint: Checkpoint, folder: Path, config: ModelConfig) -> Checkpoint:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from flows.benchmarks.learning_runs import game_terms, learn, recipe_of
+from flows.benchmarks.learning.runs import game_terms, learn, recipe_of
 from flows.demos.world.learning_films import COAST, HILLS, write_films
 from models.checkpoint import Checkpoint
 from training.config import Names

@@ -1,0 +1,74 @@
+"""Command `evaluate judge`: scores of all agents by a multimodal model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.console.progress import Bars
+from flows.console.terminal import say
+
+if TYPE_CHECKING:
+    from training.evaluation.judge import JudgeSummary
+
+NOTED_P_VALUE = 0.05
+
+
+def judge(
+    out: Annotated[Path, typer.Argument(metavar="EVALUATION", help="Folder of the evaluation.")],
+    server: Annotated[
+        str, typer.Option(help="Model server with OpenAI's protocol, such as http://127.0.0.1:23333/v1.")
+    ],
+    model: Annotated[str, typer.Option(help="Name of the multimodal model on the server.")],
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Times that a window is judged, each with the agents in another order.")
+    ] = 4,
+    cast: Annotated[
+        Path | None, typer.Option(help="Reference pictures, a folder per character: their sheet is attached.")
+    ] = None,
+    temperature: Annotated[float, typer.Option(min=0, max=2, help="Sampling temperature of the model.")] = 0.0,
+    api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the server's key.")] = "",
+    most_requests: Annotated[int | None, typer.Option(min=1, help="Requests that may be sent in all.")] = None,
+) -> None:
+    """Let a multimodal model score the agents side by side, five turns at a time, by six criteria.
+
+    Replies are kept in EVALUATION/judge/replies: after a stop the same command asks only for what is missing. Scores go
+    to EVALUATION/measures/judge.parquet, the judge's order bias and agreement with itself to judge/summary.json.
+
+        animegamer evaluate judge eval/ --server http://127.0.0.1:23333/v1 --model MODEL --cast cast/
+    """
+    from pipeline.captions.cast import load_cast
+    from pipeline.captions.chat_client import Endpoint
+    from pipeline.core.progress import watched
+    from training.evaluation.folder import EvaluationFolder
+    from training.evaluation.judge import judge as judge_agents
+
+    evaluation = EvaluationFolder.open(out)
+    endpoint = Endpoint(
+        server,
+        model,
+        api_key_env,
+        temperature=temperature,
+        max_tokens=512,
+        most_requests=most_requests,
+        remedy="start it, or name another with --server and --model",
+    )
+    with Bars().watching(), watched(out.name, "judge") as watch:
+        summary = judge_agents(evaluation, endpoint, repeats, load_cast(cast), watch)
+    _print(summary)
+    typer.echo(out / "judge" / "summary.json")
+
+
+def _print(summary: JudgeSummary) -> None:
+    for name, reason in summary.refused.items():
+        say(f"left out: {name}: {reason}", "yellow")
+    if summary.left_out:
+        say(f"{summary.left_out:,} windows are left out: an agent has not played them in full", "yellow")
+    for each in summary.criteria:
+        alpha = "-" if each.alpha is None else f"{each.alpha:.2f}"
+        say(f"{each.metric}: agreement of repeats {alpha}")
+        if each.order_p_value is not None and each.order_p_value < NOTED_P_VALUE:
+            effects = " / ".join(f"{effect:+.2f}" for effect in each.position_effects or ())
+            say(f"  the order of the agents moves it, by position: {effects} (p = {each.order_p_value:.3f})", "yellow")

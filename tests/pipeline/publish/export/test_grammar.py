@@ -1,0 +1,123 @@
+"""Files and commands of every trainer with every preset, checked against the grammar of the trainers' sources."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from pipeline.core.config import ShardSettings
+from pipeline.core.errors import UserError
+from pipeline.core.records import Caption, Clip
+from pipeline.core.store import Dataset
+from pipeline.publish.export.plan import ExportRequest, make_plan
+from pipeline.publish.export.presets import PRESETS, Preset
+from pipeline.publish.export.run import write_export
+from pipeline.publish.export.trainers import TRAINERS, Trainer
+from pipeline.publish.shards import write_shards
+from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.trainers.grammar import FILES
+from tests.support.trainers.start_commands import options_of, started
+
+PAIRS = [(TRAINERS[name], preset) for name in FILES for preset in PRESETS.values()]
+TAKEN = [(trainer, preset) for trainer, preset in PAIRS if preset.name in trainer.presets]
+
+
+def ids(value: Trainer | Preset) -> str:
+    return value.name
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    made = make_dataset(tmp_path / "data", captioner=MODEL)
+    write_shards(made, ShardSettings())
+    return made
+
+
+def fitted(dataset: Dataset, preset: Preset) -> Dataset:
+    """Return the data set with clips that count as the preset's and have sentences: nothing is to be cut."""
+    size = {"frames": preset.frames, "fps": Fraction(preset.fps), "width": preset.width, "height": preset.height}
+    for folder in dataset.folders():
+        folder.write("clips", [row.model_copy(update=size) for row in folder.read("clips", Clip)])
+        captions = folder.read("captions", Caption)
+        folder.write("captions", [row.model_copy(update={"sentence": f'Ön "{row.clip_id}".'}) for row in captions])
+    return dataset
+
+
+def parsed(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    match path.suffix:
+        case ".toml":
+            return tomllib.loads(text)
+        case ".yaml":
+            return yaml.safe_load(text)
+        case ".json":
+            return json.loads(text)
+        case _:
+            return [json.loads(line) for line in text.splitlines()]
+
+
+def other_files(out: Path) -> set[str]:
+    """Files of an export besides clips, captions, the command and those of this machine."""
+    paths = (path for path in out.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {str(path.relative_to(out)) for path in paths if path.suffix not in {".mp4", ".txt", ".sh"}}
+
+
+def leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [leaf for one in value.values() for leaf in leaves(one)]
+    if isinstance(value, list):
+        return [leaf for one in value for leaf in leaves(one)]
+    return [value]
+
+
+@pytest.mark.parametrize(("trainer", "preset"), TAKEN, ids=ids)
+def test_files_and_command(dataset: Dataset, tmp_path: Path, trainer: Trainer, preset: Preset) -> None:
+    out = tmp_path / "an 'odd' \"name\" ü $HOME"
+    written = write_export(make_plan(fitted(dataset, preset), ExportRequest(trainer, out, preset=preset)))
+    assert other_files(out) == set(FILES[trainer.name])
+    files = {name: parsed(out / name) for name in FILES[trainer.name]}
+    for name, grammar in FILES[trainer.name].items():
+        grammar.validate_python(files[name])
+    commands = [options_of(command) for command in started(out / "start.sh", tmp_path / "scratch")]
+    said = [*leaves(files), *(leaf for options in commands for leaf in leaves(vars(options)))]
+    paths = [leaf for leaf in said if isinstance(leaf, str) and leaf.startswith(str(tmp_path))]
+    assert all(Path(path).is_relative_to(out) for path in paths)
+    assert any(Path(path) in {out, out / "videos"} for path in paths)
+    assert str(preset.frames) in map(str, said)
+    assert len(list((out / "videos").glob("*.mp4"))) == written.clips
+    assert len(list((out / "videos").glob("*.txt"))) == (written.clips if trainer.beside else 0)
+
+
+@pytest.mark.parametrize(("trainer", "preset"), [pair for pair in PAIRS if pair not in TAKEN], ids=ids)
+def test_models_that_a_trainer_does_not_train_at_these_frames_are_refused(
+    dataset: Dataset, tmp_path: Path, trainer: Trainer, preset: Preset
+) -> None:
+    with pytest.raises(UserError, match=rf"{preset.name}: .*give --preset {trainer.presets[0]}"):
+        make_plan(fitted(dataset, preset), ExportRequest(trainer, tmp_path / "out", preset=preset))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=ids)
+def test_frames_and_sizes_are_those_that_the_models_take(preset: Preset) -> None:
+    """Autoencoder and patches together divide a side by 16, that of LTX-Video by 32, and time by 4 or 8."""
+    side = 32 if preset.name == "ltx" else 16
+    assert preset.width % side == preset.height % side == (preset.frames - 1) % preset.multiple == 0
+
+
+def test_a_misspelt_key_or_option_is_found(dataset: Dataset, tmp_path: Path) -> None:
+    trainer, out = TRAINERS["finetrainers"], tmp_path / "out"
+    write_export(make_plan(fitted(dataset, PRESETS["wan"]), ExportRequest(trainer, out, preset=PRESETS["wan"])))
+    value = parsed(out / "training.json")
+    value["datasets"][0]["data_roots"] = value["datasets"][0].pop("data_root")
+    with pytest.raises(ValidationError, match="data_roots"):
+        FILES["finetrainers"]["training.json"].validate_python(value)
+    [command] = started(out / "start.sh", tmp_path / "scratch")
+    with pytest.raises(SystemExit):
+        options_of([*command, "--lrs", "1"])

@@ -1,0 +1,46 @@
+"""Speed figures of real steps: MFU by counted operations, waiting, tokens; none of them where they are unknown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from training.speed import SpeedMeter, peak_tflops_of
+
+
+def late(items: int) -> Iterator[int]:
+    for item in range(items):
+        time.sleep(0.02)
+        yield item
+
+
+def test_operations_of_a_known_network_give_the_mfu() -> None:
+    network, inputs = torch.nn.Linear(64, 32), torch.randn(8, 64, requires_grad=True)
+    meter = SpeedMeter(torch.device("cpu"), 2, peak_tflops=1e-3)
+    steps = []
+    for _ in meter.waiting(late(3)):
+        with meter.counted():
+            network(inputs).sum().backward()
+        steps.append(meter.figures(examples=4, units=8))
+    operations = 3 * 2 * 8 * 64 * 32  # forward, and backward for the weights and for the inputs
+    for found in steps:
+        assert found["mfu"] == pytest.approx(operations / found["step_seconds"] / 1e9)
+        assert found["examples_a_second"] == pytest.approx(8 / found["step_seconds"])
+        assert found["tokens_a_second"] == pytest.approx(16 / found["step_seconds"])
+        assert 0.02 / found["step_seconds"] <= found["waiting"] < 1
+
+
+def test_an_unknown_card_has_no_mfu_and_equal_units_no_tokens() -> None:
+    meter = SpeedMeter(torch.device("cpu"), 1, peak_tflops=None)
+    for _ in meter.waiting(late(1)):
+        with meter.counted():
+            pass
+        assert sorted(meter.figures(4, 4)) == ["examples_a_second", "step_seconds", "waiting"]
+
+
+def test_a_cpu_has_no_peak() -> None:
+    assert peak_tflops_of(Accelerator(cpu=True)) is None

@@ -1,0 +1,88 @@
+"""Held-out games: windows of real turns of the split `val`, with their truth, as games of a benchmark.
+
+The windows of a film do not overlap, and the films take turns, so that few games come from many films.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, zip_longest
+from pathlib import Path
+
+from pipeline.core.errors import UserError
+from training.config import WindowSettings
+from training.data.checks import check_captions
+from training.data.shards import open_shards
+from training.data.turns import Catalog, RecordedTurn
+from training.data.windows import Window, Windows
+from training.evaluation.benchmark import BenchmarkGame, Panel, games_of, write_benchmark
+
+
+def write_held_out(source: str, out: Path, turns: int, games: int | None) -> tuple[BenchmarkGame, ...]:
+    """Write a benchmark file of held-out windows of a data set.
+
+    Args:
+        source: folder or address of the data set.
+        out: path of the file.
+        turns: turns of a game.
+        games: number of games at most; None: as many as there are.
+
+    Raises:
+        UserError: the data set has no split `val`, no captions by a model, or no window of this length.
+    """
+    catalog = Catalog.read(open_shards(source, "val"))
+    check_captions(catalog.turns, source)
+    windows = _spread(_disjoint(catalog.turns, turns))[:games]
+    if not windows:
+        raise UserError(f"{source} has no {turns} turns in a row in its split val; take fewer with --turns")
+    numbered = enumerate(windows, start=1)
+    panels = [
+        _panel(f"held-out-{number:03d}", turn, recorded)
+        for number, window in numbered
+        for turn, recorded in enumerate(window.turns, start=1)
+    ]
+    write_benchmark(out, panels)
+    return games_of(out, panels)
+
+
+def _disjoint(turns: Sequence[RecordedTurn], length: int) -> Iterator[Window]:
+    """Yield windows of a length that share no turn, in the order of the turns."""
+    settings = WindowSettings().model_copy(update={"most_turns": length})
+    windows = Windows(turns, settings)
+    used: set[str] = set()
+    for end in range(len(windows)):
+        window = windows.longest(end)
+        ids = {turn.clip_id for turn in window.turns}
+        if len(ids) == length and not ids & used:
+            used |= ids
+            yield window
+
+
+def _spread(windows: Iterator[Window]) -> list[Window]:
+    """Return the windows with the films taking turns."""
+    films = [list(group) for _, group in groupby(windows, key=lambda window: window.target.sample.film_id)]
+    return [window for row in zip_longest(*films) for window in row if window]
+
+
+def _panel(game: str, turn: int, recorded: RecordedTurn) -> Panel:
+    sample, caption = recorded.sample, recorded.sample.caption
+    names = caption.characters or ()
+    first = (caption.actor,) if caption.actor in names else ()
+    characters = (*first, *(name for name in names if name not in first))
+    panel = Panel(
+        game=game,
+        turn=turn,
+        characters=tuple(name for name in characters if name),
+        S=caption.S,
+        MD=caption.MD,
+        MA=caption.MA,
+        EV=caption.EV,
+        level=sample.motion.level,
+        SC=caption.SC,
+        ET=caption.ET,
+        ST=caption.ST,
+        words=recorded.instruction,
+        clip_id=recorded.clip_id,
+    )
+    made = panel.model_copy(update={"words": None})
+    return made if made.instruction == recorded.instruction.strip() else panel

@@ -1,0 +1,151 @@
+"""Inquiries: questions to a model whose replies are stored, repaired once or twice, and never asked for again.
+
+    answers = ask_all(inquiries, endpoint, folder, "stories", progress)
+    answers.usable["ponyo-01"], answers.refused["ponyo-02"]
+
+The client, the form of the stored replies and the budget are those of captions. A file of replies per inquiry is on
+disk before the next question is sent, so a killed command asks only what was in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pipeline.captions.asking import AskingLoop
+from pipeline.captions.chat_client import ChatClient, Endpoint
+from pipeline.captions.messages import Message, Reply, assistant, user
+from pipeline.captions.reply_cache import Replies, read_replies, write_replies
+from pipeline.core.ingredients import fingerprint
+from pipeline.core.progress import Progress
+from prompts.tags import TagError
+from prompts.template import load_prompt
+
+T = TypeVar("T")
+REPAIRS = 2
+"""Repair requests after an unusable reply."""
+_LONGEST_QUOTE = 8000
+_CUT_OFF = "It was too long and was cut off before its end."
+
+
+@dataclass(frozen=True)
+class Inquiry(Generic[T]):
+    """One question, and the parser of its replies."""
+
+    name: str
+    """Name of its file of replies."""
+    ingredients: dict[str, Any]
+    """Inputs that the reply depends on."""
+    messages: Callable[[], list[Message]]
+    """Returns the conversation up to the question; called in a thread, since pictures may have to be made."""
+    read: Callable[[str], T]
+    """Parses a reply; raises TagError with a sentence to the model."""
+    pattern: str = ""
+    """Regular expression of the replies, for a server that guides the model by one."""
+    repairs: int = REPAIRS
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Key of the stored replies."""
+        return fingerprint(self.ingredients)
+
+    def fault_in(self, reply: Reply) -> str | None:
+        """Return the fault of a reply as a sentence to the model, or None if the reply is usable."""
+        if reply.cut_off:
+            return _CUT_OFF
+        try:
+            self.read(reply.text)
+        except TagError as error:
+            return str(error)
+        return None
+
+
+@dataclass
+class Answers(Generic[T]):
+    """Parsed replies by inquiry, and the reasons of those without a usable one."""
+
+    usable: dict[str, T] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    repaired: int = 0
+    """Usable replies that took a repair."""
+
+
+def model_ingredients(endpoint: Endpoint) -> dict[str, Any]:
+    """Return what replies depend on at the model; its address is no part of it."""
+    return {
+        "model": endpoint.model,
+        "temperature": float(endpoint.temperature),
+        "max_tokens": endpoint.max_tokens,
+    }
+
+
+def ask_all(
+    inquiries: Sequence[Inquiry[T]], endpoint: Endpoint, folder: Path, kind: str, progress: Progress
+) -> Answers[T]:
+    """Ask what has no stored usable reply, and return the parsed replies of all.
+
+    Args:
+        inquiries: the questions, each with a name of its own.
+        endpoint: address of the model, and the bounds of requests.
+        folder: folder of the stored replies.
+        kind: plural noun for the inquiries in errors.
+        progress: called with the number of inquiries done.
+
+    Raises:
+        UserError: the service as a whole cannot be used, or the budget is used up; replies received are stored.
+    """
+
+    def is_open(inquiry: Inquiry[T]) -> bool:
+        replies = _stored(folder, inquiry).to(inquiry.fingerprint)
+        return len(replies) <= inquiry.repairs and (not replies or inquiry.fault_in(replies[-1]) is not None)
+
+    async def ask(client: ChatClient, inquiry: Inquiry[T]) -> None:
+        messages = await asyncio.to_thread(inquiry.messages)
+        while is_open(inquiry):
+            stored = _stored(folder, inquiry)
+            conversation = [*messages, *_repairs(inquiry, stored.to(inquiry.fingerprint))]
+            reply = await client.chat(conversation, inquiry.pattern)
+            added = stored.adding(inquiry.fingerprint, kind, inquiry.ingredients, reply)
+            await asyncio.to_thread(write_replies, _path(folder, inquiry), added)
+
+    waiting = {inquiry.name: inquiry for inquiry in inquiries if is_open(inquiry)}
+    failures: dict[str, str] = {}
+    if waiting:
+        loop = AskingLoop(endpoint, waiting, ask, kind)
+        asyncio.run(loop.run(lambda: progress(len(inquiries) - loop.left, len(inquiries))))
+        failures = loop.failures
+    return _answers(inquiries, folder, failures)
+
+
+def _answers(inquiries: Sequence[Inquiry[T]], folder: Path, failures: dict[str, str]) -> Answers[T]:
+    answers: Answers[T] = Answers(refused=dict(failures))
+    for inquiry in inquiries:
+        replies = _stored(folder, inquiry).to(inquiry.fingerprint)
+        fault = inquiry.fault_in(replies[-1]) if replies else None
+        if fault:
+            answers.refused.setdefault(inquiry.name, f"no usable reply in {len(replies)} tries; the last: {fault}")
+        elif replies:
+            answers.usable[inquiry.name] = inquiry.read(replies[-1].text)
+            answers.repaired += len(replies) > 1
+    return answers
+
+
+def _repairs(inquiry: Inquiry[T], replies: Sequence[Reply]) -> list[Message]:
+    """Return every unusable reply with its fault."""
+    messages = []
+    for reply in replies:
+        messages.append(assistant(reply.text[:_LONGEST_QUOTE] or "(no words)"))
+        messages.append(user(load_prompt("form-repair").render(fault=inquiry.fault_in(reply) or "")))
+    return messages
+
+
+def _stored(folder: Path, inquiry: Inquiry[T]) -> Replies:
+    return read_replies(_path(folder, inquiry), inquiry.name)
+
+
+def _path(folder: Path, inquiry: Inquiry[T]) -> Path:
+    return folder / f"{inquiry.name}.json"

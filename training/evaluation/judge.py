@@ -1,0 +1,244 @@
+"""Judge: a multimodal model scores all agents side by side, window of a game by window, by six criteria.
+
+    EVALUATION/judge/replies/<game>-<first turn>-<repeat>.json     replies as they came; nothing is asked twice
+    EVALUATION/judge/summary.json                                  bias by order, agreement, counts
+    EVALUATION/measures/judge.parquet                              scores: a row per agent, window and criterion
+
+A window is five turns in a row. Each is judged several times with the agents in another order, and the order is undone.
+A score belongs to the last turn of its window.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from pydantic import Field
+
+from pipeline.captions.cast import Cast
+from pipeline.captions.chat_client import Endpoint
+from pipeline.captions.messages import Message, user
+from pipeline.core.atomic import write_json
+from pipeline.core.errors import UserError
+from pipeline.core.progress import Progress
+from pipeline.core.records import Record
+from prompts.judge_replies import CRITERIA, Scores, example, judge_pattern, parse_scores
+from prompts.template import load_prompt
+from training.evaluation.folder import EvaluationFolder
+from training.evaluation.inquiries import Inquiry, ask_all, model_ingredients
+from training.evaluation.judge_bias import JudgedWindow, position_effects, position_p_value, repeat_agreement
+from training.evaluation.judge_pictures import PICTURES, story_picture
+from training.evaluation.measures import Measure, Metric, write_measures
+from training.evaluation.played import PlayedTurn
+
+WINDOW_TURNS = 5
+_TITLES = {
+    "OA": ("Overall", "Overall quality"),
+    "TA": ("Text alignment", "Agreement of scenes with their instructions"),
+    "CONC": ("Contextual coherence", "Continuity from scene to scene, places included"),
+    "CHAC": ("Character consistency", "Likeness of the characters to the reference and between scenes"),
+    "EC": ("Emotional consistency", "Fit of faces and gestures to the events"),
+    "VC": ("Visual coherence", "Unity of style, freedom from artefacts"),
+}
+JUDGE_METRICS = tuple(
+    Metric(
+        name=f"judge_{name.lower()}",
+        title=title,
+        meaning=f"{meaning}: score from 1 to 10 by a multimodal model that sees five scenes of all agents, "
+        "mean over orders of the agents.",
+    )
+    for name, (title, meaning) in _TITLES.items()
+)
+
+
+class CriterionNote(Record):
+    """Reliability of the scores by one criterion."""
+
+    metric: str
+    position_effects: tuple[float, ...] | None = Field(description="mean gain of a score at each position; null: one")
+    order_p_value: float | None = Field(description="probability of such effects if the order did not matter")
+    alpha: float | None = Field(description="Krippendorff's ordinal alpha over repeats; null: undefined")
+
+
+class JudgeSummary(Record):
+    """`judge/summary.json`."""
+
+    model: str
+    prompt: str
+    cast_sha256: str = Field(description="empty: no reference sheet was attached")
+    agents: tuple[str, ...]
+    repeats: int
+    windows: int = Field(description="windows with a score")
+    left_out: int = Field(description="windows that an agent has not played in full")
+    refused: dict[str, str] = Field(description="reason by the name of the request")
+    repaired: int
+    criteria: tuple[CriterionNote, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some turns of a game in a row, played by all agents."""
+
+    turns: tuple[tuple[PlayedTurn, ...], ...]
+    """Per agent, its turns."""
+
+    @property
+    def name(self) -> str:
+        """Name of the window in file names."""
+        first = self.turns[0][0].panel
+        return f"{first.game}-{first.turn:04d}"
+
+    def order(self, repeat: int) -> tuple[int, ...]:
+        """Return the agents by position in a repeat: a random order that is rotated, then reversed and rotated.
+
+        Over as many repeats as there are agents, each agent has each position once.
+        """
+        order = list(range(len(self.turns)))
+        random.Random(self.name).shuffle(order)
+        rounds, start = divmod(repeat, len(order))
+        order = order[::-1] if rounds % 2 else order
+        return tuple(order[start:] + order[:start])
+
+
+def judge(
+    evaluation: EvaluationFolder, endpoint: Endpoint, repeats: int, cast: Cast, progress: Progress
+) -> JudgeSummary:
+    """Judge the games that all agents have played, and write the scores and their summary.
+
+    Raises:
+        UserError: there are fewer than two agents, nothing to judge or no usable reply, or the service cannot be used.
+    """
+    agents = tuple(agent.name for agent in evaluation.request.agents)
+    if len(agents) < 2:
+        raise UserError(f"{evaluation.path}: a judge compares agents, and there is one; add another and play it")
+    windows, left_out = find_windows(evaluation, agents)
+    if not windows:
+        raise UserError(f"{evaluation.path}: no {WINDOW_TURNS} turns that all agents have played; play them first")
+    inquiries = {
+        _name(window, repeat): _inquiry(window, repeat, endpoint, cast)
+        for window in windows
+        for repeat in range(repeats)
+    }
+    folder = evaluation.path / "judge"
+    answers = ask_all(list(inquiries.values()), endpoint, folder / "replies", "windows", progress)
+    if not answers.usable:
+        name, reason = next(iter(answers.refused.items()))
+        raise UserError(f"the judge gave no usable reply; {name}: {reason} Name another model")
+    judged = [(window, _scores(window, repeats, answers.usable)) for window in windows]
+    judged = [(window, scores) for window, scores in judged if scores]
+    measures = [found for window, scores in judged for found in _measures(agents, window, scores)]
+    write_measures(evaluation.path / "measures" / "judge.parquet", measures)
+    summary = JudgeSummary(
+        model=endpoint.model,
+        prompt=load_prompt("judge").identity,
+        cast_sha256=cast.sha256,
+        agents=agents,
+        repeats=repeats,
+        windows=len(judged),
+        left_out=left_out,
+        refused=answers.refused,
+        repaired=answers.repaired,
+        criteria=tuple(_note(name, judged) for name in CRITERIA),
+    )
+    write_json(folder / "summary.json", summary.model_dump(mode="json"))
+    return summary
+
+
+def find_windows(evaluation: EvaluationFolder, agents: Sequence[str]) -> tuple[list[Window], int]:
+    """Return the windows that all agents have played, and the number of the others."""
+    played = {agent: {(t.panel.game, t.panel.turn): t for t in evaluation.played(agent)} for agent in agents}
+    windows, left_out = [], 0
+    for game in evaluation.benchmark.games:
+        for start in range(0, len(game.panels), WINDOW_TURNS):
+            keys = [(game.name, panel.turn) for panel in game.panels[start : start + WINDOW_TURNS]]
+            if all(key in played[agent] for agent in agents for key in keys):
+                windows.append(Window(tuple(tuple(played[agent][key] for key in keys) for agent in agents)))
+            else:
+                left_out += 1
+    return windows, left_out
+
+
+def _inquiry(window: Window, repeat: int, endpoint: Endpoint, cast: Cast) -> Inquiry[Scores]:
+    prompt, shown = load_prompt("judge"), [window.turns[agent] for agent in window.order(repeat)]
+    scenes = "\n".join(f"{row}. {turn.panel.instruction}" for row, turn in enumerate(window.turns[0], start=1))
+    text = prompt.render(
+        agents=len(shown),
+        sheets=len(cast.sheets),
+        cast=cast.listing() or "(none)",
+        scenes=scenes,
+        example=example(len(shown)),
+    )
+    ingredients = {
+        **model_ingredients(endpoint),
+        "prompt": prompt.identity,
+        "text": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "cast": cast.sha256,
+        "pictures": PICTURES,
+        "clips": [[_sha256(turn.clip) for turn in turns] for turns in shown],
+        "repeat": repeat,
+    }
+
+    def messages() -> list[Message]:
+        pictures = [story_picture([turn.clip for turn in turns]) for turns in shown]
+        return [user(text, (*cast.sheets, *pictures))]
+
+    read = partial(parse_scores, programs=len(shown))
+    return Inquiry(_name(window, repeat), ingredients, messages, read, judge_pattern(len(shown)), repairs=1)
+
+
+def _scores(window: Window, repeats: int, usable: Mapping[str, Scores]) -> dict[str, JudgedWindow]:
+    """Return the scores of a window by criterion, with the order undone; empty without a usable reply."""
+    done = [repeat for repeat in range(repeats) if _name(window, repeat) in usable]
+    found = {name: JudgedWindow((), ()) for name in CRITERIA} if done else {}
+    for repeat in done:
+        positions = _inverse(window.order(repeat))
+        for name, before in found.items():
+            shown = usable[_name(window, repeat)][name]
+            scores = tuple(shown[position] for position in positions)
+            found[name] = replace(before, orders=(*before.orders, positions), scores=(*before.scores, scores))
+    return found
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(order.index(agent) for agent in range(len(order)))
+
+
+def _measures(agents: Sequence[str], window: Window, scores: Mapping[str, JudgedWindow]) -> list[Measure]:
+    last = window.turns[0][-1].panel
+    return [
+        Measure(
+            agent=agent,
+            game=last.game,
+            turn=last.turn,
+            metric=f"judge_{name.lower()}",
+            value=sum(row[number] for row in found.scores) / len(found.scores),
+        )
+        for name, found in scores.items()
+        for number, agent in enumerate(agents)
+    ]
+
+
+def _note(name: str, judged: Sequence[tuple[Window, Mapping[str, JudgedWindow]]]) -> CriterionNote:
+    windows = [scores[name] for _, scores in judged]
+    return CriterionNote(
+        metric=f"judge_{name.lower()}",
+        position_effects=position_effects(windows),
+        order_p_value=position_p_value(windows),
+        alpha=repeat_agreement(windows),
+    )
+
+
+def _name(window: Window, repeat: int) -> str:
+    return f"{window.name}-{repeat + 1}"
+
+
+def _sha256(clip: Path) -> str:
+    try:
+        with clip.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{clip}: cannot be read ({error.strerror}); play the game again") from error

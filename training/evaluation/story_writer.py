@@ -1,0 +1,135 @@
+"""Story writer: a language model writes the games of a benchmark, a story of some panels about each character.
+
+The replies are kept in a folder beside the benchmark file, so the command goes on where it was stopped, and another
+number of games asks only for those that are new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pipeline.captions.chat_client import Endpoint
+from pipeline.captions.messages import user
+from pipeline.core.errors import UserError
+from pipeline.core.progress import Progress
+from prompts.story_replies import EXAMPLE_PANEL, StoryPanel, format_panel, parse_story, story_pattern
+from prompts.template import load_prompt
+from training.evaluation.benchmark import BenchmarkGame, Panel, games_of, write_benchmark
+from training.evaluation.inquiries import Inquiry, ask_all, model_ingredients
+from training.evaluation.story_checks import check_story, most_places
+
+THEMES = (
+    *("a morning at home", "a journey", "a festival", "work in the garden", "a storm", "a visit to a friend"),
+    *("a day at the water", "a chase", "cooking for guests", "a walk in the mountains", "a lazy evening", "a lost pet"),
+)
+"""Themes of a character's stories, in rotation: a model left alone writes the same story many times."""
+
+
+@dataclass(frozen=True)
+class WrittenGames:
+    """Games of a benchmark, and the stories that were refused."""
+
+    games: tuple[BenchmarkGame, ...]
+    refused: dict[str, str]
+    """Reason by the name of the game."""
+    repaired: int
+
+
+def write_games(
+    out: Path, names: Sequence[str], games: int, panels: int, endpoint: Endpoint, progress: Progress
+) -> WrittenGames:
+    """Write a benchmark file of stories about characters; stories that stay unusable are left out.
+
+    Args:
+        out: path of the file; replies are stored in the folder `.<name>-replies` beside it.
+        names: the characters.
+        games: stories about each character.
+        panels: panels of a story.
+        endpoint: the language model.
+        progress: called with the number of stories done.
+
+    Raises:
+        UserError: the service cannot be used, or no story is usable.
+    """
+    inquiries = [
+        _inquiry(name, f"{slug}-{number + 1:02d}", number, games, panels, names, endpoint)
+        for name, slug in _slugs(names).items()
+        for number in range(games)
+    ]
+    answers = ask_all(inquiries, endpoint, out.with_name(f".{out.name}-replies"), "stories", progress)
+    stories = [_panels(game.name, answers.usable[game.name]) for game in inquiries if game.name in answers.usable]
+    if not stories:
+        name, reason = next(iter(answers.refused.items()))
+        raise UserError(f"none of {len(inquiries)} stories is usable; {name}: {reason} Name another model")
+    written = [panel for story in stories for panel in story]
+    write_benchmark(out, written)
+    return WrittenGames(games_of(out, written), answers.refused, answers.repaired)
+
+
+def _inquiry(
+    protagonist: str, game: str, number: int, count: int, panels: int, names: Sequence[str], endpoint: Endpoint
+) -> Inquiry[tuple[StoryPanel, ...]]:
+    prompt = load_prompt("story")
+    companions = [name for name in names if name != protagonist]
+    text = prompt.render(
+        protagonist=protagonist,
+        panels=panels,
+        theme=THEMES[number % len(THEMES)],
+        number=number + 1,
+        count=count,
+        companions="\n".join(companions) or "(none)",
+        most_places=most_places(panels),
+        example=format_panel(EXAMPLE_PANEL),
+    )
+    ingredients = {
+        **model_ingredients(endpoint),
+        "prompt": prompt.identity,
+        "text": hashlib.sha256(text.encode()).hexdigest()[:16],
+    }
+    return Inquiry(
+        game,
+        ingredients,
+        lambda: [user(text)],
+        partial(_read, protagonist=protagonist, companions=companions, panels=panels),
+        story_pattern(protagonist, companions, panels),
+    )
+
+
+def _read(text: str, protagonist: str, companions: Sequence[str], panels: int) -> tuple[StoryPanel, ...]:
+    story = parse_story(text, protagonist, companions, panels)
+    check_story(story)
+    return story
+
+
+def _panels(game: str, story: Sequence[StoryPanel]) -> list[Panel]:
+    return [
+        Panel(
+            game=game,
+            turn=turn,
+            characters=panel.characters,
+            MD=panel.MD,
+            MA=panel.MA,
+            EV=panel.EV,
+            level=panel.ML,
+            SC=panel.SC,
+            ET=panel.ET,
+            ST=panel.ST,
+        )
+        for turn, panel in enumerate(story, start=1)
+    ]
+
+
+def _slugs(names: Sequence[str]) -> dict[str, str]:
+    """Return a file name for each character; a number is added where two would be equal."""
+    slugs: dict[str, str] = {}
+    for number, name in enumerate(names, start=1):
+        plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+        slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:48] or "character"
+        slugs[name] = f"{slug}-{number}" if slug in slugs.values() else slug
+    return slugs

@@ -1,0 +1,136 @@
+"""Fork: a run that goes on from a saved state of another run, with other settings, in a folder of its own.
+
+RUN/fork.json                   the state, and the recipe that it was trained by
+RUN/start/                      the starting checkpoint of the forked phase
+RUN/PHASE/states/step-N/        the state
+
+Checkpoint and state share their files with the other run where the disk allows it, and stay when that run removes them.
+From there on a fork is an ordinary run: the phases before the forked one are not run, and its recipe is that of the
+other run with the keys changed by the TOML file.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Self
+
+from pydantic import ValidationError
+
+from models.checkpoint import link_or_copy, writing
+from pipeline.core.atomic import held, write_json
+from pipeline.core.errors import UserError
+from pipeline.core.ingredients import read_note
+from pipeline.core.records import Record
+from training.config import Recipe
+from training.phase_note import PhaseNote
+from training.phase_settings import ORDER, PHASES, PhaseName, loop_of
+from training.recipes import changed_recipe
+from training.run_states import SavedState
+
+_NOTE = "fork.json"
+
+
+class Fork(Record):
+    """Origin of a forked run."""
+
+    phase: PhaseName
+    step: int
+    state: str
+    """Folder of the state."""
+    recipe: Recipe
+    """Recipe that the state was trained by."""
+
+    @classmethod
+    def read(cls, run: Path) -> Self | None:
+        """Return the fork that a run is; None for other runs.
+
+        Raises:
+            UserError: the note is damaged.
+        """
+        path = run / _NOTE
+        try:
+            return cls.model_validate_json(path.read_bytes()) if path.exists() else None
+        except ValidationError as error:
+            raise UserError(f"{path} is damaged: fork again into a new folder") from error
+
+    @classmethod
+    def of(cls, source: Path, run: Path) -> Self:
+        """Return the fork of a state, named by its folder or its phase's, into the folder of a run.
+
+        Nothing is written: `make` does that. Once it has, the other run is not read any more.
+
+        Raises:
+            UserError: there is no such state, or it cannot be forked, or not into this folder.
+        """
+        if made := cls.read(run):
+            if source.absolute() not in (Path(made.state), Path(made.state).parents[1]):
+                raise UserError(f"{run} was forked from {made.state}: name another --out for another state")
+            return made
+        state = SavedState.at(source.absolute())
+        if state.phase.name not in PHASES:
+            raise UserError(f"{state.phase} cannot be forked: take a state of {', '.join(PHASES)}")
+        if any(run.glob("*/made_from.json")):
+            raise UserError(f"{run} is a run already: name a new folder as --out to fork into")
+        recipe = PhaseNote.read(state.phase).recipe
+        return cls(phase=state.phase.name, step=state.step, state=str(state.folder), recipe=recipe)
+
+    def make(self, run: Path) -> None:
+        """Put starting checkpoint, state and note into the folder of the run, unless they are there.
+
+        Raises:
+            UserError: the starting checkpoint is not there any more, or has changed.
+        """
+        with held(run, "animegamer train"):
+            if (run / _NOTE).exists():
+                return
+            state = SavedState.at(Path(self.state))
+            start = PhaseNote.read(state.phase).started_from(state.phase)
+            if start.identity() != (read_note(state.phase / "made_from.json") or {}).get("start"):
+                raise UserError(f"{start.folder} has changed since {state.phase} was begun from it: nothing to fork")
+            if not (run / "start").exists():
+                with writing(run / "start") as part:
+                    shutil.copytree(start.folder, part, copy_function=link_or_copy, dirs_exist_ok=True)
+            state.link_into(run / self.phase)
+            write_json(run / _NOTE, self.model_dump(mode="json"))
+
+    def changed(self, config: Path | None) -> Recipe:
+        """Return the recipe of the fork: that of the state, with the changes of a TOML file.
+
+        Raises:
+            UserError: the file has invalid keys, or changes that do not go with the state.
+        """
+        recipe = changed_recipe(self.recipe, config) if config else self.recipe
+        steps = loop_of(recipe, self.phase).steps
+        if steps <= self.step:
+            raise UserError(f"{self.state} has done {self.step} steps: give {self.phase} more than these, not {steps}")
+        if fixed := [name for name, is_other in self._fixed(recipe).items() if is_other]:
+            raise UserError(
+                f"{self.state} belongs to its network: leave {' and '.join(fixed)} as they are, or train from a "
+                "checkpoint with --from"
+            )
+        if recipe.adapt.predictions == "out-of-fold" and not self._has_folds(recipe):
+            raise UserError(f"a fork at {self.phase} has no start for out-of-fold predictions: take 'own' or 'rollout'")
+        return recipe
+
+    def origin_of(self, phase: str) -> str | None:
+        """Return the state that a phase goes on from, as RUN/PHASE/states/step-N; None for other phases."""
+        return "/".join(Path(self.state).parts[-4:]) if phase == self.phase else None
+
+    def precedes(self, phase: str) -> bool:
+        """Return whether a phase or pass was run before the fork, by the other run."""
+        return phase in ORDER and ORDER.index(phase) < ORDER.index(self.phase)
+
+    def _fixed(self, recipe: Recipe) -> dict[str, bool]:
+        """Return the keys that decide about the trained parameters, each with whether it is changed."""
+        before = self.recipe
+        keys = {"model": recipe.model != before.model}
+        if self.phase == "joint":
+            keys["shot.trained"] = recipe.shot.trained != before.shot.trained
+        if self.phase == "game":
+            keys["game.history_noise"] = bool(recipe.game.history_noise) != bool(before.game.history_noise)
+        return keys
+
+    def _has_folds(self, recipe: Recipe) -> bool:
+        """Return whether this run can train the game models of the folds, from the start of phase b."""
+        return self.phase != "adapt" and not (self.phase == "game" and recipe.game.first_pass)

@@ -1,0 +1,44 @@
+"""Settings of the phases of a run: the loop of each, and the part of the recipe that its result depends on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from training.config import LoopSettings, Recipe
+from training.recipes import merged
+
+PhaseName = Literal["warm-up", "joint", "game", "adapt"]
+PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
+ORDER = ("warm-up", "joint", "first-pass", "game", "adapt")
+"""Phases and passes that start from the result of the one before."""
+COMMANDS: Mapping[str, str] = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
+"""Part of `animegamer train` that runs each phase."""
+ADJUSTABLE_SETTINGS = {
+    *("micro_batch", "ema_on_cpu", "loader_workers"),
+    *("save_every", "keep", "snapshot_every", "validate_every"),
+}
+"""Loop settings that may change on resume: the result is the same up to rounding."""
+_STEPS = re.compile(r"""(?P<key>['"]steps['"]: ?)\d+""")
+
+
+def loop_of(recipe: Recipe, phase: str) -> LoopSettings:
+    """Return the settings of a phase's training loop."""
+    loops = (recipe.shot.warm_up, recipe.shot.joint, recipe.game.loop, recipe.adapt.loop)
+    return loops[PHASES.index(cast(PhaseName, phase))]
+
+
+def ingredients_of(recipe: Recipe, phase: str) -> str:
+    """Return the part of the recipe that a phase depends on, without the model: the checkpoint has that."""
+    sections = {"adapt": recipe.adapt, "warm-up": recipe.shot, "joint": recipe.shot}
+    section = sections.get(phase, recipe.game)
+    loops = dict.fromkeys(("loop", "warm_up", "joint"), dict.fromkeys(ADJUSTABLE_SETTINGS, True))
+    other = {"warm-up": "joint", "joint": "warm_up"}.get(phase)
+    left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
+    return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out))
+
+
+def without_steps(made_from: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ingredients of a phase with the number of its steps left out, which may change in the same folder."""
+    return {**made_from, "recipe": _STEPS.sub(r"\g<key>", made_from["recipe"])}
