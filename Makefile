@@ -96,8 +96,9 @@ bench-review: install-dev  ## first grid, clip, filter and search of the review 
 bench-clips: install-dev  ## CPU and memory of a notebook and of `animegamer clips` on 100,000 clips
 	$(BIN)/python -m flows.benchmarks.clips
 
-bench-training: install-train  ## memory and time of a step of each phase; RECIPE=card24; measured where there is a GPU
-	$(BIN)/python -m flows.benchmarks.training --recipe $(RECIPE)
+bench-training: install-train  ## memory and time of a training step; RECIPE=card24; PRECISION=bf16; RECIPE=tiny: speed on a CPU
+	$(BIN)/python -m flows.benchmarks.$(if $(filter tiny,$(RECIPE)),training_speed,training --recipe $(RECIPE) \
+		$(if $(PRECISION),--precision $(PRECISION)))
 
 bench-metrics: install-train  ## do the metrics of an evaluation notice known defects? painted agents, a table of both
 	$(BIN)/python -m flows.benchmarks.metrics

@@ -1,8 +1,9 @@
 """Benchmark of training: memory and time of a step of each phase; `make bench-training`, with `RECIPE=card24` etc.
 
 On a GPU a few steps are run, with random weights of the recipe's size and random examples, each phase in a separate
-process. Without a GPU the figures are computed on networks without weights, and marked so: bytes of weights, gradients
-and optimizer; bytes kept by autograd for the backward pass, assuming flash attention; operations of both passes.
+process, in the recipe's precision or that of `--precision`; with the MFU where the card's peak is known. Without a GPU
+the figures are computed on networks without weights, and marked so: bytes of weights, gradients and optimizer; bytes
+kept by autograd for the backward pass, assuming flash attention; operations of both passes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -37,7 +39,8 @@ from training.phase_settings import PHASES, PhaseName
 from training.phases.assembly import FROZEN_PRECISION
 from training.phases.game import GameBatch, GameTraining
 from training.phases.shot import NoisedShots, ShotNetworks
-from training.recipes import RECIPES, read_recipe
+from training.recipes import RECIPES, merged, read_recipe
+from training.speed import PEAK_TFLOPS
 
 INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
 SUSTAINED_TFLOPS = 400.0
@@ -60,6 +63,8 @@ class StepCost:
     """Memory kept by the forward pass for the backward pass; if measured, the peak without the two above."""
     seconds: float
     measured: bool
+    mfu: float | None = None
+    """Share of the card's half-precision peak, recomputed activations included; None: computed, or unknown card."""
 
     @property
     def peak_gb(self) -> float:
@@ -131,14 +136,16 @@ def measured(phase: PhaseName, recipe: Recipe) -> StepCost:
     loop = loop_of(phase, recipe)
     optimizer = make_optimizer(network, loop)
     average = MovingAverage(parameters, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
+    counter = FlopCounterMode(display=False)
     for step in range(_STEPS + 2):
         if step == 2:  # the first steps select kernels and allocate the moments
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
             started = time.perf_counter()
-        with _autocast(phase, recipe, "cuda"):
-            loss = network(batch)["loss"].sum()
-        loss.backward()
+        with counter if step == 0 else nullcontext():
+            with _autocast(phase, recipe, "cuda"):
+                loss = network(batch)["loss"].sum()
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         if average:
@@ -146,7 +153,9 @@ def measured(phase: PhaseName, recipe: Recipe) -> StepCost:
     torch.cuda.synchronize()
     peak = torch.cuda.max_memory_allocated()
     seconds = (time.perf_counter() - started) / _STEPS
-    return StepCost(frozen / 1e9, trained / 1e9, (peak - frozen - trained) / 1e9, seconds, True)
+    peak_tflops = PEAK_TFLOPS.get(torch.cuda.get_device_name())
+    mfu = peak_tflops and counter.get_total_flops() / seconds / (peak_tflops * 1e12)
+    return StepCost(frozen / 1e9, trained / 1e9, (peak - frozen - trained) / 1e9, seconds, True, mfu)
 
 
 def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
@@ -228,32 +237,43 @@ def table_of(name: str, recipe: Recipe, costs: dict[PhaseName, StepCost]) -> Tab
     """Return a table of the costs, side by side."""
     source = "measured" if next(iter(costs.values())).measured else "computed, not measured"
     table = Table(title=f"a step with one example on one card, recipe {name} ({source})")
-    for heading in ("phase", "frozen GB", "trained GB", "kept GB", "peak GB", "s", "steps", "batch", "GPU hours"):
+    sizes_of = ("frozen GB", "trained GB", "kept GB", "peak GB")
+    for heading in ("phase", *sizes_of, "s", "steps", "batch", "GPU hours", "MFU"):
         table.add_column(heading, justify="right" if heading != "phase" else "left")
     for phase, cost in costs.items():
         loop = loop_of(phase, recipe)
         hours = cost.seconds * loop.steps * loop.batch_size / 3600
         sizes = [f"{size:.1f}" for size in (cost.frozen_gb, cost.trained_gb, cost.kept_gb, cost.peak_gb)]
-        table.add_row(phase, *sizes, f"{cost.seconds:.2f}", f"{loop.steps:,}", str(loop.batch_size), f"{hours:,.0f}")
+        loops = f"{cost.seconds:.2f}", f"{loop.steps:,}", str(loop.batch_size), f"{hours:,.0f}"
+        table.add_row(phase, *sizes, *loops, "" if cost.mfu is None else f"{cost.mfu:.0%}")
     return table
+
+
+def in_precision(recipe: Recipe, precision: Precision | None) -> Recipe:
+    """Return a recipe with all phases in one precision; None: as it is."""
+    sections = {section: {"precision": precision} for section in ("shot", "game", "adapt")} if precision else {}
+    return Recipe.model_validate(merged(recipe.model_dump(), sections))
 
 
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=tuple(RECIPES), default="full")
+    parser.add_argument("--precision", choices=("fp16", "bf16"), help="of all phases; by default the recipe's")
     parser.add_argument("--phase", choices=PHASES, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    recipe = in_precision(read_recipe(options.recipe), options.precision)
     if options.phase:
-        cost = (measured if torch.cuda.is_available() else computed)(options.phase, read_recipe(options.recipe))
+        cost = (measured if torch.cuda.is_available() else computed)(options.phase, recipe)
         print(json.dumps(asdict(cost)))
         return
     costs: dict[PhaseName, StepCost] = {}
     for phase in PHASES:
         command = [sys.executable, "-m", "flows.benchmarks.training", "--recipe", options.recipe, "--phase", phase]
+        command += ["--precision", options.precision] if options.precision else []
         fields: Any = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1])
         costs[phase] = StepCost(**fields)
-    Console(width=110).print(table_of(options.recipe, read_recipe(options.recipe), costs))
+    Console(width=110).print(table_of(options.recipe, recipe, costs))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from accelerate.utils import DistributedType
 from tests.support.networks.small_run import small_dataset, small_recipe
 from training.phases.game import GamePhase
 from training.phases.shot import ShotPhase
+from training.recipes import read_recipe
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "training" / "launch").glob("*.yaml"))
@@ -48,6 +49,11 @@ def test_accelerate_reads_the_file_as_its_name_says(path: Path) -> None:
         assert set(launched.fsdp_transformer_layer_cls_to_wrap.split(",")) == blocks()
 
 
+def test_the_recipe_for_eight_clips_is_valid() -> None:
+    recipe = read_recipe("full", path=ROOT / "training" / "launch" / "overfit.toml")
+    assert (recipe.shot.joint.steps, recipe.shot.joint.batch_size, recipe.looks.pictures) == (1000, 8, 8)
+
+
 def blocks() -> set[str]:
     """Names of the blocks that are sharded by themselves in any phase of the model."""
     shot = SimpleNamespace(network=SimpleNamespace(encoder="one"))
@@ -71,7 +77,7 @@ def launch(config: Path, out: Path, *options: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ddp_started_by_its_file_saves_on_sigterm_to_the_launcher_and_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = launch(ROOT / "training" / "launch" / "8-gpus-ddp.yaml", out)
@@ -92,7 +98,7 @@ def test_ddp_started_by_its_file_saves_on_sigterm_to_the_launcher_and_goes_on(tm
     assert (out / "adapt" / "result").is_dir()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fsdp2_started_by_its_file_shards_every_block(tmp_path: Path) -> None:
     process = launch(ROOT / "training" / "launch" / "8-gpus-fsdp2.yaml", tmp_path / "run", "--sharded")
     _, errors = process.communicate(timeout=900)

@@ -18,7 +18,7 @@ from training.evaluation.benchmark import Panel, write_benchmark
 from training.evaluation.figures import Figures
 from training.evaluation.folder import EvaluationFolder
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 DEADLINE_SECONDS = 120
 
 
