@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -60,7 +61,7 @@ def blocks() -> set[str]:
     return {*ShotPhase.units.fget(shot), *GamePhase.units}
 
 
-def launch(config: Path, out: Path, *options: str) -> subprocess.Popen[str]:
+def launch(config: Path, out: Path, *options: str, machine: Sequence[str] = ()) -> subprocess.Popen[str]:
     """Start `accelerate launch` with one of the files, for two processes and on the CPU; save by SIGTERM alone."""
     loop = {"save_every": 100}
     recipe = small_recipe(
@@ -69,9 +70,10 @@ def launch(config: Path, out: Path, *options: str) -> subprocess.Popen[str]:
     described = out.with_suffix(".json")
     described.write_text(recipe.model_dump_json())
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
-    command += ["--num_processes", "2", "--main_process_port", "0", "-m", "tests.support.networks.training_process"]
+    command += ["--num_processes", "2", *(machine or ("--main_process_port", "0"))]
+    command += ["-m", "tests.support.networks.training_process", str(small_dataset()), str(out), str(described)]
     return subprocess.Popen(
-        [*command, str(small_dataset()), str(out), str(described), *options],
+        [*command, *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "ACCELERATE_USE_CPU": "true"},
         start_new_session=True,
     )  # fmt: skip
@@ -106,6 +108,23 @@ def test_fsdp2_started_by_its_file_shards_every_block(tmp_path: Path) -> None:
     assert "units of joint: ['FSDPCogVideoXBlock'," in errors
     assert "FSDPMistralDecoderLayer" in errors
     assert (tmp_path / "run" / "adapt" / "result").is_dir()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("file", "options"), [("2x8-gpus-ddp", ()), ("2x8-gpus-fsdp2", ("--sharded",))])
+def test_two_launchers_started_as_two_machines_train_together(
+    tmp_path: Path, file: str, options: Sequence[str]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    meeting = ["--main_process_ip", "127.0.0.1", "--main_process_port", port]
+    config, out = ROOT / "training" / "launch" / f"{file}.yaml", tmp_path / "run"
+    machines = [launch(config, out, *options, machine=["--machine_rank", rank, *meeting]) for rank in ("0", "1")]
+    for errors in [process.communicate(timeout=900)[1] for process in machines]:
+        assert "Error" not in errors, errors[-3000:]
+    assert [process.returncode for process in machines] == [0, 0]
+    assert (out / "adapt" / "result").is_dir()
 
 
 def slurm(folder: Path, launcher: str) -> subprocess.Popen[str]:
