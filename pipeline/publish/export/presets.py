@@ -50,9 +50,9 @@ PRESETS: Final = {
 def pace(film: Film) -> Fraction:
     """Film seconds per second of a clip: 24000/1001 frames a second count as 24, and their clips play 0.1 % faster.
 
-    Otherwise 49 frames at 24 would show one of 48 film frames twice.
+    Otherwise 49 frames at 24 would show one of 48 film frames twice. That holds for a film with an odd step too.
     """
-    return NTSC if film.fps.denominator == 1001 and not film.variable_rate else Fraction(1)
+    return NTSC if film.fps.denominator == 1001 else Fraction(1)
 
 
 def nominal_rate(film: Film) -> Fraction:

@@ -26,7 +26,7 @@ from pipeline.video.fields import FieldRestorer, Treatment
 from pipeline.video.film_reader import FilmReader, Frame
 from pipeline.video.scaling import Fit, Geometry, Scaler
 
-VERSION = 1
+VERSION = 2
 """Version number, raised by hand when the same film and span would give other bytes."""
 LOG = ".cut.jsonl"
 REPEATS = "a film frame stays on screen longer than a frame of the clip"

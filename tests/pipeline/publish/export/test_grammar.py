@@ -111,6 +111,16 @@ def test_frames_and_sizes_are_those_that_the_models_take(preset: Preset) -> None
     assert preset.width % side == preset.height % side == (preset.frames - 1) % preset.multiple == 0
 
 
+@pytest.mark.parametrize("preset", [PRESETS[name] for name in TRAINERS["videox-fun"].presets], ids=ids)
+def test_weights_for_inpainting_are_trained_as_such(dataset: Dataset, tmp_path: Path, preset: Preset) -> None:
+    """VideoX-Fun gives weights named InP their further input channels only in the mode `inpaint`."""
+    trainer, out = TRAINERS["videox-fun"], tmp_path / "out"
+    write_export(make_plan(fitted(dataset, preset), ExportRequest(trainer, out, preset=preset)))
+    [options] = [options_of(command) for command in started(out / "start.sh", tmp_path / "scratch")]
+    inpainting = options.pretrained_model_name_or_path.endswith("-InP")
+    assert options.train_mode == ("inpaint" if inpainting else "normal")
+
+
 def test_a_misspelt_key_or_option_is_found(dataset: Dataset, tmp_path: Path) -> None:
     trainer, out = TRAINERS["finetrainers"], tmp_path / "out"
     write_export(make_plan(fitted(dataset, PRESETS["wan"]), ExportRequest(trainer, out, preset=PRESETS["wan"])))

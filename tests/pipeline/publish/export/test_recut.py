@@ -110,6 +110,18 @@ def test_fields_of_telecine_are_restored_before_frames_are_chosen(tmp_path: Path
     assert [number - shown[0] for number in shown] == [frame * 24 // chosen.fps for frame in range(chosen.frames)]
 
 
+def test_one_odd_step_does_not_make_a_film_of_24000_1001_too_slow(tmp_path: Path) -> None:
+    """Many encodes have a step of two frames somewhere; the spans beside it have all their frames."""
+    times = [Fraction(1001, 24_000) * (number + (number >= 60)) for number in range(240)]
+    film = planned(tmp_path / "data", make_film(tmp_path / "odd.mp4", frames=240, times=times)).film
+    assert film.fps == Fraction(24_000, 1001) and film.variable_rate
+    assert nominal_rate(film) == 24
+    log = cut(tmp_path, film, PRESETS["hunyuan"], [0.0, 2.0, float(times[100])])
+    assert numbers(tmp_path / "videos/0.mp4") == list(range(49))
+    assert log.notes["videos/2.mp4"].left_out == REPEATS
+    assert numbers(tmp_path / f"videos/{float(times[100]):g}.mp4") == list(range(100, 149))
+
+
 def test_a_film_slower_than_the_preset_gives_no_clip_with_a_repeated_frame(tmp_path: Path) -> None:
     film = planned(tmp_path / "data", make_film(tmp_path / "slow.mp4", frames=60, fps=12)).film
     log = cut(tmp_path, film, PRESETS["wan"], [0.0])
