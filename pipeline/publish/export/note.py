@@ -17,6 +17,8 @@ from pipeline.core.records import Record
 from pipeline.core.store import Dataset
 
 NOTE = ".export.json"
+_MISREAD = ("*", "?", "[", "]", "::", "${")
+"""Parts of a path with another meaning: patterns of file names, chains of `fsspec`, variables of ai-toolkit."""
 
 
 class ExportNote(Record):
@@ -87,12 +89,12 @@ def check_folder(out: Path, trainer: str, dataset: Dataset) -> None:
 
 
 def _check_path(out: Path) -> None:
-    """Refuse paths that a configuration cannot hold, or that programs take for a pattern of file names."""
+    """Refuse paths that a configuration cannot hold, or that programs take for something else."""
     path = str(out.absolute())
     if not is_text(path) or not path.isprintable():
         raise UserError(f"{printable(path)}: trainers cannot read such a path; name another --out")
-    if found := sorted(set("*?[]").intersection(path)):
-        raise UserError(f"{path}: trainers read {' '.join(found)} as a pattern of file names; name another --out")
+    if found := [part for part in _MISREAD if part in path]:
+        raise UserError(f"{path}: trainers do not take {' '.join(found)} for part of a path; name another --out")
 
 
 def remove_others(out: Path, note: ExportNote | None, files: Collection[str]) -> int:

@@ -33,8 +33,8 @@ def check_room_for_copies(out: Path, files: Iterable[tuple[Path, str]]) -> None:
     )
     if copied > (free := _free(out)):
         raise NoRoomError(
-            f"{out}: on another disk than the data set, so that {_gigabytes(copied)} are copied, and "
-            f"{_gigabytes(free)} are free; make room, or export to the disk of the data set"
+            f"{out}: on another disk than the data set, so that {_size(copied)} are copied, and "
+            f"{_size(free)} are free; make room, or export to the disk of the data set"
         )
 
 
@@ -57,7 +57,7 @@ def check_room_for_cuts(out: Path, clips: Iterable[tuple[Clip, str]], cut: ClipF
     needed += fetched if missing else 0
     if needed > (free := _free(out)):
         raise NoRoomError(
-            f"{out}: {len(missing)} clips cut anew take about {_gigabytes(needed)}, and {_gigabytes(free)} are free; "
+            f"{out}: {len(missing)} clips cut anew take about {_size(needed)}, and {_size(free)} are free; "
             "make room, or choose fewer clips"
         )
 
@@ -67,5 +67,5 @@ def _free(out: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:.1f} GB"
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

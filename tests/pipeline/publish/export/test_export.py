@@ -326,7 +326,7 @@ def test_folders_of_others_are_refused(dataset: Dataset, tmp_path: Path) -> None
 
 
 def test_a_path_that_configurations_cannot_hold_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    for name in ("two\nlines", "[name]", "all*", "what?"):
+    for name in ("two\nlines", "[name]", "all*", "what?", "a::b", "${HOME}"):
         with pytest.raises(UserError, match="--out"):
             export(dataset, tmp_path / name)
     assert export(dataset, tmp_path / "a, b & 'c'").clips
