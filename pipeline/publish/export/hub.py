@@ -129,7 +129,7 @@ def _card(plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
         "splits": [(split, splits[split]) for split in SPLITS if splits[split]],
         "films": sorted(Counter(names[clip.seen.clip.film_id] for clip in clips).items()),
         "captioner": plan.dataset.record.captioner,
-        "columns": [(name, meaning) for name, (_, meaning) in COLUMNS.items()],
+        "columns": [(Markdown(name), meaning) for name, (_, meaning) in COLUMNS.items()],
         "notes": Markdown(card.notes.strip()),
     }
     return environment.get_template("hub_card.md.j2").render(values)

@@ -13,17 +13,23 @@ from pathlib import Path
 
 from pipeline.core.config import Config, checked
 from pipeline.core.errors import UserError
-from pipeline.core.records import Clip, Film, Scene
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
 from pipeline.publish.clip_choice import ClipChoice
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style
+from pipeline.publish.export.film_checks import (
+    check_at_hand,
+    check_rate,
+    film_notices,
+    inside_scenes,
+    length_notices,
+)
 from pipeline.publish.export.note import check_folder
-from pipeline.publish.export.presets import PRESETS, Preset, nominal_rate, pace
+from pipeline.publish.export.presets import PRESETS, Preset
 from pipeline.publish.export.room import check_room_for_copies, check_room_for_cuts
+from pipeline.publish.export.spans import spans_to_cut
 from pipeline.publish.export.trainers import TableKind, Trainer
 from pipeline.publish.seen_clips import SeenClip, seen_clips
 from pipeline.remote.objects import is_address
-from pipeline.stages.clip_grid import TOLERANCE_SECONDS
 
 RULES = "rules"
 
@@ -74,6 +80,11 @@ class ExportPlan:
     cuts: bool
     """True: the clips are cut anew from the films."""
     notices: tuple[str, ...]
+
+    def starts(self, folder: FilmFolder) -> dict[str, float]:
+        """Start of each clip of a film in seconds, by its file."""
+        chosen = (clip for clip in self.clips if clip.seen.clip.film_id == folder.film_id)
+        return {clip.file: clip.seen.clip.start_seconds for clip in chosen}
 
     @property
     def folders(self) -> list[FilmFolder]:
@@ -221,78 +232,33 @@ def _checked_files(plan: ExportPlan) -> ExportPlan:
 
 
 def _checked_films(plan: ExportPlan) -> ExportPlan:
-    """Check that each film is at hand and fast enough; leave out clips whose last frame is in the next scene."""
+    """Check that films are fast enough and at hand; leave out clips whose last frame is in the next scene."""
     preset = plan.family
     assert preset is not None
-    notices, inside = [*plan.notices, *_length_notices(plan.format, preset.clips)], set[str]()
+    notices, inside = [*plan.notices, *length_notices(plan.format, preset.clips)], set[str]()
     for folder in plan.folders:
-        film = folder.film
-        _check_at_hand(film)
-        _check_rate(film, preset)
-        notices += _film_notices(film, preset)
-        inside |= _inside_scenes(folder, preset)
+        check_rate(folder.film, preset)
+        notices += film_notices(folder.film, preset)
+        inside |= inside_scenes(folder, preset)
     clips = tuple(clip for clip in plan.clips if clip.seen.clip.clip_id in inside)
     if not clips:
         raise UserError(f"no chosen clip has {preset.frames} frames at {preset.fps} a second inside its scene")
     if missing := len(plan.clips) - len(clips):
         notices.append(f"{missing} clips left out: their last frame would be in the next scene")
-    fetched = max((folder.film.bytes for folder in plan.folders if is_address(folder.film.source)), default=0)
-    cut_anew = [(clip.seen.clip, clip.file) for clip in clips]
-    check_room_for_cuts(plan.request.out, cut_anew, preset.clips, fetched)
-    return replace(plan, clips=clips, format=preset.clips, notices=tuple(notices))
+    plan = replace(plan, clips=clips, format=preset.clips, notices=tuple(notices))
+    _check_what_is_cut(plan)
+    return plan
 
 
-def _check_rate(film: Film, preset: Preset) -> None:
-    rate = nominal_rate(film)
-    if rate < preset.fps:
-        raise UserError(
-            f"{film.name} has {float(rate):g} frames a second, and --preset {preset.name} needs {preset.fps}: "
-            "frames would be repeated; choose other films with --film, or a slower preset"
-        )
-
-
-def _film_notices(film: Film, preset: Preset) -> list[str]:
-    """Remarks on steps that are not even, and on pictures smaller than the preset's."""
-    notices, steps = [], nominal_rate(film) / preset.fps
-    if steps.denominator != 1:
-        notices.append(
-            f"{film.name}: {float(nominal_rate(film)):g} frames a second are no multiple of {preset.fps}, so that "
-            f"steps between frames are {int(steps)} or {int(steps) + 1} film frames"
-        )
-    if preset.width > film.display_width or preset.height > film.display_height:
-        size = f"{film.display_width}x{film.display_height}"
-        notices.append(f"{film.name}: {size} is enlarged to {preset.width}x{preset.height}")
-    return notices
-
-
-def _length_notices(judged: ClipFormat, cut: ClipFormat) -> list[str]:
-    """Remark on clips that are cut longer or shorter than those of the data set, by more than one of its frames."""
-    before, after = judged.frames / judged.fps, cut.frames / cut.fps
-    if abs(before - after) <= 1 / judged.fps:
-        return []
-    return [
-        f"the clips of the data set last {float(before):.3g} seconds and those of the preset {float(after):.3g}, from "
-        "the same start: captions and verdicts are of the former"
+def _check_what_is_cut(plan: ExportPlan) -> None:
+    """Check that the films to cut are at hand, and that there is room; a film whose clips are all cut is not needed."""
+    out = plan.request.out
+    needed = [
+        folder.film
+        for folder in plan.folders
+        if spans_to_cut(out, folder, plan.starts(folder), plan.format, plan.config)
     ]
-
-
-def _inside_scenes(folder: FilmFolder, preset: Preset) -> set[str]:
-    """Ids of the film's clips whose frames are all in one scene."""
-    ends = {scene.scene: scene.end_seconds for scene in folder.read("scenes", Scene)}
-    length = (preset.frames - 1) * float(pace(folder.film)) / preset.fps + TOLERANCE_SECONDS
-    return {row.clip_id for row in folder.read("clips", Clip) if row.start_seconds + length < ends[row.scene]}
-
-
-def _check_at_hand(film: Film) -> None:
-    if is_address(film.source):
-        return
-    path = Path(film.source)
-    if not path.is_file():
-        raise UserError(
-            f"{film.name} is no longer at {film.source}, and --preset cuts from the film; "
-            "put it back, or run `animegamer build` with its new place"
-        )
-    if path.stat().st_size != film.bytes:
-        raise UserError(
-            f"{film.source}: is not the film that the data set was built from; run `animegamer build` again"
-        )
+    for film in needed:
+        check_at_hand(film)
+    fetched = max((film.bytes for film in needed if is_address(film.source)), default=0)
+    check_room_for_cuts(out, [(clip.seen.clip, clip.file) for clip in plan.clips], plan.format, fetched)

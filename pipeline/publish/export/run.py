@@ -20,7 +20,6 @@ from pipeline.core.atomic import held, replacing, sweep
 from pipeline.core.child_process import call_in_child
 from pipeline.core.errors import UserError
 from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
-from pipeline.core.ingredients import fingerprint
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Crop, RecordError
 from pipeline.core.store import FilmFolder
@@ -29,7 +28,8 @@ from pipeline.publish.export.note import check_folder, read_note, remove_others,
 from pipeline.publish.export.placing import place
 from pipeline.publish.export.plan import ExportClip, ExportPlan
 from pipeline.publish.export.presets import pace
-from pipeline.publish.export.recut import VERSION, CutLog, RecutJob, Span, cut_spans
+from pipeline.publish.export.recut import CutLog, RecutJob, Span, cut_spans
+from pipeline.publish.export.spans import spans_to_cut
 from pipeline.publish.export.trainers import Table
 from pipeline.remote.film_cache import delete_local_copy, film_file
 
@@ -101,8 +101,7 @@ def _cut(plan: ExportPlan, progress: Progress) -> tuple[int, dict[str, str]]:
     """Cut the clips that are not there yet; return their number, and the reason of each that has no file."""
     wanted: list[Span] = []
     for folder in plan.folders:
-        log = CutLog(plan.request.out)
-        spans = tuple(span for span in _spans(plan, folder) if log.known(span.file, span.made_from) is None)
+        spans = spans_to_cut(plan.request.out, folder, plan.starts(folder), plan.format, plan.config)
         if spans:
             _cut_film(plan, folder, spans, progress)
         wanted += spans
@@ -111,25 +110,6 @@ def _cut(plan: ExportPlan, progress: Progress) -> tuple[int, dict[str, str]]:
     for file in left_out:
         (plan.request.out / file).unlink(missing_ok=True)
     return sum(span.file not in left_out for span in wanted), left_out
-
-
-def _spans(plan: ExportPlan, folder: FilmFolder) -> list[Span]:
-    [crop] = folder.read("crop", Crop)
-    film, settings = folder.film, plan.config
-    same = {
-        "version": VERSION,
-        "film": film.sha256,
-        "crop": crop.model_dump(mode="json"),
-        "clips": plan.format.model_dump(mode="json"),
-        "fit": settings.clips.fit,
-        "crf": settings.clips.crf,
-        "fields": settings.film.fields,
-        "transfer": film.transfer,
-    }
-    starts = {
-        clip.file: clip.seen.clip.start_seconds for clip in plan.clips if clip.seen.clip.film_id == folder.film_id
-    }
-    return [Span(file, fingerprint(same | {"start_seconds": start}), start) for file, start in starts.items()]
 
 
 def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], progress: Progress) -> None:

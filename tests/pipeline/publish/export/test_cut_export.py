@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -94,6 +95,18 @@ def test_a_second_export_cuts_nothing_and_a_changed_file_is_cut_again(tmp_path: 
     changed.write_bytes(b"edited")
     assert export(dataset, out).changed == 1
     assert bytes_of(out) == before
+
+
+def test_an_export_whose_clips_are_cut_needs_the_film_no_more(tmp_path: Path) -> None:
+    film, data = copy_of_built(tmp_path)
+    dataset, out = open_dataset(data), tmp_path / "out"
+    clips = export(dataset, out).clips
+    film.unlink()
+    renamed = replace(request(out), trigger="w0rd")
+    assert write_export(make_plan(dataset, renamed)).changed == clips  # captions
+    next((out / "videos").glob("*.mp4")).unlink()
+    with pytest.raises(UserError, match=r"no longer at .*put it back"):
+        make_plan(dataset, renamed)
 
 
 @pytest.mark.slow

@@ -196,6 +196,7 @@ def test_the_card_is_valid_for_the_hub(dataset: Dataset, tmp_path: Path) -> None
     assert card.data.pretty_name == "Two small films"
     [config] = card.data.configs
     assert {entry["split"] for entry in config["data_files"]} == {"train", "val"}
+    assert "| `clip_id` | " in card.text  # in code, Markdown shows a backslash as it is
 
 
 def test_croissant_describes_tables_and_videos(dataset: Dataset, tmp_path: Path) -> None:
