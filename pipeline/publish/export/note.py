@@ -5,8 +5,10 @@ Only these files are ever removed. A trainer's caches and results in the same fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -15,10 +17,14 @@ from pipeline.core.errors import UserError
 from pipeline.core.plain_text import is_text, printable
 from pipeline.core.records import Record
 from pipeline.core.store import Dataset
+from pipeline.publish.shards import file_sha256
 
 NOTE = ".export.json"
 _MISREAD = ("*", "?", "[", "]", "::", "${")
 """Parts of a path with another meaning: patterns of file names, chains of `fsspec`, variables of ai-toolkit."""
+
+Edit = Literal["left", "set aside"]
+"""A user's changes to a file are left where the export has nothing new to write in it, and set aside where it has."""
 
 
 class ExportNote(Record):
@@ -30,6 +36,8 @@ class ExportNote(Record):
     films: tuple[str, ...]
     """Ids of the films of the data set."""
     files: tuple[str, ...]
+    hashes: Mapping[str, str] = {}
+    """SHA-256 of the files about all clips, as they were written: people change configurations and cards."""
 
 
 def read_note(out: Path) -> ExportNote | None:
@@ -47,11 +55,11 @@ def read_note(out: Path) -> ExportNote | None:
         raise UserError(f"{path}: cannot be read ({error}); export to another folder") from error
 
 
-def write_note(out: Path, trainer: str, dataset: Dataset, files: Iterable[str]) -> None:
+def write_note(out: Path, trainer: str, dataset: Dataset, files: Iterable[str], hashes: Mapping[str, str]) -> None:
     """Write the note of an export."""
     films = tuple(entry.film_id for entry in dataset.record.films)
     place = str(dataset.root.absolute())
-    note = ExportNote(trainer=trainer, dataset=place, films=films, files=tuple(sorted(files)))
+    note = ExportNote(trainer=trainer, dataset=place, films=films, files=tuple(sorted(files)), hashes=hashes)
     write_json(out / NOTE, note.model_dump(mode="json"))
 
 
@@ -95,6 +103,26 @@ def _check_path(out: Path) -> None:
         raise UserError(f"{printable(path)}: trainers cannot read such a path; name another --out")
     if found := [part for part in _MISREAD if part in path]:
         raise UserError(f"{path}: trainers do not take {' '.join(found)} for part of a path; name another --out")
+
+
+def text_hash(text: str) -> str:
+    """Return the SHA-256 of a text file's content, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def edit_of(out: Path, name: str, text: str, before: ExportNote | None) -> Edit | None:
+    """Return what becomes of a user's changes to a file; None if there are none.
+
+    Args:
+        out: the export.
+        name: path of the file in it.
+        text: content that the export would write.
+        before: note of the earlier export.
+    """
+    path, noted = out / name, before.hashes.get(name) if before else None
+    if noted is None or not path.is_file() or file_sha256(path) in (noted, text_hash(text)):
+        return None
+    return "left" if text_hash(text) == noted else "set aside"
 
 
 def remove_others(out: Path, note: ExportNote | None, files: Collection[str]) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import disk_errors
 
-_NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES}
+_NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS, errno.EACCES}
 
 
 def place(source: Path, path: Path) -> bool:

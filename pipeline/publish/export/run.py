@@ -9,22 +9,30 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from pipeline.core.atomic import held, replacing, sweep
 from pipeline.core.child_process import call_in_child
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Crop, RecordError
 from pipeline.core.store import FilmFolder
+from pipeline.publish.export.configuration import configuration, table_file
 from pipeline.publish.export.hub import hub_files
-from pipeline.publish.export.note import check_folder, read_note, remove_others, write_note
+from pipeline.publish.export.note import (
+    Edit,
+    ExportNote,
+    check_folder,
+    edit_of,
+    read_note,
+    remove_others,
+    text_hash,
+    write_note,
+)
 from pipeline.publish.export.placing import place
 from pipeline.publish.export.plan import ExportClip, ExportPlan
 from pipeline.publish.export.presets import pace
@@ -44,6 +52,8 @@ class Written:
     removed: int
     left_out: Mapping[str, int]
     """Clips without a file, by the reason."""
+    edits: Mapping[str, Edit]
+    """Files that the user changed, and what became of the changes."""
 
 
 def write_export(plan: ExportPlan, progress: Progress = silent) -> Written:
@@ -61,24 +71,37 @@ def write_export(plan: ExportPlan, progress: Progress = silent) -> Written:
         check_folder(out, plan.request.trainer.name, plan.dataset)
         before = read_note(out)
         _sweep(plan)
-        _announce(plan, before.files if before else ())
+        _announce(plan, before)
         changed, left_out = _cut(plan, progress) if plan.cuts else (_place(plan, progress), {})
         clips = [clip for clip in plan.clips if clip.file not in left_out]
         if not clips:
             raise UserError(f"no clip could be cut: {next(iter(left_out.values()))}")
-        texts = texts_of(plan, clips)
+        captions, common = _captions(plan, clips), _common_files(plan, clips)
+        edits = {name: edit for name, text in common.items() if (edit := edit_of(out, name, text, before))}
+        _set_aside(out, edits)
+        left = {name for name, edit in edits.items() if edit == "left"}
+        texts = captions | {name: text for name, text in common.items() if name not in left}
         changed += sum(_write_text(out / name, text) for name, text in texts.items())
-        files = {clip.file for clip in clips} | set(texts)
+        files = {clip.file for clip in clips} | set(captions) | set(common)
         removed = remove_others(out, before, files)
-        write_note(out, plan.request.trainer.name, plan.dataset, files)
-    reasons = list(left_out.values())
-    return Written(len(clips), changed, removed, {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)})
+        hashes = {name: text_hash(text) for name, text in common.items()}
+        write_note(out, plan.request.trainer.name, plan.dataset, files, hashes)
+    return Written(len(clips), changed, removed, Counter(left_out.values()), edits)
 
 
-def _announce(plan: ExportPlan, before: Sequence[str]) -> None:
+def _set_aside(out: Path, edits: Mapping[str, Edit]) -> None:
+    for name, edit in edits.items():
+        if edit == "set aside":
+            with disk_errors(out / name):
+                (out / name).replace(out / f"{name}.old")
+
+
+def _announce(plan: ExportPlan, before: ExportNote | None) -> None:
     """Note the files before they are written, so that a killed export is known as one and leaves nothing behind."""
-    planned = {*before, *(clip.file for clip in plan.clips), *texts_of(plan, plan.clips)}
-    write_note(plan.request.out, plan.request.trainer.name, plan.dataset, planned)
+    texts = _captions(plan, plan.clips) | _common_files(plan, plan.clips)
+    known, hashes = (before.files, before.hashes) if before else ((), {})
+    files = {*known, *(clip.file for clip in plan.clips), *texts}
+    write_note(plan.request.out, plan.request.trainer.name, plan.dataset, files, hashes)
 
 
 def _sweep(plan: ExportPlan) -> None:
@@ -141,16 +164,20 @@ def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], pro
 # --- captions, tables and configuration
 
 
-def texts_of(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
-    """Return the text files of an export, by their path in it."""
+def _captions(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
+    """Return the text files beside the clips, by their path in the export."""
+    beside = clips if plan.request.trainer.beside else ()
+    return {str(Path(clip.file).with_suffix(".txt")): clip.caption + "\n" for clip in beside}
+
+
+def _common_files(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
+    """Return the text files about all clips, by their path in the export: table, card, configuration, command."""
     trainer = plan.request.trainer
-    texts = {str(Path(clip.file).with_suffix(".txt")): clip.caption + "\n" for clip in clips if trainer.beside}
-    if trainer.table:
-        texts[_table_file(plan)] = _table(trainer.table, plan, clips)
+    texts = {table_file(plan): _table(trainer.table, plan, clips)} if trainer.table else {}
     if trainer.is_hub:
         texts |= hub_files(plan, clips)
     if trainer.templates:
-        texts |= _rendered(plan)
+        texts |= configuration(plan)
     return texts
 
 
@@ -165,52 +192,6 @@ def _table(table: Table, plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
         writer.writerows(rows)
         return text.getvalue()
     return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def _table_file(plan: ExportPlan) -> str:
-    return f"metadata.{plan.request.table_kind}"
-
-
-def _rendered(plan: ExportPlan) -> dict[str, str]:
-    """Return the configuration of the trainer and the command to start it."""
-    trainer = plan.request.trainer
-    environment = Environment(
-        loader=PackageLoader("pipeline.publish.export", f"templates/{trainer.name}"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - TOML, YAML, JSON and shell: every path passes `quoted` or `shell`
-    )
-    environment.filters |= {"quoted": _quoted, "shell": shlex.quote}
-    return {
-        file: environment.get_template(template).render(_values(plan)) for template, file in trainer.templates.items()
-    }
-
-
-def _quoted(text: str) -> str:
-    """Return a string as JSON, TOML and YAML read it."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _values(plan: ExportPlan) -> dict[str, object]:
-    assert plan.family is not None
-    out = plan.request.out.absolute()
-    names = {
-        "videos": plan.request.trainer.folder,
-        **{"dataset": "dataset.toml", "config": _config_file(plan), "training": "training.json"},
-        **{"backend": "multidatabackend.json", "start": "start.sh"},
-        **{"output": "training", "model": "training/lora.safetensors"},
-        **{"cache": "cache", "cache_vae": "cache/vae", "cache_text": "cache/text"},
-        "table": _table_file(plan) if plan.request.trainer.table else "",
-    }
-    paths = {key: str(out / name) for key, name in names.items()}
-    side = round((plan.format.width * plan.format.height) ** 0.5)
-    return {**paths, "folder": str(out), "clips": plan.format, "family": plan.family.name, "side": side}
-
-
-def _config_file(plan: ExportPlan) -> str:
-    return next((file for file in plan.request.trainer.templates.values() if Path(file).stem == "config"), "")
 
 
 def _write_text(path: Path, text: str) -> bool:

@@ -92,7 +92,7 @@ def test_an_export_repeated_writes_nothing_and_one_with_changes_writes_those(dat
     out = tmp_path / "out"
     first = export(dataset, out)
     before = {path: path.stat().st_mtime_ns for path in out.iterdir() if not path.name.startswith(".")}
-    assert export(dataset, out) == Written(first.clips, 0, 0, {})
+    assert export(dataset, out) == Written(first.clips, 0, 0, {}, {})
     folder = dataset.folders()[0]
     clip_id = next(row.clip_id for row in folder.read("verdicts", Verdict) if row.keep)
     rows = folder.read("captions", Caption)
@@ -122,6 +122,24 @@ def test_clips_that_are_no_longer_chosen_are_removed_and_other_files_stay(datase
     assert 0 < written.clips < len(kept(dataset))
     assert written.removed == 2 * (len(kept(dataset)) - written.clips)
     assert len(contents(out)) == 2 * written.clips + 1
+
+
+def test_what_a_user_changed_in_a_configuration_is_not_lost(fitting: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(fitting, out, "diffusion-pipe")
+    config, start = out / "config.toml", out / "start.sh"
+    ours, mine = config.read_text(), config.read_text().replace("lr = 2e-5", "lr = 1e-4")
+    config.write_text(mine)
+    again = export(fitting, out, "diffusion-pipe", trigger="w0rd")
+    assert again.edits == {"config.toml": "left"}
+    assert config.read_text() == mine
+    shutil.move(out, tmp_path / "moved")
+    moved = export(fitting, tmp_path / "moved", "diffusion-pipe", trigger="w0rd")
+    assert moved.edits == {"config.toml": "set aside"}
+    assert (tmp_path / "moved" / "config.toml.old").read_text() == mine
+    assert (tmp_path / "moved" / "config.toml").read_text() == ours.replace(str(out), str(tmp_path / "moved"))
+    assert not export(fitting, tmp_path / "moved", "diffusion-pipe", trigger="w0rd").edits
+    assert str(tmp_path / "moved") in (tmp_path / "moved" / start.name).read_text()
 
 
 def test_two_exports_are_equal(dataset: Dataset, tmp_path: Path) -> None:
