@@ -202,9 +202,14 @@ def _family(request: ExportRequest, clips: ClipFormat) -> Preset | None:
         return request.preset
     if not trainer.presets:
         return None
-    for name in trainer.presets:
-        if PRESETS[name].fits(clips):
-            return PRESETS[name]
+    alike = [PRESETS[name] for name in trainer.presets if PRESETS[name].has_frames_of(clips)]
+    if fitting := next((preset for preset in alike if preset.takes_size_of(clips)), None):
+        return fitting
+    if alike:
+        raise UserError(
+            f"the clips are {clips.width}x{clips.height}, and {trainer.title} trains models whose width and height are "
+            f"multiples of {alike[0].side}; {_presets(trainer)}"
+        )
     multiples = sorted({PRESETS[name].multiple for name in trainer.presets})
     taken = " or ".join(f"{multiple}n + 1" for multiple in multiples)
     raise UserError(

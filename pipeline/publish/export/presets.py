@@ -28,21 +28,27 @@ class Preset(Record):
     height: int
     multiple: int
     """The model takes n * multiple + 1 frames."""
+    side: int = 16
+    """Width and height are multiples of it: autoencoder and patches together divide them."""
 
     @property
     def clips(self) -> ClipFormat:
         """Format of the clips."""
         return ClipFormat(frames=self.frames, fps=Fraction(self.fps), width=self.width, height=self.height)
 
-    def fits(self, clips: ClipFormat) -> bool:
-        """Return True if clips have the frames and the rate of the preset; their size is free."""
+    def has_frames_of(self, clips: ClipFormat) -> bool:
+        """Return True if clips have the frames and the rate of the preset."""
         return clips.frames == self.frames and clips.fps == Fraction(self.fps)
+
+    def takes_size_of(self, clips: ClipFormat) -> bool:
+        """Return True if the model takes clips of this size."""
+        return clips.width % self.side == clips.height % self.side == 0
 
 
 PRESETS: Final = {
     "wan": Preset(name="wan", frames=33, fps=16, width=832, height=480, multiple=4),
     "hunyuan": Preset(name="hunyuan", frames=49, fps=24, width=960, height=544, multiple=4),
-    "ltx": Preset(name="ltx", frames=49, fps=24, width=768, height=512, multiple=8),
+    "ltx": Preset(name="ltx", frames=49, fps=24, width=768, height=512, multiple=8, side=32),
     "cogvideox": Preset(name="cogvideox", frames=17, fps=8, width=720, height=480, multiple=8),
 }
 

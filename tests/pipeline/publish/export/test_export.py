@@ -249,6 +249,15 @@ def test_datasets_reads_all_clips_with_their_captions(
 # --- refusals, before anything is written
 
 
+def test_clips_of_a_size_that_models_do_not_take_name_the_presets(fitting: Dataset, tmp_path: Path) -> None:
+    for folder in fitting.folders():
+        folder.write("clips", [row.model_copy(update={"width": 850}) for row in folder.read("clips", Clip)])
+    with pytest.raises(UserError, match=r"850x64, .* multiples of 16; give --preset wan"):
+        export(fitting, tmp_path / "out", "finetrainers")
+    assert not (tmp_path / "out").exists()
+    assert export(fitting, tmp_path / "out", "folder").clips
+
+
 def test_clips_that_do_not_fit_name_the_presets(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"16 frames at 8 a second.*4n \+ 1.*--preset wan \(33 at 16\) or hunyuan"):
         export(dataset, tmp_path / "out", "musubi-tuner", form=CaptionForm.instruction)
