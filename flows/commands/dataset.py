@@ -51,14 +51,13 @@ def checked_request(**fields: Any) -> BuildRequest:
 def open_workspace(dataset: str) -> Workspace:
     """Open the data set, fetched if at an address; a local copy that a build is working on is the newest version."""
     from pipeline.core.atomic import HeldError, held
-    from pipeline.core.store import open_dataset
     from pipeline.plan.workspace import Workspace
 
     workspace = Workspace(dataset)
     if workspace.is_copy:
         with suppress(HeldError), held(workspace.dataset.root, "fetching the data set"):
             workspace.fetch()
-    open_dataset(workspace.dataset.root)
+    workspace.check_made()
     return workspace
 
 

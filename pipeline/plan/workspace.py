@@ -54,6 +54,16 @@ class Workspace:
         with held(self.dataset.root, purpose):
             yield
 
+    def check_made(self) -> None:
+        """Refuse a folder or an address without a data set.
+
+        Raises:
+            UserError: there is none; the message names the place that the user gave.
+        """
+        if self.is_copy and not (self.dataset.root / "dataset.json").exists():
+            raise UserError(f"{self.name}: no data set there (it has no dataset.json); check the address")
+        open_dataset(self.dataset.root)
+
     def fetch(self, under: str = "", progress: Progress = silent) -> None:
         """Bring the copy up to date with the store; does nothing for a folder.
 
@@ -110,9 +120,7 @@ def open_tables(place: str) -> Workspace:
     if workspace.is_copy:
         with suppress(HeldError), workspace.locked("fetching tables"):
             workspace.fetch_tables()
-        if not (workspace.dataset.root / "dataset.json").exists():
-            raise UserError(f"{workspace.name}: no data set there (it has no dataset.json); check the address")
-    open_dataset(workspace.dataset.root)
+    workspace.check_made()
     return workspace
 
 

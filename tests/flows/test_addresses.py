@@ -163,7 +163,7 @@ def test_missing_films_are_named_and_the_others_built(built: Machine, store: Obj
     assert "missing.mp4" in said
     assert "Traceback" not in said
     said = built.run("status", store.address("nowhere"), code=1)
-    assert "no data set here" in said
+    assert "s3://bucket/nowhere: no data set there" in said
 
 
 def test_an_address_with_a_secret_is_refused_before_anything_is_stored(
