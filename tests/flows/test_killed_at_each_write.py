@@ -1,6 +1,7 @@
 """Builds killed at each of their writes in turn: the next build ends with the same bytes and repeats no question.
 
-The gate kills at every third write, the nightly tests at each. Random moments, whole commands and Prefect's server are in `test_killed.py`.
+The gate kills at every third write, the nightly tests at each. Random moments, whole commands and
+Prefect's server are in `test_killed.py`.
 """
 
 from __future__ import annotations
