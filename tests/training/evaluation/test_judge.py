@@ -180,6 +180,7 @@ def test_pictures_have_a_row_per_scene_and_the_sheet_comes_first(evaluation: Eva
     assert all(request.body["response_format"]["regex_schema"] == judge_pattern(3) for request in requests)
 
 
+@pytest.mark.slow
 def test_after_kill_9_nothing_is_asked_twice(evaluation: EvaluationFolder) -> None:
     good = judging(lambda number, criterion, _: preference(number, criterion))
 
