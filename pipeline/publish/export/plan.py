@@ -25,6 +25,7 @@ from pipeline.publish.export.film_checks import (
 )
 from pipeline.publish.export.note import check_folder
 from pipeline.publish.export.presets import PRESETS, Preset
+from pipeline.publish.export.recut import CutLog
 from pipeline.publish.export.room import check_room_for_copies, check_room_for_cuts
 from pipeline.publish.export.spans import spans_to_cut
 from pipeline.publish.export.trainers import TableKind, Trainer
@@ -258,10 +259,11 @@ def _checked_films(plan: ExportPlan) -> ExportPlan:
 def _check_what_is_cut(plan: ExportPlan) -> None:
     """Check that the films to cut are at hand, and that there is room; a film whose clips are all cut is not needed."""
     out = plan.request.out
+    log = CutLog(out)
     needed = [
         folder.film
         for folder in plan.folders
-        if spans_to_cut(out, folder, plan.starts(folder), plan.format, plan.config)
+        if spans_to_cut(log, folder, plan.starts(folder), plan.format, plan.config)
     ]
     for film in needed:
         check_at_hand(film)

@@ -123,8 +123,9 @@ def _place(plan: ExportPlan, progress: Progress) -> int:
 def _cut(plan: ExportPlan, progress: Progress) -> tuple[int, dict[str, str]]:
     """Cut the clips that are not there yet; return their number, and the reason of each that has no file."""
     wanted: list[Span] = []
+    log = CutLog(plan.request.out)
     for folder in plan.folders:
-        spans = spans_to_cut(plan.request.out, folder, plan.starts(folder), plan.format, plan.config)
+        spans = spans_to_cut(log, folder, plan.starts(folder), plan.format, plan.config)
         if spans:
             _cut_film(plan, folder, spans, progress)
         wanted += spans

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from pipeline.core.config import Config
 from pipeline.core.ingredients import fingerprint
@@ -13,19 +12,19 @@ from pipeline.publish.export.recut import VERSION, CutLog, Span
 
 
 def spans_to_cut(
-    out: Path, folder: FilmFolder, starts: Mapping[str, float], clips: ClipFormat, config: Config
+    log: CutLog, folder: FilmFolder, starts: Mapping[str, float], clips: ClipFormat, config: Config
 ) -> tuple[Span, ...]:
     """Return the spans of a film whose files are not in the export yet.
 
     Args:
-        out: the export.
+        log: of the export.
         folder: of the film.
         starts: start of each span in seconds, by its file in the export.
         clips: format of the clips to cut.
         config: of the data set.
     """
     [crop] = folder.read("crop", Crop)
-    film, log = folder.film, CutLog(out)
+    film = folder.film
     same = {
         "version": VERSION,
         "film": film.sha256,
