@@ -129,6 +129,7 @@ def _card(plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
         "splits": [(split, splits[split]) for split in SPLITS if splits[split]],
         "films": sorted(Counter(names[clip.seen.clip.film_id] for clip in clips).items()),
         "captioner": plan.dataset.record.captioner,
+        "reviewed": sum(clip.seen.reviewed is not None and bool(clip.seen.reviewed.fields) for clip in clips),
         "columns": [(Markdown(name), meaning) for name, (_, meaning) in COLUMNS.items()],
         "notes": Markdown(card.notes.strip()),
     }

@@ -17,7 +17,7 @@ from huggingface_hub import DatasetCard
 
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
-from pipeline.core.records import Caption, Clip, Verdict
+from pipeline.core.records import Caption, Clip, Reviewed, Verdict
 from pipeline.core.store import Dataset
 from pipeline.publish.clip_choice import ClipChoice
 from pipeline.publish.export.captions import CaptionForm
@@ -215,6 +215,14 @@ def test_the_card_is_valid_for_the_hub(dataset: Dataset, tmp_path: Path) -> None
     [config] = card.data.configs
     assert {entry["split"] for entry in config["data_files"]} == {"train", "val"}
     assert "| `clip_id` | " in card.text  # in code, Markdown shows a backslash as it is
+
+
+def test_the_card_counts_reviewed_captions(dataset: Dataset, tmp_path: Path) -> None:
+    clip_id = next(iter(kept(dataset)))
+    [folder] = [folder for folder in dataset.folders() if clip_id.startswith(folder.film_id)]
+    folder.write("reviewed", [Reviewed(clip_id=clip_id, fields=("EV",), keep=None, EV="harbour")])
+    export(dataset, tmp_path / "hub", "huggingface")
+    assert "; 1 confirmed or corrected by a person |" in (tmp_path / "hub/README.md").read_text(encoding="utf-8")
 
 
 def test_croissant_describes_tables_and_videos(dataset: Dataset, tmp_path: Path) -> None:
