@@ -54,7 +54,8 @@ def length_notices(judged: ClipFormat, cut: ClipFormat) -> list[str]:
 def inside_scenes(folder: FilmFolder, preset: Preset) -> set[str]:
     """Return the ids of the film's clips whose frames are all in one scene."""
     ends = {scene.scene: scene.end_seconds for scene in folder.read("scenes", Scene)}
-    length = (preset.frames - 1) * float(pace(folder.film)) / preset.fps + TOLERANCE_SECONDS
+    length = (preset.frames - 1) * float(pace(folder.film)) / preset.fps
+    length += 2 * TOLERANCE_SECONDS  # of the first frame, from which steps are counted, and of the last
     return {row.clip_id for row in folder.read("clips", Clip) if row.start_seconds + length < ends[row.scene]}
 
 

@@ -1,8 +1,11 @@
 """Clips cut anew from a film at another rate and size: the frames on screen at the moments of each span.
 
-Frame k of a clip shows the film frame on screen at start + k * step, as `stages/clip_grid.py` chooses it. The film is
-decoded once, from its start to the end of the last span, in a child process. Finished clips are noted in a log in the
-export (`CutLog`), so that a killed export goes on with the next one.
+The first frame of a clip is the film frame on screen at the start of the span, as `stages/clip_grid.py` chooses it, and
+frame k the one on screen k steps after that frame came up. Counted from the start itself, steps would be uneven, or a
+frame twice, where the start lies near the time of a frame and times are rounded to milliseconds, as in Matroska.
+
+The film is decoded once, from its start to the end of the last span, in a child process. Finished clips are noted in a
+log in the export (`CutLog`), so that a killed export goes on with the next one.
 """
 
 from __future__ import annotations
@@ -118,8 +121,24 @@ class _Picker:
     """Frames of one span, chosen as the film passes."""
 
     span: Span
+    first_seconds: float = 0.0
+    """Time from which steps are counted: that of the first frame, unless it has been on screen for a step or longer."""
     ordinals: list[int] = field(default_factory=list)
     pictures: list[VideoFrame] = field(default_factory=list)
+
+    def moment(self, step_seconds: float) -> float:
+        """Time of the next frame."""
+        if not self.pictures:
+            return self.span.start_seconds
+        return self.first_seconds + len(self.pictures) * step_seconds
+
+    def add(self, frame: Frame, picture: VideoFrame, step_seconds: float) -> None:
+        """Take the next frame."""
+        if not self.pictures:
+            start = self.span.start_seconds
+            self.first_seconds = frame.seconds if start - frame.seconds < step_seconds else start
+        self.ordinals.append(frame.ordinal)
+        self.pictures.append(picture)
 
 
 class _Pickers:
@@ -149,13 +168,12 @@ class _Pickers:
             return
         while self._ahead and self._ahead[-1].start_seconds + TOLERANCE_SECONDS < until_seconds:
             self._open.append(_Picker(self._ahead.pop()))
+        step = self._job.step_seconds
         for picker in list(self._open):
             while len(picker.pictures) < self._job.clips.frames:
-                moment = picker.span.start_seconds + len(picker.pictures) * self._job.step_seconds
-                if moment + TOLERANCE_SECONDS >= until_seconds:
+                if picker.moment(step) + TOLERANCE_SECONDS >= until_seconds:
                     break
-                picker.ordinals.append(self._on_screen.ordinal)
-                picker.pictures.append(self._picture(self._on_screen))
+                picker.add(self._on_screen, self._picture(self._on_screen), step)
             else:
                 self._open.remove(picker)
                 yield picker
