@@ -6,6 +6,7 @@ Only these files are ever removed. A trainer's caches and results in the same fo
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -20,7 +21,7 @@ from pipeline.core.store import Dataset
 from pipeline.publish.shards import file_sha256
 
 NOTE = ".export.json"
-_MISREAD = ("*", "?", "[", "]", "::", "${")
+_MISREAD = re.compile(r"[*?\[\]]|::|\$\{")
 """Parts of a path with another meaning: patterns of file names, chains of `fsspec`, variables of ai-toolkit."""
 
 Edit = Literal["left", "set aside"]
@@ -101,7 +102,7 @@ def _check_path(out: Path) -> None:
     path = str(out.absolute())
     if not is_text(path) or not path.isprintable():
         raise UserError(f"{printable(path)}: trainers cannot read such a path; name another --out")
-    if found := [part for part in _MISREAD if part in path]:
+    if found := sorted(set(_MISREAD.findall(path))):
         raise UserError(f"{path}: trainers do not take {' '.join(found)} for part of a path; name another --out")
 
 
