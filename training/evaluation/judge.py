@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -30,10 +30,10 @@ from prompts.judge_replies import CRITERIA, Scores, example, judge_pattern, pars
 from prompts.template import load_prompt
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.inquiries import Inquiry, ask_all, model_ingredients
-from training.evaluation.judge_bias import JudgedWindow, position_effects, position_p_value, repeat_agreement
 from training.evaluation.judge_pictures import PICTURES, story_picture
 from training.evaluation.measures import Measure, Metric, write_measures
 from training.evaluation.played import PlayedTurn
+from training.evaluation.ratings import Ratings, agreement, position_bias
 
 WINDOW_TURNS = 5
 _TITLES = {
@@ -128,9 +128,9 @@ def judge(
     if not answers.usable:
         name, reason = next(iter(answers.refused.items()))
         raise UserError(f"the judge gave no usable reply; {name}: {reason} Name another model")
-    judged = [(window, _scores(window, repeats, answers.usable)) for window in windows]
-    judged = [(window, scores) for window, scores in judged if scores]
-    measures = [found for window, scores in judged for found in _measures(agents, window, scores)]
+    judged = [(window, _ratings(window, repeats, answers.usable)) for window in windows]
+    judged = [(window, ratings) for window, ratings in judged if ratings]
+    measures = [found for window, ratings in judged for found in _measures(agents, window, ratings)]
     write_measures(evaluation.path / "measures" / "judge.parquet", measures)
     summary = JudgeSummary(
         model=endpoint.model,
@@ -190,24 +190,25 @@ def _inquiry(window: Window, repeat: int, endpoint: Endpoint, cast: Cast) -> Inq
     return Inquiry(_name(window, repeat), ingredients, messages, read, judge_pattern(len(shown)), repairs=1)
 
 
-def _scores(window: Window, repeats: int, usable: Mapping[str, Scores]) -> dict[str, JudgedWindow]:
-    """Return the scores of a window by criterion, with the order undone; empty without a usable reply."""
-    done = [repeat for repeat in range(repeats) if _name(window, repeat) in usable]
-    found = {name: JudgedWindow((), ()) for name in CRITERIA} if done else {}
-    for repeat in done:
-        positions = _inverse(window.order(repeat))
-        for name, before in found.items():
-            shown = usable[_name(window, repeat)][name]
-            scores = tuple(shown[position] for position in positions)
-            found[name] = replace(before, orders=(*before.orders, positions), scores=(*before.scores, scores))
-    return found
+def _ratings(window: Window, repeats: int, usable: Mapping[str, Scores]) -> dict[str, Ratings]:
+    """Return the ratings of a window by criterion, with the order undone; empty without a usable reply."""
+    shown = {repeat: usable[name] for repeat in range(repeats) if (name := _name(window, repeat)) in usable}
+    positions = {repeat: _inverse(window.order(repeat)) for repeat in shown}
+    return {
+        criterion: Ratings(
+            positions=tuple(positions.values()),
+            scores=tuple(tuple(shown[repeat][criterion][place] for place in positions[repeat]) for repeat in shown),
+        )
+        for criterion in CRITERIA
+        if shown
+    }
 
 
 def _inverse(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(order.index(agent) for agent in range(len(order)))
 
 
-def _measures(agents: Sequence[str], window: Window, scores: Mapping[str, JudgedWindow]) -> list[Measure]:
+def _measures(agents: Sequence[str], window: Window, ratings: Mapping[str, Ratings]) -> list[Measure]:
     last = window.turns[0][-1].panel
     return [
         Measure(
@@ -217,18 +218,19 @@ def _measures(agents: Sequence[str], window: Window, scores: Mapping[str, Judged
             metric=f"judge_{name.lower()}",
             value=sum(row[number] for row in found.scores) / len(found.scores),
         )
-        for name, found in scores.items()
+        for name, found in ratings.items()
         for number, agent in enumerate(agents)
     ]
 
 
-def _note(name: str, judged: Sequence[tuple[Window, Mapping[str, JudgedWindow]]]) -> CriterionNote:
-    windows = [scores[name] for _, scores in judged]
+def _note(name: str, judged: Sequence[tuple[Window, Mapping[str, Ratings]]]) -> CriterionNote:
+    windows = [ratings[name] for _, ratings in judged]
+    bias = position_bias(windows)
     return CriterionNote(
         metric=f"judge_{name.lower()}",
-        position_effects=position_effects(windows),
-        order_p_value=position_p_value(windows),
-        alpha=repeat_agreement(windows),
+        position_effects=bias.effects if bias else None,
+        order_p_value=bias.p_value if bias else None,
+        alpha=agreement(windows),
     )
 
 
