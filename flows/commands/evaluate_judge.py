@@ -9,11 +9,12 @@ import typer
 
 from flows.console.progress import Bars
 from flows.console.terminal import say
+from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
-    from training.evaluation.judge import JudgeSummary
-
-NOTED_P_VALUE = 0.05
+    from pipeline.captions.cast import Cast
+    from training.evaluation.judge_summary import CriterionNote, JudgeSummary
+    from training.evaluation.study_results import CriterionResult
 
 
 def judge(
@@ -35,17 +36,17 @@ def judge(
     """Let a multimodal model score the agents side by side, five turns at a time, by six criteria.
 
     Replies are kept in EVALUATION/judge/replies: after a stop the same command asks only for what is missing. Scores go
-    to EVALUATION/measures/judge.parquet, the judge's order bias and agreement with itself to judge/summary.json.
+    to EVALUATION/measures/judge.parquet, the judge's order bias and agreement with itself to judge/summary.json; then
+    figures and report are made anew.
 
         animegamer evaluate judge eval/ --server http://127.0.0.1:23333/v1 --model MODEL --cast cast/
     """
-    from pipeline.captions.cast import load_cast
+    from flows.evaluate.reporting import remake_report
     from pipeline.captions.chat_client import Endpoint
     from pipeline.core.progress import watched
     from training.evaluation.folder import EvaluationFolder
     from training.evaluation.judge import judge as judge_agents
 
-    evaluation = EvaluationFolder.open(out)
     endpoint = Endpoint(
         server,
         model,
@@ -55,20 +56,47 @@ def judge(
         most_requests=most_requests,
         remedy="start it, or name another with --server and --model",
     )
-    with Bars().watching(), watched(out.name, "judge") as watch:
-        summary = judge_agents(evaluation, endpoint, repeats, load_cast(cast), watch)
-    _print(summary)
-    typer.echo(out / "judge" / "summary.json")
+    with EvaluationFolder.locked(out, "judge") as evaluation:
+        with Bars().watching(), watched(out.name, "judge") as watch:
+            summary = judge_agents(evaluation, endpoint, repeats, _sheet(cast), watch)
+        _print(summary)
+        typer.echo(remake_report(evaluation))
+
+
+def _sheet(folder: Path | None) -> Cast:
+    """Return the cast with its sheet, and print what the sheet lacks."""
+    from pipeline.captions.cast import load_cast
+
+    cast = load_cast(folder)
+    for warning in cast.warnings:
+        say(warning, "yellow")
+    if cast.films and not cast.sheets:
+        film = sorted(cast.films)[0]
+        raise UserError(f"{folder}: holds characters of single films alone; name the folder of one, such as {film}")
+    if cast.films:
+        say("characters of single films are not on the sheet", "yellow")
+    return cast
 
 
 def _print(summary: JudgeSummary) -> None:
+    from training.evaluation.judge_summary import NO_SHEET
+
     for name, reason in summary.refused.items():
         say(f"left out: {name}: {reason}", "yellow")
     if summary.left_out:
         say(f"{summary.left_out:,} windows are left out: an agent has not played them in full", "yellow")
+    if not summary.cast_sha256:
+        say(f"{NO_SHEET} (--cast)", "yellow")
     for each in summary.criteria:
         alpha = "-" if each.alpha is None else f"{each.alpha:.2f}"
         say(f"{each.metric}: agreement of repeats {alpha}")
-        if each.order_p_value is not None and each.order_p_value < NOTED_P_VALUE:
-            effects = " / ".join(f"{effect:+.2f}" for effect in each.position_effects or ())
-            say(f"  the order of the agents moves it, by position: {effects} (p = {each.order_p_value:.3f})", "yellow")
+        say_moved(each.metric, "the order of the agents", each)
+
+
+def say_moved(name: str, what: str, found: CriterionNote | CriterionResult) -> None:
+    """Print a warning if the order in which agents were shown moves the scores of a criterion."""
+    from training.evaluation.ratings import NOTED_P_VALUE
+
+    if found.order_p_value is not None and found.order_p_value < NOTED_P_VALUE:
+        effects = " / ".join(f"{effect:+.2f}" for effect in found.position_effects or ())
+        say(f"{name}: {what} moves it, by position: {effects} (p = {found.order_p_value:.3f})", "yellow")

@@ -14,10 +14,8 @@ import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-
-from pydantic import Field
 
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import Endpoint
@@ -25,58 +23,17 @@ from pipeline.captions.messages import Message, user
 from pipeline.core.atomic import write_json
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress
-from pipeline.core.records import Record
 from prompts.judge_replies import CRITERIA, Scores, example, judge_pattern, parse_scores
 from prompts.template import load_prompt
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.inquiries import Inquiry, ask_all, model_ingredients
-from training.evaluation.judge_pictures import PICTURES, story_picture
-from training.evaluation.measures import Measure, Metric, write_measures
+from training.evaluation.judge_pictures import PICTURES, StoryPictures
+from training.evaluation.judge_summary import CriterionNote, JudgeSummary
+from training.evaluation.measures import Measure, write_measures
 from training.evaluation.played import PlayedTurn
 from training.evaluation.ratings import Ratings, agreement, position_bias
 
 WINDOW_TURNS = 5
-_TITLES = {
-    "OA": ("Overall", "Overall quality"),
-    "TA": ("Text alignment", "Agreement of scenes with their instructions"),
-    "CONC": ("Contextual coherence", "Continuity from scene to scene, places included"),
-    "CHAC": ("Character consistency", "Likeness of the characters to the reference and between scenes"),
-    "EC": ("Emotional consistency", "Fit of faces and gestures to the events"),
-    "VC": ("Visual coherence", "Unity of style, freedom from artefacts"),
-}
-JUDGE_METRICS = tuple(
-    Metric(
-        name=f"judge_{name.lower()}",
-        title=title,
-        meaning=f"{meaning}: score from 1 to 10 by a multimodal model that sees five scenes of all agents, "
-        "mean over orders of the agents.",
-    )
-    for name, (title, meaning) in _TITLES.items()
-)
-
-
-class CriterionNote(Record):
-    """Reliability of the scores by one criterion."""
-
-    metric: str
-    position_effects: tuple[float, ...] | None = Field(description="mean gain of a score at each position; null: one")
-    order_p_value: float | None = Field(description="probability of such effects if the order did not matter")
-    alpha: float | None = Field(description="Krippendorff's ordinal alpha over repeats; null: undefined")
-
-
-class JudgeSummary(Record):
-    """`judge/summary.json`."""
-
-    model: str
-    prompt: str
-    cast_sha256: str = Field(description="empty: no reference sheet was attached")
-    agents: tuple[str, ...]
-    repeats: int
-    windows: int = Field(description="windows with a score")
-    left_out: int = Field(description="windows that an agent has not played in full")
-    refused: dict[str, str] = Field(description="reason by the name of the request")
-    repaired: int
-    criteria: tuple[CriterionNote, ...]
 
 
 @dataclass(frozen=True)
@@ -85,6 +42,15 @@ class Window:
 
     turns: tuple[tuple[PlayedTurn, ...], ...]
     """Per agent, its turns."""
+
+    @cached_property
+    def clip_hashes(self) -> tuple[tuple[str, ...], ...]:
+        """Per agent, the hashes of its clips.
+
+        Raises:
+            UserError: a clip cannot be read.
+        """
+        return tuple(tuple(_sha256(turn.clip) for turn in turns) for turns in self.turns)
 
     @property
     def name(self) -> str:
@@ -118,13 +84,10 @@ def judge(
     windows, left_out = find_windows(evaluation, agents)
     if not windows:
         raise UserError(f"{evaluation.path}: no {WINDOW_TURNS} turns that all agents have played; play them first")
-    inquiries = {
-        _name(window, repeat): _inquiry(window, repeat, endpoint, cast)
-        for window in windows
-        for repeat in range(repeats)
-    }
+    pictures = StoryPictures()
+    inquiries = [_inquiry(window, repeat, endpoint, cast, pictures) for window in windows for repeat in range(repeats)]
     folder = evaluation.path / "judge"
-    answers = ask_all(list(inquiries.values()), endpoint, folder / "replies", "windows", progress)
+    answers = ask_all(inquiries, endpoint, folder / "replies", "windows", progress)
     if not answers.usable:
         name, reason = next(iter(answers.refused.items()))
         raise UserError(f"the judge gave no usable reply; {name}: {reason} Name another model")
@@ -162,15 +125,16 @@ def find_windows(evaluation: EvaluationFolder, agents: Sequence[str]) -> tuple[l
     return windows, left_out
 
 
-def _inquiry(window: Window, repeat: int, endpoint: Endpoint, cast: Cast) -> Inquiry[Scores]:
-    prompt, shown = load_prompt("judge"), [window.turns[agent] for agent in window.order(repeat)]
+def _inquiry(window: Window, repeat: int, endpoint: Endpoint, cast: Cast, pictures: StoryPictures) -> Inquiry[Scores]:
+    prompt, order = load_prompt("judge"), window.order(repeat)
     scenes = "\n".join(f"{row}. {turn.panel.instruction}" for row, turn in enumerate(window.turns[0], start=1))
+    reference = load_prompt("judge-reference").render(cast=cast.listing()) if cast.sheets else ""
     text = prompt.render(
-        agents=len(shown),
-        sheets=len(cast.sheets),
-        cast=cast.listing() or "(none)",
+        agents=len(order),
+        reference=f"{reference}\n" if reference else "",
         scenes=scenes,
-        example=example(len(shown)),
+        likeness=", and as in their reference pictures" if reference else "",
+        example=example(len(order)),
     )
     ingredients = {
         **model_ingredients(endpoint),
@@ -178,16 +142,16 @@ def _inquiry(window: Window, repeat: int, endpoint: Endpoint, cast: Cast) -> Inq
         "text": hashlib.sha256(text.encode()).hexdigest()[:16],
         "cast": cast.sha256,
         "pictures": PICTURES,
-        "clips": [[_sha256(turn.clip) for turn in turns] for turns in shown],
+        "clips": [window.clip_hashes[agent] for agent in order],
         "repeat": repeat,
     }
 
     def messages() -> list[Message]:
-        pictures = [story_picture([turn.clip for turn in turns]) for turns in shown]
-        return [user(text, (*cast.sheets, *pictures))]
+        shown = [pictures.of([turn.clip for turn in window.turns[agent]]) for agent in order]
+        return [user(text, (*cast.sheets, *shown))]
 
-    read = partial(parse_scores, programs=len(shown))
-    return Inquiry(_name(window, repeat), ingredients, messages, read, judge_pattern(len(shown)), repairs=1)
+    read = partial(parse_scores, programs=len(order))
+    return Inquiry(_name(window, repeat), ingredients, messages, read, judge_pattern(len(order)), repairs=1)
 
 
 def _ratings(window: Window, repeats: int, usable: Mapping[str, Scores]) -> dict[str, Ratings]:

@@ -7,13 +7,15 @@ positions. Its p value is that of a permutation test: the orders of a subject's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import krippendorff
 import numpy as np
 
 PERMUTATIONS = 999
+NOTED_P_VALUE = 0.05
+"""Probability below which an effect of the order is named to the user."""
 
 
 @dataclass(frozen=True)
@@ -73,3 +75,10 @@ def agreement(subjects: Sequence[Ratings]) -> float | None:
     counts_UV = np.array([(np.array(unit)[:, None] == domain).sum(axis=0) for unit in units])
     alpha = krippendorff.alpha(value_counts=counts_UV, value_domain=domain, level_of_measurement="ordinal")
     return float(alpha)
+
+
+def moved_by_order(p_values: Mapping[str, float | None]) -> str:
+    """Return the scores that the order moves, in print, such as `judge_oa (p = 0.001)`; empty: none."""
+    return ", ".join(
+        f"{name} (p = {value:.3f})" for name, value in p_values.items() if value is not None and value < NOTED_P_VALUE
+    )

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from pipeline.captions.chat_client import Endpoint
 from pipeline.captions.messages import user
+from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress
 from prompts.story_replies import EXAMPLE_PANEL, StoryPanel, format_panel, parse_story, story_pattern
 from prompts.template import load_prompt
 from training.evaluation.benchmark import BenchmarkGame, Panel, games_of, write_benchmark
-from training.evaluation.inquiries import Inquiry, ask_all, model_ingredients
+from training.evaluation.inquiries import Answers, Inquiry, ask_all, model_ingredients
 from training.evaluation.story_checks import check_story, most_places
 
 THEMES = (
@@ -29,6 +30,9 @@ THEMES = (
     *("a day at the water", "a chase", "cooking for guests", "a walk in the mountains", "a lazy evening", "a lost pet"),
 )
 """Themes of a character's stories, in rotation: a model left alone writes the same story many times."""
+
+
+Story = Inquiry[tuple[StoryPanel, ...]]
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,12 @@ def write_games(
         for name, slug in _slugs(names).items()
         for number in range(games)
     ]
-    answers = ask_all(inquiries, endpoint, out.with_name(f".{out.name}-replies"), "stories", progress)
+    folder = out.with_name(f".{out.name}-replies")
+    with held(folder, "animegamer benchmark write"):
+        return _write(out, inquiries, ask_all(inquiries, endpoint, folder, "stories", progress))
+
+
+def _write(out: Path, inquiries: Sequence[Story], answers: Answers[tuple[StoryPanel, ...]]) -> WrittenGames:
     stories = [_panels(game.name, answers.usable[game.name]) for game in inquiries if game.name in answers.usable]
     if not stories:
         name, reason = next(iter(answers.refused.items()))
@@ -74,7 +83,7 @@ def write_games(
 
 def _inquiry(
     protagonist: str, game: str, number: int, count: int, panels: int, names: Sequence[str], endpoint: Endpoint
-) -> Inquiry[tuple[StoryPanel, ...]]:
+) -> Story:
     prompt = load_prompt("story")
     companions = [name for name in names if name != protagonist]
     text = prompt.render(

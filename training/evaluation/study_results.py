@@ -11,20 +11,20 @@ Spearman's correlation of its scores with people's, over the agents of a game, a
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from pipeline.core.atomic import replacing, write_json
-from pipeline.core.errors import disk_errors
-from pipeline.core.records import Record
+from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.records import Record, faults_of
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.measures import Measure, Metric, read_measures, write_measures
-from training.evaluation.ratings import Ratings, agreement, position_bias
+from training.evaluation.ratings import Ratings, agreement, moved_by_order, position_bias
 from training.evaluation.study import CRITERIA, CRITERION, LETTERS, Answer, Criterion, read_answers, score
 
 HEADS = ("participant", "game", "criterion", "agent", "shown_as", "rank", "score", "time")
@@ -85,6 +85,34 @@ def write_results(evaluation: EvaluationFolder) -> StudyResults:
     )
     write_json(evaluation.path / "study" / "results.json", results.model_dump(mode="json"))
     return results
+
+
+def read_results(evaluation: Path) -> StudyResults | None:
+    """Read the results of a study; None: there are none.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    path = evaluation / "study" / "results.json"
+    if not path.exists():
+        return None
+    try:
+        with disk_errors(path):
+            return StudyResults.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UserError(f"{path}: damaged ({faults_of(error)}); `animegamer evaluate study` makes it anew") from error
+
+
+def study_notes(evaluation: Path) -> Iterator[str]:
+    """Yield sentences on the study for the head of the report.
+
+    Raises:
+        UserError: the results are damaged.
+    """
+    results = read_results(evaluation)
+    moved = moved_by_order({each.criterion: each.order_p_value for each in results.criteria}) if results else ""
+    if moved:
+        yield f"The letter of a film moves people's scores: {moved}."
 
 
 def complete_answers(evaluation: EvaluationFolder) -> tuple[list[Answer], int]:

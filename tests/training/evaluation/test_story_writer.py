@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
+from pipeline.core.atomic import held
 from prompts.story_replies import StoryPanel, format_panel, parse_story, story_pattern
 from prompts.tags import TagError
 from tests.support.media.painted_clips import make_cast
@@ -91,6 +92,13 @@ def test_an_unusable_story_is_repaired_or_left_out_with_its_reason(tmp_path: Pat
     assert "left out: sosuke-01: no usable reply in 3 tries" in " ".join(said.split())
     assert "1 stories were usable after a repair" in said
     assert [game.name for game in read_benchmark(tmp_path / "games.jsonl").games] == ["ponyo-01"]
+
+
+def test_two_commands_do_not_write_one_file_at_once(tmp_path: Path) -> None:
+    with CaptionServer(told) as server:
+        with held(tmp_path / ".games.jsonl-replies", "animegamer benchmark write"):
+            assert "is held by `animegamer benchmark write`" in write(tmp_path, server.address)
+        assert not server.requests
 
 
 def test_no_usable_story_and_a_used_up_budget_are_errors(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers.study_page import painted_evaluation
-from training.evaluation.judge import JUDGE_METRICS
+from training.evaluation.judge_summary import JUDGE_METRICS
 from training.evaluation.measures import Measure, read_measures, write_measures
 from training.evaluation.ratings import agreement
 from training.evaluation.study import (
