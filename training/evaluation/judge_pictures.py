@@ -18,7 +18,8 @@ from pipeline.captions.pictures import spread
 from pipeline.video.clip_files import clip_shape, read_frames
 
 FRAMES = 5
-_WIDTH, _HEIGHT, _GAP, _QUALITY = 240, 160, 6, 90
+FIELD = _WIDTH, _HEIGHT = 240, 160
+_GAP, _QUALITY = 6, 90
 PICTURES = f"{FRAMES} frames in fields of {_WIDTH}x{_HEIGHT} a row, in proportion, quality {_QUALITY}"
 """The pictures as an ingredient of every reply."""
 MOST_KEPT = 64

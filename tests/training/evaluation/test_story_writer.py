@@ -123,6 +123,29 @@ def test_a_story_in_its_form_matches_the_pattern_and_is_read_back() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("Lisa, Ko and Jo", ("Lisa", "Ko and Jo")),
+        ("Ko and Jo & Lisa", ("Lisa", "Ko and Jo")),
+        ("LISA", ("Lisa",)),
+        ('"Lisa" and Ko', ("Lisa", "Ko")),
+        ("Lisa; Ponyo (girl)", ("Lisa", "Ponyo (girl)")),
+    ],
+)
+def test_names_are_read_whole(said: str, read: tuple[str, ...]) -> None:
+    reply = text_of(story("Lisa", None)[:1]).replace("<S>Lisa</S>", f"<S>{said}</S>")
+    (panel,) = parse_story(reply, "Lisa", ["Ko", "Ko and Jo", "Ponyo (girl)"], 1)
+    assert panel.characters == read
+
+
+@pytest.mark.parametrize("said", ["Lisas", "Lisa, Kokoro", "Lisa's dog", "Lisa and the boy"])
+def test_a_stranger_beside_a_name_is_a_fault(said: str) -> None:
+    reply = text_of(story("Lisa", None)[:1]).replace("<S>Lisa</S>", f"<S>{said}</S>")
+    with pytest.raises(TagError, match="a character that is not in the list"):
+        parse_story(reply, "Lisa", ["Ko"], 1)
+
+
 def test_json_with_a_panel_per_object_is_understood() -> None:
     panel = (
         '{"S": ["Ponyo", "Sosuke"], "MD": "runs", "EV": "shore", "ML": 4, "MA": "quick", "SC": 1, "ET": 0, "ST": -1}'
