@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pipeline.captions.chat_client import Endpoint
 from pipeline.captions.messages import user
-from pipeline.core.atomic import held
-from pipeline.core.errors import UserError
+from pipeline.core.atomic import held, replacing
+from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.progress import Progress
 from prompts.story_replies import EXAMPLE_PANEL, StoryPanel, format_panel, parse_story, story_pattern
 from prompts.template import load_prompt
@@ -31,6 +31,9 @@ THEMES = (
 )
 """Themes of a character's stories, in rotation: a model left alone writes the same story many times."""
 
+
+_WRITTEN = "written.sha256"
+"""Hash of the file as it was last written, beside the replies."""
 
 Story = Inquiry[tuple[StoryPanel, ...]]
 
@@ -59,7 +62,7 @@ def write_games(
         progress: called with the number of stories done.
 
     Raises:
-        UserError: the service cannot be used, or no story is usable.
+        UserError: the service cannot be used, no story is usable, or the file was edited since it was written.
     """
     inquiries = [
         _inquiry(name, f"{slug}-{number + 1:02d}", number, games, panels, names, endpoint)
@@ -68,7 +71,23 @@ def write_games(
     ]
     folder = out.with_name(f".{out.name}-replies")
     with held(folder, "animegamer benchmark write"):
-        return _write(out, inquiries, ask_all(inquiries, endpoint, folder, "stories", progress))
+        _check_unedited(out, folder)
+        written = _write(out, inquiries, ask_all(inquiries, endpoint, folder, "stories", progress))
+        with replacing(folder / _WRITTEN) as temporary:
+            temporary.write_text(_sha256(out), encoding="ascii")
+    return written
+
+
+def _check_unedited(out: Path, folder: Path) -> None:
+    """Raise a UserError if the file is not as the last command wrote it: someone's work would be lost."""
+    record = folder / _WRITTEN
+    if out.exists() and not (record.exists() and record.read_text(encoding="ascii") == _sha256(out)):
+        raise UserError(f"{out}: edited since it was written, and would be overwritten; rename it, and run this again")
+
+
+def _sha256(path: Path) -> str:
+    with disk_errors(path):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _write(out: Path, inquiries: Sequence[Story], answers: Answers[tuple[StoryPanel, ...]]) -> WrittenGames:

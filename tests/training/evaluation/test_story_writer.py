@@ -94,6 +94,21 @@ def test_an_unusable_story_is_repaired_or_left_out_with_its_reason(tmp_path: Pat
     assert [game.name for game in read_benchmark(tmp_path / "games.jsonl").games] == ["ponyo-01"]
 
 
+def test_a_file_that_was_edited_is_not_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "games.jsonl"
+    with CaptionServer(told) as server:
+        write(tmp_path, server.address, "--games", "1")
+        written = file.read_text(encoding="utf-8")
+        file.write_text(written.replace("kitchen", "attic"), encoding="utf-8")
+        edited, asked = file.read_bytes(), len(server.requests)
+        assert "edited since it was written" in write(tmp_path, server.address, "--games", "2")
+        assert (file.read_bytes(), len(server.requests)) == (edited, asked)
+        file.rename(tmp_path / "mine.jsonl")
+        write(tmp_path, server.address, "--games", "1")
+        assert len(server.requests) == asked
+    assert file.read_text(encoding="utf-8") == written
+
+
 def test_two_commands_do_not_write_one_file_at_once(tmp_path: Path) -> None:
     with CaptionServer(told) as server:
         with held(tmp_path / ".games.jsonl-replies", "animegamer benchmark write"):
