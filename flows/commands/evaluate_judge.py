@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.console.progress import Bars
+from flows.console.scores import ScoredCriterion, number, print_scores, warn_of_order
 from flows.console.terminal import say
 from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
     from pipeline.captions.cast import Cast
-    from training.evaluation.judge_summary import CriterionNote, JudgeSummary
-    from training.evaluation.study_results import CriterionResult
+    from training.evaluation.judge_summary import JudgeSummary
 
 
 def judge(
@@ -24,8 +24,13 @@ def judge(
     ],
     model: Annotated[str, typer.Option(help="Name of the multimodal model on the server.")],
     repeats: Annotated[
-        int, typer.Option(min=1, help="Times that a window is judged, each with the agents in another order.")
-    ] = 4,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Times that a window is judged, each with the agents in another order; unset: the number of agents, "
+            "so that each has each position once.",
+        ),
+    ] = None,
     cast: Annotated[
         Path | None, typer.Option(help="Reference pictures, a folder per character: their sheet is attached.")
     ] = None,
@@ -58,7 +63,8 @@ def judge(
     )
     with EvaluationFolder.locked(out, "judge") as evaluation:
         with Bars().watching(), watched(out.name, "judge") as watch:
-            summary = judge_agents(evaluation, endpoint, repeats, _sheet(cast), watch)
+            orders = repeats or len(evaluation.request.agents)
+            summary = judge_agents(evaluation, endpoint, orders, _sheet(cast), watch)
         _print(summary)
         typer.echo(remake_report(evaluation))
 
@@ -79,7 +85,7 @@ def _sheet(folder: Path | None) -> Cast:
 
 
 def _print(summary: JudgeSummary) -> None:
-    from training.evaluation.judge_summary import NO_SHEET
+    from training.evaluation.judge_summary import JUDGE_METRICS, NO_SHEET
 
     for name, reason in summary.refused.items():
         say(f"left out: {name}: {reason}", "yellow")
@@ -87,16 +93,15 @@ def _print(summary: JudgeSummary) -> None:
         say(f"{summary.left_out:,} windows are left out: an agent has not played them in full", "yellow")
     if not summary.cast_sha256:
         say(f"{NO_SHEET} (--cast)", "yellow")
-    for each in summary.criteria:
-        alpha = "-" if each.alpha is None else f"{each.alpha:.2f}"
-        say(f"{each.metric}: agreement of repeats {alpha}")
-        say_moved(each.metric, "the order of the agents", each)
-
-
-def say_moved(name: str, what: str, found: CriterionNote | CriterionResult) -> None:
-    """Print a warning if the order in which agents were shown moves the scores of a criterion."""
-    from training.evaluation.ratings import NOTED_P_VALUE
-
-    if found.order_p_value is not None and found.order_p_value < NOTED_P_VALUE:
-        effects = " / ".join(f"{effect:+.2f}" for effect in found.position_effects or ())
-        say(f"{name}: {what} moves it, by position: {effects} (p = {found.order_p_value:.3f})", "yellow")
+    if summary.repeats % len(summary.agents):
+        balanced = len(summary.agents)
+        say(f"not every agent was at each position equally often; --repeats {balanced} sees to that", "yellow")
+    titles = {metric.name: metric.title for metric in JUDGE_METRICS}
+    criteria = [
+        ScoredCriterion(
+            titles[each.metric], each.scores, (number(each.alpha),), each.position_effects, each.order_p_value
+        )
+        for each in summary.criteria
+    ]
+    print_scores(summary.agents, ("agreement",), criteria)
+    warn_of_order("the order of the agents", criteria)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.evaluate_judge import say_moved
+from flows.console.scores import ScoredCriterion, number, print_scores, warn_of_order
 from flows.console.terminal import say
 
 if TYPE_CHECKING:
@@ -74,17 +74,15 @@ def _print(results: StudyResults) -> None:
 
     if results.unreadable_lines:
         say(f"{results.unreadable_lines} unreadable lines of answers.jsonl are skipped", "yellow")
-    width = max(len(criterion.title) for criterion in CRITERION.values())
-    columns = [max(len(agent), 6) for agent in results.agents]
-    heads = [f"{agent:>{size}}" for agent, size in zip(results.agents, columns, strict=True)]
-    typer.echo("  ".join([" " * width, *heads, "answers", "agreement", "judge"]))
-    for each in results.criteria:
-        scores = [_number(each.scores.get(agent), size) for agent, size in zip(results.agents, columns, strict=True)]
-        tail = [f"{each.answers:>7}", _number(each.alpha, 9), _number(each.judge, 5)]
-        typer.echo("  ".join([f"{CRITERION[each.criterion].title:<{width}}", *scores, *tail]))
-    for each in results.criteria:
-        say_moved(CRITERION[each.criterion].title, "the letter of a film", each)
-
-
-def _number(value: float | None, width: int) -> str:
-    return f"{'-' if value is None else f'{value:.2f}':>{width}}"
+    criteria = [
+        ScoredCriterion(
+            CRITERION[each.criterion].title,
+            each.scores,
+            (str(each.answers), number(each.alpha), number(each.judge)),
+            each.position_effects,
+            each.order_p_value,
+        )
+        for each in results.criteria
+    ]
+    print_scores(results.agents, ("answers", "agreement", "judge"), criteria)
+    warn_of_order("the letter of a film", criteria)

@@ -39,8 +39,6 @@ SHOT = {"frames": 9, "height": 32, "width": 48}
 """Shots of an eighth of the tiny size, and so of its time."""
 TURNS = 5
 """Turns of a game: one window of the judge."""
-ORDERS = 3
-"""Orders in which the judge sees three agents: each has each position once."""
 NOTE = (
     "Agents and CLIP have random weights; a program of rules stands in for the models that write the games and judge "
     "them. The figures show that every part works, and nothing about the method."
@@ -75,7 +73,7 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     fast = ("--steps", "2", "--guidance", "1")
     _run("evaluate", "run", out / "evaluation", "--benchmark", benchmark, *named, *yardsticks, *fast)
     say("5 of 5: the judge, a stand-in for a multimodal model, and the report")
-    return _run("evaluate", "judge", out / "evaluation", *server, "--cast", cast, "--repeats", str(ORDERS))
+    return _run("evaluate", "judge", out / "evaluation", *server, "--cast", cast)
 
 
 def write_agents(out: Path) -> list[Path]:

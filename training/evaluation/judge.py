@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from statistics import fmean
 
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import Endpoint
@@ -105,7 +106,7 @@ def judge(
         left_out=left_out,
         refused=answers.refused,
         repaired=answers.repaired,
-        criteria=tuple(_note(name, judged) for name in CRITERIA),
+        criteria=tuple(_note(name, measures, [ratings[name] for _, ratings in judged]) for name in CRITERIA),
     )
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     return summary
@@ -180,18 +181,21 @@ def _measures(agents: Sequence[str], window: Window, ratings: Mapping[str, Ratin
             game=last.game,
             turn=last.turn,
             metric=f"judge_{name.lower()}",
-            value=sum(row[number] for row in found.scores) / len(found.scores),
+            value=fmean(row[number] for row in found.scores),
         )
         for name, found in ratings.items()
         for number, agent in enumerate(agents)
     ]
 
 
-def _note(name: str, judged: Sequence[tuple[Window, Mapping[str, Ratings]]]) -> CriterionNote:
-    windows = [ratings[name] for _, ratings in judged]
-    bias = position_bias(windows)
+def _note(name: str, measures: Iterable[Measure], windows: Sequence[Ratings]) -> CriterionNote:
+    metric, bias, values = f"judge_{name.lower()}", position_bias(windows), dict[str, list[float]]()
+    for each in measures:
+        if each.metric == metric:
+            values.setdefault(each.agent, []).append(each.value)
     return CriterionNote(
-        metric=f"judge_{name.lower()}",
+        metric=metric,
+        scores={agent: fmean(own) for agent, own in values.items()},
         position_effects=bias.effects if bias else None,
         order_p_value=bias.p_value if bias else None,
         alpha=agreement(windows),

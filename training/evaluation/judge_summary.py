@@ -36,9 +36,10 @@ NO_SHEET = "no reference sheet was shown: character consistency is likeness betw
 
 
 class CriterionNote(Record):
-    """Reliability of the scores by one criterion."""
+    """Scores by one criterion, and their reliability."""
 
     metric: str
+    scores: dict[str, float] = Field(description="mean score by agent, over windows and repeats")
     position_effects: tuple[float, ...] | None = Field(description="mean gain of a score at each position; null: one")
     order_p_value: float | None = Field(description="probability of such effects if the order did not matter")
     alpha: float | None = Field(description="Krippendorff's ordinal alpha over repeats; null: undefined")

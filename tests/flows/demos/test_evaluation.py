@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.demos.evaluation import ORDERS, TURNS
+from flows.demos.evaluation import TURNS
 from training.evaluation.figures import Figures
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.judge_summary import JudgeSummary
@@ -28,11 +28,11 @@ def test_the_demo_plays_judges_and_reports_and_goes_on_from_its_end(tmp_path: Pa
     assert any("stand" in note and "models" in note for note in figures.notes)
     assert any(note.startswith("Judge: stand-in, 3 windows") for note in figures.notes)
     summary = JudgeSummary.model_validate_json((evaluation.path / "judge" / "summary.json").read_bytes())
-    assert (summary.repeats, summary.refused, summary.left_out) == (ORDERS, {}, 0)
+    assert (summary.repeats, summary.refused, summary.left_out) == (3, {}, 0)
     assert summary.criteria[0].order_p_value is not None
     assert summary.criteria[0].order_p_value < 0.05, "the stand-in favours the first"
     made = _times(out)
-    assert len(made) == 3 * 3 * TURNS + 3 + 3 * ORDERS
+    assert len(made) == 3 * 3 * TURNS + 3 + 3 * 3
     subprocess.run(command, check=True, capture_output=True)
     assert _times(out) == made
 

@@ -130,6 +130,8 @@ def test_preferences_are_recovered_exactly_whatever_the_order(evaluation: Evalua
     }
     assert (summary.windows, summary.left_out, summary.refused) == (3, 0, {})
     assert all(note.alpha == pytest.approx(1) for note in summary.criteria)
+    assert [list(note.scores) for note in summary.criteria] == [list(AGENTS)] * 6
+    assert summary.criteria[0].scores["gc"] == pytest.approx((6 + 7 + 6) / 3)
     assert all(note.order_p_value == 1 for note in summary.criteria)
     assert all(note.position_effects == pytest.approx((0, 0, 0)) for note in summary.criteria)
 
@@ -199,14 +201,13 @@ def test_without_a_cast_no_reference_is_named_and_the_report_says_so(evaluation:
     with CaptionServer(answer, read=lambda _: 0) as server:
         done = CliRunner().invoke(app, judge_command(evaluation, server))
     assert done.exit_code == 0, done.output
-    assert len(texts) == 3 * 4
+    assert len(texts) == 3 * len(AGENTS), "as many orders as agents"
     assert all("in all scenes\n" in text and "The scenes were asked for" in text for text in texts)
     assert not any(word in text for text in texts for word in ("sheet", "reference", "(0)", "(none)"))
     assert "no reference sheet was shown: character consistency is likeness between scenes alone" in done.output
     notes = Figures.model_validate_json(evaluation.figures.read_bytes()).notes
-    assert any(
-        note.startswith("Judge: m, 3 windows, each in 4 orders") and "no reference sheet" in note for note in notes
-    )
+    [note] = [note for note in notes if note.startswith("Judge: m, 3 windows, each in 3 orders of the agents")]
+    assert "no reference sheet was shown" in note
 
 
 def test_figures_and_report_are_made_anew_with_the_scores(evaluation: EvaluationFolder) -> None:
@@ -219,12 +220,21 @@ def test_figures_and_report_are_made_anew_with_the_scores(evaluation: Evaluation
         done = CliRunner().invoke(app, judge_command(evaluation, server, "--repeats", "3"))
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[-1] == str(evaluation.path / "report.html")
+    assert re.search(r"^Overall +3\.33 +4\.33 +5\.33 +-?0\.\d\d$", done.stdout, re.M), done.stdout
+    assert "Overall: the order of the agents moves it, by position: +2.67 / -1.33 / -1.33" in done.output
+    assert "equally often" not in done.output
     figures = Figures.model_validate_json(evaluation.figures.read_bytes())
     means = {each.agent: each.value for each in figures.figures if each.metric == "judge_oa" and each.count == 3}
     assert means == pytest.approx({agent: 2 + number + 4 / 3 for number, agent in enumerate(AGENTS)})
     assert any("The order of the agents moves the judge's scores: judge_oa (p = 0." in note for note in figures.notes)
     assert "judge_oa" in (evaluation.path / "figures.csv").read_text()
     assert "Multimodal judge" in (evaluation.path / "report.html").read_text()
+
+
+def test_orders_that_are_not_balanced_are_named(evaluation: EvaluationFolder) -> None:
+    with CaptionServer(judging(lambda *_: 5), read=lambda _: 0) as server:
+        done = CliRunner().invoke(app, judge_command(evaluation, server, "--repeats", "2"))
+    assert "not every agent was at each position equally often; --repeats 3 sees to that" in done.output
 
 
 def test_the_judge_asks_nothing_while_another_command_is_at_work_on_the_evaluation(
