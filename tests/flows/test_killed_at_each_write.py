@@ -1,6 +1,7 @@
 """Builds killed at each of their writes in turn: the next build ends with the same bytes and repeats no question.
 
-Random moments, whole commands and Prefect's server are in `test_killed.py`.
+The gate kills at every third write, the nightly tests at each. Random moments, whole commands and
+Prefect's server are in `test_killed.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from tests.support.servers.caption_server import Answer, CaptionServer, Request,
 pytestmark = pytest.mark.slow
 
 
-def test_a_build_after_a_kill_at_any_write_ends_with_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.nightly)])
+def test_a_build_after_a_kill_at_any_write_ends_with_the_same_bytes(tmp_path: Path, every: int) -> None:
     film = make_film(tmp_path / "film.mp4", frames=60, size=(360, 240))
 
     def request(name: str) -> BuildRequest:
@@ -35,7 +37,7 @@ def test_a_build_after_a_kill_at_any_write_ends_with_the_same_bytes(tmp_path: Pa
     assert run(request("reference")) == 0
     assert verify(Dataset(tmp_path / "reference")) == []
     reference = contents(tmp_path / "reference")
-    for number in count(1):
+    for number in count(1, every):
         data = tmp_path / str(number)
         if (code := run(request(data.name), kill_at=number)) == 0:
             break

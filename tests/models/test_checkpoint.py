@@ -85,6 +85,7 @@ def test_saved_tensors_are_loaded_to_the_bit(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_loaded_network_plays_what_the_saved_one_played(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
     model = checkpoint.game_model()

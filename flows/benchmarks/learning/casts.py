@@ -40,7 +40,8 @@ class CastResult:
 def learn_casts(out: Path, start: Checkpoint, steps: int, names: Names) -> CastResult:
     """Train a game model on both casts, their names joined or kept apart, and measure it; an earlier result is used."""
     data = [str(write_films(out / film.name, [film])) for film in (HILLS, COAST)]
-    recipe = recipe_of("game", {"steps": steps, "batch_size": 8, "micro_batch": 8}, data={"names": names})
+    loop = {"steps": steps, "batch_size": 8, "micro_batch": 8}
+    recipe = recipe_of("game", loop, data={"names": names}, game={"windows": {"most_turns": 1}})
     learned = learn("game", out / f"game-{names}", data, start, recipe)
     phase = learned.games(learned.after)
     examples = without_past(phase.held_out)

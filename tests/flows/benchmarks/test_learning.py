@@ -67,6 +67,7 @@ def test_no_second_instruction_tells_the_state(turns: dict[ShapeFilm, list[Recor
     assert min(map(len, states.values())) >= 3
 
 
+@pytest.mark.slow
 def test_only_the_past_tells_the_figure_of_a_story(tmp_path: Path) -> None:
     films = [story(f"story-{number}", named, turns=6) for number, named in enumerate((0, 0, 1))]
     read = list(read_texts(open_shards(write_films(tmp_path / "data", films), "train")))

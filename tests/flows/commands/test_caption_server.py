@@ -59,6 +59,7 @@ def test_a_stop_ends_the_server_and_its_children(tmp_path: Path, number: signal.
     assert start["arguments"][start["arguments"].index("--tp") + 1] == "2"
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_no_process(tmp_path: Path) -> None:
     command = Command(tmp_path, stand_in_environment(tmp_path))
     command.wait_until_serving()

@@ -67,6 +67,7 @@ def agents(*kinds: str) -> list[str]:
     return [f"{kind}={folders[kind]()}" for kind in kinds]
 
 
+@pytest.mark.slow
 def test_agents_play_every_game_and_a_stopped_evaluation_goes_on_to_the_same_clips(
     tmp_path: Path, benchmark: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_agents_play_every_game_and_a_stopped_evaluation_goes_on_to_the_same_cli
     assert {path: path.stat().st_mtime_ns for path in before} == before, "played twice"
 
 
+@pytest.mark.slow
 def test_agents_are_compared_on_equal_noise_and_games_differ(tmp_path: Path, benchmark: Path) -> None:
     twice = [*agents("ours"), f"again={brief_checkpoint()}"]
     evaluation = run_evaluation(tmp_path / "out", benchmark, twice, OPTIONS)

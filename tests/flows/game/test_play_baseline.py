@@ -37,6 +37,7 @@ def test_a_file_becomes_the_game_that_the_agent_plays(tmp_path: Path, kind: Base
         assert np.abs(drawn - turn.frames_THWC).mean() < 12, "the shot, but for its encoding"
 
 
+@pytest.mark.slow
 def test_a_longer_game_goes_on_to_the_same_shots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     game, folder = tmp_path / "game.txt", brief_baseline("gc")
 

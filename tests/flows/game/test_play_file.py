@@ -115,6 +115,7 @@ def test_a_line_for_each_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert f"stamina {values.stamina} ({5 * changes.stamina:+d})  social {values.social} (" in told[0]
 
 
+@pytest.mark.slow
 def test_a_game_file_becomes_a_game_and_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With real networks; then the same again, and then with a line more."""
     game, out = written(tmp_path / "game.txt", "# a game", STORY[0]), tmp_path / "out"
@@ -164,6 +165,7 @@ def test_another_game_is_not_mixed_in(
     assert shots(played) == before
 
 
+@pytest.mark.slow
 def test_one_process_at_a_time_plays_in_a_folder_and_the_second_changes_nothing(tmp_path: Path) -> None:
     game, out = written(tmp_path / "game.txt", STORY[0]), tmp_path / "out"
     with game_lock(out):

@@ -188,6 +188,7 @@ def test_parallel_requests_lose_nothing(tmp_path: Path) -> None:
         assert page.http.get("/api/reviews").json()["reviews"].keys() == set(ids)
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_command_loses_nothing_that_was_confirmed(tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_dataset(root, 40, 1, (64, 96))

@@ -190,6 +190,7 @@ def test_a_file_that_cannot_be_written_is_reported_and_nothing_is_shown_as_saved
         assert rank(page.http(), "ABCD").status_code == 200
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_command_loses_nothing_that_was_saved_and_the_same_link_goes_on(tmp_path: Path) -> None:
     evaluation = painted_evaluation(tmp_path)
     orders = ["ABCD", "DCBA", "BADC", "CDAB"]
@@ -230,6 +231,7 @@ def _address(server: subprocess.Popen[str]) -> str:
     return next(found[0] for line in server.stderr if (found := re.search(r"http://\S+", line)))
 
 
+@pytest.mark.slow
 def test_lan_is_spelled_out_with_a_warning_and_a_link_for_each(tmp_path: Path) -> None:
     try:
         host = lan_address()
@@ -308,6 +310,7 @@ def test_results_are_not_written_while_another_command_is_at_work(tmp_path: Path
     assert evaluation.figures.exists()
 
 
+@pytest.mark.slow
 def test_a_study_is_served_once(tmp_path: Path) -> None:
     evaluation = painted_evaluation(tmp_path, games=1)
     with _command(evaluation.path) as first:

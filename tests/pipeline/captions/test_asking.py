@@ -105,7 +105,7 @@ def test_a_server_with_another_model_is_named(tmp_path: Path) -> None:
             assert (caption.fault, caption.S is not None) == (None, True), number
 
 
-@pytest.mark.parametrize("every", [2, 3])
+@pytest.mark.parametrize("every", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_frequent_refusals_slow_a_stage_and_do_not_end_it(tmp_path: Path, every: int) -> None:
     folder = make_screened_film(tmp_path, 12)
     count = 0

@@ -71,6 +71,7 @@ def test_a_slow_start_is_shown_and_the_end_leaves_no_process(tmp_path: Path) -> 
     assert watched.starting_lines[-1] == "loading: 100%"
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_is_started_again_with_growing_pauses(tmp_path: Path) -> None:
     watched = Watched(stop_at=3)
     assert len(run(tmp_path, watched, dies_after=[0.5, 0.5])) == 3

@@ -90,6 +90,7 @@ def test_an_audit_of_other_films_is_not_shown(dataset: Dataset, tmp_path: Path) 
     assert "## Audit" not in pages(dataset)[0]
 
 
+@pytest.mark.slow
 def test_new_answers_make_the_pages_be_written_and_never_the_shards(tmp_path: Path) -> None:
     dataset = Dataset(copy_of_built(tmp_path)[1])
     config = checked(dataset.record.config, "test")

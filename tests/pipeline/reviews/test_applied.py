@@ -224,6 +224,7 @@ def test_a_review_keeps_and_drops(original: Path, tmp_path: Path) -> None:
     assert "dropped: review" not in report, "the first reason is that of the rules"
 
 
+@pytest.mark.slow
 def test_a_film_cut_anew_keeps_its_reviews(built: Built) -> None:
     for place in range(len(built.clips)):
         built.review(place, "S", "fox")
@@ -243,6 +244,7 @@ def test_a_film_cut_anew_keeps_its_reviews(built: Built) -> None:
     assert len(reviews.unmatched) == 2 * len(before)
 
 
+@pytest.mark.slow
 def test_another_film_does_not_take_its_reviews(built: Built, tmp_path: Path) -> None:
     built.review(0, "S", "fox")
     other = Built(tmp_path / "other")

@@ -221,6 +221,7 @@ def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_writer_waits_for_the_other_to_finish(tmp_path: Path) -> None:
     path = tmp_path / "review.jsonl"
     path.write_bytes(b"half a li")

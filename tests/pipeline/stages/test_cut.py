@@ -176,6 +176,7 @@ def test_damage_is_a_scene_break_and_no_clip_touches_it(tmp_path: Path) -> None:
         assert barcodes(folder, clip) == list(clip.source_frames)
 
 
+@pytest.mark.slow
 def test_a_truncated_film_gives_clips_of_the_remaining_part(tmp_path: Path) -> None:
     film = truncate(make_film(tmp_path / "film.mkv", frames=240, options={"g": "24"}), 0.6)
     folder, result = cut(tmp_path, film)
@@ -208,6 +209,7 @@ def test_frames_with_a_long_wait_are_scaled_early(tmp_path: Path, monkeypatch: p
     assert cut_film(job_of(folder), silent) == undisturbed
 
 
+@pytest.mark.slow
 def test_the_film_ends_at_the_configured_second(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=240, scenes=(0, 60)))
     with counting_decoded_frames() as decoded:

@@ -64,6 +64,7 @@ def film_with_a_stretch(folder: Path, clean: int, hold: int = 1) -> Path:
     return film(folder, [*pictures[:clean], *telecined(pictures[clean : clean + 24]), *pictures[clean + 24 :]])
 
 
+@pytest.mark.slow
 def test_a_mixed_frame_is_found_in_a_film_that_was_not_clean_before(tmp_path: Path) -> None:
     pictures = list(paint_pictures(40 + 2 * QUIET, SIZE, scenes=(0, 40)))
     at = 40 + QUIET + 60

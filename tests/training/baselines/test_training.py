@@ -117,6 +117,7 @@ def test_the_randomness_of_an_example_follows_from_its_position(
     assert all("lora" in name or (kind == "gc" and ".linear." in name) for name in trained)
 
 
+@pytest.mark.slow
 def test_gc_trains_the_parts_of_the_shot_decoder() -> None:
     def trained(network: torch.nn.Module) -> dict[str, int]:
         return {name: each.numel() for name, each in network.named_parameters() if each.requires_grad}

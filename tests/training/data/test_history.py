@@ -108,6 +108,7 @@ def engine() -> Engine:
     return engine
 
 
+@pytest.mark.slow
 def test_a_rollout_predicts_the_turns_of_a_played_game(cache: FeatureCache, engine: Engine) -> None:
     turns = cache.catalog.turns[:7]  # longer than the window of five
     played = list(Game(engine).play([turn.instruction for turn in turns]))

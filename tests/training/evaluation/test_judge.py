@@ -305,6 +305,7 @@ def test_a_picture_is_painted_once_for_all_that_ask_at_once(tmp_path: Path) -> N
         pictures.of(clips[:1])  # no longer kept: memory does not grow with the games
 
 
+@pytest.mark.slow
 def test_after_kill_9_nothing_is_asked_twice(evaluation: EvaluationFolder) -> None:
     good = judging(lambda number, criterion, _: preference(number, criterion))
 

@@ -130,6 +130,7 @@ def test_a_disk_without_room_for_the_cuts_is_refused_before_anything_is_written(
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_build_of_the_same_data_set_and_an_export_exclude_each_other(tmp_path: Path) -> None:
     _, data = copy_of_built(tmp_path)
     words = [*COMMAND, str(data), "--for", "folder", "--out", str(tmp_path / "out")]
@@ -230,6 +231,7 @@ def test_an_address_is_no_folder_to_export_to(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_command_to_start_can_be_pasted(tmp_path: Path) -> None:
     _, data = copy_of_built(tmp_path)
     out = tmp_path / "a $(b) c"

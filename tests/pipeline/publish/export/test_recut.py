@@ -98,6 +98,7 @@ def test_the_same_span_gives_the_same_bytes(films: dict[Fraction, Film], tmp_pat
     assert hashlib.sha256(one).digest() == hashlib.sha256(two).digest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["wan", "hunyuan"])
 def test_fields_of_telecine_are_restored_before_frames_are_chosen(tmp_path: Path, preset: str) -> None:
     video = telecined(paint_pictures(112, (320, 180)))
