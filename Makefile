@@ -54,7 +54,7 @@ demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all 
 demo-model: install-train  ## train and play a tiny model on a composed film, in minutes on two cores
 	$(BIN)/python -m flows.demos.tiny_model --out demo-model
 
-demo-eval: install-train  ## three untrained agents on three games: played, measured, reported, in minutes on two cores
+demo-eval: install-train  ## games, three untrained agents, a stand-in for the judge, a report: in minutes on two cores
 	$(BIN)/python -m flows.demos.evaluation --out demo-eval
 
 test: install-dev  ## lint, types, import contracts, fast tests

@@ -110,12 +110,12 @@ def _characters(texts: Sequence[str], protagonist: str, companions: Sequence[str
     if len(texts) != 1:
         raise TagError("Tag <S> must be there once.")
     known = {_key(name): name for name in (protagonist, *companions)}
-    parts = [_key(part) for part in re.split(r"[,;&+]|\band\b", texts[0]) if part.strip()]
-    whole = [known[_key(texts[0])]] if _key(texts[0]) in known else []  # a name may hold an `and`
-    strangers = [] if whole else [part for part in parts if part not in known]
+    # the longest first: a name may hold another one, or an `and`
+    any_name = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, sorted(known, key=len, reverse=True)))})(?!\w)")
+    names = [known[key] for key in dict.fromkeys(any_name.findall(_key(texts[0])))]
+    strangers = [_key(part) for part in re.split(r"[,;&+]|\band\b", any_name.sub(",", _key(texts[0]))) if _key(part)]
     if strangers:
         raise TagError(f"Tag <S> names {quoted(strangers[0])}, a character that is not in the list.")
-    names = whole or [known[part] for part in dict.fromkeys(parts)]
     if protagonist not in names or len(names) > 2:
         raise TagError(f"Tag <S> must be {protagonist}, alone or with one other character.")
     return (protagonist, *(name for name in names if name != protagonist))

@@ -88,11 +88,11 @@ def report(out: Out) -> None:
 
     animegamer evaluate report eval/
     """
-    need_networks()
-    from flows.evaluate.measuring import remake_report
+    from flows.evaluate.reporting import remake_report
     from training.evaluation.folder import EvaluationFolder
 
-    typer.echo(remake_report(EvaluationFolder.open(out)))
+    with EvaluationFolder.locked(out, "report") as evaluation:
+        typer.echo(remake_report(evaluation))
 
 
 evaluate.command()(judge)

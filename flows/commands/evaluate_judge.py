@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.console.progress import Bars
+from flows.console.scores import ScoredCriterion, number, print_scores, warn_of_order
 from flows.console.terminal import say
+from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
-    from training.evaluation.judge import JudgeSummary
-
-NOTED_P_VALUE = 0.05
+    from pipeline.captions.cast import Cast
+    from training.evaluation.judge_summary import JudgeSummary
 
 
 def judge(
@@ -23,8 +24,13 @@ def judge(
     ],
     model: Annotated[str, typer.Option(help="Name of the multimodal model on the server.")],
     repeats: Annotated[
-        int, typer.Option(min=1, help="Times that a window is judged, each with the agents in another order.")
-    ] = 4,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Times that a window is judged, each with the agents in another order; unset: the number of agents, "
+            "so that each has each position once.",
+        ),
+    ] = None,
     cast: Annotated[
         Path | None, typer.Option(help="Reference pictures, a folder per character: their sheet is attached.")
     ] = None,
@@ -35,17 +41,17 @@ def judge(
     """Let a multimodal model score the agents side by side, five turns at a time, by six criteria.
 
     Replies are kept in EVALUATION/judge/replies: after a stop the same command asks only for what is missing. Scores go
-    to EVALUATION/measures/judge.parquet, the judge's order bias and agreement with itself to judge/summary.json.
+    to EVALUATION/measures/judge.parquet, the judge's order bias and agreement with itself to judge/summary.json; then
+    figures and report are made anew.
 
         animegamer evaluate judge eval/ --server http://127.0.0.1:23333/v1 --model MODEL --cast cast/
     """
-    from pipeline.captions.cast import load_cast
+    from flows.evaluate.reporting import remake_report
     from pipeline.captions.chat_client import Endpoint
     from pipeline.core.progress import watched
     from training.evaluation.folder import EvaluationFolder
     from training.evaluation.judge import judge as judge_agents
 
-    evaluation = EvaluationFolder.open(out)
     endpoint = Endpoint(
         server,
         model,
@@ -55,20 +61,47 @@ def judge(
         most_requests=most_requests,
         remedy="start it, or name another with --server and --model",
     )
-    with Bars().watching(), watched(out.name, "judge") as watch:
-        summary = judge_agents(evaluation, endpoint, repeats, load_cast(cast), watch)
-    _print(summary)
-    typer.echo(out / "judge" / "summary.json")
+    with EvaluationFolder.locked(out, "judge") as evaluation:
+        with Bars().watching(), watched(out.name, "judge") as watch:
+            orders = repeats or len(evaluation.request.agents)
+            summary = judge_agents(evaluation, endpoint, orders, _sheet(cast), watch)
+        _print(summary)
+        typer.echo(remake_report(evaluation))
+
+
+def _sheet(folder: Path | None) -> Cast:
+    """Return the cast with its sheet, and print what the sheet lacks."""
+    from pipeline.captions.cast import load_cast
+
+    cast = load_cast(folder)
+    for warning in cast.warnings:
+        say(warning, "yellow")
+    if cast.films and not cast.sheets:
+        film = sorted(cast.films)[0]
+        raise UserError(f"{folder}: holds characters of single films alone; name the folder of one, such as {film}")
+    if cast.films:
+        say("characters of single films are not on the sheet", "yellow")
+    return cast
 
 
 def _print(summary: JudgeSummary) -> None:
+    from training.evaluation.judge_summary import JUDGE_METRICS, NO_SHEET
+
     for name, reason in summary.refused.items():
         say(f"left out: {name}: {reason}", "yellow")
     if summary.left_out:
         say(f"{summary.left_out:,} windows are left out: an agent has not played them in full", "yellow")
-    for each in summary.criteria:
-        alpha = "-" if each.alpha is None else f"{each.alpha:.2f}"
-        say(f"{each.metric}: agreement of repeats {alpha}")
-        if each.order_p_value is not None and each.order_p_value < NOTED_P_VALUE:
-            effects = " / ".join(f"{effect:+.2f}" for effect in each.position_effects or ())
-            say(f"  the order of the agents moves it, by position: {effects} (p = {each.order_p_value:.3f})", "yellow")
+    if not summary.cast_sha256:
+        say(f"{NO_SHEET} (--cast)", "yellow")
+    if summary.repeats % len(summary.agents):
+        balanced = len(summary.agents)
+        say(f"not every agent was at each position equally often; --repeats {balanced} sees to that", "yellow")
+    titles = {metric.name: metric.title for metric in JUDGE_METRICS}
+    criteria = [
+        ScoredCriterion(
+            titles[each.metric], each.scores, (number(each.alpha),), each.position_effects, each.order_p_value
+        )
+        for each in summary.criteria
+    ]
+    print_scores(summary.agents, ("agreement",), criteria)
+    warn_of_order("the order of the agents", criteria)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.console.scores import ScoredCriterion, number, print_scores, warn_of_order
 from flows.console.terminal import say
 
 if TYPE_CHECKING:
@@ -31,27 +32,40 @@ def study(
     """Serve a page on which people rank the agents' films of each game, by six criteria, blind.
 
     Every participant has a secret link, and an order of games and films of their own. Answers are added to
-    EVALUATION/study/answers.jsonl before the page shows them as saved. Scores go to EVALUATION/measures/study.parquet.
+    EVALUATION/study/answers.jsonl before the page shows them as saved. When the page is stopped, and with --export,
+    scores go to EVALUATION/measures/study.parquet, and figures and report are made anew.
 
         animegamer evaluate study eval/ --participant anna --participant ben
 
         animegamer evaluate study eval/ --export ranks.csv
     """
-    from training.evaluation.folder import EvaluationFolder
-    from training.evaluation.study import read_study
-    from training.evaluation.study_results import complete_answers, write_results, write_table
-
-    evaluation = EvaluationFolder.open(out)
     if export:
-        rows = write_table(export, complete_answers(evaluation)[0])
-        _print(write_results(evaluation))
-        say(f"{rows:,} rows in {export}")
+        _export(out, export)
         return
     from flows.commands.review import own_name
+    from flows.evaluate.reporting import report_study
     from flows.web.study_app import serve_study
+    from pipeline.core.atomic import HeldError
+    from training.evaluation.folder import EvaluationFolder
+    from training.evaluation.study import read_study
 
     names = participant or ([] if read_study(out / "study") else [own_name()])
-    serve_study(evaluation, names, port, lan=lan)
+    serve_study(EvaluationFolder.open(out), names, port, lan=lan)
+    try:
+        report_study(out)
+    except HeldError as error:
+        say(f"no results yet: {error}", "yellow")
+    say("stopped; every answer shown as saved is in the file; `--export FILE.csv` writes results and table")
+
+
+def _export(out: Path, table: Path) -> None:
+    from flows.evaluate.reporting import report_study
+    from training.evaluation.folder import EvaluationFolder
+    from training.evaluation.study_results import complete_answers, write_table
+
+    rows = write_table(table, complete_answers(EvaluationFolder.open(out))[0])
+    say(f"{rows:,} rows in {table}")
+    _print(report_study(out))
 
 
 def _print(results: StudyResults) -> None:
@@ -60,15 +74,15 @@ def _print(results: StudyResults) -> None:
 
     if results.unreadable_lines:
         say(f"{results.unreadable_lines} unreadable lines of answers.jsonl are skipped", "yellow")
-    width = max(len(criterion.title) for criterion in CRITERION.values())
-    columns = [max(len(agent), 6) for agent in results.agents]
-    heads = [f"{agent:>{size}}" for agent, size in zip(results.agents, columns, strict=True)]
-    typer.echo("  ".join([" " * width, *heads, "answers", "agreement", "judge"]))
-    for each in results.criteria:
-        scores = [_number(each.scores.get(agent), size) for agent, size in zip(results.agents, columns, strict=True)]
-        tail = [f"{each.answers:>7}", _number(each.alpha, 9), _number(each.judge, 5)]
-        typer.echo("  ".join([f"{CRITERION[each.criterion].title:<{width}}", *scores, *tail]))
-
-
-def _number(value: float | None, width: int) -> str:
-    return f"{'-' if value is None else f'{value:.2f}':>{width}}"
+    criteria = [
+        ScoredCriterion(
+            CRITERION[each.criterion].title,
+            each.scores,
+            (str(each.answers), number(each.alpha), number(each.judge)),
+            each.position_effects,
+            each.order_p_value,
+        )
+        for each in results.criteria
+    ]
+    print_scores(results.agents, ("answers", "agreement", "judge"), criteria)
+    warn_of_order("the letter of a film", criteria)

@@ -1,12 +1,14 @@
 """Demo of the evaluation, `make demo-eval`: three agents on three games, from nothing to a report, on two cores.
 
     1. a cast of three drawn characters                                    OUT/cast
-    2. untrained agents: the model, an ablation and the baseline GC;       OUT/ours OUT/no-motion-scope OUT/gc
+    2. `animegamer benchmark write`: a game about each                     OUT/games.jsonl
+    3. untrained agents: the model, an ablation and the baseline GC;       OUT/ours OUT/no-motion-scope OUT/gc
        a CLIP with random weights                                          OUT/clip
-    3. `animegamer evaluate run`: games, measures, figures                 OUT/evaluation
-    4. `animegamer evaluate report`: the page
+    4. `animegamer evaluate run`: games, measures, figures                 OUT/evaluation
+    5. `animegamer evaluate judge`: scores, and the report with them
 
-After a kill, the same command resumes: nothing is played twice. Untrained networks draw noise: the demo shows that
+Writer and judge are stand-ins without a model (`stand_in_models.py`), asked over the protocol of real ones. After a
+kill, the same command resumes: nothing is played or asked twice. Untrained networks draw noise: the demo shows that
 every part works, not how good any agent is.
 """
 
@@ -16,7 +18,7 @@ import argparse
 import subprocess
 import sys
 import time
-from importlib.resources import files
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -24,6 +26,7 @@ from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig
 
 from flows.console.terminal import say
 from flows.demos.labelled import write_cast
+from flows.demos.stand_in_models import MODEL, serving
 from models.checkpoint import writing
 from models.config import tiny_config
 from models.hub import quietly
@@ -34,7 +37,12 @@ from training.baselines.untrained import clip_config, clip_tokenizer
 
 SHOT = {"frames": 9, "height": 32, "width": 48}
 """Shots of an eighth of the tiny size, and so of its time."""
-NOTE = "Agents and CLIP have random weights: the figures show that every part works, and nothing about the method."
+TURNS = 5
+"""Turns of a game: one window of the judge."""
+NOTE = (
+    "Agents and CLIP have random weights; a program of rules stands in for the models that write the games and judge "
+    "them. The figures show that every part works, and nothing about the method."
+)
 _COMMAND = (sys.executable, "-m", "flows.cli")
 
 
@@ -44,20 +52,28 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("demo-eval"), help="folder for everything")
     out: Path = parser.parse_args().out
     started = time.monotonic()
-    say("1 of 4: the cast")
-    write_cast(out / "cast")
-    say("2 of 4: the agents")
+    with serving() as address:
+        report = run_demo(out, ("--server", address, "--model", MODEL))
+    say(f"{time.monotonic() - started:.0f} s in all; open {report} in a browser")
+
+
+def run_demo(out: Path, server: Sequence[str]) -> str:
+    """Run what is missing of the demo with a server of models, and return the path of the report."""
+    say("1 of 5: the cast")
+    cast = write_cast(out / "cast")
+    say("2 of 5: the games, written by a stand-in for a language model")
+    stories = ("--cast", cast, "--games", "1", "--panels", str(TURNS))
+    benchmark = _run("benchmark", "write", *stories, *server, "--out", out / "games.jsonl")
+    say("3 of 5: the agents")
     agents = write_agents(out)
     write_clip_network(out / "clip")
-    say("3 of 4: games and measures")
+    say("4 of 5: games and measures")
     named = [word for agent in agents for word in ("--agent", f"{agent.name}={agent}")]
-    benchmark = Path(str(files("flows.demos") / "games.jsonl"))
-    yardsticks = ("--cast", out / "cast", "--clip", out / "clip", "--note", NOTE)
+    yardsticks = ("--cast", cast, "--clip", out / "clip", "--note", NOTE)
     fast = ("--steps", "2", "--guidance", "1")
-    _run("run", out / "evaluation", "--benchmark", benchmark, *named, *yardsticks, *fast)
-    say("4 of 4: the report")
-    report = _run("report", out / "evaluation")
-    say(f"{time.monotonic() - started:.0f} s in all; open {report} in a browser")
+    _run("evaluate", "run", out / "evaluation", "--benchmark", benchmark, *named, *yardsticks, *fast)
+    say("5 of 5: the judge, a stand-in for a multimodal model, and the report")
+    return _run("evaluate", "judge", out / "evaluation", *server, "--cast", cast)
 
 
 def write_agents(out: Path) -> list[Path]:
@@ -91,10 +107,10 @@ def write_clip_network(folder: Path) -> None:
 
 
 def _run(*words: str | Path) -> str:
-    """Run a command of `evaluate` as a user would, and return its last output line: the path of its result."""
-    done = subprocess.run([*_COMMAND, "evaluate", *map(str, words)], stdout=subprocess.PIPE, text=True, check=False)
+    """Run a command as a user would, and return its last output line: the path of its result."""
+    done = subprocess.run([*_COMMAND, *map(str, words)], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        sys.exit(f"the demo ends here: animegamer evaluate {words[0]} failed; `make demo-eval` resumes from there")
+        sys.exit(f"the demo ends here: animegamer {words[0]} {words[1]} failed; `make demo-eval` resumes from there")
     return done.stdout.splitlines()[-1]
 
 

@@ -1,4 +1,4 @@
-"""Measuring of played games: networks as named by the user, measures of every turn, then figures and report.
+"""Measuring of played games: networks as named by the user, and measures of every turn.
 
 Networks that are not named leave out their metrics, and a note in the report names the option that adds them.
 """
@@ -9,27 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.console.terminal import say
 from models.engine import device_of
 from pipeline.captions.cast import reference_pictures
 from pipeline.core.config import MotionSettings
 from pipeline.core.progress import watched
 from pipeline.core.store import Dataset
 from training.evaluation.benchmark import Benchmark
-from training.evaluation.figures import AgentNote
 from training.evaluation.folder import EvaluationFolder
-from training.evaluation.judge import JUDGE_METRICS
-from training.evaluation.make_figures import make_figures, write_figures
-from training.evaluation.measures import Measure, Metric, read_measures, write_measures
-from training.evaluation.metrics.catalogue import METRICS
+from training.evaluation.measures import write_measures
 from training.evaluation.metrics.dreamsim_network import load_dreamsim
 from training.evaluation.metrics.measure import MetricNetworks, measure
 from training.evaluation.metrics.networks import load_clip
-from training.evaluation.report.page import write_report
-from training.evaluation.study_results import study_metrics
-
-CATALOGUE: tuple[Metric, ...] = (*METRICS, *JUDGE_METRICS, *study_metrics())
-"""All metrics that a table of measures may hold, in the order of the report."""
 
 
 @dataclass(frozen=True)
@@ -73,26 +63,6 @@ def measure_games(evaluation: EvaluationFolder, yardsticks: Yardsticks, device: 
         )
         write_measures(evaluation.path / "measures" / "turns.parquet", measures)
     return evaluation.with_notes((*yardsticks.notes, *_notes(yardsticks, networks)))
-
-
-def remake_report(evaluation: EvaluationFolder) -> Path:
-    """Make figures of all measures, and the report of them; return its path.
-
-    Raises:
-        UserError: a table of measures is damaged.
-    """
-    agents = [AgentNote(name=each.name, kind=each.kind, note=each.note) for each in evaluation.request.agents]
-    figures = make_figures(all_measures(evaluation), evaluation.benchmark, agents, CATALOGUE, evaluation.request.notes)
-    write_figures(evaluation.path, figures)
-    if not figures.figures:
-        say("no measures yet; `animegamer evaluate run` makes them", "yellow")
-    return write_report(evaluation, figures)
-
-
-def all_measures(evaluation: EvaluationFolder) -> Iterator[Measure]:
-    """Yield the measures of all tables."""
-    for path in sorted((evaluation.path / "measures").glob("*.parquet")):
-        yield from read_measures(path)
 
 
 def _motion_of(data: Path | None) -> MotionSettings:

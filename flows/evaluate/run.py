@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flows.evaluate.agents import read_agents
-from flows.evaluate.measuring import Yardsticks, measure_games, remake_report
+from flows.evaluate.measuring import Yardsticks, measure_games
 from flows.evaluate.playing import play_all
+from flows.evaluate.reporting import remake_report
 from models.diffusion import check_steps
 from models.engine_options import EngineOptions
 from pipeline.core.atomic import held
@@ -45,7 +46,7 @@ def run_evaluation(
         guidance=options.guidance,
         agents=read_agents(agents, games),
     )
-    with held(out, "animegamer evaluate"):
+    with held(out, "animegamer evaluate run"):
         evaluation = EvaluationFolder.begin(out, benchmark, asked)
         play_all(evaluation, options)
         evaluation = measure_games(evaluation, yardsticks, options.device)

@@ -36,7 +36,6 @@ from pipeline.core.atomic import held
 from pipeline.core.errors import DiskError, NoRoomError, UserError
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.study import open_study
-from training.evaluation.study_results import write_results
 
 PORT = 8733
 FILM_HEADERS = {"Cache-Control": "private, max-age=86400, immutable"}
@@ -57,7 +56,7 @@ class StrangerError(Exception):
 def serve_study(
     evaluation: EvaluationFolder, participants: Sequence[str], port: int = PORT, *, lan: bool = False
 ) -> None:
-    """Serve the study's page until Ctrl-C or SIGTERM, then write its results.
+    """Serve the study's page until Ctrl-C or SIGTERM.
 
     Args:
         evaluation: games to show.
@@ -82,8 +81,6 @@ def serve_study(
             say(f"{person.name}, {games.done(number)} games ranked: {address_of(listener)}{person.link}/")
         say("Ctrl-C stops")
         PageServer(make_app(games, {host} if lan else LOOPBACK), lambda: None).run(sockets=[listener])
-    write_results(evaluation)
-    say("stopped; every answer shown as saved is in the file; `--export FILE.csv` writes the table")
 
 
 def make_app(games: StudyGames, hosts: Collection[str] = LOOPBACK) -> FastAPI:

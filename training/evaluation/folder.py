@@ -8,18 +8,20 @@
       figures.json  figures.csv  report.html
 
 An evaluation keeps its benchmark, its settings and its agents: a request that differs is refused. New agents may join.
+Commands that write measures, figures or report lock the folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, ValidationError
 
-from pipeline.core.atomic import replacing, write_json
+from pipeline.core.atomic import held, replacing, write_json
 from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.records import Record, faults_of
 from training.evaluation.benchmark import Benchmark, read_benchmark
@@ -102,6 +104,19 @@ class EvaluationFolder:
         if benchmark.sha256 != request.benchmark_sha256:
             raise EvaluationError(f"{path / 'benchmark.jsonl'}: changed since the evaluation was begun; copy it again")
         return cls(path, request, benchmark)
+
+    @classmethod
+    @contextmanager
+    def locked(cls, path: Path, command: str) -> Iterator[Self]:
+        """Open an existing evaluation, locked against other commands of `evaluate` until the block ends.
+
+        Raises:
+            EvaluationError: as `open`.
+            HeldError: another command is at work on it.
+        """
+        cls.open(path)  # a folder that is no evaluation gets no lock
+        with held(path, f"animegamer evaluate {command}"):
+            yield cls.open(path)
 
     @classmethod
     def begin(cls, path: Path, benchmark: Path, asked: EvaluationRequest) -> Self:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-
-from pydantic import Field
+from statistics import fmean
 
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import Endpoint
@@ -25,58 +24,17 @@ from pipeline.captions.messages import Message, user
 from pipeline.core.atomic import write_json
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress
-from pipeline.core.records import Record
 from prompts.judge_replies import CRITERIA, Scores, example, judge_pattern, parse_scores
 from prompts.template import load_prompt
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.inquiries import Inquiry, ask_all, model_ingredients
-from training.evaluation.judge_bias import JudgedWindow, position_effects, position_p_value, repeat_agreement
-from training.evaluation.judge_pictures import PICTURES, story_picture
-from training.evaluation.measures import Measure, Metric, write_measures
+from training.evaluation.judge_pictures import PICTURES, StoryPictures
+from training.evaluation.judge_summary import CriterionNote, JudgeSummary
+from training.evaluation.measures import Measure, write_measures
 from training.evaluation.played import PlayedTurn
+from training.evaluation.ratings import Ratings, agreement, position_bias
 
 WINDOW_TURNS = 5
-_TITLES = {
-    "OA": ("Overall", "Overall quality"),
-    "TA": ("Text alignment", "Agreement of scenes with their instructions"),
-    "CONC": ("Contextual coherence", "Continuity from scene to scene, places included"),
-    "CHAC": ("Character consistency", "Likeness of the characters to the reference and between scenes"),
-    "EC": ("Emotional consistency", "Fit of faces and gestures to the events"),
-    "VC": ("Visual coherence", "Unity of style, freedom from artefacts"),
-}
-JUDGE_METRICS = tuple(
-    Metric(
-        name=f"judge_{name.lower()}",
-        title=title,
-        meaning=f"{meaning}: score from 1 to 10 by a multimodal model that sees five scenes of all agents, "
-        "mean over orders of the agents.",
-    )
-    for name, (title, meaning) in _TITLES.items()
-)
-
-
-class CriterionNote(Record):
-    """Reliability of the scores by one criterion."""
-
-    metric: str
-    position_effects: tuple[float, ...] | None = Field(description="mean gain of a score at each position; null: one")
-    order_p_value: float | None = Field(description="probability of such effects if the order did not matter")
-    alpha: float | None = Field(description="Krippendorff's ordinal alpha over repeats; null: undefined")
-
-
-class JudgeSummary(Record):
-    """`judge/summary.json`."""
-
-    model: str
-    prompt: str
-    cast_sha256: str = Field(description="empty: no reference sheet was attached")
-    agents: tuple[str, ...]
-    repeats: int
-    windows: int = Field(description="windows with a score")
-    left_out: int = Field(description="windows that an agent has not played in full")
-    refused: dict[str, str] = Field(description="reason by the name of the request")
-    repaired: int
-    criteria: tuple[CriterionNote, ...]
 
 
 @dataclass(frozen=True)
@@ -85,6 +43,15 @@ class Window:
 
     turns: tuple[tuple[PlayedTurn, ...], ...]
     """Per agent, its turns."""
+
+    @cached_property
+    def clip_hashes(self) -> tuple[tuple[str, ...], ...]:
+        """Per agent, the hashes of its clips.
+
+        Raises:
+            UserError: a clip cannot be read.
+        """
+        return tuple(tuple(_sha256(turn.clip) for turn in turns) for turns in self.turns)
 
     @property
     def name(self) -> str:
@@ -118,19 +85,16 @@ def judge(
     windows, left_out = find_windows(evaluation, agents)
     if not windows:
         raise UserError(f"{evaluation.path}: no {WINDOW_TURNS} turns that all agents have played; play them first")
-    inquiries = {
-        _name(window, repeat): _inquiry(window, repeat, endpoint, cast)
-        for window in windows
-        for repeat in range(repeats)
-    }
+    pictures = StoryPictures()
+    inquiries = [_inquiry(window, repeat, endpoint, cast, pictures) for window in windows for repeat in range(repeats)]
     folder = evaluation.path / "judge"
-    answers = ask_all(list(inquiries.values()), endpoint, folder / "replies", "windows", progress)
+    answers = ask_all(inquiries, endpoint, folder / "replies", "windows", progress)
     if not answers.usable:
         name, reason = next(iter(answers.refused.items()))
         raise UserError(f"the judge gave no usable reply; {name}: {reason} Name another model")
-    judged = [(window, _scores(window, repeats, answers.usable)) for window in windows]
-    judged = [(window, scores) for window, scores in judged if scores]
-    measures = [found for window, scores in judged for found in _measures(agents, window, scores)]
+    judged = [(window, _ratings(window, repeats, answers.usable)) for window in windows]
+    judged = [(window, ratings) for window, ratings in judged if ratings]
+    measures = [found for window, ratings in judged for found in _measures(agents, window, ratings)]
     write_measures(evaluation.path / "measures" / "judge.parquet", measures)
     summary = JudgeSummary(
         model=endpoint.model,
@@ -142,7 +106,7 @@ def judge(
         left_out=left_out,
         refused=answers.refused,
         repaired=answers.repaired,
-        criteria=tuple(_note(name, judged) for name in CRITERIA),
+        criteria=tuple(_note(name, measures, [ratings[name] for _, ratings in judged]) for name in CRITERIA),
     )
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     return summary
@@ -162,15 +126,16 @@ def find_windows(evaluation: EvaluationFolder, agents: Sequence[str]) -> tuple[l
     return windows, left_out
 
 
-def _inquiry(window: Window, repeat: int, endpoint: Endpoint, cast: Cast) -> Inquiry[Scores]:
-    prompt, shown = load_prompt("judge"), [window.turns[agent] for agent in window.order(repeat)]
+def _inquiry(window: Window, repeat: int, endpoint: Endpoint, cast: Cast, pictures: StoryPictures) -> Inquiry[Scores]:
+    prompt, order = load_prompt("judge"), window.order(repeat)
     scenes = "\n".join(f"{row}. {turn.panel.instruction}" for row, turn in enumerate(window.turns[0], start=1))
+    reference = load_prompt("judge-reference").render(cast=cast.listing()) if cast.sheets else ""
     text = prompt.render(
-        agents=len(shown),
-        sheets=len(cast.sheets),
-        cast=cast.listing() or "(none)",
+        agents=len(order),
+        reference=f"{reference}\n" if reference else "",
         scenes=scenes,
-        example=example(len(shown)),
+        likeness=", and as in their reference pictures" if reference else "",
+        example=example(len(order)),
     )
     ingredients = {
         **model_ingredients(endpoint),
@@ -178,36 +143,37 @@ def _inquiry(window: Window, repeat: int, endpoint: Endpoint, cast: Cast) -> Inq
         "text": hashlib.sha256(text.encode()).hexdigest()[:16],
         "cast": cast.sha256,
         "pictures": PICTURES,
-        "clips": [[_sha256(turn.clip) for turn in turns] for turns in shown],
+        "clips": [window.clip_hashes[agent] for agent in order],
         "repeat": repeat,
     }
 
     def messages() -> list[Message]:
-        pictures = [story_picture([turn.clip for turn in turns]) for turns in shown]
-        return [user(text, (*cast.sheets, *pictures))]
+        shown = [pictures.of([turn.clip for turn in window.turns[agent]]) for agent in order]
+        return [user(text, (*cast.sheets, *shown))]
 
-    read = partial(parse_scores, programs=len(shown))
-    return Inquiry(_name(window, repeat), ingredients, messages, read, judge_pattern(len(shown)), repairs=1)
+    read = partial(parse_scores, programs=len(order))
+    return Inquiry(_name(window, repeat), ingredients, messages, read, judge_pattern(len(order)), repairs=1)
 
 
-def _scores(window: Window, repeats: int, usable: Mapping[str, Scores]) -> dict[str, JudgedWindow]:
-    """Return the scores of a window by criterion, with the order undone; empty without a usable reply."""
-    done = [repeat for repeat in range(repeats) if _name(window, repeat) in usable]
-    found = {name: JudgedWindow((), ()) for name in CRITERIA} if done else {}
-    for repeat in done:
-        positions = _inverse(window.order(repeat))
-        for name, before in found.items():
-            shown = usable[_name(window, repeat)][name]
-            scores = tuple(shown[position] for position in positions)
-            found[name] = replace(before, orders=(*before.orders, positions), scores=(*before.scores, scores))
-    return found
+def _ratings(window: Window, repeats: int, usable: Mapping[str, Scores]) -> dict[str, Ratings]:
+    """Return the ratings of a window by criterion, with the order undone; empty without a usable reply."""
+    shown = {repeat: usable[name] for repeat in range(repeats) if (name := _name(window, repeat)) in usable}
+    positions = {repeat: _inverse(window.order(repeat)) for repeat in shown}
+    return {
+        criterion: Ratings(
+            positions=tuple(positions.values()),
+            scores=tuple(tuple(shown[repeat][criterion][place] for place in positions[repeat]) for repeat in shown),
+        )
+        for criterion in CRITERIA
+        if shown
+    }
 
 
 def _inverse(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(order.index(agent) for agent in range(len(order)))
 
 
-def _measures(agents: Sequence[str], window: Window, scores: Mapping[str, JudgedWindow]) -> list[Measure]:
+def _measures(agents: Sequence[str], window: Window, ratings: Mapping[str, Ratings]) -> list[Measure]:
     last = window.turns[0][-1].panel
     return [
         Measure(
@@ -215,20 +181,24 @@ def _measures(agents: Sequence[str], window: Window, scores: Mapping[str, Judged
             game=last.game,
             turn=last.turn,
             metric=f"judge_{name.lower()}",
-            value=sum(row[number] for row in found.scores) / len(found.scores),
+            value=fmean(row[number] for row in found.scores),
         )
-        for name, found in scores.items()
+        for name, found in ratings.items()
         for number, agent in enumerate(agents)
     ]
 
 
-def _note(name: str, judged: Sequence[tuple[Window, Mapping[str, JudgedWindow]]]) -> CriterionNote:
-    windows = [scores[name] for _, scores in judged]
+def _note(name: str, measures: Iterable[Measure], windows: Sequence[Ratings]) -> CriterionNote:
+    metric, bias, values = f"judge_{name.lower()}", position_bias(windows), dict[str, list[float]]()
+    for each in measures:
+        if each.metric == metric:
+            values.setdefault(each.agent, []).append(each.value)
     return CriterionNote(
-        metric=f"judge_{name.lower()}",
-        position_effects=position_effects(windows),
-        order_p_value=position_p_value(windows),
-        alpha=repeat_agreement(windows),
+        metric=metric,
+        scores={agent: fmean(own) for agent, own in values.items()},
+        position_effects=bias.effects if bias else None,
+        order_p_value=bias.p_value if bias else None,
+        alpha=agreement(windows),
     )
 
 

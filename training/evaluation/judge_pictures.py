@@ -1,21 +1,29 @@
-"""Pictures for the judge: one per agent and window, with a row of five frames per scene."""
+"""Pictures for the judge: one per agent and window, with a row of five frames per scene.
+
+A frame is scaled into a field of one size and keeps its proportions; the rest of the field is white.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 import cv2
 import numpy as np
 
 from pipeline.captions.messages import Picture
 from pipeline.captions.pictures import spread
-from pipeline.video.clip_files import read_frames
+from pipeline.video.clip_files import clip_shape, read_frames
 
 FRAMES = 5
-_WIDTH, _HEIGHT, _GAP, _QUALITY = 240, 160, 6, 90
-PICTURES = f"{FRAMES} frames of {_WIDTH}x{_HEIGHT} a row, quality {_QUALITY}"
+FIELD = _WIDTH, _HEIGHT = 240, 160
+_GAP, _QUALITY = 6, 90
+PICTURES = f"{FRAMES} frames in fields of {_WIDTH}x{_HEIGHT} a row, in proportion, quality {_QUALITY}"
 """The pictures as an ingredient of every reply."""
+MOST_KEPT = 64
+"""Pictures in memory, more than the requests in flight show of different windows; 4 MB."""
 
 
 def story_picture(clips: Sequence[Path]) -> Picture:
@@ -26,8 +34,53 @@ def story_picture(clips: Sequence[Path]) -> Picture:
     """
     sheet_HWC = np.full((len(clips) * (_HEIGHT + _GAP) - _GAP, FRAMES * _WIDTH, 3), 255, np.uint8)
     for row, clip in enumerate(clips):
-        frames_THWC = read_frames(clip, lambda count: spread(count, FRAMES), _WIDTH, _HEIGHT)
-        top = row * (_HEIGHT + _GAP)
-        sheet_HWC[top : top + _HEIGHT] = np.hstack(list(frames_THWC))
+        width, height = _fitted(clip)
+        frames_THWC = read_frames(clip, lambda count: spread(count, FRAMES), width, height)
+        top = row * (_HEIGHT + _GAP) + (_HEIGHT - height) // 2
+        for column, frame_HWC in enumerate(frames_THWC):
+            left = column * _WIDTH + (_WIDTH - width) // 2
+            sheet_HWC[top : top + height, left : left + width] = frame_HWC
     _, content = cv2.imencode(".jpg", sheet_HWC, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
     return Picture(content.tobytes(), tiles=12)
+
+
+def _fitted(clip: Path) -> tuple[int, int]:
+    """Return the even width and height at which a clip fits into a field."""
+    shape = clip_shape(clip)
+    scale = min(_WIDTH / shape.width, _HEIGHT / shape.height)
+    return max(2, round(shape.width * scale / 2) * 2), max(2, round(shape.height * scale / 2) * 2)
+
+
+class StoryPictures:
+    """Pictures of the windows at work: each is painted once for all repeats of its window. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: dict[tuple[Path, ...], _Painting] = {}
+
+    def of(self, clips: Sequence[Path]) -> Picture:
+        """Return the picture of scenes.
+
+        Raises:
+            RecordError: a clip cannot be read.
+        """
+        with self._lock:
+            painting = self._kept.setdefault(tuple(clips), _Painting(clips))
+            while len(self._kept) > MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+        return painting.picture()
+
+
+@dataclass
+class _Painting:
+    """A picture that is painted when it is first asked for; others that ask wait for it."""
+
+    clips: Sequence[Path]
+    lock: Lock = field(default_factory=Lock)
+    painted: Picture | None = None
+
+    def picture(self) -> Picture:
+        with self.lock:
+            if self.painted is None:
+                self.painted = story_picture(self.clips)
+            return self.painted

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from pipeline.captions.chat_client import Endpoint
 from pipeline.captions.messages import user
-from pipeline.core.errors import UserError
+from pipeline.core.atomic import held, replacing
+from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.progress import Progress
 from prompts.story_replies import EXAMPLE_PANEL, StoryPanel, format_panel, parse_story, story_pattern
 from prompts.template import load_prompt
 from training.evaluation.benchmark import BenchmarkGame, Panel, games_of, write_benchmark
-from training.evaluation.inquiries import Inquiry, ask_all, model_ingredients
+from training.evaluation.inquiries import Answers, Inquiry, ask_all, model_ingredients
 from training.evaluation.story_checks import check_story, most_places
 
 THEMES = (
@@ -29,6 +30,12 @@ THEMES = (
     *("a day at the water", "a chase", "cooking for guests", "a walk in the mountains", "a lazy evening", "a lost pet"),
 )
 """Themes of a character's stories, in rotation: a model left alone writes the same story many times."""
+
+
+_WRITTEN = "written.sha256"
+"""Hash of the file as it was last written, beside the replies."""
+
+Story = Inquiry[tuple[StoryPanel, ...]]
 
 
 @dataclass(frozen=True)
@@ -55,14 +62,35 @@ def write_games(
         progress: called with the number of stories done.
 
     Raises:
-        UserError: the service cannot be used, or no story is usable.
+        UserError: the service cannot be used, no story is usable, or the file was edited since it was written.
     """
     inquiries = [
         _inquiry(name, f"{slug}-{number + 1:02d}", number, games, panels, names, endpoint)
         for name, slug in _slugs(names).items()
         for number in range(games)
     ]
-    answers = ask_all(inquiries, endpoint, out.with_name(f".{out.name}-replies"), "stories", progress)
+    folder = out.with_name(f".{out.name}-replies")
+    with held(folder, "animegamer benchmark write"):
+        _check_unedited(out, folder)
+        written = _write(out, inquiries, ask_all(inquiries, endpoint, folder, "stories", progress))
+        with replacing(folder / _WRITTEN) as temporary:
+            temporary.write_text(_sha256(out), encoding="ascii")
+    return written
+
+
+def _check_unedited(out: Path, folder: Path) -> None:
+    """Raise a UserError if the file is not as the last command wrote it: someone's work would be lost."""
+    record = folder / _WRITTEN
+    if out.exists() and not (record.exists() and record.read_text(encoding="ascii") == _sha256(out)):
+        raise UserError(f"{out}: edited since it was written, and would be overwritten; rename it, and run this again")
+
+
+def _sha256(path: Path) -> str:
+    with disk_errors(path):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _write(out: Path, inquiries: Sequence[Story], answers: Answers[tuple[StoryPanel, ...]]) -> WrittenGames:
     stories = [_panels(game.name, answers.usable[game.name]) for game in inquiries if game.name in answers.usable]
     if not stories:
         name, reason = next(iter(answers.refused.items()))
@@ -74,7 +102,7 @@ def write_games(
 
 def _inquiry(
     protagonist: str, game: str, number: int, count: int, panels: int, names: Sequence[str], endpoint: Endpoint
-) -> Inquiry[tuple[StoryPanel, ...]]:
+) -> Story:
     prompt = load_prompt("story")
     companions = [name for name in names if name != protagonist]
     text = prompt.render(

@@ -4,26 +4,27 @@
     EVALUATION/study/results.json        averages and agreement
 
 Agreement is Krippendorff's alpha for ordinal values: 1 where people rank alike, 0 where they agree as by chance. The
-judge's agreement is Spearman's correlation of its scores with people's, over the agents of a game, averaged over games.
+effect of a film's letter on its scores is that of a position on a judge's (`ratings.py`). The judge's agreement is
+Spearman's correlation of its scores with people's, over the agents of a game, averaged over games.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-import krippendorff
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from pipeline.core.atomic import replacing, write_json
-from pipeline.core.errors import disk_errors
-from pipeline.core.records import Record
+from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.records import Record, faults_of
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.measures import Measure, Metric, read_measures, write_measures
+from training.evaluation.ratings import Ratings, agreement, moved_by_order, position_bias
 from training.evaluation.study import CRITERIA, CRITERION, LETTERS, Answer, Criterion, read_answers, score
 
 HEADS = ("participant", "game", "criterion", "agent", "shown_as", "rank", "score", "time")
@@ -39,6 +40,10 @@ class CriterionResult(Record):
     answers: int
     participants: int
     alpha: float | None = Field(description="agreement of participants; null: no two ranked the same game")
+    position_effects: tuple[float, ...] | None = Field(
+        None, description="mean gain of a score by letter, from A on; null: no agent was seen at two letters"
+    )
+    order_p_value: float | None = Field(None, description="probability of such effects if the order did not matter")
     judge: float | None = Field(description="rank correlation of the judge with people; null: not judged, or no order")
     judged_games: int
 
@@ -82,6 +87,34 @@ def write_results(evaluation: EvaluationFolder) -> StudyResults:
     return results
 
 
+def read_results(evaluation: Path) -> StudyResults | None:
+    """Read the results of a study; None: there are none.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    path = evaluation / "study" / "results.json"
+    if not path.exists():
+        return None
+    try:
+        with disk_errors(path):
+            return StudyResults.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UserError(f"{path}: damaged ({faults_of(error)}); `animegamer evaluate study` makes it anew") from error
+
+
+def study_notes(evaluation: Path) -> Iterator[str]:
+    """Yield sentences on the study for the head of the report.
+
+    Raises:
+        UserError: the results are damaged.
+    """
+    results = read_results(evaluation)
+    moved = moved_by_order({each.criterion: each.order_p_value for each in results.criteria}) if results else ""
+    if moved:
+        yield f"The letter of a film moves people's scores: {moved}."
+
+
 def complete_answers(evaluation: EvaluationFolder) -> tuple[list[Answer], int]:
     """Return the complete answers about the evaluation's games and agents, and the number of unreadable lines."""
     answers = read_answers(evaluation.path / "study")
@@ -102,23 +135,23 @@ def scores_of(answers: Iterable[Answer]) -> list[Measure]:
     ]
 
 
-def agreement(answers: Sequence[Answer]) -> float | None:
-    """Return Krippendorff's ordinal alpha of the ranks in answers about one criterion; None: undefined.
+def ratings_of(answers: Iterable[Answer]) -> list[Ratings]:
+    """Return the ratings of each game in complete answers about one criterion."""
+    by_game: dict[str, list[Answer]] = {}
+    for answer in answers:
+        by_game.setdefault(answer.game, []).append(answer)
+    return [
+        Ratings(
+            positions=tuple(tuple(map(answer.shown.index, sorted(answer.shown))) for answer in own),
+            scores=tuple(_scores(answer) for answer in own),
+        )
+        for own in by_game.values()
+    ]
 
-    The units are the agents of each game.
-    """
-    people = {name: row for row, name in enumerate(dict.fromkeys(answer.participant for answer in answers))}
-    units: dict[tuple[str, str], int] = {}
-    for answer in answers:
-        for agent in answer.order:
-            units.setdefault((answer.game, agent), len(units))
-    ranks = np.full((len(people), len(units)), np.nan)
-    for answer in answers:
-        for rank, agent in enumerate(answer.order, start=1):
-            ranks[people[answer.participant], units[answer.game, agent]] = rank
-    if not (np.isfinite(ranks).sum(axis=0) > 1).any():
-        return None
-    return float(krippendorff.alpha(reliability_data=ranks, level_of_measurement="ordinal"))
+
+def _scores(answer: Answer) -> tuple[float, ...]:
+    """Return the scores of the agents, in the order of their names."""
+    return tuple(score(answer.order.index(agent) + 1, len(answer.order)) for agent in sorted(answer.order))
 
 
 def judge_agreement(scores: Iterable[Measure], judged: Iterable[Measure], criterion: Criterion) -> list[float]:
@@ -176,12 +209,16 @@ def _result(
         for rank, agent in enumerate(answer.order, start=1):
             points.setdefault(agent, []).append(score(rank, len(answer.order)))
     correlations = judge_agreement(scores, judged, criterion)
+    ratings = ratings_of(own)
+    bias = position_bias(ratings)
     return CriterionResult(
         criterion=criterion.name,
         scores={agent: fmean(values) for agent, values in sorted(points.items())},
         answers=len(own),
         participants=len({answer.participant for answer in own}),
-        alpha=agreement(own) if own else None,
+        alpha=agreement(ratings),
+        position_effects=bias.effects if bias else None,
+        order_p_value=bias.p_value if bias else None,
         judge=fmean(correlations) if correlations else None,
         judged_games=len(correlations),
     )

@@ -13,13 +13,17 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from flows.cli import app
 from flows.web.page_server import lan_address
 from flows.web.study_app import LAN_WARNING
 from flows.web.study_games import shown_games
+from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from pipeline.video.clip_files import clip_shape
 from tests.support.servers.study_page import AGENTS, Studied, painted_evaluation, play_painted, studied
+from training.evaluation.figures import Figures
 from training.evaluation.measures import read_measures
 from training.evaluation.study import StudyError, open_study, read_answers
 
@@ -278,6 +282,32 @@ def test_export_writes_table_and_results_without_a_server(tmp_path: Path) -> Non
         ("'=ben", "style")
     ]
     assert {row["agent"] for row in rows} == set(AGENTS)
+    figures = Figures.model_validate_json(evaluation.figures.read_bytes())
+    assert {metric.name for metric in figures.metrics} == {"study_overall", "study_style"}
+    assert "Human study" in (evaluation.path / "report.html").read_text(encoding="utf-8")
+
+
+def test_results_are_not_written_while_another_command_is_at_work(tmp_path: Path) -> None:
+    evaluation = painted_evaluation(tmp_path, games=1)
+    with _command(evaluation.path) as server:
+        with httpx.Client(base_url=_address(server), verify=False) as http:
+            assert rank(http, "ABCD").status_code == 200
+        with held(evaluation.path, "animegamer evaluate judge"):
+            server.send_signal(signal.SIGTERM)
+            _, said = server.communicate()
+    assert server.returncode == 0
+    assert "no results yet" in said
+    assert "is held by `animegamer evaluate judge`" in said
+    assert not (evaluation.path / "measures" / "study.parquet").exists()
+    with held(evaluation.path, "animegamer evaluate run"):
+        table = ["evaluate", "study", str(evaluation.path), "--export", str(tmp_path / "r.csv")]
+        for words in (table, ["evaluate", "report", str(evaluation.path)]):
+            done = CliRunner().invoke(app, words)
+            assert done.exit_code == 1
+            assert "is held by `animegamer evaluate run`" in done.output
+    assert not evaluation.figures.exists()
+    assert CliRunner().invoke(app, table).exit_code == 0
+    assert evaluation.figures.exists()
 
 
 @pytest.mark.slow

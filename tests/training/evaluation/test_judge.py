@@ -11,10 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -22,16 +25,21 @@ from flows.cli import app
 from flows.demos.world.barcode import read_stripes
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import Endpoint
+from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
+from pipeline.core.records import RecordError
 from pipeline.video.clip_files import write_clip
 from prompts.judge_replies import CRITERIA, example, format_scores, judge_pattern, parse_scores
 from prompts.tags import TagError
 from tests.support.media.painted_clips import make_cast, paint_number
 from tests.support.servers.caption_server import Answer, CaptionServer, Request
 from training.evaluation.benchmark import Panel, read_benchmark, write_benchmark
+from training.evaluation.figures import Figures
 from training.evaluation.folder import AgentEntry, EvaluationFolder, EvaluationRequest
-from training.evaluation.judge import JUDGE_METRICS, JudgeSummary, judge
+from training.evaluation.judge import judge
+from training.evaluation.judge_pictures import MOST_KEPT, StoryPictures, story_picture
+from training.evaluation.judge_summary import JUDGE_METRICS, JudgeSummary
 from training.evaluation.measures import read_measures
 
 AGENTS = ("ours", "gc", "others")
@@ -122,6 +130,8 @@ def test_preferences_are_recovered_exactly_whatever_the_order(evaluation: Evalua
     }
     assert (summary.windows, summary.left_out, summary.refused) == (3, 0, {})
     assert all(note.alpha == pytest.approx(1) for note in summary.criteria)
+    assert [list(note.scores) for note in summary.criteria] == [list(AGENTS)] * 6
+    assert summary.criteria[0].scores["gc"] == pytest.approx((6 + 7 + 6) / 3)
     assert all(note.order_p_value == 1 for note in summary.criteria)
     assert all(note.position_effects == pytest.approx((0, 0, 0)) for note in summary.criteria)
 
@@ -176,8 +186,123 @@ def test_pictures_have_a_row_per_scene_and_the_sheet_comes_first(evaluation: Eva
     assert heights == [2 * 166 - 6, 5 * 166 - 6]
     assert all(len(request.pictures) == 1 + len(AGENTS) for request in requests)
     assert all("1 = Ponyo\n2 = Sosuke" in request.text for request in requests)
+    assert all("in all scenes, and as in their reference pictures" in request.text for request in requests)
     assert any("7. " not in request.text and "2. Motion: run 7." in request.text for request in requests)
     assert all(request.body["response_format"]["regex_schema"] == judge_pattern(3) for request in requests)
+
+
+def test_without_a_cast_no_reference_is_named_and_the_report_says_so(evaluation: EvaluationFolder) -> None:
+    texts: list[str] = []
+
+    def answer(request: Request) -> Answer:
+        texts.append(request.text)
+        return judging(lambda number, criterion, _: preference(number, criterion))(request)
+
+    with CaptionServer(answer, read=lambda _: 0) as server:
+        done = CliRunner().invoke(app, judge_command(evaluation, server))
+    assert done.exit_code == 0, done.output
+    assert len(texts) == 3 * len(AGENTS), "as many orders as agents"
+    assert all("in all scenes\n" in text and "The scenes were asked for" in text for text in texts)
+    assert not any(word in text for text in texts for word in ("sheet", "reference", "(0)", "(none)"))
+    assert "no reference sheet was shown: character consistency is likeness between scenes alone" in done.output
+    notes = Figures.model_validate_json(evaluation.figures.read_bytes()).notes
+    [note] = [note for note in notes if note.startswith("Judge: m, 3 windows, each in 3 orders of the agents")]
+    assert "no reference sheet was shown" in note
+
+
+def test_figures_and_report_are_made_anew_with_the_scores(evaluation: EvaluationFolder) -> None:
+    assert not evaluation.figures.exists()
+
+    def score(number: int, criterion: int, position: int) -> int:
+        return 2 + number % 3 + 4 * (position == 0)
+
+    with CaptionServer(judging(score), read=lambda _: 0) as server:
+        done = CliRunner().invoke(app, judge_command(evaluation, server, "--repeats", "3"))
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[-1] == str(evaluation.path / "report.html")
+    assert re.search(r"^Overall +3\.33 +4\.33 +5\.33 +-?0\.\d\d$", done.stdout, re.M), done.stdout
+    assert "Overall: the order of the agents moves it, by position: +2.67 / -1.33 / -1.33" in done.output
+    assert "equally often" not in done.output
+    figures = Figures.model_validate_json(evaluation.figures.read_bytes())
+    means = {each.agent: each.value for each in figures.figures if each.metric == "judge_oa" and each.count == 3}
+    assert means == pytest.approx({agent: 2 + number + 4 / 3 for number, agent in enumerate(AGENTS)})
+    assert any("The order of the agents moves the judge's scores: judge_oa (p = 0." in note for note in figures.notes)
+    assert "judge_oa" in (evaluation.path / "figures.csv").read_text()
+    assert "Multimodal judge" in (evaluation.path / "report.html").read_text()
+
+
+def test_orders_that_are_not_balanced_are_named(evaluation: EvaluationFolder) -> None:
+    with CaptionServer(judging(lambda *_: 5), read=lambda _: 0) as server:
+        done = CliRunner().invoke(app, judge_command(evaluation, server, "--repeats", "2"))
+    assert "not every agent was at each position equally often; --repeats 3 sees to that" in done.output
+
+
+def test_the_judge_asks_nothing_while_another_command_is_at_work_on_the_evaluation(
+    evaluation: EvaluationFolder,
+) -> None:
+    with (
+        CaptionServer(judging(lambda *_: 5), read=lambda _: 0) as server,
+        held(evaluation.path, "animegamer evaluate run"),
+    ):
+        done = CliRunner().invoke(app, judge_command(evaluation, server))
+        assert done.exit_code == 1
+        assert "is held by `animegamer evaluate run`" in done.output
+        assert not server.requests
+    assert not (evaluation.path / "judge").exists()
+    assert not evaluation.figures.exists()
+
+
+def test_a_cast_of_single_films_alone_is_refused(evaluation: EvaluationFolder, tmp_path: Path) -> None:
+    make_cast(tmp_path / "cast" / "kiki", "Jiji")
+    with CaptionServer(judging(lambda *_: 5), read=lambda _: 0) as server:
+        done = CliRunner().invoke(app, judge_command(evaluation, server, "--cast", str(tmp_path / "cast")))
+        assert done.exit_code == 1
+        assert "name the folder of one, such as kiki" in done.output
+        assert not server.requests
+
+
+def judge_command(evaluation: EvaluationFolder, server: CaptionServer, *more: str) -> list[str]:
+    return ["evaluate", "judge", str(evaluation.path), "--server", server.address, "--model", "m", *more]
+
+
+@pytest.mark.parametrize(("size", "shown"), [((64, 128), (120, 240)), ((96, 64), (160, 106)), ((64, 96), (160, 240))])
+def test_frames_keep_their_proportions(tmp_path: Path, size: tuple[int, int], shown: tuple[int, int]) -> None:
+    frames_THWC = np.full((8, *size, 3), (40, 40, 40), np.uint8)
+    height, width = size
+    for frame_HWC in frames_THWC:
+        cv2.circle(frame_HWC, (width // 2, height // 2), 24, (230, 120, 60), -1)
+    write_clip(tmp_path / "a.mp4", frames_THWC, Fraction(8), 12)
+    write_clip(tmp_path / "b.mp4", frames_THWC[:, :64, :64], Fraction(8), 12)
+    jpeg = story_picture([tmp_path / "a.mp4", tmp_path / "b.mp4"]).jpeg
+    sheet_HWC = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+    assert sheet_HWC is not None
+    assert sheet_HWC.shape == (2 * 160 + 6, 5 * 240, 3)
+    for column in range(5):
+        field_HWC = sheet_HWC[:160, 240 * column : 240 * (column + 1)].astype(int)
+        drawn = field_HWC.max(axis=2) < 250
+        assert (np.ptp(np.nonzero(drawn.any(axis=1))[0]) + 1, np.ptp(np.nonzero(drawn.any(axis=0))[0]) + 1) == (
+            pytest.approx(shown, abs=2)
+        )
+        disc = np.abs(field_HWC - (230, 120, 60)).sum(axis=2) < 90
+        rows, columns = np.nonzero(disc.any(axis=1))[0], np.nonzero(disc.any(axis=0))[0]
+        assert np.ptp(rows) == pytest.approx(np.ptp(columns), abs=3), "a disc stays a disc"
+        assert (rows.mean(), columns.mean()) == pytest.approx((80, 120), abs=2)
+
+
+def test_a_picture_is_painted_once_for_all_that_ask_at_once(tmp_path: Path) -> None:
+    clips = [tmp_path / f"{number}.mp4" for number in range(MOST_KEPT + 1)]
+    for number, clip in enumerate(clips):
+        write_clip(clip, [paint_number(number % 9, moment) for moment in range(5)], Fraction(8), 20)
+    pictures = StoryPictures()
+    with ThreadPoolExecutor(8) as pool:
+        first, *others = pool.map(pictures.of, [clips[:1]] * 8)
+    assert all(other is first for other in others)
+    clips[0].unlink()
+    assert pictures.of(clips[:1]) is first
+    for clip in clips[1:]:
+        pictures.of([clip])
+    with pytest.raises(RecordError):
+        pictures.of(clips[:1])  # no longer kept: memory does not grow with the games
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
+from pipeline.core.atomic import held
 from prompts.story_replies import StoryPanel, format_panel, parse_story, story_pattern
 from prompts.tags import TagError
 from tests.support.media.painted_clips import make_cast
@@ -93,6 +94,28 @@ def test_an_unusable_story_is_repaired_or_left_out_with_its_reason(tmp_path: Pat
     assert [game.name for game in read_benchmark(tmp_path / "games.jsonl").games] == ["ponyo-01"]
 
 
+def test_a_file_that_was_edited_is_not_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "games.jsonl"
+    with CaptionServer(told) as server:
+        write(tmp_path, server.address, "--games", "1")
+        written = file.read_text(encoding="utf-8")
+        file.write_text(written.replace("kitchen", "attic"), encoding="utf-8")
+        edited, asked = file.read_bytes(), len(server.requests)
+        assert "edited since it was written" in write(tmp_path, server.address, "--games", "2")
+        assert (file.read_bytes(), len(server.requests)) == (edited, asked)
+        file.rename(tmp_path / "mine.jsonl")
+        write(tmp_path, server.address, "--games", "1")
+        assert len(server.requests) == asked
+    assert file.read_text(encoding="utf-8") == written
+
+
+def test_two_commands_do_not_write_one_file_at_once(tmp_path: Path) -> None:
+    with CaptionServer(told) as server:
+        with held(tmp_path / ".games.jsonl-replies", "animegamer benchmark write"):
+            assert "is held by `animegamer benchmark write`" in write(tmp_path, server.address)
+        assert not server.requests
+
+
 def test_no_usable_story_and_a_used_up_budget_are_errors(tmp_path: Path) -> None:
     with CaptionServer(lambda _: Answer("no")) as server:
         assert "none of 2 stories is usable" in write(tmp_path, server.address, "--games", "1")
@@ -113,6 +136,29 @@ def test_a_story_in_its_form_matches_the_pattern_and_is_read_back() -> None:
     assert parse_story(f"<think>{reply}</think>```\n{reply.lower()}\n```", "Ponyo (girl)", ["Sosuke"], 10) == tuple(
         panels
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("Lisa, Ko and Jo", ("Lisa", "Ko and Jo")),
+        ("Ko and Jo & Lisa", ("Lisa", "Ko and Jo")),
+        ("LISA", ("Lisa",)),
+        ('"Lisa" and Ko', ("Lisa", "Ko")),
+        ("Lisa; Ponyo (girl)", ("Lisa", "Ponyo (girl)")),
+    ],
+)
+def test_names_are_read_whole(said: str, read: tuple[str, ...]) -> None:
+    reply = text_of(story("Lisa", None)[:1]).replace("<S>Lisa</S>", f"<S>{said}</S>")
+    (panel,) = parse_story(reply, "Lisa", ["Ko", "Ko and Jo", "Ponyo (girl)"], 1)
+    assert panel.characters == read
+
+
+@pytest.mark.parametrize("said", ["Lisas", "Lisa, Kokoro", "Lisa's dog", "Lisa and the boy"])
+def test_a_stranger_beside_a_name_is_a_fault(said: str) -> None:
+    reply = text_of(story("Lisa", None)[:1]).replace("<S>Lisa</S>", f"<S>{said}</S>")
+    with pytest.raises(TagError, match="a character that is not in the list"):
+        parse_story(reply, "Lisa", ["Ko"], 1)
 
 
 def test_json_with_a_panel_per_object_is_understood() -> None:

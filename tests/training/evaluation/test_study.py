@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers.study_page import painted_evaluation
+from training.evaluation.judge_summary import JUDGE_METRICS
 from training.evaluation.measures import Measure, read_measures, write_measures
+from training.evaluation.ratings import agreement
 from training.evaluation.study import (
     CRITERION,
     Answer,
@@ -22,7 +24,7 @@ from training.evaluation.study import (
     read_answers,
     score,
 )
-from training.evaluation.study_results import agreement, complete_answers, spearman, write_results, write_table
+from training.evaluation.study_results import complete_answers, ratings_of, spearman, write_results, write_table
 
 ABCD = ("a", "b", "c", "d")
 
@@ -100,17 +102,43 @@ def test_a_line_that_ranks_something_else_is_no_answer(tmp_path: Path, values: d
 def test_agreement_is_one_for_equal_orders_and_negative_for_opposite_ones() -> None:
     games = [f"game-{number}" for number in range(5)]
     alike = [answer(person, ABCD, game) for person in ("anna", "ben", "chloe") for game in games]
-    assert agreement(alike) == pytest.approx(1)
+    assert agreement(ratings_of(alike)) == pytest.approx(1)
     opposite = [answer("anna", ABCD, game) for game in games] + [answer("ben", ABCD[::-1], game) for game in games]
-    found = agreement(opposite)
+    found = agreement(ratings_of(opposite))
     assert found is not None
     assert found < -0.5
     swapped = agreement(
-        [answer("anna", ABCD, game) for game in games] + [answer("ben", ("b", "a", "c", "d"), g) for g in games]
+        ratings_of(
+            [answer("anna", ABCD, game) for game in games] + [answer("ben", ("b", "a", "c", "d"), g) for g in games]
+        )
     )
     assert swapped is not None
     assert 0.5 < swapped < 1, "neighbours that are swapped weigh little: the values are ordinal"
-    assert agreement([answer("anna", ABCD)]) is None
+    assert agreement(ratings_of([answer("anna", ABCD)])) is None
+
+
+def test_people_who_prefer_a_letter_are_found_out(tmp_path: Path) -> None:
+    evaluation = painted_evaluation(tmp_path, agents=ABCD, games=6, turns=1)
+    study = Study(key="k" * 32)
+    for number, person in enumerate(("anna", "ben", "chloe", "dora")):
+        for game in (f"game-{game}" for game in range(6)):
+            shown = study.shown(number, game, ABCD)
+            fair = answer(person, ABCD, game, "style").model_copy(update={"shown": shown})
+            append_answer(evaluation.path / "study", fair)
+            append_answer(evaluation.path / "study", fair.model_copy(update={"criterion": "overall", "order": shown}))
+    found = {each.criterion: each for each in write_results(evaluation).criteria}
+    assert found["overall"].position_effects == pytest.approx((4.5, 1.5, -1.5, -4.5)), "A always gets 10, D 1"
+    assert found["overall"].order_p_value == pytest.approx(0.001)
+    assert found["overall"].scores == pytest.approx(dict.fromkeys(ABCD, 5.5)), "each agent was at each letter"
+    assert found["style"].position_effects == pytest.approx((0, 0, 0, 0))
+    assert found["style"].order_p_value == 1
+    assert found["context"].order_p_value is None
+
+
+def test_the_criteria_name_metrics_of_the_judge() -> None:
+    judged = [each.judged for each in CRITERION.values() if each.judged]
+    assert len(judged) == 5
+    assert set(judged) < {metric.name for metric in JUDGE_METRICS}
 
 
 def test_spearman_of_ties_is_that_of_mean_ranks() -> None:

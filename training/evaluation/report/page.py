@@ -17,11 +17,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from pydantic import ValidationError
 
 from pipeline.core.atomic import replacing
-from pipeline.core.errors import UserError
-from pipeline.core.records import faults_of
 from training.evaluation.figures import Figures
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.measures import Measure, Metric, read_measures
@@ -29,7 +26,7 @@ from training.evaluation.published import COMPARISON, PAPER_METRICS, SOURCE
 from training.evaluation.report import charts
 from training.evaluation.report.strips import strips, worst_turns
 from training.evaluation.report.tables import Table, by_character, by_metric, comparison
-from training.evaluation.study_results import StudyResults
+from training.evaluation.study_results import StudyResults, read_results
 
 WORST_BY = ("clip_t", "clip_t_e", "clip_i", "dreamsim")
 """Metrics of the worst turns: the first that was measured turn by turn."""
@@ -83,7 +80,7 @@ def _values(evaluation: EvaluationFolder, figures: Figures) -> dict[str, Any]:
         "comparison": comparison(figures, PAPER_METRICS, COMPARISON),
         "source": SOURCE,
         "characters": [(metric, table) for metric in paper if (table := by_character(figures, metric))],
-        "groups": _groups(figures, commands, _agreement(evaluation.path / "study" / "results.json")),
+        "groups": _groups(figures, commands, _agreement(read_results(evaluation.path))),
         "charts": charts.curve_charts(figures),
         "chart": charts,
         "strips": strips(evaluation, [agent.name for agent in evaluation.request.agents]),
@@ -134,18 +131,10 @@ def _groups(figures: Figures, commands: dict[str, str], agreement: str) -> list[
     return found
 
 
-def _agreement(path: Path) -> str:
-    """Say how far people agree, and the judge with them, by criterion; empty without a study.
-
-    Raises:
-        UserError: the file is damaged.
-    """
-    if not path.exists():
+def _agreement(results: StudyResults | None) -> str:
+    """Say how far people agree, and the judge with them, by criterion; empty without a study."""
+    if results is None:
         return ""
-    try:
-        results = StudyResults.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(f"{path}: damaged ({faults_of(error)}); `animegamer evaluate study` makes it anew") from error
     alphas = [f"{each.criterion} {each.alpha:.2f}" for each in results.criteria if each.alpha is not None]
     judged = [f"{each.criterion} {each.judge:.2f}" for each in results.criteria if each.judge is not None]
     said = [f"Agreement of participants, Krippendorff's alpha: {', '.join(alphas)}."] if alphas else []

@@ -1,0 +1,53 @@
+"""Reporting of an evaluation: figures and report, made of all measures after every command that adds some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from flows.console.terminal import say
+from training.evaluation.figures import AgentNote
+from training.evaluation.folder import EvaluationFolder
+from training.evaluation.judge_summary import JUDGE_METRICS, judge_notes
+from training.evaluation.make_figures import make_figures, write_figures
+from training.evaluation.measures import Measure, Metric, read_measures
+from training.evaluation.metrics.catalogue import METRICS
+from training.evaluation.report.page import write_report
+from training.evaluation.study_results import StudyResults, study_metrics, study_notes, write_results
+
+CATALOGUE: tuple[Metric, ...] = (*METRICS, *JUDGE_METRICS, *study_metrics())
+"""All metrics that a table of measures may hold, in the order of the report."""
+
+
+def remake_report(evaluation: EvaluationFolder) -> Path:
+    """Make figures of all measures, and the report of them; return its path.
+
+    Raises:
+        UserError: a table of measures, or a summary of them, is damaged.
+    """
+    agents = [AgentNote(name=each.name, kind=each.kind, note=each.note) for each in evaluation.request.agents]
+    notes = (*evaluation.request.notes, *judge_notes(evaluation.path), *study_notes(evaluation.path))
+    figures = make_figures(all_measures(evaluation), evaluation.benchmark, agents, CATALOGUE, notes)
+    write_figures(evaluation.path, figures)
+    if not figures.figures:
+        say("no measures yet; `animegamer evaluate run` makes them", "yellow")
+    return write_report(evaluation, figures)
+
+
+def report_study(path: Path) -> StudyResults:
+    """Write the results of a study, then figures and report; return the results.
+
+    Raises:
+        HeldError: another command is at work on the evaluation.
+        UserError: a table of measures is damaged, or a file cannot be written.
+    """
+    with EvaluationFolder.locked(path, "study") as evaluation:
+        results = write_results(evaluation)
+        remake_report(evaluation)
+    return results
+
+
+def all_measures(evaluation: EvaluationFolder) -> Iterator[Measure]:
+    """Yield the measures of all tables."""
+    for path in sorted((evaluation.path / "measures").glob("*.parquet")):
+        yield from read_measures(path)

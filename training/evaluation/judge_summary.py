@@ -1,0 +1,81 @@
+"""Judge's metrics and its summary: what was judged, how far repeats agree, and how far the order moves the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.records import Record, faults_of
+from training.evaluation.measures import Metric
+from training.evaluation.ratings import moved_by_order
+
+_TITLES = {
+    "OA": ("Overall", "Overall quality"),
+    "TA": ("Text alignment", "Agreement of scenes with their instructions"),
+    "CONC": ("Contextual coherence", "Continuity from scene to scene, places included"),
+    "CHAC": (
+        "Character consistency",
+        "Likeness of the characters between scenes, and to reference sheets if shown",
+    ),
+    "EC": ("Emotional consistency", "Fit of faces and gestures to the events"),
+    "VC": ("Visual coherence", "Unity of style, freedom from artefacts"),
+}
+JUDGE_METRICS = tuple(
+    Metric(
+        name=f"judge_{name.lower()}",
+        title=title,
+        meaning=f"{meaning}: score from 1 to 10 by a multimodal model that sees five scenes of all agents, "
+        "mean over orders of the agents.",
+    )
+    for name, (title, meaning) in _TITLES.items()
+)
+NO_SHEET = "no reference sheet was shown: character consistency is likeness between scenes alone"
+
+
+class CriterionNote(Record):
+    """Scores by one criterion, and their reliability."""
+
+    metric: str
+    scores: dict[str, float] = Field(description="mean score by agent, over windows and repeats")
+    position_effects: tuple[float, ...] | None = Field(description="mean gain of a score at each position; null: one")
+    order_p_value: float | None = Field(description="probability of such effects if the order did not matter")
+    alpha: float | None = Field(description="Krippendorff's ordinal alpha over repeats; null: undefined")
+
+
+class JudgeSummary(Record):
+    """`judge/summary.json`."""
+
+    model: str
+    prompt: str
+    cast_sha256: str = Field(description="empty: no reference sheet was attached")
+    agents: tuple[str, ...]
+    repeats: int
+    windows: int = Field(description="windows with a score")
+    left_out: int = Field(description="windows that an agent has not played in full")
+    refused: dict[str, str] = Field(description="reason by the name of the request")
+    repaired: int
+    criteria: tuple[CriterionNote, ...]
+
+
+def judge_notes(evaluation: Path) -> Iterator[str]:
+    """Yield sentences on the judge for the head of the report; none before it has judged.
+
+    Raises:
+        UserError: the summary is damaged.
+    """
+    path = evaluation / "judge" / "summary.json"
+    if not path.exists():
+        return
+    try:
+        with disk_errors(path):
+            summary = JudgeSummary.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UserError(f"{path}: damaged ({faults_of(error)}); `animegamer evaluate judge` makes it anew") from error
+    judged = f"Judge: {summary.model}, {summary.windows:,} windows, each in {summary.repeats} orders of the agents"
+    yield f"{judged}." if summary.cast_sha256 else f"{judged}; {NO_SHEET}."
+    moved = moved_by_order({each.metric: each.order_p_value for each in summary.criteria})
+    if moved:
+        yield f"The order of the agents moves the judge's scores: {moved}."

@@ -1,0 +1,84 @@
+"""Ratings: the effect of the order in which agents are shown on their scores, and the agreement of raters.
+
+A rating scores all agents side by side: a repeat of a judge, or an answer of a participant. The effect of a position is
+fitted by least squares within each subject, a window or a game, where every agent is compared with itself at other
+positions. Its p value is that of a permutation test: the orders of a subject's ratings change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import krippendorff
+import numpy as np
+
+PERMUTATIONS = 999
+NOTED_P_VALUE = 0.05
+"""Probability below which an effect of the order is named to the user."""
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Ratings of one subject by one criterion."""
+
+    positions: tuple[tuple[int, ...], ...]
+    """Per rating, the position at which each agent was shown, from 0."""
+    scores: tuple[tuple[float, ...], ...]
+    """Per rating, the score of each agent."""
+
+
+@dataclass(frozen=True)
+class PositionBias:
+    """Effect of the order on scores."""
+
+    effects: tuple[float, ...]
+    """Mean gain of a score at each position."""
+    p_value: float
+    """Probability of effects as large as these if the order did not matter."""
+
+
+def position_bias(subjects: Sequence[Ratings], seed: int = 0) -> PositionBias | None:
+    """Return the effect of the order, over subjects with equally many agents; None: no agent was at two positions."""
+    compared = [each for each in subjects if len(set(each.positions)) > 1]
+    if not compared:
+        return None
+    count = len(compared[0].positions[0])
+    # Row 0 of the moments is as observed, the others are permuted. The normal matrix is the same for all.
+    normal_PP, moments_NP = np.zeros((count, count)), np.zeros((1 + PERMUTATIONS, count))
+    generator = np.random.default_rng(seed)
+    for each in compared:
+        shown_RAP = np.eye(count)[np.array(each.positions)]
+        shown_RAP = shown_RAP - shown_RAP.mean(axis=0)
+        scores_RA = np.array(each.scores, float)
+        gains_RRP = np.einsum("ra,sap->rsp", scores_RA - scores_RA.mean(axis=0), shown_RAP)
+        ratings_R = np.arange(len(scores_RA))
+        orders_NR = np.tile(ratings_R, (1 + PERMUTATIONS, 1))
+        orders_NR[1:] = generator.permuted(orders_NR[1:], axis=1)
+        normal_PP += np.einsum("rap,raq->pq", shown_RAP, shown_RAP)
+        moments_NP += gains_RRP[ratings_R, orders_NR].sum(axis=1)
+    effects_NP = moments_NP @ np.linalg.pinv(normal_PP)
+    spread_N = effects_NP.var(axis=1)
+    as_large = int((spread_N >= spread_N[0] - 1e-9).sum())  # itself included
+    return PositionBias(tuple(map(float, effects_NP[0])), as_large / (1 + PERMUTATIONS))
+
+
+def agreement(subjects: Sequence[Ratings]) -> float | None:
+    """Return Krippendorff's ordinal alpha of the ratings; the units are the agents of each subject.
+
+    None: no agent was rated twice, or all scores are equal.
+    """
+    units = [unit for each in subjects if len(each.scores) > 1 for unit in zip(*each.scores, strict=True)]
+    domain = np.unique([score for unit in units for score in unit])
+    if len(domain) < 2:
+        return None
+    counts_UV = np.array([(np.array(unit)[:, None] == domain).sum(axis=0) for unit in units])
+    alpha = krippendorff.alpha(value_counts=counts_UV, value_domain=domain, level_of_measurement="ordinal")
+    return float(alpha)
+
+
+def moved_by_order(p_values: Mapping[str, float | None]) -> str:
+    """Return the scores that the order moves, in print, such as `judge_oa (p = 0.001)`; empty: none."""
+    return ", ".join(
+        f"{name} (p = {value:.3f})" for name, value in p_values.items() if value is not None and value < NOTED_P_VALUE
+    )
