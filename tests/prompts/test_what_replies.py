@@ -213,6 +213,7 @@ def test_all_faults_come_in_one_message_of_bounded_length() -> None:
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("unit", ["<think>", "< ", "<S>", "&lt;S &gt;", "[1,", "<S> " * 50 + "\n", '{"S": ', '{"S":[['])
 def test_hostile_replies_are_read_quickly(unit: str) -> None:
-    for text in ((unit * 20_000)[:20_000], unit * 100_000):
+    for length in (20_000, 1_000_000):
+        text = (unit * (length // len(unit) + 1))[:length]
         with suppress(TagError):
             parse_what(text)

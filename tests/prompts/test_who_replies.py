@@ -166,6 +166,7 @@ def test_a_name_with_other_words_in_brackets_is_refused(text: str) -> None:
     ],
 )
 def test_hostile_replies_are_read_quickly(unit: str) -> None:
-    for text in ((unit * 20_000)[:20_000], unit * 100_000):
+    for length in (20_000, 1_000_000):
+        text = (unit * (length // len(unit) + 1))[:length]
         with suppress(TagError):
             parse_who(text, CAST)
