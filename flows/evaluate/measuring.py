@@ -11,7 +11,7 @@ from pathlib import Path
 
 from models.engine import device_of
 from pipeline.captions.cast import reference_pictures
-from pipeline.core.config import MotionSettings
+from pipeline.core.config import ClipSettings, MotionSettings
 from pipeline.core.progress import watched
 from pipeline.core.store import Dataset
 from training.evaluation.benchmark import Benchmark
@@ -49,6 +49,7 @@ def measure_games(evaluation: EvaluationFolder, yardsticks: Yardsticks, device: 
         clip=load_clip(yardsticks.clip, place) if yardsticks.clip else None,
         dreamsim=load_dreamsim(yardsticks.dreamsim, place) if yardsticks.dreamsim else None,
         motion=_motion_of(yardsticks.data),
+        motion_size=_clip_size(yardsticks.data),
     )
     cast = reference_pictures(yardsticks.cast) if yardsticks.cast else None
     turns = [turn for agent in evaluation.request.agents for turn in evaluation.played(agent.name)]
@@ -74,6 +75,13 @@ def _motion_of(data: Path | None) -> MotionSettings:
     return settings.model_copy(update={"edges": record.edges or settings.edges})
 
 
+def _clip_size(data: Path | None) -> tuple[int, int]:
+    """Width and height of the clips whose pixels the level edges are in; the published edges are for the default."""
+    record = {} if data is None else Dataset(data).record.config.get("clips", {})
+    clips = ClipSettings.model_validate(record)
+    return clips.width, clips.height
+
+
 def _truths(benchmark: Benchmark, data: Path | None) -> dict[str, Path]:
     """Return the real clips of panels by clip id, as far as they are on disk."""
     if data is None:
@@ -93,4 +101,5 @@ def _notes(yardsticks: Yardsticks, networks: MetricNetworks) -> Iterator[str]:
     if not yardsticks.cast:
         yield "Characters are not measured: --cast names their reference pictures."
     edges = f"the level edges of {yardsticks.data.name}" if yardsticks.data else "the published level edges"
-    yield f"Motion: optical flow by {networks.motion.model}, with {edges}."
+    width, height = _clip_size(yardsticks.data)
+    yield f"Motion: optical flow by {networks.motion.model}, with {edges}, in pixels of clips of {width}x{height}."

@@ -38,7 +38,11 @@ def test_the_page_shows_tables_curves_and_games_at_both_widths(tmp_path: Path, c
         table = page.get_by_label("The paper's table").get_by_role("row")
         assert [row.inner_text().split()[0] for row in table.all()][1:4] == ["ours", "gc", "others"]
         assert "0.8132" in table.filter(has_text="AnimeGamer").inner_text()
-        assert page.locator("tr.published").count() == 4
+        assert page.locator("tr.published").count() == 4 + 5
+        ablations = page.get_by_label("Beside the paper's ablations")
+        assert not ablations.is_visible()
+        page.get_by_text("Beside the paper's ablations").first.click()
+        assert "1.2190" in ablations.get_by_role("row").filter(has_text="without motion scope").inner_text()
         assert page.locator("figure svg").count() == 5
         assert page.locator("figure").first.locator(".line").count() == 3
         assert page.locator(".strip img").count() == 3 * 3 * 4 - 1

@@ -9,6 +9,7 @@ are held at a time, and features of none: what is in memory does not grow with t
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
@@ -87,13 +89,22 @@ class HashedFrames:
 
 
 class ClipMotions:
-    """Motion as the stage `motion` of a data set measures it: `scope_px` and the number of `drawings`."""
+    """Motion as the stage `motion` of a data set measures it: `scope_px` and the number of `drawings`.
 
-    def __init__(self, settings: MotionSettings) -> None:
+    Args:
+        settings: optical flow of the data set.
+        size: width and height of the data set's clips, in whose pixels its level edges are. Clips with more or fewer
+            pixels are scaled to as many first, their aspect kept. None: each clip in its own pixels.
+    """
+
+    def __init__(self, settings: MotionSettings, size: tuple[int, int] | None = None) -> None:
         self._flow = open_optical_flow(settings)
         self._background_px = settings.background_px
+        self._size = size
         self.flow_model = flow_model_of(settings)
         self.identity = f"motion-{self.flow_model.replace(':', '-')}-{settings.background_px:g}"
+        if size:
+            self.identity += "-{}x{}".format(*size)
         self.needs_colour = self._flow.colour
 
     def describe(self, clips: Sequence[ClipPictures]) -> list[Feature]:
@@ -101,9 +112,22 @@ class ClipMotions:
         measured: list[Feature] = []
         for clip in clips:
             frames = clip.all_THWC if clip.all_THWC is not None and self._flow.colour else clip.gray_THW
+            if self._size:
+                frames = with_pixels(frames, self._size[0] * self._size[1])
             [motion] = measure_frames([frames], self._flow, self._background_px)
             measured.append({"scope_px": np.array([motion.scope_px]), "drawings": np.array([motion.unique_frames])})
         return measured
+
+
+def with_pixels(frames: Picture, pixels: int) -> Picture:
+    """Scale frames, [T, H, W] or [T, H, W, C], to this number of pixels, their aspect kept."""
+    height, width = frames.shape[1:3]
+    factor = math.sqrt(pixels / (height * width))
+    size = (round(width * factor), round(height * factor))
+    if size == (width, height):
+        return frames
+    how = cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR
+    return np.stack([cv2.resize(frame, size, interpolation=how) for frame in frames])
 
 
 class Features:

@@ -46,6 +46,8 @@ class MetricNetworks:
     dreamsim: PictureNetwork | None = None
     motion: MotionSettings = field(default_factory=MotionSettings)
     """Optical flow and level edges; take those of the data set that the agents were trained on."""
+    motion_size: tuple[int, int] | None = None
+    """Width and height of that data set's clips, to which others are scaled; None: motion in each clip's own pixels."""
 
     @property
     def comparing(self) -> PictureNetwork:
@@ -80,7 +82,8 @@ class Measurer:
         self._networks = networks
         self._truths = truths or {}
         self._edges = networks.motion.edges or PUBLISHED_EDGES
-        self._motions, self._hashes, self._looks = ClipMotions(networks.motion), HashedFrames(), EmbeddedFrames(Looks())
+        self._motions = ClipMotions(networks.motion, networks.motion_size)
+        self._hashes, self._looks = HashedFrames(), EmbeddedFrames(Looks())
         self._compared = EmbeddedFrames(networks.comparing)
         self._pictures: dict[str, tuple[EmbeddedFrames, dict[str, Embeddings]]] = {
             metric: (EmbeddedFrames(network), _embedded(network, pictures))

@@ -22,7 +22,7 @@ from pipeline.core.atomic import replacing
 from training.evaluation.figures import Figures
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.measures import Measure, Metric, read_measures
-from training.evaluation.published import COMPARISON, PAPER_METRICS, SOURCE
+from training.evaluation.published import ABLATION_METRICS, ABLATIONS, COMPARISON, PAPER_METRICS, SOURCE
 from training.evaluation.report import charts
 from training.evaluation.report.strips import strips, worst_turns
 from training.evaluation.report.tables import Table, by_character, by_metric, comparison
@@ -78,6 +78,7 @@ def _values(evaluation: EvaluationFolder, figures: Figures) -> dict[str, Any]:
         "notes": list(figures.notes),
         "missing": _missing(evaluation),
         "comparison": comparison(figures, PAPER_METRICS, COMPARISON),
+        "ablations": comparison(figures, ABLATION_METRICS, ABLATIONS),
         "source": SOURCE,
         "characters": [(metric, table) for metric in paper if (table := by_character(figures, metric))],
         "groups": _groups(figures, commands, _agreement(read_results(evaluation.path))),

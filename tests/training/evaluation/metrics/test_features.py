@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -66,6 +67,25 @@ def test_a_clip_is_decoded_once_for_all_extractors_and_a_copy_of_it_not_at_all(t
     assert Features(tmp_path / "features", [*features.extractors, HashedFrames()]).fill(paths) == 5
     scopes = [float(features.of(motions, content_hash(path))["scope_px"][0]) for path in paths]
     np.testing.assert_allclose(scopes, (0.5, 1.5, 2.5, 4.0, 6.0), rtol=0.1)
+
+
+def test_the_motion_of_clips_of_another_size_is_in_pixels_of_the_data_set(tmp_path: Path) -> None:
+    whole = paint(ShapeClip("Ruby", "go for a walk", "meadow", 4))
+    height, width = whole.shape[1:3]
+    large = np.stack([cv2.resize(frame, (2 * width, 2 * height), interpolation=cv2.INTER_CUBIC) for frame in whole])
+    write_clip(tmp_path / "whole.mp4", whole, Fraction(8), crf=10)
+    write_clip(tmp_path / "large.mp4", large, Fraction(8), crf=10)
+    scopes = {}
+    for size in (None, (width, height)):
+        motions = ClipMotions(MotionSettings(scale=1.0), size)
+        features = Features(tmp_path / "features", [motions])
+        features.fill([tmp_path / "whole.mp4", tmp_path / "large.mp4"])
+        scopes[size] = [
+            float(features.of(motions, content_hash(tmp_path / name))["scope_px"][0])
+            for name in ("whole.mp4", "large.mp4")
+        ]
+    assert scopes[None][1] == pytest.approx(2 * scopes[None][0], rel=0.1)
+    assert scopes[width, height] == pytest.approx([scopes[None][0]] * 2, rel=0.1)
 
 
 def test_an_interrupted_run_goes_on_with_the_same_features(tmp_path: Path) -> None:
