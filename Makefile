@@ -11,7 +11,7 @@ WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model demo-eval install install-flow install-train install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak mutations constraints constraints-lmdeploy clean
+.PHONY: help demo demo-model demo-eval install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak mutations constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -24,17 +24,22 @@ help:  ## show this list
 	$(INSTALL) .
 	touch $@
 
+.venv/installed-evaluate: .venv/bin/uv pyproject.toml constraints.txt
+	$(INSTALL) '.[train,evaluate]'
+	touch $@ .venv/installed-train
+
 .venv/installed-%: .venv/bin/uv pyproject.toml constraints.txt
 	$(INSTALL) '.[$*]'
 	touch $@
 
 .venv/installed-dev: .venv/bin/uv pyproject.toml constraints.txt
-	$(INSTALL) '.[flow,train,cloud,ray,dev]'
-	touch $@ .venv/installed $(addprefix .venv/installed-,flow train cloud ray)
+	$(INSTALL) '.[flow,train,evaluate,cloud,ray,dev]'
+	touch $@ .venv/installed $(addprefix .venv/installed-,flow train evaluate cloud ray)
 
 install: .venv/installed  ## the data half, without torch
 install-flow: .venv/installed-flow  ## also optical flow by a network (torch, ptlflow)
 install-train: .venv/installed-train  ## also the networks: to play and to train (torch, transformers, diffusers, peft)
+install-evaluate: .venv/installed-evaluate  ## also DreamSim and open_clip, to evaluate games with
 install-cloud: .venv/installed-cloud  ## also object stores: films, cast and data sets at s3:// addresses
 install-ray: .venv/installed-ray  ## also Ray: stages on a cluster
 install-dev: .venv/installed-dev  ## everything, for working on the project
@@ -116,7 +121,7 @@ mutations: install-dev  ## check that the tests detect 60 small code changes; OL
 	$(BIN)/python -m tests.mutations run
 
 constraints: install-dev  ## resolve the pins anew
-	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra cloud --extra ray --extra dev --universal \
+	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra evaluate --extra cloud --extra ray --extra dev --universal \
 		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --upgrade --output-file constraints.txt
 
 constraints-lmdeploy: install-dev  ## resolve the pins of lmdeploy's environment anew

@@ -62,7 +62,7 @@ def load_dreamsim(folder: Path, device: str = "cpu") -> DreamSim:
     try:
         from dreamsim import dreamsim
     except ImportError as error:
-        raise NetworkError("DreamSim is not installed; `pip install dreamsim` installs it") from error
+        raise NetworkError("DreamSim is not installed; `make install-evaluate`, or the extra `evaluate`") from error
     missing = [name for name in FILES if not (folder / name).exists()]
     if missing:
         fetch = f"from dreamsim import dreamsim; dreamsim(cache_dir={str(folder)!r}, device='cpu')"

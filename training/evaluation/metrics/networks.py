@@ -142,7 +142,7 @@ def _load_open_clip(source: str, device: str) -> OpenClip:
     try:
         import open_clip
     except ImportError as error:
-        raise NetworkError("open_clip is not installed; `pip install open-clip-torch` installs it") from error
+        raise NetworkError("open_clip is not installed; `make install-evaluate`, or the extra `evaluate`") from error
     name = f"local-dir:{Path(source).absolute()}" if Path(source).is_dir() else f"hf-hub:{source}"
     try:
         network = open_clip.create_model(name, device="cpu")

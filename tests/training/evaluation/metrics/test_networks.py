@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from flows.demos.world.shapes import ShapeClip, paint
 from pipeline.core.errors import UserError
+from tests.support.networks.random_dreamsim import save_random_dreamsim
 from tests.support.networks.small_clip import save_small_clip, save_small_open_clip
 from training.evaluation.metrics.dreamsim_network import load_dreamsim
 from training.evaluation.metrics.looks import COPY_BITS, Looks, different_bits, hashes_of
@@ -50,26 +51,24 @@ def test_a_folder_without_a_network_is_refused(tmp_path: Path) -> None:
         load_clip(str(tmp_path))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("open_clip") is not None, reason="open_clip is installed")
-def test_an_absent_open_clip_names_its_package() -> None:
-    with pytest.raises(UserError, match="pip install open-clip-torch"):
+def test_an_absent_open_clip_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "open_clip", None)  # importing it fails, as where it is not installed
+    with pytest.raises(UserError, match="open_clip is not installed; `make install-evaluate`"):
         load_clip("open-clip:laion/CLIP-ViT-B-32-laion2B-s34B-b79K")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("dreamsim") is not None, reason="dreamsim is installed")
-def test_an_absent_dreamsim_names_its_package(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="pip install dreamsim"):
+def test_an_absent_dreamsim_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dreamsim", None)
+    with pytest.raises(UserError, match="DreamSim is not installed; `make install-evaluate`"):
         load_dreamsim(tmp_path)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("dreamsim") is None, reason="dreamsim is not installed")
 def test_an_incomplete_folder_of_dreamsim_is_refused_before_anything_is_fetched(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no ensemble_lora/adapter_config\.json; fetch the weights once with"):
         load_dreamsim(tmp_path)
 
 
 def test_open_clip_is_loaded_from_a_folder(tmp_path: Path) -> None:
-    pytest.importorskip("open_clip")
     clip = load_clip(f"open-clip:{save_small_open_clip(tmp_path / 'clip')}")
     pictures_ND, texts_ND = clip.embed([MEADOW[0], DESERT[0], MEADOW[0]]), clip.embed_texts(["Ruby runs " * 100])
     assert pictures_ND.shape[1] == texts_ND.shape[1] == 16
@@ -78,11 +77,8 @@ def test_open_clip_is_loaded_from_a_folder(tmp_path: Path) -> None:
         load_clip(f"open-clip:{tmp_path}")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_dreamsim_is_loaded_from_a_folder_and_gives_the_similarity_of_the_package(tmp_path: Path) -> None:
-    pytest.importorskip("dreamsim")
-    from tests.support.networks.random_dreamsim import save_random_dreamsim
-
     dreamsim = load_dreamsim(save_random_dreamsim(tmp_path / "dreamsim"))
     pictures_ND = dreamsim.embed([MEADOW[0], DESERT[0]])
     pixels_NCHW = squares([MEADOW[0], DESERT[0]], 224).float() / 255
