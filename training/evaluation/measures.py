@@ -9,7 +9,8 @@ Every table and curve of the report is a mean over some of its rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +23,7 @@ from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.records import Record, arrow_schema
 
 Better = Literal["higher", "lower"]
+_ROWS_AT_ONCE = 8192
 
 
 class Metric(Record):
@@ -45,26 +47,29 @@ class Measure(Record):
 
 
 def write_measures(path: Path, measures: Iterable[Measure]) -> None:
-    """Write a table of measures, atomically.
+    """Write a table of measures as they come, atomically.
 
     Raises:
         DiskError: it cannot be written.
     """
-    rows = [measure.model_dump() for measure in measures]
-    with replacing(path) as temporary, disk_errors(path):
-        pq.write_table(pa.Table.from_pylist(rows, arrow_schema(Measure)), temporary)
+    schema, left = arrow_schema(Measure), iter(measures)
+    with replacing(path) as temporary, disk_errors(path), pq.ParquetWriter(temporary, schema) as writer:
+        while rows := [measure.model_dump() for measure in islice(left, _ROWS_AT_ONCE)]:
+            writer.write_table(pa.Table.from_pylist(rows, schema))
 
 
-def read_measures(path: Path) -> list[Measure]:
-    """Read a table of measures; a missing file is an empty table.
+def read_measures(path: Path) -> Iterator[Measure]:
+    """Yield the measures of a table; a missing file is an empty table.
 
     Raises:
         UserError: the file is damaged.
     """
     if not path.exists():
-        return []
+        return
     try:
-        rows = pq.read_table(path).to_pylist()
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS_AT_ONCE):
+                for row in batch.to_pylist():
+                    yield Measure.model_construct(**row)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{path}: damaged ({error}); delete it, and it is measured again") from error
-    return [Measure.model_construct(**row) for row in rows]

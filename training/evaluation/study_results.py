@@ -77,7 +77,7 @@ def write_results(evaluation: EvaluationFolder) -> StudyResults:
     measures = evaluation.path / "measures"
     scores = scores_of(answers)
     write_measures(measures / "study.parquet", scores)
-    judged = read_measures(measures / "judge.parquet")
+    judged = list(read_measures(measures / "judge.parquet"))
     results = StudyResults(
         agents=agents,
         criteria=tuple(_result(each, answers, scores, judged) for each in CRITERIA),

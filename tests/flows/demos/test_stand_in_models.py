@@ -38,7 +38,7 @@ def test_steadier_frames_get_higher_scores_and_the_favour_is_found(tmp_path: Pat
             _hold_first_frame(evaluation, game.name, panel.turn)
     with serving() as address:
         summary = judge(evaluation, Endpoint(address, MODEL), 2, Cast(), silent)
-    rows = read_measures(evaluation.path / "measures" / "judge.parquet")
+    rows = list(read_measures(evaluation.path / "measures" / "judge.parquet"))
     means = {
         (agent, metric): sum(row.value for row in rows if (row.agent, row.metric) == (agent, metric)) / 4
         for agent in ("quick", "still")

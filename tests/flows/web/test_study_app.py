@@ -217,7 +217,7 @@ def test_kill_9_of_the_command_loses_nothing_that_was_saved_and_the_same_link_go
         assert "".join(last) in (saved[-1], orders[len(saved) % 4])
         server.send_signal(signal.SIGTERM)
         assert server.wait(20) == 0
-    scores = read_measures(evaluation.path / "measures" / "study.parquet")
+    scores = list(read_measures(evaluation.path / "measures" / "study.parquet"))
     assert sorted(each.value for each in scores) == [1, 4, 7, 10]
 
 

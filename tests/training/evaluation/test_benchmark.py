@@ -50,8 +50,8 @@ def test_measures_are_read_as_they_were_written(tmp_path: Path) -> None:
         Measure(agent="ours", game="a", turn=None, metric="judge_oa", value=7),
     ]
     write_measures(tmp_path / "turns.parquet", measures)
-    assert read_measures(tmp_path / "turns.parquet") == measures
-    assert read_measures(tmp_path / "none.parquet") == []
+    assert list(read_measures(tmp_path / "turns.parquet")) == measures
+    assert list(read_measures(tmp_path / "none.parquet")) == []
     (tmp_path / "turns.parquet").write_bytes(b"PAR1")
     with pytest.raises(Exception, match="damaged"):
-        read_measures(tmp_path / "turns.parquet")
+        list(read_measures(tmp_path / "turns.parquet"))

@@ -109,7 +109,7 @@ def ask(evaluation: EvaluationFolder, answer: Callable[[Request], Answer], repea
 
 
 def scores_of(evaluation: EvaluationFolder) -> dict[tuple[str, str, int | None, str], float]:
-    rows = read_measures(evaluation.path / "measures" / "judge.parquet")
+    rows = list(read_measures(evaluation.path / "measures" / "judge.parquet"))
     return {(row.agent, row.game, row.turn, row.metric): row.value for row in rows}
 
 

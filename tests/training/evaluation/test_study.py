@@ -180,7 +180,7 @@ def test_results_are_means_and_the_judges_correlation_per_game(tmp_path: Path) -
     # game-0: people 10, 3.25, 3.25 and the judge 9, 5, 5 agree; game-1: opposite
     assert overall.judge == pytest.approx(0)
     assert {each.criterion: each.answers for each in results.criteria}["style"] == 0
-    measures = read_measures(evaluation.path / "measures" / "study.parquet")
+    measures = list(read_measures(evaluation.path / "measures" / "study.parquet"))
     assert {(each.agent, each.game): each.value for each in measures} == {
         ("a", "game-0"): 10, ("b", "game-0"): 3.25, ("c", "game-0"): 3.25,
         ("a", "game-1"): 1, ("b", "game-1"): 5.5, ("c", "game-1"): 10,

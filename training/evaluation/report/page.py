@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -67,8 +66,7 @@ def _page(evaluation: EvaluationFolder, figures: Figures) -> str:
 
 
 def _values(evaluation: EvaluationFolder, figures: Figures) -> dict[str, Any]:
-    measures = [row for path in sorted((evaluation.path / "measures").glob("*.parquet")) for row in read_measures(path)]
-    worst_by = _worst_by(figures, measures)
+    worst_by = _worst_by(figures)
     paper = [metric for metric in figures.metrics if metric.name in PAPER_METRICS]
     commands = _commands(evaluation)
     return {
@@ -86,7 +84,7 @@ def _values(evaluation: EvaluationFolder, figures: Figures) -> dict[str, Any]:
         "chart": charts,
         "strips": strips(evaluation, [agent.name for agent in evaluation.request.agents]),
         "worst_by": worst_by,
-        "worst": worst_turns(evaluation, measures, worst_by) if worst_by else [],
+        "worst": worst_turns(evaluation, _of(evaluation, worst_by), worst_by) if worst_by else [],
         "metrics": figures.metrics,
         "commands": commands,
         "benchmark_sha256": figures.benchmark_sha256,
@@ -162,7 +160,13 @@ def _commands(evaluation: EvaluationFolder) -> dict[str, str]:
     }
 
 
-def _worst_by(figures: Figures, measures: Sequence[Measure]) -> Metric | None:
-    by_turn = {each.metric for each in measures if each.turn is not None}
+def _of(evaluation: EvaluationFolder, metric: Metric) -> list[Measure]:
+    """Return the measures of one metric."""
+    paths = sorted((evaluation.path / "measures").glob("*.parquet"))
+    return [row for path in paths for row in read_measures(path) if row.metric == metric.name]
+
+
+def _worst_by(figures: Figures) -> Metric | None:
+    by_turn = {each.metric for each in figures.figures if each.turn is not None}
     known = {metric.name: metric for metric in figures.metrics if metric.name in by_turn}
     return next((known[name] for name in WORST_BY if name in known), next(iter(known.values()), None))

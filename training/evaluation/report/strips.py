@@ -75,9 +75,7 @@ def worst_turns(evaluation: EvaluationFolder, measures: Sequence[Measure], metri
     found = []
     for agent in [entry.name for entry in evaluation.request.agents]:
         played = _by_place(evaluation.played(agent))
-        own = [
-            each for each in measures if each.agent == agent and each.metric == metric.name and each.turn is not None
-        ]
+        own = [each for each in measures if each.agent == agent and each.turn is not None]
         lowest = sorted(own, key=lambda each: (sign * each.value, each.game, each.turn))[:WORST]
         turns = tuple(
             _worst_turn(evaluation.path, played[each.game, each.turn or 0], each.value)
