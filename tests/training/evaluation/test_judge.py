@@ -305,6 +305,10 @@ def test_a_picture_is_painted_once_for_all_that_ask_at_once(tmp_path: Path) -> N
         pictures.of(clips[:1])  # no longer kept: memory does not grow with the games
 
 
+def questions(requests: Sequence[Request]) -> set[str]:
+    return {json.dumps(request.body, sort_keys=True) for request in requests}
+
+
 @pytest.mark.slow
 def test_after_kill_9_nothing_is_asked_twice(evaluation: EvaluationFolder) -> None:
     good = judging(lambda number, criterion, _: preference(number, criterion))
@@ -324,14 +328,18 @@ def test_after_kill_9_nothing_is_asked_twice(evaluation: EvaluationFolder) -> No
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
         process.wait()
+        answered = questions(server.requests[:3])
     stored = {path.name: path.read_bytes() for path in replies.glob("*.json")}
     assert len(stored) == 3
     with CaptionServer(good, read=lambda _: 0) as server:
         summary = judge(evaluation, Endpoint(server.address, "m", max_tokens=512), 3, Cast(), silent)
-        assert len(server.requests) == 9 - 3
+        asked = questions(server.requests)
+        assert len(asked) == 9 - 3
+        assert not asked & answered
+        total = len(server.requests)  # more, if an attempt failed and was repeated
         written = (evaluation.path / "measures" / "judge.parquet").read_bytes()
         assert judge(evaluation, Endpoint(server.address, "m", max_tokens=512), 3, Cast(), silent) == summary
-        assert len(server.requests) == 9 - 3
+        assert len(server.requests) == total
     assert {path.name: path.read_bytes() for path in replies.glob("*.json") if path.name in stored} == stored
     assert (evaluation.path / "measures" / "judge.parquet").read_bytes() == written
     assert json.loads((evaluation.path / "judge" / "summary.json").read_text())["windows"] == 3
