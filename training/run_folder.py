@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from accelerate import Accelerator, PartialState
+from accelerate.state import AcceleratorState
 from accelerate.utils import parse_flag_from_env
 
 from models.progress import PartProgress, unwatched
@@ -107,7 +108,11 @@ class RunFolder:
         return self.shared_features or self.folder / "features"
 
     def accelerator(self, precision: Precision, section: str) -> Accelerator:
-        """Return an accelerator. UserError, naming the recipe's `section`, if precision or trackers do not fit."""
+        """Return an accelerator. UserError, naming the recipe's `section`, if precision or trackers do not fit.
+
+        Phases of one process may differ in precision: phase c trains game models if its predictions are out of fold.
+        """
+        AcceleratorState._reset_state()  # it keeps the first precision; the process group stays
         try:
             return Accelerator(
                 mixed_precision=precision, log_with=list(self.trackers), project_dir=str(self.folder / "log")

@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -55,6 +55,7 @@ from training.average import MovingAverage
 from training.config import LoopSettings
 from training.data.checks import check_batch
 from training.data.order import Batches
+from training.data.reading import begin_reading
 from training.optimizer import learning_rate, make_optimizer
 from training.phase import Phase
 from training.pictures import FILM
@@ -126,14 +127,16 @@ class Trainer:
 
         Raises:
             UserError: several batches in a row have a loss or gradient that is not finite.
-            Terminated: a process received SIGTERM, and the state is saved.
+            Terminated: a process received SIGTERM, and the state is saved; after the last step, the result too.
         """
         result = self.folder / "result"
-        with self.termination.watched():
-            steps = zip(range(self.done, self.loop.steps), self._batches(), strict=True)
+        with self.termination.watched(), closing(self._batches()) as batches:
+            steps = zip(range(self.done, self.loop.steps), batches, strict=True)
             for step, examples in self.speed.waiting(steps):
                 self._train(step, examples, watch)
-        self.export(result)
+            self.export(result)
+        if self._over_all({"stops": self._stops()})["stops"] > 0:  # no further phase is begun
+            raise Terminated(self.phase.name, self.done)
         return result
 
     def _train(self, step: int, examples: list[Any], watch: StepWatcher | None) -> None:
@@ -160,7 +163,7 @@ class Trainer:
     def _states(self) -> Path:
         return self.folder / states.STATES
 
-    def _batches(self) -> Iterator[list[Any]]:
+    def _batches(self) -> Generator[list[Any]]:
         loop, accelerator = self.loop, self.accelerator
         check_batch(self.phase.name, loop, accelerator.num_processes)
         sampler = Batches(
@@ -172,7 +175,13 @@ class Trainer:
             processes=accelerator.num_processes,
         )
         examples: Dataset[Any] = self.phase.examples  # type: ignore[assignment]  # torch needs only these methods
-        yield from DataLoader(examples, batch_sampler=sampler, num_workers=loop.loader_workers, collate_fn=list)
+        yield from DataLoader(
+            examples,
+            batch_sampler=sampler,
+            num_workers=loop.loader_workers,
+            collate_fn=list,
+            worker_init_fn=begin_reading,
+        )
 
     def _step(self, step: int, examples: list[Any]) -> dict[str, float]:
         """Run one optimizer step on this process's share of the batch.
@@ -194,7 +203,7 @@ class Trainer:
                 accelerator.backward(terms["loss"].sum() / len(examples))
             for name, values_B in terms.items():
                 sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
-        sums["stops"] = torch.tensor(float(self.termination.is_asked), device=accelerator.device)
+        sums["stops"] = self._stops()
         sums["units"] = torch.tensor(float(sum(map(self.phase.size_of, examples))), device=accelerator.device)
         figures = self._over_all(sums)
         norm = _plain(accelerator.clip_grad_norm_(self.network.parameters(), loop.clip_norm))
@@ -202,6 +211,10 @@ class Trainer:
         skipped = self.skips.judge(self.phase.name, step + 1, figures["loss"], norm, scale=self._scale())
         self._update(rate, skipped=skipped)
         return {**figures, "learning_rate": rate, "gradient_norm": norm, "skipped": self.skips.total}
+
+    def _stops(self) -> Tensor:
+        """Return 1 if this process received SIGTERM, else 0."""
+        return torch.tensor(float(self.termination.is_asked), device=self.accelerator.device)
 
     def _scale(self) -> float:
         """Return the factor of the loss in this step; 1 without a loss scaler."""

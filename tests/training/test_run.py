@@ -361,12 +361,19 @@ def test_a_run_on_its_own_past_killed_in_each_pass_ends_with_the_same_bytes(tmp_
         small_run(tmp_path / "whole", small_recipe(shot=short, game={**past, "history_noise": 0.4})).game()
 
 
+def test_each_phase_of_a_process_has_its_own_precision(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path, str(small_dataset()))
+    assert run.accelerator("bf16", "game").mixed_precision == "bf16"
+    assert run.accelerator("no", "adapt").mixed_precision == "no"
+
+
 @pytest.mark.slow
 def test_rolled_out_and_out_of_fold_predictions_differ_from_the_models_own(tmp_path: Path) -> None:
     made = {}
     for mode in ("own", "rollout", "out-of-fold"):
         described = small_recipe(
             shot={"warm_up": {"steps": 0}, "joint": {"steps": 1}},
+            game={"precision": "bf16"},
             adapt={"predictions": mode, "loop": {"steps": 1}},
         )
         folder = tmp_path / mode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import shutil
 import signal
@@ -27,7 +28,7 @@ from training.data.order import Position, generator
 from training.share import Share
 from training.skips import MOST_IN_A_ROW, Skips
 from training.termination import Terminated
-from training.trainer import Trainer, _shard_by_units
+from training.trainer import StepReport, Trainer, _shard_by_units
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,27 @@ def test_sigterm_saves_after_the_step_and_the_resumed_run_is_exact(tmp_path: Pat
     assert states.newest(tmp_path / "stopped" / "states") == 4
     assert signal.getsignal(signal.SIGTERM) is handler
     assert same(trained(tmp_path / "stopped", loop()), whole)
+
+
+def test_sigterm_in_the_last_step_begins_no_further_phase(tmp_path: Path) -> None:
+    finished = Trainer(Sum(), loop(), tmp_path, Accelerator(cpu=True))
+    with pytest.raises(Terminated, match="the state of step 20"):
+        finished.run(lambda report: os.kill(os.getpid(), signal.SIGTERM) if report.step == 20 else None)
+    assert (tmp_path / "result" / "line.safetensors").exists()
+
+
+def test_reading_processes_outlive_sigterm_and_hold_no_open_files(tmp_path: Path) -> None:
+    open_files: list[int] = []
+
+    def stop_them(report: StepReport) -> None:
+        open_files.append(len(os.listdir("/dev/fd")))
+        for process in multiprocessing.active_children():
+            os.kill(process.pid or 0, signal.SIGTERM)
+
+    settings = loop(loader_workers=2, batch_size=200, micro_batch=200)
+    Trainer(Sum(), settings, tmp_path, Accelerator(cpu=True)).run(stop_them)
+    assert len(open_files) == 20
+    assert max(open_files) - len(os.listdir("/dev/fd")) < 100
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])

@@ -1,0 +1,18 @@
+"""Processes of the data loader, which read examples: their signals, and the way in which tensors leave them."""
+
+from __future__ import annotations
+
+import signal
+
+from torch.multiprocessing import set_sharing_strategy
+
+
+def begin_reading(_number: int) -> None:
+    """Set up a process of the data loader; its `worker_init_fn`.
+
+    SIGTERM is ignored: schedulers send it to all processes of a job, and the training process still needs the examples
+    of the step under way. Tensors are shared by name and not by open files, which `ulimit -n` bounds: a step of phase b
+    on one GPU has 384 windows of five tensors each, and several steps are read ahead.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
