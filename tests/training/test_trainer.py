@@ -155,14 +155,14 @@ def test_reading_processes_outlive_sigterm_and_hold_no_open_files(tmp_path: Path
     open_files: list[int] = []
 
     def stop_them(report: StepReport) -> None:
-        open_files.append(len(os.listdir("/dev/fd")))
+        open_files.append(len(list(Path("/dev/fd").iterdir())))
         for process in multiprocessing.active_children():
             os.kill(process.pid or 0, signal.SIGTERM)
 
     settings = loop(loader_workers=2, batch_size=200, micro_batch=200)
     Trainer(Sum(), settings, tmp_path, Accelerator(cpu=True)).run(stop_them)
     assert len(open_files) == 20
-    assert max(open_files) - len(os.listdir("/dev/fd")) < 100
+    assert max(open_files) - len(list(Path("/dev/fd").iterdir())) < 100
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
