@@ -103,14 +103,19 @@ def read_benchmark(path: Path) -> Benchmark:
 
 
 def write_benchmark(path: Path, panels: Iterable[Panel]) -> None:
-    """Write a benchmark file, atomically; keys without a value are left out.
+    """Write a benchmark file, atomically.
 
     Raises:
         DiskError: it cannot be written.
     """
-    lines = [panel.model_dump_json(exclude_defaults=True) for panel in panels]
+    text = text_of(panels)
     with replacing(path) as temporary, disk_errors(path):
-        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
+
+
+def text_of(panels: Iterable[Panel]) -> str:
+    """Text of a benchmark file; keys without a value are left out."""
+    return "".join(f"{panel.model_dump_json(exclude_defaults=True)}\n" for panel in panels)
 
 
 def games_of(path: Path, panels: Sequence[Panel]) -> tuple[BenchmarkGame, ...]:

@@ -15,7 +15,7 @@ from training.data.checks import check_captions
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Window, Windows
-from training.evaluation.benchmark import BenchmarkGame, Panel, games_of, write_benchmark
+from training.evaluation.benchmark import BenchmarkGame, Panel, games_of, text_of, write_benchmark
 
 
 def write_held_out(source: str, out: Path, turns: int, games: int | None) -> tuple[BenchmarkGame, ...]:
@@ -28,7 +28,8 @@ def write_held_out(source: str, out: Path, turns: int, games: int | None) -> tup
         games: number of games at most; None: as many as there are.
 
     Raises:
-        UserError: the data set has no split `val`, no captions by a model, or no window of this length.
+        UserError: the data set has no split `val`, no captions by a model, or no window of this length; or `out` holds
+            other games, which someone may have edited.
     """
     catalog = Catalog.read(open_shards(source, "val"))
     check_captions(catalog.turns, source)
@@ -41,6 +42,8 @@ def write_held_out(source: str, out: Path, turns: int, games: int | None) -> tup
         for number, window in numbered
         for turn, recorded in enumerate(window.turns, start=1)
     ]
+    if out.exists() and out.read_bytes() != text_of(panels).encode():
+        raise UserError(f"{out}: holds other games, or was edited; rename or delete it, and run this again")
     write_benchmark(out, panels)
     return games_of(out, panels)
 

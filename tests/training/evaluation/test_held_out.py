@@ -45,6 +45,16 @@ def test_few_games_come_from_all_films(tmp_path: Path) -> None:
     assert len({(game.panels[0].clip_id or "").rsplit("-", 1)[0] for game in games}) == 2
 
 
+def test_an_edited_file_is_kept(tmp_path: Path) -> None:
+    source, out = published(tmp_path / "data", MODEL), tmp_path / "games.jsonl"
+    assert write_held_out(source, out, turns=2, games=2) == write_held_out(source, out, turns=2, games=2)
+    edited = out.read_text().replace('"turn":1', '"words":"Ponyo swims","turn":1', 1)
+    out.write_text(edited)
+    with pytest.raises(UserError, match="or was edited; rename or delete it"):
+        write_held_out(source, out, turns=2, games=2)
+    assert out.read_text() == edited
+
+
 def test_data_without_captions_or_without_such_a_stretch_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="captions by rules only"):
         write_held_out(published(tmp_path / "rules", "rules"), tmp_path / "games.jsonl", turns=2, games=None)
