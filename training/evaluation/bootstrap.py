@@ -51,12 +51,12 @@ def mean(sums_G: Sums, counts_G: Sums) -> Estimate:
 
 def slope(sums_GT: Sums, counts_GT: Sums, turns_T: Sums) -> Estimate | None:
     """Return the change per turn of the mean over games; None if fewer than two turns are known."""
-    known = counts_GT.sum(axis=0) > 0
-    sums_GT, counts_GT, turns_T = sums_GT[:, known], counts_GT[:, known], turns_T[known]
+    games, turns = counts_GT.any(axis=1), counts_GT.any(axis=0)
+    sums_GT, counts_GT, turns_T = sums_GT[games][:, turns], counts_GT[games][:, turns], turns_T[turns]
     if len(turns_T) < 2:
         return None
     value = float(_slopes(sums_GT.sum(axis=0)[None], counts_GT.sum(axis=0)[None], turns_T)[0])
-    if (counts_GT.sum(axis=1) > 0).sum() < 2:
+    if len(sums_GT) < 2:
         return Estimate(value)
     drawn = weights(len(sums_GT))
     return _bounded(value, _slopes(drawn @ sums_GT, drawn @ counts_GT, turns_T))
