@@ -175,6 +175,11 @@ class ClipShape:
     width: int
     height: int
 
+    def within(self, width: int, height: int) -> tuple[int, int]:
+        """Return the largest size within a field, even and in the clip's proportions."""
+        scale = min(width / self.width, height / self.height)
+        return max(2, round(self.width * scale / 2) * 2), max(2, round(self.height * scale / 2) * 2)
+
 
 def clip_shape(path: Path) -> ClipShape:
     """The shape of a clip, without decoding it.

@@ -34,7 +34,7 @@ def story_picture(clips: Sequence[Path]) -> Picture:
     """
     sheet_HWC = np.full((len(clips) * (_HEIGHT + _GAP) - _GAP, FRAMES * _WIDTH, 3), 255, np.uint8)
     for row, clip in enumerate(clips):
-        width, height = _fitted(clip)
+        width, height = clip_shape(clip).within(_WIDTH, _HEIGHT)
         frames_THWC = read_frames(clip, lambda count: spread(count, FRAMES), width, height)
         top = row * (_HEIGHT + _GAP) + (_HEIGHT - height) // 2
         for column, frame_HWC in enumerate(frames_THWC):
@@ -42,13 +42,6 @@ def story_picture(clips: Sequence[Path]) -> Picture:
             sheet_HWC[top : top + height, left : left + width] = frame_HWC
     _, content = cv2.imencode(".jpg", sheet_HWC, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
     return Picture(content.tobytes(), tiles=12)
-
-
-def _fitted(clip: Path) -> tuple[int, int]:
-    """Return the even width and height at which a clip fits into a field."""
-    shape = clip_shape(clip)
-    scale = min(_WIDTH / shape.width, _HEIGHT / shape.height)
-    return max(2, round(shape.width * scale / 2) * 2), max(2, round(shape.height * scale / 2) * 2)
 
 
 class StoryPictures:

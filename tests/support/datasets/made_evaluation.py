@@ -64,7 +64,7 @@ def make_evaluation(root: Path, games: int = 3, turns: int = 4, motion: str = "r
             folder = evaluation.games / agent / f"game-{game}"
             played = turns - 1 if (agent, game) == ("others", games - 1) else turns
             for turn in range(1, played + 1):
-                paint(folder / f"{turn:04d}.mp4", (40 + 50 * AGENTS.index(agent), 20 * turn, 60 * (game % 4)))
+                paint(folder / f"{turn:04d}.mp4", (40 + 50 * AGENTS.index(agent), 10 * turn, 60 * (game % 4)))
                 measures += [
                     Measure(agent=agent, game=f"game-{game}", turn=turn, metric=metric.name,
                             value=value(agent, metric.name, game, turn))

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
+import numpy as np
 
 from pipeline.core.records import RecordError
-from pipeline.video.clip_files import read_frames
-from training.evaluation.benchmark import BenchmarkGame
+from pipeline.video.clip_files import clip_shape, read_frames
+from training.evaluation.benchmark import BenchmarkGame, Panel
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.measures import Measure, Metric
 from training.evaluation.played import PlayedTurn
 from training.evaluation.report.tables import in_print
 
 WIDTH, HEIGHT = 168, 112
-"""Size of a picture, 3:2 as the clips of the data set."""
+"""Field of a picture, 3:2 as the clips of the data set; a clip of another shape keeps its proportions."""
 _QUALITY = 72
 MOST_GAMES = 6
 MOST_TURNS = 10
@@ -35,13 +36,13 @@ class Picture:
 
 @dataclass(frozen=True)
 class Strip:
-    """A game: instructions, and for each agent a picture per turn, None where a turn is missing."""
+    """A game: panels, and for each agent a picture of each, None where a turn is missing."""
 
     game: str
-    instructions: tuple[str, ...]
+    panels: tuple[Panel, ...]
     rows: tuple[tuple[str, tuple[Picture | None, ...]], ...]
-    left_out: int
-    """Turns after those shown."""
+    turns: int
+    """Turns of the game; those shown are evenly spaced, from the first to the last."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,13 @@ def _by_place(turns: Sequence[PlayedTurn]) -> dict[tuple[str, int], PlayedTurn]:
 
 
 def _strip(root: Path, game: BenchmarkGame, played: Mapping[str, Mapping[tuple[str, int], PlayedTurn]]) -> Strip:
-    shown = game.panels[:MOST_TURNS]
+    places = np.linspace(0, len(game.panels) - 1, min(len(game.panels), MOST_TURNS)).round().astype(int)
+    shown = tuple(game.panels[place] for place in places)
     rows = []
     for agent, turns in played.items():
         found = [turns.get((game.name, panel.turn)) for panel in shown]
         rows.append((agent, tuple(_picture(root, turn.clip) if turn else None for turn in found)))
-    return Strip(game.name, tuple(panel.instruction for panel in shown), tuple(rows), len(game.panels) - len(shown))
+    return Strip(game.name, shown, tuple(rows), len(game.panels))
 
 
 def _worst_turn(root: Path, turn: PlayedTurn, value: float) -> WorstTurn:
@@ -116,7 +118,8 @@ def _worst_turn(root: Path, turn: PlayedTurn, value: float) -> WorstTurn:
 def _picture(root: Path, clip: Path) -> Picture:
     address = clip.relative_to(root).as_posix()
     try:
-        frame_HWC = read_frames(clip, lambda frames: [frames // 2], WIDTH, HEIGHT)[0]
+        width, height = clip_shape(clip).within(WIDTH, HEIGHT)
+        frame_HWC = read_frames(clip, lambda frames: [frames // 2], width, height)[0]
     except RecordError:  # the clip is named without a picture; measuring reports it
         return Picture("", address)
     _, jpg = cv2.imencode(".jpg", frame_HWC, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
