@@ -15,8 +15,6 @@ every part works, not how good any agent is.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +23,7 @@ import torch
 from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig
 
 from flows.console.terminal import say
+from flows.demos.commands import run_command
 from flows.demos.labelled import write_cast
 from flows.demos.stand_in_models import MODEL, serving
 from models.checkpoint import writing
@@ -43,7 +42,6 @@ NOTE = (
     "Agents and CLIP have random weights; a program of rules stands in for the models that write the games and judge "
     "them. The figures show that every part works, and nothing about the method."
 )
-_COMMAND = (sys.executable, "-m", "flows.cli")
 
 
 def main() -> None:
@@ -63,7 +61,7 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     cast = write_cast(out / "cast")
     say("2 of 5: the games, written by a stand-in for a language model")
     stories = ("--cast", cast, "--games", "1", "--panels", str(TURNS))
-    benchmark = _run("benchmark", "write", *stories, *server, "--out", out / "games.jsonl")
+    benchmark = run_command("demo-eval", "benchmark", "write", *stories, *server, "--out", out / "games.jsonl")
     say("3 of 5: the agents")
     agents = write_agents(out)
     write_clip_network(out / "clip")
@@ -71,9 +69,11 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     named = [word for agent in agents for word in ("--agent", f"{agent.name}={agent}")]
     yardsticks = ("--cast", cast, "--clip", out / "clip", "--note", NOTE)
     fast = ("--steps", "2", "--guidance", "1")
-    _run("evaluate", "run", out / "evaluation", "--benchmark", benchmark, *named, *yardsticks, *fast)
+    run_command(
+        "demo-eval", "evaluate", "run", out / "evaluation", "--benchmark", benchmark, *named, *yardsticks, *fast
+    )
     say("5 of 5: the judge, a stand-in for a multimodal model, and the report")
-    return _run("evaluate", "judge", out / "evaluation", *server, "--cast", cast)
+    return run_command("demo-eval", "evaluate", "judge", out / "evaluation", *server, "--cast", cast)
 
 
 def write_agents(out: Path) -> list[Path]:
@@ -104,14 +104,6 @@ def write_clip_network(folder: Path) -> None:
     with writing(folder) as part, quietly():
         CLIPModel(config).save_pretrained(part)
         clip_tokenizer().save_pretrained(part)
-
-
-def _run(*words: str | Path) -> str:
-    """Run a command as a user would, and return its last output line: the path of its result."""
-    done = subprocess.run([*_COMMAND, *map(str, words)], stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"the demo ends here: animegamer {words[0]} {words[1]} failed; `make demo-eval` resumes from there")
-    return done.stdout.splitlines()[-1]
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ part works and learns, not how good the method is.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +22,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from flows.console.progress import Bars
 from flows.console.terminal import say
 from flows.console.training_bars import TrainBars
+from flows.demos.commands import run_command
 from flows.demos.labelled import build_labelled
 from models.checkpoint import Checkpoint
 from models.config import tiny_config
@@ -33,7 +32,6 @@ from training.data.turns import read_texts
 from training.phases.autoencoder import Fitted, fit_autoencoder
 
 TURNS = 5
-_COMMAND = (sys.executable, "-m", "flows.cli")
 _AVERAGED = 10
 """Number of first and last steps of a phase whose mean loss is reported; one step's loss depends on its noise level."""
 PHASES = ("warm-up", "joint", "game", "adapt")
@@ -53,11 +51,15 @@ def main() -> None:
     say("3 of 5: the autoencoder")
     fitted = _fit(start, data, out / "autoencoder")
     say("4 of 5: the three phases of training")
-    trained = _run("train", "all", "--data", data, "--out", out / "run", "--from", fitted.checkpoint.folder)
+    trained = run_command(
+        "demo-model", "train", "all", "--data", data, "--out", out / "run", "--from", fitted.checkpoint.folder
+    )
     say(f"5 of 5: a game of {TURNS} turns")
     game = out / "game.txt"
     game.write_text("\n".join(instructions_of(data, TURNS)) + "\n", encoding="utf-8")
-    film = _run("play", "--game", game, "--checkpoint", trained, "--out", out / "game", "--guidance", "1.5")
+    film = run_command(
+        "demo-model", "play", "--game", game, "--checkpoint", trained, "--out", out / "game", "--guidance", "1.5"
+    )
     for line in report(out, fitted, Path(film)):
         say(line)
     say(f"{time.monotonic() - started:.0f} s in all; to play on: animegamer play --serve --checkpoint {trained}")
@@ -105,14 +107,6 @@ def _fit(start: Checkpoint, data: Path, folder: Path) -> Fitted:
     bars = TrainBars()
     with bars.shown():
         return fit_autoencoder(start, data, folder, watch=bars.step)
-
-
-def _run(*words: str | Path) -> str:
-    """Run a command as a user would, and return its last output line: the path of its result."""
-    done = subprocess.run([*_COMMAND, *map(str, words)], stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"the demo ends here: animegamer {words[0]} failed; `make demo-model` resumes from its last state")
-    return done.stdout.splitlines()[-1]
 
 
 def _mean(values: Sequence[float]) -> float:

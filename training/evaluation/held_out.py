@@ -38,7 +38,7 @@ def write_held_out(source: str, out: Path, turns: int, games: int | None) -> tup
         raise UserError(f"{source} has no {turns} turns in a row in its split val; take fewer with --turns")
     numbered = enumerate(windows, start=1)
     panels = [
-        _panel(f"held-out-{number:03d}", turn, recorded)
+        panel_of(f"held-out-{number:03d}", turn, recorded)
         for number, window in numbered
         for turn, recorded in enumerate(window.turns, start=1)
     ]
@@ -67,7 +67,8 @@ def _spread(windows: Iterator[Window]) -> list[Window]:
     return [window for row in zip_longest(*films) for window in row if window]
 
 
-def _panel(game: str, turn: int, recorded: RecordedTurn) -> Panel:
+def panel_of(game: str, turn: int, recorded: RecordedTurn) -> Panel:
+    """Return a recorded turn as a panel of a game, with its clip, level and states as the truth."""
     sample, caption = recorded.sample, recorded.sample.caption
     names = caption.characters or ()
     first = (caption.actor,) if caption.actor in names else ()
