@@ -39,7 +39,14 @@ from models.hub import load_base, quietly, reading
 from models.shot_decoder import ShotDecoder, add_lora, decoder_options, own_names
 from models.shot_encoder import ShotEncoder
 from models.tokens import load_mistral_tokenizer
-from models.weights import adapter_metadata, adapter_tensors, load_adapter, load_tensors, write_tensors
+from models.weights import (
+    adapter_metadata,
+    adapter_tensors,
+    is_untrained,
+    load_adapter,
+    load_tensors,
+    write_tensors,
+)
 from pipeline.core.errors import UserError, disk_errors
 
 CONFIG = "config.json"
@@ -104,6 +111,11 @@ class Checkpoint:
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
             raise UserError(f"{path} is not valid: {faults}") from error
+
+    def untrained(self) -> list[str]:
+        """Return the networks whose adapters were never trained."""
+        adapters = {"game model": ADAPTER, "shot decoder": DECODER_LORA}
+        return [name for name, file in adapters.items() if is_untrained(self.folder / file)]
 
     def tokenizer(self) -> LlamaTokenizer:
         """Load the game model's tokenizer."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from diffusers.loaders.lora_base import LORA_ADAPTER_METADATA_KEY
 from peft import LoraConfig, get_peft_model_state_dict, set_peft_model_state_dict
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -69,10 +69,21 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """
     try:
         return load_file(path)
-    except FileNotFoundError as error:
-        raise UserError(f"{path} is missing: the checkpoint is incomplete, copy it again") from error
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} cannot be read: {error}; copy the checkpoint again") from error
+        raise _unreadable(path, error) from error
+
+
+def is_untrained(path: Path) -> bool:
+    """Return True if a file's adapters are as peft and diffusers begin them: all second factors are zero.
+
+    Raises:
+        UserError: the file is missing, or not a complete safetensors file.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            return not any(bool(file.get_tensor(name).any()) for name in file.keys() if "lora_B" in name)  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(path, error) from error
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] = _TORCH) -> None:
@@ -90,6 +101,12 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[s
 def adapter_metadata(adapters: LoraConfig) -> dict[str, str]:
     """Metadata of an adapter file, from which diffusers reads alpha."""
     return {LORA_ADAPTER_METADATA_KEY: json.dumps(adapters.to_dict(), indent=2, sort_keys=True, default=sorted)}
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    if isinstance(error, FileNotFoundError):
+        return UserError(f"{path} is missing: the checkpoint is incomplete, copy it again")
+    return UserError(f"{path} cannot be read: {error}; copy the checkpoint again")
 
 
 def _compare(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:

@@ -27,6 +27,7 @@ class PaintedNetwork:
     """Embeddings of painted pictures and of instructions by the figures and places in them."""
 
     identity = "painted-1"
+    is_untrained = False
 
     def embed(self, pictures: Sequence[Picture]) -> Embeddings:
         """Embed pictures of any sizes."""

@@ -39,7 +39,7 @@ def _read_agent(text: str, benchmark: Benchmark) -> AgentEntry:
         raise UserError(f"--agent {text}: give NAME=FOLDER, such as `--agent ours=run/adapt/result`")
     folder = Path(source)
     kind, identity = _kind_of(folder)
-    note = survey(folder, benchmark).note if kind == "folder" else ""
+    note = survey(folder, benchmark).note if kind == "folder" else _unlike_published(folder, kind)
     try:
         return AgentEntry(name=name, kind=kind, folder=str(folder.absolute()), identity=identity, note=note)
     except ValidationError as error:
@@ -55,9 +55,20 @@ def _with_differences(agents: Sequence[AgentEntry]) -> tuple[AgentEntry, ...]:
         own = configs.get(agent.name, {})
         changed = [f"{key} {value}, not {configs[first].get(key)}" for key, value in own.items()
                    if value != configs[first].get(key)]  # fmt: skip
-        note = f"Unlike {first}: {'; '.join(changed)}." if changed else agent.note
-        noted.append(agent.model_copy(update={"note": note}))
+        difference = f"Unlike {first}: {'; '.join(changed)}." if changed else ""
+        noted.append(agent.model_copy(update={"note": " ".join(filter(None, (difference, agent.note)))}))
     return tuple(noted)
+
+
+def _unlike_published(folder: Path, kind: AgentKind) -> str:
+    """Say that an agent's weights are random, if they are."""
+    agent = Checkpoint.open(folder) if kind == "checkpoint" else BaselineFolder.open(folder)
+    said = []
+    if agent.config.size == "tiny":
+        said.append("Size tiny: its bases are small, with random weights.")
+    if untrained := agent.untrained():
+        said.append(f"Never trained: {', '.join(untrained)}.")
+    return " ".join(said)
 
 
 def _settings_of(folder: Path) -> dict[str, object]:

@@ -37,6 +37,14 @@ class Yardsticks:
     notes: tuple[str, ...] = ()
     """Sentences of the user for the head of the report."""
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The same as options of `animegamer evaluate run`."""
+        paths = {"--cast": self.cast, "--dreamsim": self.dreamsim, "--data": self.data}
+        named = [(option, str(path.absolute())) for option, path in paths.items() if path]
+        named += [("--clip", self.clip)] if self.clip else []
+        return tuple(word for pair in (*named, *(("--note", note) for note in self.notes)) for word in pair)
+
 
 def measure_games(evaluation: EvaluationFolder, yardsticks: Yardsticks, device: str | None) -> EvaluationFolder:
     """Measure every turn that was played, and return the evaluation with notes of what it was measured with.
@@ -63,7 +71,7 @@ def measure_games(evaluation: EvaluationFolder, yardsticks: Yardsticks, device: 
             lambda done: watch(done, len(turns)),
         )
         write_measures(evaluation.path / "measures" / "turns.parquet", measures)
-    return evaluation.with_notes((*yardsticks.notes, *_notes(yardsticks, networks)))
+    return evaluation.measured_with(yardsticks.options, (*yardsticks.notes, *_notes(yardsticks, networks)))
 
 
 def _motion_of(data: Path | None) -> MotionSettings:
@@ -94,6 +102,8 @@ def _truths(benchmark: Benchmark, data: Path | None) -> dict[str, Path]:
 def _notes(yardsticks: Yardsticks, networks: MetricNetworks) -> Iterator[str]:
     if networks.identities:
         yield f"Networks: {'; '.join(f'{use} by {identity}' for use, identity in networks.identities.items())}."
+    if networks.untrained:
+        yield f"Random weights, whose similarities say nothing about pictures: {'; '.join(networks.untrained)}."
     if not yardsticks.clip:
         yield "CLIP-I, CLIP-T and CLIP-T^E are not measured: --clip names a CLIP."
     if not yardsticks.dreamsim:

@@ -46,6 +46,15 @@ def test_the_same_seed_writes_the_same_checkpoint_and_another_seed_another(tmp_p
         assert (same.folder / name).read_bytes() == (first.folder / name).read_bytes(), name
 
 
+def test_networks_that_were_never_trained_are_known_by_their_adapters(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    assert checkpoint.untrained() == ["game model", "shot decoder"]
+    tensors = load_file(checkpoint.folder / DECODER_LORA)
+    tensors[min(name for name in tensors if "lora_B" in name)][0, 0] = 0.1
+    save_file(tensors, checkpoint.folder / DECODER_LORA)
+    assert checkpoint.untrained() == ["game model"]
+
+
 def test_the_global_random_state_is_unchanged(tmp_path: Path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)

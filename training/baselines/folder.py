@@ -30,9 +30,11 @@ from models.checkpoint import identity_of, writing
 from models.config import Base
 from models.diffusion import make_scheduler
 from models.shot_decoder import own_names
+from models.weights import is_untrained
 from pipeline.core.errors import UserError
 from training.baselines.config import BaselineConfig, PipelinePart, inside_id
 from training.baselines.pipelines import (
+    LORA,
     add_adapters,
     keep_positions,
     load_adapters,
@@ -83,6 +85,11 @@ class BaselineFolder:
         """Return a hash of configuration, adapters and the pipelines in the folder: all that a game depends on."""
         weights = sorted(self.folder.rglob("*.safetensors"))
         return identity_of([self.folder / CONFIG, *weights])
+
+    def untrained(self) -> list[str]:
+        """Return the pipeline with adapters, if these were never trained."""
+        part = self.config.trained_part
+        return [f"{part} pipeline"] if part and is_untrained(self.folder / LORA) else []
 
     def video(self, device: Device = "cpu") -> CogVideoXPipeline | CogVideoXImageToVideoPipeline:
         """Load the video pipeline with its adapters, in main memory, in the precision for a device."""

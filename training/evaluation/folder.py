@@ -53,7 +53,8 @@ class EvaluationRequest(Record):
     steps: int = Field(50, ge=1, description="denoising steps of checkpoints")
     guidance: float = Field(6.0, ge=0, description="guidance scale of checkpoints")
     agents: tuple[AgentEntry, ...] = Field(min_length=1)
-    notes: tuple[str, ...] = Field((), description="what its games were last measured with")
+    options: tuple[str, ...] = Field((), description="options that its games were last measured with, as typed")
+    notes: tuple[str, ...] = Field((), description="what its games were last measured with, in sentences")
 
     def joined(self, asked: EvaluationRequest) -> EvaluationRequest:
         """Return this request with the new agents of another.
@@ -138,9 +139,9 @@ class EvaluationFolder:
         write_json(path / "evaluation.json", request.model_dump(mode="json"))
         return cls.open(path)
 
-    def with_notes(self, notes: Sequence[str]) -> Self:
+    def measured_with(self, options: Sequence[str], notes: Sequence[str]) -> Self:
         """Record what the games were measured with, and return the evaluation with it."""
-        request = self.request.model_copy(update={"notes": tuple(notes)})
+        request = self.request.model_copy(update={"options": tuple(options), "notes": tuple(notes)})
         write_json(self.path / "evaluation.json", request.model_dump(mode="json"))
         return replace(self, request=request)
 

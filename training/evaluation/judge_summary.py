@@ -60,20 +60,31 @@ class JudgeSummary(Record):
     criteria: tuple[CriterionNote, ...]
 
 
-def judge_notes(evaluation: Path) -> Iterator[str]:
-    """Yield sentences on the judge for the head of the report; none before it has judged.
+def read_summary(evaluation: Path) -> JudgeSummary | None:
+    """Read the summary of a judge; None: it has not judged.
 
     Raises:
         UserError: the summary is damaged.
     """
     path = evaluation / "judge" / "summary.json"
     if not path.exists():
-        return
+        return None
     try:
         with disk_errors(path):
-            summary = JudgeSummary.model_validate_json(path.read_bytes())
+            return JudgeSummary.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise UserError(f"{path}: damaged ({faults_of(error)}); `animegamer evaluate judge` makes it anew") from error
+
+
+def judge_notes(evaluation: Path) -> Iterator[str]:
+    """Yield sentences on the judge for the head of the report; none before it has judged.
+
+    Raises:
+        UserError: the summary is damaged.
+    """
+    summary = read_summary(evaluation)
+    if summary is None:
+        return
     judged = f"Judge: {summary.model}, {summary.windows:,} windows, each in {summary.repeats} orders of the agents"
     yield f"{judged}." if summary.cast_sha256 else f"{judged}; {NO_SHEET}."
     moved = moved_by_order({each.metric: each.order_p_value for each in summary.criteria})

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from flows.cli import app
 from flows.evaluate.agents import read_agents
+from flows.evaluate.measuring import Yardsticks
 from flows.evaluate.run import run_evaluation
 from models.checkpoint import Checkpoint
 from models.engine_options import EngineOptions
 from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress, watcher
+from tests.support.datasets.made_evaluation import paint
+from tests.support.media.painted_clips import make_cast
+from tests.support.networks.small_clip import save_small_clip
 from tests.support.networks.tiny_baselines import brief_baseline
 from tests.support.networks.tiny_models import brief_checkpoint
 from training.evaluation.benchmark import Panel, read_benchmark, write_benchmark
@@ -134,6 +143,24 @@ def test_another_benchmark_agent_or_setting_is_refused_and_a_new_agent_joins(tmp
         run_evaluation(out, benchmark, agents("gc"), OPTIONS)
 
 
+def test_the_report_names_random_weights_and_its_command_makes_the_same_figures(
+    tmp_path: Path, benchmark: Path
+) -> None:
+    for turn in (1, 2):
+        paint(tmp_path / "clips" / "ponyo-01" / f"{turn}.mp4", (40, 100 * turn, 90))
+    make_cast(tmp_path / "cast", "Ponyo", "Lisa")
+    yardsticks = Yardsticks(tmp_path / "cast", str(save_small_clip(tmp_path / "clip")), notes=("It's a test.",))
+    evaluation = run_evaluation(tmp_path / "out", benchmark, [f"others={tmp_path / 'clips'}"], yardsticks=yardsticks)
+    page, before = (evaluation.path / "report.html").read_text(), evaluation.figures.read_bytes()
+    assert "Random weights, whose similarities say nothing about pictures: CLIP; identity, cast and places." in page
+    found = re.search(r"<pre>animegamer (evaluate run .*?)</pre>", page)
+    assert found
+    evaluation.figures.unlink()
+    done = CliRunner().invoke(app, shlex.split(html.unescape(found[1])))
+    assert done.exit_code == 0, done.output
+    assert evaluation.figures.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
@@ -156,4 +183,9 @@ def test_the_note_of_an_ablation_names_its_setting(tmp_path: Path) -> None:
     write_benchmark(benchmark, [Panel(game="a", turn=1, words="They fall asleep")])
     typed = [f"gc={brief_baseline('gc')}", f"ours={brief_checkpoint()}", f"linear={tmp_path / 'linear'}"]
     notes = [agent.note for agent in read_agents(typed, read_benchmark(benchmark))]
-    assert notes == ["", "", "Unlike ours: shot_encoder.variant linear, not mlp."]
+    tiny = "Size tiny: its bases are small, with random weights."
+    assert notes == [
+        f"{tiny} Never trained: video pipeline.",
+        f"{tiny} Never trained: game model, shot decoder.",
+        f"Unlike ours: shot_encoder.variant linear, not mlp. {tiny} Never trained: game model, shot decoder.",
+    ]

@@ -20,6 +20,7 @@ from training.evaluation.metrics.networks import (
     NetworkError,
     Picture,
     embedded,
+    is_untrained,
     squares,
     weights_hash,
 )
@@ -43,6 +44,7 @@ class DreamSim:
         self.network = network
         self._device = device
         self.identity = f"dreamsim-{weights_hash(network)}"
+        self.is_untrained = is_untrained(network)
 
     def embed(self, pictures: Sequence[Picture]) -> Embeddings:
         """Embed pictures of any sizes."""

@@ -32,6 +32,7 @@ class Looks:
     """Colours and edges as a network of pictures."""
 
     identity = "looks-1"
+    is_untrained = False
 
     def embed(self, pictures: Sequence[Picture]) -> Embeddings:
         """Embed pictures of any sizes."""

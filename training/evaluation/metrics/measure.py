@@ -57,8 +57,17 @@ class MetricNetworks:
     @property
     def identities(self) -> dict[str, str]:
         """Identities of the networks by their use, for the record of an evaluation."""
-        known = {"clip": self.clip, "dreamsim": self.dreamsim, "identity, cast and places": self.comparing}
-        return {use: network.identity for use, network in known.items() if network}
+        return {use: network.identity for use, network in self._by_use.items()}
+
+    @property
+    def untrained(self) -> list[str]:
+        """Uses of networks with random weights."""
+        return [use for use, network in self._by_use.items() if network.is_untrained]
+
+    @property
+    def _by_use(self) -> dict[str, PictureNetwork]:
+        known = {"CLIP": self.clip, "DreamSim": self.dreamsim, "identity, cast and places": self.comparing}
+        return {use: network for use, network in known.items() if network}
 
 
 class Measurer:

@@ -52,6 +52,11 @@ class PictureNetwork(Protocol):
         """Name and hash of the weights; also a folder's name. Equal identities, equal embeddings."""
         ...
 
+    @property
+    def is_untrained(self) -> bool:
+        """True if the weights are random."""
+        ...
+
     def embed(self, pictures: Sequence[Picture]) -> Embeddings:
         """Embed pictures of any sizes."""
         ...
@@ -75,6 +80,7 @@ class Clip:
         self._side: int = network.config.vision_config.image_size
         self._most_tokens: int = network.config.text_config.max_position_embeddings
         self.identity = f"clip-{weights_hash(network)}"
+        self.is_untrained = is_untrained(network)
 
     def embed(self, pictures: Sequence[Picture]) -> Embeddings:
         """Embed pictures of any sizes."""
@@ -106,6 +112,7 @@ class OpenClip:
         side: int | tuple[int, int] = self._network.visual.image_size
         self._side = side if isinstance(side, int) else side[0]
         self.identity = f"open-clip-{weights_hash(network)}"
+        self.is_untrained = is_untrained(network)
 
     def embed(self, pictures: Sequence[Picture]) -> Embeddings:
         """Embed pictures of any sizes."""
@@ -182,6 +189,12 @@ def unit_rows(rows_ND: Tensor) -> Embeddings:
     """Scale rows to unit length, as an array on the CPU."""
     array: Embeddings = functional.normalize(rows_ND.float(), dim=-1).cpu().numpy()
     return array
+
+
+def is_untrained(network: nn.Module) -> bool:
+    """Return True if every layer norm still scales by 1, as it was created: training changes that at once."""
+    norms = [module for module in network.modules() if isinstance(module, nn.LayerNorm)]
+    return bool(norms) and all(bool((norm.weight == 1).all()) for norm in norms)
 
 
 def weights_hash(network: nn.Module) -> str:

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from pipeline.core.atomic import replacing
 from training.evaluation.figures import Figures
 from training.evaluation.folder import EvaluationFolder
+from training.evaluation.judge_summary import read_summary
 from training.evaluation.measures import Measure, Metric, read_measures
 from training.evaluation.published import ABLATION_METRICS, ABLATIONS, COMPARISON, PAPER_METRICS, SOURCE
 from training.evaluation.report import charts
@@ -153,11 +154,20 @@ def _commands(evaluation: EvaluationFolder) -> dict[str, str]:
         run += ["--agent", f"{agent.name}={agent.folder}"]
     run += ["--seed", str(request.seed), "--steps", str(request.steps), "--guidance", f"{request.guidance:g}"]
     return {
-        "run": shlex.join(run),
-        "judge": f"animegamer evaluate judge {shlex.quote(out)} --server URL --model MODEL",
+        "run": shlex.join([*run, *request.options]),
+        "judge": _judge_command(evaluation),
         "study": f"animegamer evaluate study {shlex.quote(out)}",
         "report": f"animegamer evaluate report {shlex.quote(out)}",
     }
+
+
+def _judge_command(evaluation: EvaluationFolder) -> str:
+    summary = read_summary(evaluation.path)
+    command = ["animegamer", "evaluate", "judge", str(evaluation.path), "--server", "URL"]
+    if summary is None:
+        return shlex.join([*command, "--model", "MODEL"])
+    cast = ["--cast", "CAST"] if summary.cast_sha256 else []
+    return shlex.join([*command, "--model", summary.model, "--repeats", str(summary.repeats), *cast])
 
 
 def _of(evaluation: EvaluationFolder, metric: Metric) -> list[Measure]:

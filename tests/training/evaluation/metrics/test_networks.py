@@ -37,6 +37,15 @@ def test_the_identity_of_a_network_is_that_of_its_weights(tmp_path: Path) -> Non
     assert one.identity != other.identity
 
 
+def test_random_weights_are_known_by_the_norms_that_training_changes(tmp_path: Path) -> None:
+    folder = save_small_clip(tmp_path / "clip")
+    assert load_clip(str(folder)).is_untrained
+    tensors = load_file(folder / "model.safetensors")
+    tensors["vision_model.post_layernorm.weight"][0] = 0.9
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    assert not load_clip(str(folder)).is_untrained
+
+
 def test_an_incomplete_clip_is_refused(tmp_path: Path) -> None:
     file = save_small_clip(tmp_path / "clip") / "model.safetensors"
     tensors = load_file(file)
@@ -73,6 +82,7 @@ def test_open_clip_is_loaded_from_a_folder(tmp_path: Path) -> None:
     pictures_ND, texts_ND = clip.embed([MEADOW[0], DESERT[0], MEADOW[0]]), clip.embed_texts(["Ruby runs " * 100])
     assert pictures_ND.shape[1] == texts_ND.shape[1] == 16
     assert pictures_ND[0] @ pictures_ND[2] == pytest.approx(1)
+    assert clip.is_untrained
     with pytest.raises(UserError, match="cannot be loaded by open_clip"):
         load_clip(f"open-clip:{tmp_path}")
 
@@ -84,6 +94,7 @@ def test_dreamsim_is_loaded_from_a_folder_and_gives_the_similarity_of_the_packag
     pixels_NCHW = squares([MEADOW[0], DESERT[0]], 224).float() / 255
     distance = float(dreamsim.network(pixels_NCHW[:1], pixels_NCHW[1:]))
     assert pictures_ND[0] @ pictures_ND[1] == pytest.approx(1 - distance, abs=1e-5)
+    assert dreamsim.is_untrained
 
 
 def test_looks_are_equal_for_equal_pictures_and_tell_places_apart() -> None:
