@@ -41,7 +41,7 @@ _DEEDS: tuple[tuple[str, int, Literal[0, 1], Literal[-1, 1]], ...] = (
     ("throw a ball", 4, 1, -1), ("look up", 1, 0, -1), ("sweep the floor", 3, 0, -1), ("stand still", 1, 0, -1),
 )  # fmt: skip
 """Motion, level, entertainment, stamina."""
-_STORY = re.compile(r"It is about (?P<protagonist>.+), has (?P<panels>\d+) panels.*It is story (?P<number>\d+) of")
+_STORY = re.compile(r"It is about (?P<protagonist>.+), has (?P<panels>\d+) panels.*It is story (?P<number>\d+) about")
 _COMPANIONS = re.compile(r"at most one in a panel:\n(.+?)\n\n", re.S)
 _PROGRAMS = re.compile(r"(\d+) programs")
 

@@ -77,7 +77,7 @@ def survey(folder: Path, benchmark: Benchmark) -> Survey:
             f"{folder}: holds none of the benchmark's games; its folders are {_named(theirs)}, "
             f"the benchmark's games {_named(list(clips))}; rename the folders"
         )
-    return Survey(clips, " ".join([*_shapes(clips), *_gaps(clips, benchmark)]))
+    return Survey(clips, " ".join([*_shapes(clips), *_reordered(clips), *_gaps(clips, benchmark)]))
 
 
 def bring_in(source: Path, benchmark: Benchmark, target: Path) -> None:
@@ -171,6 +171,13 @@ def _shapes(clips: dict[str, dict[int, Found]]) -> list[str]:
     ]
     more = len(counts) - MOST_NAMED
     return ["; ".join(said) + (f"; and {more} other shapes." if more > 0 else ".")]
+
+
+def _reordered(clips: dict[str, dict[int, Found]]) -> list[str]:
+    """Name the games whose clips are in another order than the benchmark's turns."""
+    moved = [name for name, turns in clips.items() if list(turns) != sorted(turns)]
+    said = f"Clips in another order, put in that of the benchmark by their instructions: {_named(moved)}."
+    return [said] if moved else []
 
 
 def _gaps(clips: dict[str, dict[int, Found]], benchmark: Benchmark) -> list[str]:

@@ -30,8 +30,6 @@ THEMES = (
     *("a day at the water", "a chase", "cooking for guests", "a walk in the mountains", "a lazy evening", "a lost pet"),
 )
 """Themes of a character's stories, in rotation: a model left alone writes the same story many times."""
-
-
 _WRITTEN = "written.sha256"
 """Hash of the file as it was last written, beside the replies."""
 
@@ -65,7 +63,7 @@ def write_games(
         UserError: the service cannot be used, no story is usable, or the file was edited since it was written.
     """
     inquiries = [
-        _inquiry(name, f"{slug}-{number + 1:02d}", number, games, panels, names, endpoint)
+        _inquiry(name, f"{slug}-{number + 1:02d}", number, panels, names, endpoint)
         for name, slug in _slugs(names).items()
         for number in range(games)
     ]
@@ -100,9 +98,7 @@ def _write(out: Path, inquiries: Sequence[Story], answers: Answers[tuple[StoryPa
     return WrittenGames(games_of(out, written), answers.refused, answers.repaired)
 
 
-def _inquiry(
-    protagonist: str, game: str, number: int, count: int, panels: int, names: Sequence[str], endpoint: Endpoint
-) -> Story:
+def _inquiry(protagonist: str, game: str, number: int, panels: int, names: Sequence[str], endpoint: Endpoint) -> Story:
     prompt = load_prompt("story")
     companions = [name for name in names if name != protagonist]
     text = prompt.render(
@@ -110,7 +106,6 @@ def _inquiry(
         panels=panels,
         theme=THEMES[number % len(THEMES)],
         number=number + 1,
-        count=count,
         companions="\n".join(companions) or "(none)",
         most_places=most_places(panels),
         example=format_panel(EXAMPLE_PANEL),

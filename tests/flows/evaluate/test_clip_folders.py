@@ -52,6 +52,7 @@ def test_clips_in_another_order_go_by_their_instructions(tmp_path: Path, benchma
     lines = [{"id": f"{place:04d}", "instruction": f"a {turn}"} for place, turn in enumerate(order, start=1)]
     log = source / "a" / "turns.jsonl"
     log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert "another order, put in that of the benchmark by their instructions: a." in survey(source, benchmark).note
     bring_in(source, benchmark, tmp_path / "target")
     turns = read_game("others", benchmark.games[0].panels, tmp_path / "target" / "a")
     assert [(turn.line.instruction, colour_of(turn.clip)) for turn in turns] == [("a 1", 0), ("a 2", 1), ("a 3", 2)]

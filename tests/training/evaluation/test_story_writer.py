@@ -70,6 +70,9 @@ def test_stories_become_a_benchmark_and_are_not_asked_for_twice(tmp_path: Path) 
         assert len(server.requests) == 4
         write(tmp_path, server.address, "--games", "2")
         assert len(server.requests) == 4
+        assert "6 games, 60 rounds" in write(tmp_path, server.address, "--games", "3")
+        assert len(server.requests) == 6, "of more games, the new ones alone"
+        write(tmp_path, server.address, "--games", "2")
     assert (tmp_path / "games.jsonl").read_bytes() == written
     benchmark = read_benchmark(tmp_path / "games.jsonl")
     assert [game.name for game in benchmark.games] == ["ponyo-01", "ponyo-02", "sosuke-01", "sosuke-02"]
@@ -116,9 +119,12 @@ def test_two_commands_do_not_write_one_file_at_once(tmp_path: Path) -> None:
         assert not server.requests
 
 
-def test_no_usable_story_and_a_used_up_budget_are_errors(tmp_path: Path) -> None:
+def test_no_usable_story_is_an_error(tmp_path: Path) -> None:
     with CaptionServer(lambda _: Answer("no")) as server:
         assert "none of 2 stories is usable" in write(tmp_path, server.address, "--games", "1")
+
+
+def test_a_used_up_budget_is_an_error_and_the_same_command_goes_on(tmp_path: Path) -> None:
     with CaptionServer(told) as server:
         said = write(tmp_path, server.address, "--games", "3", "--most-requests", "2")
         assert "used up" in said
