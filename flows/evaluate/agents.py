@@ -53,11 +53,16 @@ def _with_differences(agents: Sequence[AgentEntry]) -> tuple[AgentEntry, ...]:
     noted = []
     for agent in agents:
         own = configs.get(agent.name, {})
-        changed = [f"{key} {value}, not {configs[first].get(key)}" for key, value in own.items()
-                   if value != configs[first].get(key)]  # fmt: skip
+        before = configs.get(first, {})
+        changed = [f"{key} {_said(value)}, not {_said(before[key])}"
+                   for key, value in own.items() if value != before[key]]  # fmt: skip
         difference = f"Unlike {first}: {'; '.join(changed)}." if changed else ""
         noted.append(agent.model_copy(update={"note": " ".join(filter(None, (difference, agent.note)))}))
     return tuple(noted)
+
+
+def _said(value: object) -> str:
+    return " / ".join(f"{each:.3g}" for each in value) if isinstance(value, tuple) else str(value)
 
 
 def _unlike_published(folder: Path, kind: AgentKind) -> str:

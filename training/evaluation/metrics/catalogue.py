@@ -63,6 +63,11 @@ BEYOND = (
         meaning="mean DreamSim similarity of each frame to the nearest frame of the real clip",
     ),
     Metric(
+        name="looks_truth",
+        title="looks to truth",
+        meaning="mean similarity of colours and edges of each frame to the nearest frame of the real clip",
+    ),
+    Metric(
         name="identity",
         title="identity",
         meaning="similarity to the named characters' reference pictures, less that to the most similar other character",

@@ -128,12 +128,19 @@ class Measurer:
         values |= cast_values(self._frames(self._compared, sha256), self._cast, turn.panel.characters)
         values |= copied(self._features.of(self._hashes, sha256)["hashes"], self._cast_hashes)
         for metric, (extractor, references) in self._pictures.items():
-            frames_FD = self._frames(extractor, sha256)
-            if (found := likeness(frames_FD, references, turn.panel.characters)) is not None:
-                values[metric] = found
-            if truth:
-                values[f"{metric}_truth"] = nearness(frames_FD, self._frames(extractor, content_hash(truth)))
+            found = likeness(self._frames(extractor, sha256), references, turn.panel.characters)
+            values |= {} if found is None else {metric: found}
+        if truth:
+            values |= self._truth(sha256, content_hash(truth))
         return values | self._words(turn, sha256)
+
+    def _truth(self, sha256: str, truth: str) -> Values:
+        """Return the similarity of a clip to the real one, by network."""
+        extractors = {"looks": self._looks, **{metric: extractor for metric, (extractor, _) in self._pictures.items()}}
+        return {
+            f"{metric}_truth": nearness(self._frames(extractor, sha256), self._frames(extractor, truth))
+            for metric, extractor in extractors.items()
+        }
 
     def _words(self, turn: PlayedTurn, sha256: str) -> Values:
         if not self._networks.clip:
