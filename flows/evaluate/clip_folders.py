@@ -31,6 +31,7 @@ FPS = Fraction(8)
 """Frame rate of the clips that are compared."""
 MOST_NAMED = 5
 """Games named in a note; more are counted."""
+CLIPS = "[!.]*.mp4"
 _NUMBER = re.compile(r"(\d{1,9})$")
 
 
@@ -52,13 +53,13 @@ class Survey:
 
 
 def clips_of(folder: Path) -> list[Path]:
-    """Return the clips of all games in a folder."""
-    return sorted(folder.glob("*/*.mp4"))
+    """Return the clips of all games in a folder; hidden files, of macOS or of a killed program, are none."""
+    return sorted(folder.glob(f"[!.]*/{CLIPS}"))
 
 
 def identity_of_clips(folder: Path) -> str:
     """Return a hash of the names and contents of all clips and logs."""
-    files = [*clips_of(folder), *sorted(folder.glob("*/turns.jsonl"))]
+    files = [*clips_of(folder), *sorted(folder.glob("[!.]*/turns.jsonl"))]
     names = "\n".join(str(file.relative_to(folder)) for file in files)
     return hashlib.sha256(f"{names}\n{identity_of(files)}".encode()).hexdigest()[:16]
 
@@ -124,7 +125,7 @@ def _in_order(folder: Path, game: BenchmarkGame, turns: Sequence[PlayedTurn]) ->
 
 def _numbered(folder: Path, game: BenchmarkGame) -> dict[int, Path]:
     """Assign clips to turns by the numbers at the end of their names."""
-    paths = sorted(folder.glob("*.mp4"))
+    paths = sorted(folder.glob(CLIPS))
     numbers = [int(found[1]) if (found := _NUMBER.search(path.stem)) else 0 for path in paths]
     if len(set(numbers)) < len(numbers) or not all(1 <= number <= len(game.panels) for number in numbers):
         raise PlayedError(

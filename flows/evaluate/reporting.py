@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from flows.console.terminal import say
@@ -10,7 +9,7 @@ from training.evaluation.figures import AgentNote
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.judge_summary import JUDGE_METRICS, judge_notes
 from training.evaluation.make_figures import make_figures, write_figures
-from training.evaluation.measures import Measure, Metric, read_measures
+from training.evaluation.measures import Metric, all_measures
 from training.evaluation.metrics.catalogue import METRICS
 from training.evaluation.report.page import write_report
 from training.evaluation.study_results import StudyResults, study_metrics, study_notes, write_results
@@ -27,7 +26,7 @@ def remake_report(evaluation: EvaluationFolder) -> Path:
     """
     agents = [AgentNote(name=each.name, kind=each.kind, note=each.note) for each in evaluation.request.agents]
     notes = (*evaluation.request.notes, *judge_notes(evaluation.path), *study_notes(evaluation.path))
-    figures = make_figures(all_measures(evaluation), evaluation.benchmark, agents, CATALOGUE, notes)
+    figures = make_figures(all_measures(evaluation.path), evaluation.benchmark, agents, CATALOGUE, notes)
     write_figures(evaluation.path, figures)
     if not figures.figures:
         say("no measures yet; `animegamer evaluate run` makes them", "yellow")
@@ -45,9 +44,3 @@ def report_study(path: Path) -> StudyResults:
         results = write_results(evaluation)
         remake_report(evaluation)
     return results
-
-
-def all_measures(evaluation: EvaluationFolder) -> Iterator[Measure]:
-    """Yield the measures of all tables."""
-    for path in sorted((evaluation.path / "measures").glob("*.parquet")):
-        yield from read_measures(path)

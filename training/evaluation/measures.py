@@ -73,3 +73,13 @@ def read_measures(path: Path) -> Iterator[Measure]:
                     yield Measure.model_construct(**row)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{path}: damaged ({error}); delete it, and it is measured again") from error
+
+
+def all_measures(evaluation: Path) -> Iterator[Measure]:
+    """Yield the measures of all tables of an evaluation; what a killed command had not finished is none of them.
+
+    Raises:
+        UserError: a table is damaged.
+    """
+    for path in sorted((evaluation / "measures").glob("[!.]*.parquet")):
+        yield from read_measures(path)

@@ -36,6 +36,7 @@ def test_clips_go_by_the_numbers_in_their_names_and_what_is_missing_is_named(
     source, target = tmp_path / "clips", tmp_path / "target"
     for turn in (1, 3):
         paint(source / "a" / f"scene-{turn}.mp4", COLOURS[turn - 1])
+        (source / "a" / f"._scene-{turn}.mp4").write_bytes(b"macOS")
     found = survey(source, benchmark)
     assert found.note == "2 clips of 48x32, 0.625 s. Missing games: b. Missing turns: a (turns 2)."
     bring_in(source, benchmark, target)

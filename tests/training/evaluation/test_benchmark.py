@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from training.evaluation.benchmark import BenchmarkError, Panel, read_benchmark, write_benchmark
-from training.evaluation.measures import Measure, read_measures, write_measures
+from training.evaluation.measures import Measure, all_measures, read_measures, write_measures
 
 
 def test_a_benchmark_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -55,3 +55,10 @@ def test_measures_are_read_as_they_were_written(tmp_path: Path) -> None:
     (tmp_path / "turns.parquet").write_bytes(b"PAR1")
     with pytest.raises(Exception, match="damaged"):
         list(read_measures(tmp_path / "turns.parquet"))
+
+
+def test_what_a_killed_command_had_not_finished_is_no_table(tmp_path: Path) -> None:
+    measure = Measure(agent="ours", game="a", turn=1, metric="clip_t", value=0.5)
+    write_measures(tmp_path / "measures" / "turns.parquet", [measure])
+    (tmp_path / "measures" / ".judge.parquet.k3x.parquet").write_bytes(b"PAR1")
+    assert list(all_measures(tmp_path)) == [measure]

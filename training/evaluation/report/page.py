@@ -21,7 +21,7 @@ from pipeline.core.atomic import replacing
 from training.evaluation.figures import Figures
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.judge_summary import read_summary
-from training.evaluation.measures import Measure, Metric, read_measures
+from training.evaluation.measures import Measure, Metric, all_measures
 from training.evaluation.published import ABLATION_METRICS, ABLATIONS, COMPARISON, PAPER_METRICS, SOURCE
 from training.evaluation.report import charts
 from training.evaluation.report.strips import strips, worst_turns
@@ -172,8 +172,7 @@ def _judge_command(evaluation: EvaluationFolder) -> str:
 
 def _of(evaluation: EvaluationFolder, metric: Metric) -> list[Measure]:
     """Return the measures of one metric."""
-    paths = sorted((evaluation.path / "measures").glob("*.parquet"))
-    return [row for path in paths for row in read_measures(path) if row.metric == metric.name]
+    return [row for row in all_measures(evaluation.path) if row.metric == metric.name]
 
 
 def _worst_by(figures: Figures) -> Metric | None:
