@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,10 @@ from flows.commands.model import need_networks
 from flows.commands.play import stoppable
 from flows.console.progress import Bars
 from models.engine_options import EngineOptions
+from pipeline.core.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.captions.chat_client import Endpoint
 
 evaluate = typer.Typer(
     no_args_is_help=True,
@@ -61,6 +65,11 @@ def run(
     guidance: Annotated[
         float, typer.Option(min=1, max=20, help="Guidance scale of checkpoints; a baseline's is in its folder.")
     ] = EngineOptions.guidance,
+    server: Annotated[
+        str | None, typer.Option(help="Server of a language model that gives baselines their scenes and states.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Name of that language model on the server.")] = "",
+    api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the server's key.")] = "",
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`; unset: a GPU if available.")] = None,
     offload: Annotated[bool, typer.Option("--offload", help="For a small GPU: one network on it at a time.")] = False,
 ) -> None:
@@ -77,9 +86,18 @@ def run(
     from flows.evaluate.run import run_evaluation
 
     options = EngineOptions(device, steps, guidance, offload)
+    yardsticks = Yardsticks(cast, clip, dreamsim, data, tuple(note))
     with stoppable(), Bars().watching():
-        run_evaluation(out, benchmark, agent, options, seed, Yardsticks(cast, clip, dreamsim, data, tuple(note)))
+        run_evaluation(out, benchmark, agent, options, seed, yardsticks, _endpoint(server, model, api_key_env))
     typer.echo(out / "report.html")
+
+
+def _endpoint(server: str | None, model: str, api_key_env: str) -> Endpoint | None:
+    from pipeline.captions.chat_client import Endpoint
+
+    if bool(server) != bool(model):
+        raise UserError("a language model needs both its --server and its --model")
+    return Endpoint(server, model, api_key_env, remedy="start it, or name another with --server") if server else None
 
 
 @evaluate.command()

@@ -15,17 +15,17 @@ from pipeline.core.records import faults_of
 from training.baselines.folder import CONFIG as BASELINE
 from training.baselines.folder import BaselineFolder
 from training.evaluation.benchmark import Benchmark
-from training.evaluation.folder import AgentEntry, AgentKind
+from training.evaluation.folder import BASELINES, AgentEntry, AgentKind
 
 
-def read_agents(typed: Sequence[str], benchmark: Benchmark) -> tuple[AgentEntry, ...]:
-    """Return the agents named on the command line.
+def read_agents(typed: Sequence[str], benchmark: Benchmark, router: str = "") -> tuple[AgentEntry, ...]:
+    """Return the agents named on the command line; `router` is the language model of the baselines.
 
     Raises:
         UserError: one is not NAME=FOLDER, a name comes twice, a folder holds nothing that plays or was played, or its
             clips cannot be assigned to the turns of the benchmark.
     """
-    agents = _with_differences([_read_agent(text, benchmark) for text in typed])
+    agents = _with_differences([_read_agent(text, benchmark, router) for text in typed])
     names = [agent.name for agent in agents]
     for name in names:
         if names.count(name) > 1:
@@ -33,15 +33,17 @@ def read_agents(typed: Sequence[str], benchmark: Benchmark) -> tuple[AgentEntry,
     return agents
 
 
-def _read_agent(text: str, benchmark: Benchmark) -> AgentEntry:
+def _read_agent(text: str, benchmark: Benchmark, router: str) -> AgentEntry:
     name, equals, source = text.partition("=")
     if not equals or not source:
         raise UserError(f"--agent {text}: give NAME=FOLDER, such as `--agent ours=run/adapt/result`")
     folder = Path(source)
     kind, identity = _kind_of(folder)
-    note = survey(folder, benchmark).note if kind == "folder" else _unlike_published(folder, kind)
+    router = router if kind in BASELINES else ""
+    note = survey(folder, benchmark).note if kind == "folder" else _unlike_published(folder, kind, router)
+    place = str(folder.absolute())
     try:
-        return AgentEntry(name=name, kind=kind, folder=str(folder.absolute()), identity=identity, note=note)
+        return AgentEntry(name=name, kind=kind, folder=place, identity=identity, router=router, note=note)
     except ValidationError as error:
         raise UserError(f"--agent {text}: {faults_of(error)}; use letters, digits, `-`, `_` and `.`") from error
 
@@ -65,14 +67,16 @@ def _said(value: object) -> str:
     return " / ".join(f"{each:.3g}" for each in value) if isinstance(value, tuple) else str(value)
 
 
-def _unlike_published(folder: Path, kind: AgentKind) -> str:
-    """Say that an agent's weights are random, if they are."""
+def _unlike_published(folder: Path, kind: AgentKind, router: str) -> str:
+    """Say that an agent's weights are random, if they are, and whence a baseline has its scenes."""
     agent = Checkpoint.open(folder) if kind == "checkpoint" else BaselineFolder.open(folder)
     said = []
     if agent.config.size == "tiny":
         said.append("Size tiny: its bases are small, with random weights.")
     if untrained := agent.untrained():
         said.append(f"Never trained: {', '.join(untrained)}.")
+    if kind in BASELINES:
+        said.append(f"Scenes and states by {router}." if router else "No language model: it predicts no states.")
     return " ".join(said)
 
 

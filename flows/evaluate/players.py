@@ -23,6 +23,7 @@ from models.tokens import instruction_ids
 from models.turns import Turn, TurnMaker, turn_seed
 from training.baselines.agents import AGENTS, Baseline
 from training.baselines.folder import BaselineFolder
+from training.baselines.router import Router
 from training.evaluation.folder import AgentEntry
 
 
@@ -77,8 +78,8 @@ class CheckpointPlayer:
 class BaselinePlayer:
     """Player with the pipelines of a baseline."""
 
-    def __init__(self, folder: Path, options: EngineOptions) -> None:
-        self.folder, self.options = folder, options
+    def __init__(self, folder: Path, options: EngineOptions, router: Router | None = None) -> None:
+        self.folder, self.options, self.router = folder, options, router
         self.device = device_of(options.device)
         self.baseline = BaselineFolder.open(folder)
 
@@ -87,7 +88,8 @@ class BaselinePlayer:
         """The pipelines."""
         say(f"loading the networks of {self.folder}")
         kind = AGENTS[self.baseline.config.kind]
-        return kind.load(self.folder, device=self.options.device, offload=self.options.offload)
+        options = self.options
+        return kind.load(self.folder, router=self.router, device=options.device, offload=options.offload)
 
     def check(self, instruction: str) -> None:
         """Accept any instruction."""
@@ -104,7 +106,7 @@ class BaselinePlayer:
         yield from game.play(instructions[done:])
 
 
-def player_of(agent: AgentEntry, options: EngineOptions) -> Player:
-    """Return the player of an agent that has weights."""
+def player_of(agent: AgentEntry, options: EngineOptions, router: Router | None = None) -> Player:
+    """Return the player of an agent that has weights; `router` is that of a baseline."""
     folder = Path(agent.folder)
-    return CheckpointPlayer(folder, options) if agent.kind == "checkpoint" else BaselinePlayer(folder, options)
+    return CheckpointPlayer(folder, options) if agent.kind == "checkpoint" else BaselinePlayer(folder, options, router)

@@ -13,30 +13,41 @@ from flows.console.terminal import say
 from flows.evaluate.clip_folders import bring_in
 from flows.evaluate.costs import with_costs
 from flows.evaluate.players import Player, player_of
+from flows.evaluate.scenes import KeptScenes
 from flows.game.play_file import resumed_or_new
 from models.engine_options import EngineOptions
+from pipeline.captions.chat_client import Endpoint
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Watch, watched
+from training.baselines.router import LanguageRouter, Router
 from training.evaluation.benchmark import Benchmark, BenchmarkGame
 from training.evaluation.folder import AgentEntry, EvaluationFolder
 
 
-def play_all(evaluation: EvaluationFolder, options: EngineOptions) -> None:
+def play_all(evaluation: EvaluationFolder, options: EngineOptions, endpoint: Endpoint | None = None) -> None:
     """Play what is missing, agent by agent; an agent's networks are freed before the next one's are loaded.
 
-    Every agent is checked before the first turn is played.
+    Every agent is checked before the first turn is played. The language model at `endpoint` routes the baselines.
 
     Raises:
         UserError: an agent cannot play an instruction, or a folder cannot be used; the message names the remedy.
     """
     for agent in _with_missing_turns(evaluation):
         if agent.kind != "folder":
-            _check(agent, player_of(agent, options), evaluation.benchmark)
+            _check(agent, player_of(agent, options, _router_of(agent, evaluation, endpoint)), evaluation.benchmark)
     for agent in _with_missing_turns(evaluation):
         if agent.kind == "folder":
             bring_in(Path(agent.folder), evaluation.benchmark, evaluation.games / agent.name)
         else:
-            _play_games(evaluation, agent, player_of(agent, options))
+            _play_games(evaluation, agent, player_of(agent, options, _router_of(agent, evaluation, endpoint)))
+
+
+def _router_of(agent: AgentEntry, evaluation: EvaluationFolder, endpoint: Endpoint | None) -> Router | None:
+    if not agent.router:
+        return None
+    if endpoint is None or endpoint.model != agent.router:
+        raise UserError(f"{agent.name} is routed by {agent.router}: name it with --server and --model")
+    return KeptScenes(LanguageRouter(endpoint), evaluation.path / "scenes")
 
 
 def game_seed(seed: int, game: str) -> int:

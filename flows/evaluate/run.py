@@ -11,6 +11,7 @@ from flows.evaluate.playing import play_all
 from flows.evaluate.reporting import remake_report
 from models.diffusion import check_steps
 from models.engine_options import EngineOptions
+from pipeline.captions.chat_client import Endpoint
 from pipeline.core.atomic import held
 from training.evaluation.benchmark import read_benchmark
 from training.evaluation.folder import EvaluationFolder, EvaluationRequest
@@ -23,6 +24,7 @@ def run_evaluation(
     options: EngineOptions = EngineOptions(),
     seed: int = 0,
     yardsticks: Yardsticks = Yardsticks(),
+    endpoint: Endpoint | None = None,
 ) -> EvaluationFolder:
     """Play what is missing of an evaluation, new or existing; measure every turn, and write figures and report.
 
@@ -33,6 +35,7 @@ def run_evaluation(
         options: of the checkpoints' engines.
         seed: of all games.
         yardsticks: cast and networks to measure with.
+        endpoint: language model that gives baselines their scenes and states; None: they take instructions as they are.
 
     Raises:
         UserError: the request cannot be met, or differs from that of the folder; the message names the remedy.
@@ -44,11 +47,11 @@ def run_evaluation(
         seed=seed,
         steps=options.steps,
         guidance=options.guidance,
-        agents=read_agents(agents, games),
+        agents=read_agents(agents, games, endpoint.model if endpoint else ""),
     )
     with held(out, "animegamer evaluate run"):
         evaluation = EvaluationFolder.begin(out, benchmark, asked)
-        play_all(evaluation, options)
+        play_all(evaluation, options, endpoint)
         evaluation = measure_games(evaluation, yardsticks, options.device)
         remake_report(evaluation)
     return evaluation

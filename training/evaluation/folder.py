@@ -4,6 +4,7 @@
       evaluation.json      request: benchmark, seed, settings, and the identity of each agent
       benchmark.jsonl      copy of the benchmark
       games/<agent>/<game>/      game folders: `turns.jsonl` and an mp4 per turn
+      scenes/              scenes of the baselines, by a language model
       measures/            tables of measures
       figures.json  figures.csv  report.html
 
@@ -28,6 +29,7 @@ from training.evaluation.benchmark import Benchmark, read_benchmark
 from training.evaluation.played import PlayedTurn, read_game
 
 AgentKind = Literal["checkpoint", "gc", "gfc", "gsc", "folder"]
+BASELINES: tuple[AgentKind, ...] = ("gc", "gfc", "gsc")
 
 
 class EvaluationError(UserError):
@@ -40,8 +42,15 @@ class AgentEntry(Record):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name in print; also a folder's name")
     kind: AgentKind
     folder: str = Field(description="folder of its weights or its clips, where it was last found")
-    identity: str = Field(description="hash of all that its games depend on")
+    identity: str = Field(description="hash of all that its games depend on, but for the router")
+    router: str = Field("", description="language model that gives a baseline its scenes and states")
     note: str = Field("", description="what a reader of its figures has to know")
+
+    @property
+    def in_print(self) -> str:
+        """Folder, and all that its games depend on."""
+        routed = f", routed by {self.router}" if self.router else ""
+        return f"{self.folder} ({self.kind} {self.identity}{routed})"
 
 
 class EvaluationRequest(Record):
@@ -68,11 +77,8 @@ class EvaluationRequest(Record):
         known = {agent.name: agent for agent in self.agents}
         for agent in asked.agents:
             before = known.setdefault(agent.name, agent)
-            if before.identity != agent.identity:
-                raise ValueError(
-                    f"its agent {agent.name} was {before.folder} ({before.kind} {before.identity}), "
-                    f"not {agent.folder} ({agent.kind} {agent.identity})"
-                )
+            if (before.identity, before.router) != (agent.identity, agent.router):
+                raise ValueError(f"its agent {agent.name} was {before.in_print}, not {agent.in_print}")
             known[agent.name] = agent  # the folder may have moved
         return self.model_copy(update={"agents": tuple(known.values())})
 
@@ -162,7 +168,10 @@ class EvaluationFolder:
             PlayedError: a log is damaged.
         """
         folders = [(game, self.games / agent / game.name) for game in self.benchmark.games]
-        return [turn for game, folder in folders for turn in read_game(agent, game.panels, folder)]
+        turns = [turn for game, folder in folders for turn in read_game(agent, game.panels, folder)]
+        [entry] = [entry for entry in self.request.agents if entry.name == agent]
+        is_stateless = entry.kind in BASELINES and not entry.router
+        return [turn.without_changes() for turn in turns] if is_stateless else turns
 
     def missing(self, agent: str) -> dict[str, int]:
         """Return the number of turns that an agent has not played, by game; games played in full are left out."""

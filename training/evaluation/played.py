@@ -9,7 +9,7 @@ The lines are those of a game folder; of a line only `id` is required, which beg
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -60,6 +60,10 @@ class PlayedTurn:
     def seconds(self) -> float | None:
         """Duration of the turn; None: not known."""
         return sum(self.line.seconds.values()) if self.line.seconds else None
+
+    def without_changes(self) -> PlayedTurn:
+        """Return the turn of an agent whose changes of the character values are constants, and no prediction."""
+        return replace(self, line=self.line.model_copy(update={"changes": None}))
 
 
 def read_game(agent: str, panels: Sequence[Panel], folder: Path) -> list[PlayedTurn]:

@@ -19,6 +19,7 @@ from flows.evaluate.run import run_evaluation
 from models.checkpoint import Checkpoint
 from models.engine_options import EngineOptions
 from models.untrained import new_checkpoint
+from pipeline.captions.chat_client import Endpoint
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress, watcher
 from tests.support.datasets.made_evaluation import paint
@@ -26,7 +27,9 @@ from tests.support.media.painted_clips import make_cast
 from tests.support.networks.small_clip import save_small_clip
 from tests.support.networks.tiny_baselines import brief_baseline
 from tests.support.networks.tiny_models import brief_checkpoint
+from tests.support.servers.caption_server import Answer, CaptionServer
 from training.evaluation.benchmark import Panel, read_benchmark, write_benchmark
+from training.evaluation.figures import Figures
 from training.evaluation.folder import EvaluationError, EvaluationFolder
 
 OPTIONS = EngineOptions(device="cpu", steps=2, guidance=1.0)
@@ -128,6 +131,39 @@ def test_a_story_drawn_at_once_resumes_to_the_same_clips(tmp_path: Path, benchma
     assert contents(resumed.path) == contents(whole.path)
 
 
+def test_a_baseline_gets_its_states_from_a_language_model_and_asks_for_no_scene_twice(
+    tmp_path: Path, benchmark: Path
+) -> None:
+    asleep = {"scene": "A girl at the sea.", "motion_level": 1, "social": 0, "entertainment": 0, "stamina": -1}
+    with CaptionServer(lambda _: Answer(json.dumps(asleep))) as server:
+        endpoint = Endpoint(server.address, "director", attempts=1)
+        out, named = tmp_path / "out", agents("gc")
+        token = watcher.set(StopsAfter(reports=3))  # after two turns
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                run_evaluation(out, benchmark, named, OPTIONS, endpoint=endpoint)
+        finally:
+            watcher.reset(token)
+        with pytest.raises(UserError, match="gc is routed by director: name it with --server and --model"):
+            run_evaluation(out, benchmark, [f"again={brief_baseline('gc')}"], OPTIONS)
+        with pytest.raises(EvaluationError, match=r"\(gc \w+, routed by director\), not"):
+            run_evaluation(out, benchmark, named, OPTIONS)
+        routed = run_evaluation(out, benchmark, named, OPTIONS, endpoint=endpoint)
+        assert len(server.requests) == 4, "one a turn"
+    assert {turn.line.level for turn in routed.played("gc")} == {1}
+    assert share_of_states(routed) == {"acc_s": 1.0}
+    assert "Scenes and states by director." in routed.request.agents[0].note
+    plain = run_evaluation(tmp_path / "plain", benchmark, agents("gc"), OPTIONS)
+    assert share_of_states(plain) == {}
+    assert "No language model: it predicts no states." in plain.request.agents[0].note
+
+
+def share_of_states(evaluation: EvaluationFolder) -> dict[str, float]:
+    """Return the share of right states, if it was measured."""
+    figures = Figures.model_validate_json(evaluation.figures.read_bytes()).figures
+    return {each.metric: each.value for each in figures if each.metric == "acc_s" and not (each.game or each.turn)}
+
+
 def test_another_benchmark_agent_or_setting_is_refused_and_a_new_agent_joins(tmp_path: Path, benchmark: Path) -> None:
     out, clips = tmp_path / "out", tmp_path / "clips"
     shutil.copytree(run_evaluation(tmp_path / "first", benchmark, agents("gc"), OPTIONS).games / "gc", clips)
@@ -185,7 +221,7 @@ def test_the_note_of_an_ablation_names_its_setting(tmp_path: Path) -> None:
     notes = [agent.note for agent in read_agents(typed, read_benchmark(benchmark))]
     tiny = "Size tiny: its bases are small, with random weights."
     assert notes == [
-        f"{tiny} Never trained: video pipeline.",
+        f"{tiny} Never trained: video pipeline. No language model: it predicts no states.",
         f"{tiny} Never trained: game model, shot decoder.",
         f"Unlike ours: shot_encoder.variant linear, not mlp. {tiny} Never trained: game model, shot decoder.",
     ]

@@ -154,11 +154,16 @@ def _commands(evaluation: EvaluationFolder) -> dict[str, str]:
         run += ["--agent", f"{agent.name}={agent.folder}"]
     run += ["--seed", str(request.seed), "--steps", str(request.steps), "--guidance", f"{request.guidance:g}"]
     return {
-        "run": shlex.join([*run, *request.options]),
+        "run": shlex.join([*run, *_routed(evaluation), *request.options]),
         "judge": _judge_command(evaluation),
         "study": f"animegamer evaluate study {shlex.quote(out)}",
         "report": f"animegamer evaluate report {shlex.quote(out)}",
     }
+
+
+def _routed(evaluation: EvaluationFolder) -> list[str]:
+    models = [agent.router for agent in evaluation.request.agents if agent.router]
+    return ["--server", "URL", "--model", models[0]] if models else []
 
 
 def _judge_command(evaluation: EvaluationFolder) -> str:
