@@ -169,7 +169,7 @@ class EvaluationFolder:
         """
         folders = [(game, self.games / agent / game.name) for game in self.benchmark.games]
         turns = [turn for game, folder in folders for turn in read_game(agent, game.panels, folder)]
-        [entry] = [entry for entry in self.request.agents if entry.name == agent]
+        [entry] = (each for each in self.request.agents if each.name == agent)
         is_stateless = entry.kind in BASELINES and not entry.router
         return [turn.without_changes() for turn in turns] if is_stateless else turns
 
