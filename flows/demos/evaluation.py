@@ -7,9 +7,9 @@
     4. `animegamer evaluate run`: games, measures, figures                 OUT/evaluation
     5. `animegamer evaluate judge`: scores, and the report with them
 
-Writer and judge are stand-ins without a model (`stand_in_models.py`), asked over the protocol of real ones. After a
-kill, the same command resumes: nothing is played or asked twice. Untrained networks draw noise: the demo shows that
-every part works, not how good any agent is.
+Writer, router and judge are stand-ins without a model (`stand_in_models.py`), asked over the protocol of real ones.
+After a kill, the same command resumes: nothing is played or asked twice. Untrained networks draw noise: the demo shows
+that every part works, not how good any agent is.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SHOT = {"frames": 9, "height": 32, "width": 48}
 TURNS = 5
 """Turns of a game: one window of the judge."""
 NOTE = (
-    "Agents and CLIP have random weights; a program of rules stands in for the models that write the games and judge "
-    "them. The figures show that every part works, and nothing about the method."
+    "Agents and CLIP have random weights; a program of rules stands in for the models that write the games, route the "
+    "baseline and judge them. The figures show that every part works, and nothing about the method."
 )
 
 
@@ -70,7 +70,16 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     yardsticks = ("--cast", cast, "--clip", out / "clip", "--note", NOTE)
     fast = ("--steps", "2", "--guidance", "1")
     run_command(
-        "demo-eval", "evaluate", "run", out / "evaluation", "--benchmark", benchmark, *named, *yardsticks, *fast
+        "demo-eval",
+        "evaluate",
+        "run",
+        out / "evaluation",
+        "--benchmark",
+        benchmark,
+        *named,
+        *server,
+        *yardsticks,
+        *fast,
     )
     say("5 of 5: the judge, a stand-in for a multimodal model, and the report")
     return run_command("demo-eval", "evaluate", "judge", out / "evaluation", *server, "--cast", cast)

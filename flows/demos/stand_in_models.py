@@ -1,9 +1,10 @@
 """Stand-in for model servers: OpenAI's chat protocol on loopback, with rules in the place of a model.
 
     with serving() as address:
-        ...                                   # `benchmark write` and `evaluate judge` with `--server ADDRESS`
+        ...                                   # `benchmark write`, `evaluate run` and `judge` with `--server ADDRESS`
 
-A request for a story gets one that is put together from lists. A request to judge gets scores that are higher the less
+A request for a story gets one that is put together from lists, a request for the scene of a baseline the instruction
+itself, with the states of its motion in those lists. A request to judge gets scores that are higher the less
 neighbouring frames differ; the program shown first gets two more for its overall quality, so that there is a bias to be
 found. It shows that client, checks and statistics work; its stories and scores are worth nothing.
 """
@@ -11,6 +12,7 @@ found. It shows that client, checks and statistics work; its stories and scores 
 from __future__ import annotations
 
 import base64
+import json
 import math
 import random
 import re
@@ -43,6 +45,7 @@ _DEEDS: tuple[tuple[str, int, Literal[0, 1], Literal[-1, 1]], ...] = (
 """Motion, level, entertainment, stamina."""
 _STORY = re.compile(r"It is about (?P<protagonist>.+), has (?P<panels>\d+) panels.*It is story (?P<number>\d+) about")
 _COMPANIONS = re.compile(r"at most one in a panel:\n(.+?)\n\n", re.S)
+_ROUTED = re.compile(r"instruction for the turn to come:\n(.+)")
 _PROGRAMS = re.compile(r"(\d+) programs")
 
 
@@ -61,10 +64,11 @@ def serving() -> Iterator[str]:
 
 
 def reply_to(body: dict[str, Any]) -> str:
-    """Return the reply to a request: a story, or scores if it shows pictures."""
+    """Return the reply to a request: a story, a scene, or scores if it shows pictures."""
     content = body["messages"][0]["content"]
     if isinstance(content, str):
-        return _story(content)
+        routed = _ROUTED.search(content)
+        return _scene(routed[1]) if routed else _story(content)
     programs = int(_matched(_PROGRAMS, content[-1]["text"])[1])
     urls = [part["image_url"]["url"] for part in content if part["type"] == "image_url"]
     return _scores([_steadiness(url) for url in urls[-programs:]])
@@ -102,6 +106,14 @@ def _story(text: str) -> str:
         panel = StoryPanel(names, motion, place, level, ADVERBS[level], social, entertainment, stamina)
         lines.append(format_panel(panel))
     return "\n".join(lines)
+
+
+def _scene(instruction: str) -> str:
+    """Route an instruction as it is; characters are named with commas between them."""
+    known = (deed for deed in _DEEDS if deed[0] in instruction)
+    _, level, entertainment, stamina = next(known, ("", 3, 0, -1))
+    values = {"motion_level": level, "social": int("," in instruction), "entertainment": entertainment}
+    return json.dumps({"scene": instruction, **values, "stamina": stamina})
 
 
 def _scores(steadiness: Sequence[float]) -> str:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from flows.demos.stand_in_models import FAVOUR, MODEL, serving
+from models.tokens import State
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import Endpoint
 from pipeline.core.progress import silent
 from pipeline.video.clip_files import read_clip, write_clip
 from tests.support.servers.study_page import painted_evaluation
+from training.baselines.router import NEUTRAL, LanguageRouter
 from training.evaluation.folder import EvaluationFolder
 from training.evaluation.judge import judge
 from training.evaluation.measures import read_measures
@@ -29,6 +31,15 @@ def test_stories_pass_all_checks(tmp_path: Path, names: tuple[str, ...], panels:
     assert len(written.games) == 2 * len(names)
     assert {len(game.panels) for game in written.games} == {panels}
     assert len({tuple(panel.MD for panel in game.panels) for game in written.games}) == len(written.games)
+
+
+def test_scenes_are_the_instructions_with_the_states_of_their_motion() -> None:
+    with serving() as address:
+        router = LanguageRouter(Endpoint(address, MODEL))
+        scene = router.route((), "Character: Ponyo, Lisa; Motion: barely drink tea; Background: hill.")
+        assert scene.description == "Character: Ponyo, Lisa; Motion: barely drink tea; Background: hill."
+        assert scene.state == State(level=1, social=1, entertainment=0, stamina=1)
+        assert router.route((), "They fly").state == NEUTRAL
 
 
 def test_steadier_frames_get_higher_scores_and_the_favour_is_found(tmp_path: Path) -> None:
