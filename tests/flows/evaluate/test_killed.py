@@ -169,8 +169,8 @@ def kill_at(replies: Path, counts: Sequence[int], gate: Gate, *words: str | Path
     for count in counts:
         gate.allow(count - stored)
         with started(*words) as running:
-            kill_when(lambda count=count: len(list(replies.glob("*.json"))) >= count, running)
-        stored = len(list(replies.glob("*.json")))
+            kill_when(lambda count=count: len(list(replies.glob("[!.]*.json"))) >= count, running)
+        stored = len(list(replies.glob("[!.]*.json")))
         assert stored == count, "no more was answered"
 
 
