@@ -324,12 +324,12 @@ def test_after_kill_9_nothing_is_asked_twice(evaluation: EvaluationFolder) -> No
         command = [sys.executable, "-c", code, "evaluate", "judge", str(evaluation.path), *options]
         process = subprocess.Popen(command, env={**os.environ, "TERM": "dumb"})
         until = time.monotonic() + 60
-        while len(list(replies.glob("*.json"))) < 3 and time.monotonic() < until:
+        while len(list(replies.glob("[!.]*.json"))) < 3 and time.monotonic() < until:
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
         process.wait()
         answered = questions(server.requests[:3])
-    stored = {path.name: path.read_bytes() for path in replies.glob("*.json")}
+    stored = {path.name: path.read_bytes() for path in replies.glob("[!.]*.json")}
     assert len(stored) == 3
     with CaptionServer(good, read=lambda _: 0) as server:
         summary = judge(evaluation, Endpoint(server.address, "m", max_tokens=512), 3, Cast(), silent)
@@ -340,7 +340,7 @@ def test_after_kill_9_nothing_is_asked_twice(evaluation: EvaluationFolder) -> No
         written = (evaluation.path / "measures" / "judge.parquet").read_bytes()
         assert judge(evaluation, Endpoint(server.address, "m", max_tokens=512), 3, Cast(), silent) == summary
         assert len(server.requests) == total
-    assert {path.name: path.read_bytes() for path in replies.glob("*.json") if path.name in stored} == stored
+    assert {path.name: path.read_bytes() for path in replies.glob("[!.]*.json") if path.name in stored} == stored
     assert (evaluation.path / "measures" / "judge.parquet").read_bytes() == written
     assert json.loads((evaluation.path / "judge" / "summary.json").read_text())["windows"] == 3
 
