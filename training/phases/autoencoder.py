@@ -1,4 +1,4 @@
-"""Autoencoder fit: the autoencoder of a tiny checkpoint, trained on the clips of a data set.
+"""Autoencoder fit: the autoencoder of a small checkpoint, trained on the clips of a data set.
 
 The published autoencoder is general; a random one reconstructs every picture as grey. This one overfits the given clips
 in two phases of the training loop: crops of single frames, which are cheap and teach appearance, then crops of nine
@@ -188,7 +188,7 @@ def fit_autoencoder(
     settings: FitSettings | None = None,
     watch: StepWatcher | None = None,
 ) -> Fitted:
-    """Fit the autoencoder of a tiny checkpoint; a repeated call with the same arguments resumes an interrupted fit.
+    """Fit the autoencoder of a small checkpoint; a repeated call with the same arguments resumes an interrupted fit.
 
     Args:
         checkpoint: starting checkpoint; it is not changed.
@@ -279,10 +279,10 @@ def _batches(frames_NTHWC: Tensor) -> tuple[Tensor, ...]:
 
 def _refuse_published(checkpoint: Checkpoint) -> None:
     config = checkpoint.config
-    if config.size != "tiny" or config.bases["autoencoder"].id != inside_id("autoencoder"):
+    if config.size == "full" or config.bases["autoencoder"].id != inside_id("autoencoder"):
         raise UserError(
             f"the autoencoder of {checkpoint.folder} is {config.bases['autoencoder'].id}, a published one that needs "
-            "no fitting: only the random one of a tiny checkpoint is fitted"
+            "no fitting: only the random one of a small checkpoint is fitted"
         )
 
 
