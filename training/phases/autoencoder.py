@@ -50,6 +50,8 @@ _PATCH = 8
 """Pixels per latent pixel along each side."""
 _CROP_FRAMES = 9
 """Frames of a crop of a clip: the first alone and two groups of four, about half the cost of a whole clip."""
+_MEASURED = 256
+"""Most clips whose latents are measured for the scaling factor."""
 _BATCH_SIZE = 2
 """Clips encoded at once: a single clip takes torch's slow path for 3-D convolutions on a CPU."""
 
@@ -158,7 +160,8 @@ class AutoencoderPhase:
         """Write a complete checkpoint: autoencoder in the hub's format, measured scaling factor, all other parts."""
         autoencoder = self.checkpoint.autoencoder()  # a new one: that of the network may be sharded over devices
         autoencoder.load_state_dict(within(state, "autoencoder."))
-        factor = measured_factor(autoencoder, self.examples.frames_NTHWC)
+        clips_NTHWC = self.examples.frames_NTHWC
+        factor = measured_factor(autoencoder, clips_NTHWC[spread(len(clips_NTHWC), _MEASURED)])
         autoencoder.register_to_config(scaling_factor=factor)
         with quietly():
             autoencoder.save_pretrained(str(folder / inside_id("autoencoder")))
