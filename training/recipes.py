@@ -129,8 +129,15 @@ def mini() -> Recipe:
         "save_every": 250,
         "validate_every": 500,
     }
+    fit = {"micro_batch": 2, "rate_warm_up": 100, "weight_decay": 0.0, "ema_decay": 0.999, "validate_every": 4000}
     return Recipe(
         model=mini_config(),
+        autoencoder=FitSettings(
+            stills=LoopSettings(steps=20_000, learning_rate=3e-3, **{**fit, "batch_size": 8, "micro_batch": 8}),
+            clips=LoopSettings(steps=20_000, learning_rate=2e-3, batch_size=2, **fit),
+            most_clips=2000,
+            judged=16,
+        ),
         shot=ShotPhaseSettings(
             warm_up=LoopSettings(steps=200, learning_rate=1e-3, **common),
             joint=LoopSettings(steps=6000, learning_rate=1e-3, **common),

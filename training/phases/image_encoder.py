@@ -95,7 +95,8 @@ class FramesAgainstCaptions(nn.Module):
     def forward(self, batch: Captioned) -> dict[str, Tensor]:
         """Return the loss of each example [B], the mean of frame to caption and caption to frame."""
         logits_BB = self.log_scale.exp() * self.pictures(batch.frames_BHWC) @ self.captions(batch.words_BV).T
-        same_BB = torch.cdist(batch.words_BV, batch.words_BV) == 0
+        _, caption_B = torch.unique(batch.words_BV, dim=0, return_inverse=True)
+        same_BB = caption_B[:, None] == caption_B
         wanted_BB = same_BB / same_BB.sum(dim=1, keepdim=True)
         losses = [functional.cross_entropy(each, wanted_BB, reduction="none") for each in (logits_BB, logits_BB.T)]
         return {"loss": (losses[0] + losses[1]) / 2}

@@ -61,6 +61,15 @@ def test_equal_captions_of_a_batch_share_the_target() -> None:
     assert float(loss_B[0]) != pytest.approx(float(-(to_captions[0, 0] + to_frames[0, 0]) / 2), rel=1e-5)
 
 
+def test_a_large_batch_has_a_finite_loss() -> None:
+    # distances of more than 25 rows come from a product, in which a row need not have distance 0 from itself
+    network = FramesAgainstCaptions(random_base("image_encoder", tiny_config()), 7)
+    words_BV = torch.nn.functional.normalize(torch.randint(2, (32, 7)).float() + 0.1, p=1, dim=1)
+    with torch.no_grad():
+        loss_B = network(Captioned(torch.zeros(32, 64, 96, 3, dtype=torch.uint8), words_BV))["loss"]
+    assert loss_B.isfinite().all()
+
+
 @pytest.mark.slow
 def test_it_learns_and_a_resumed_run_ends_the_same(tmp_path: Path) -> None:
     start, reports = Checkpoint.open(tiny_checkpoint()), list[StepReport]()
