@@ -133,8 +133,8 @@ def mini() -> Recipe:
     return Recipe(
         model=mini_config(),
         autoencoder=FitSettings(
-            stills=LoopSettings(steps=20_000, learning_rate=3e-3, **{**fit, "batch_size": 8, "micro_batch": 8}),
-            clips=LoopSettings(steps=20_000, learning_rate=2e-3, batch_size=2, **fit),
+            stills=LoopSettings(steps=40_000, learning_rate=3e-3, **{**fit, "batch_size": 8, "micro_batch": 8}),
+            clips=LoopSettings(steps=10_000, learning_rate=1e-3, batch_size=2, **fit),
             most_clips=2000,
             judged=16,
         ),
