@@ -15,6 +15,7 @@ class RecipeName(StrEnum):
     """Names of the recipes in `training/recipes.py`."""
 
     tiny = "tiny"
+    mini = "mini"
     full = "full"
     card24 = "card24"
     one_film = "one-film"

@@ -1,12 +1,13 @@
-"""Frozen bases with random weights: the published architectures at `full`, the same ones small at `tiny`.
+"""Bases with random weights: the published architectures at `full`, the same ones small at `tiny` and `mini`.
 
-`tiny` checkpoints hold them, saved in the hub's format. At `full` they serve to measure speed and memory without the
+Small checkpoints hold them, saved in the hub's format. At `full` they serve to measure speed and memory without the
 published weights; their output is meaningless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from transformers import (
     T5EncoderModel,
 )
 
-from models.config import Component, ModelConfig
+from models.config import Component, ModelConfig, Size
 from models.hub import quietly
+from models.shot_decoder import SPATIAL_COMPRESSION, ShotDecoder, decoder_options
 from models.tokens import MISTRAL_VOCABULARY, VOCABULARY, shipped_tokenizer
 from pipeline.core.errors import UserError
 
@@ -30,7 +32,7 @@ _HEAD_WIDTH = 64
 
 
 def save_random_base(component: Component, config: ModelConfig, folder: Path) -> None:
-    """Write a frozen base with random weights in the hub's format: float32 at `tiny`, bfloat16 at `full`.
+    """Write a frozen base with random weights in the hub's format: bfloat16 at `full`, else float32.
 
     Raises:
         UserError: at `full`, a base that play does not need.
@@ -47,9 +49,9 @@ def save_random_base(component: Component, config: ModelConfig, folder: Path) ->
 
 def random_base(component: Component, config: ModelConfig, device: torch.device | str = "cpu") -> Any:
     """Build a frozen base with random weights on a device (`meta`: no weights). Precisions and errors as above."""
-    if config.size == "tiny":
+    if config.size != "full":
         with torch.device(device):
-            return _TINY[component](config)
+            return _SMALL[component](config, _SHAPES[config.size])
     if component not in _FULL:
         raise UserError(f"{component}: no random weights at full size; name the published one in `bases`")
     before = torch.get_default_dtype()
@@ -61,14 +63,36 @@ def random_base(component: Component, config: ModelConfig, device: torch.device 
         torch.set_default_dtype(before)
 
 
-def _tiny_language_model(config: ModelConfig) -> MistralForCausalLM:
+@dataclass(frozen=True)
+class _Shape:
+    """Sizes of the bases of a small model that its configuration leaves open."""
+
+    layers: int
+    """Layers of language model and transformer."""
+    image_layers: int
+    channels: tuple[int, int, int, int]
+    """Widths of the autoencoder, from pixels to latents."""
+    blocks: int
+    """Residual blocks of a level of the autoencoder's encoder; its decoder has one more."""
+    groups: int
+    """Groups of the autoencoder's norms."""
+
+
+_SHAPES: Mapping[Size, _Shape] = {
+    # equal widths: without blocks nothing could change the width; only the middle block, which learns fast on a CPU
+    "tiny": _Shape(layers=4, image_layers=3, channels=(24, 24, 24, 24), blocks=0, groups=4),
+    "mini": _Shape(layers=6, image_layers=4, channels=(32, 32, 32, 32), blocks=0, groups=8),
+}
+
+
+def _language_model(config: ModelConfig, shape: _Shape) -> MistralForCausalLM:
     width = config.shot_encoder.width
     return MistralForCausalLM(
         MistralConfig(
-            vocab_size=MISTRAL_VOCABULARY,
+            vocab_size=VOCABULARY if "language_model" in config.whole else MISTRAL_VOCABULARY,
             hidden_size=width,
             intermediate_size=2 * width,
-            num_hidden_layers=4,
+            num_hidden_layers=shape.layers,
             num_attention_heads=4,
             num_key_value_heads=2,
             max_position_embeddings=8192,
@@ -77,30 +101,32 @@ def _tiny_language_model(config: ModelConfig) -> MistralForCausalLM:
     )
 
 
-def _tiny_transformer(config: ModelConfig) -> CogVideoXTransformer3DModel:
-    return CogVideoXTransformer3DModel(
-        num_attention_heads=config.shot_encoder.width // _HEAD_WIDTH,
-        attention_head_dim=_HEAD_WIDTH,
-        num_layers=4,
-        time_embed_dim=128,
-        text_embed_dim=config.shot_encoder.text_width,
-        sample_height=config.shot_decoder.height // 8,
-        sample_width=config.shot_decoder.width // 8,
-    )
+def _transformer(config: ModelConfig, shape: _Shape) -> CogVideoXTransformer3DModel:
+    """Stock transformer to wrap; one that is trained whole is a shot decoder from the start."""
+    whole = "transformer" in config.whole
+    sizes = {
+        "num_attention_heads": config.shot_encoder.width // _HEAD_WIDTH,
+        "attention_head_dim": _HEAD_WIDTH,
+        "num_layers": shape.layers,
+        "time_embed_dim": 128,
+        "text_embed_dim": config.shot_encoder.text_width,
+        "sample_height": config.shot_decoder.height // SPATIAL_COMPRESSION,
+        "sample_width": config.shot_decoder.width // SPATIAL_COMPRESSION,
+    }
+    return ShotDecoder(**sizes | decoder_options(config)) if whole else CogVideoXTransformer3DModel(**sizes)
 
 
-def _tiny_autoencoder(config: ModelConfig) -> AutoencoderKLCogVideoX:
-    """Autoencoder with equal, narrow widths and only the middle block, which learns fastest on a CPU."""
+def _autoencoder(config: ModelConfig, shape: _Shape) -> AutoencoderKLCogVideoX:
     return AutoencoderKLCogVideoX(
-        block_out_channels=(24, 24, 24, 24),  # equal: there is no block that could change the width
-        layers_per_block=0,
-        norm_num_groups=4,
+        block_out_channels=shape.channels,
+        layers_per_block=shape.blocks,
+        norm_num_groups=shape.groups,
         sample_height=config.shot_decoder.height,
         sample_width=config.shot_decoder.width,
     )
 
 
-def _tiny_text_encoder(config: ModelConfig) -> T5EncoderModel:
+def _text_encoder(config: ModelConfig, _shape: _Shape) -> T5EncoderModel:
     width = config.shot_encoder.text_width
     return T5EncoderModel(
         T5Config(
@@ -115,16 +141,16 @@ def _tiny_text_encoder(config: ModelConfig) -> T5EncoderModel:
     )
 
 
-def _tiny_image_encoder(config: ModelConfig) -> CLIPVisionModel:
-    shape = config.shot_encoder
+def _image_encoder(config: ModelConfig, shape: _Shape) -> CLIPVisionModel:
+    input_shape = config.shot_encoder
     return CLIPVisionModel(
         CLIPVisionConfig(
-            hidden_size=shape.image_width,
-            intermediate_size=2 * shape.image_width,
-            num_hidden_layers=3,
+            hidden_size=input_shape.image_width,
+            intermediate_size=2 * input_shape.image_width,
+            num_hidden_layers=shape.image_layers,
             num_attention_heads=4,
-            image_size=shape.image_pixels,
-            patch_size=shape.image_patch,
+            image_size=input_shape.image_pixels,
+            patch_size=input_shape.image_patch,
         )
     )
 
@@ -134,12 +160,12 @@ def _full_language_model() -> MistralForCausalLM:
     return MistralForCausalLM(MistralConfig(max_position_embeddings=32_768, rms_norm_eps=1e-5))
 
 
-_TINY: dict[Component, Callable[[ModelConfig], Any]] = {
-    "language_model": _tiny_language_model,
-    "transformer": _tiny_transformer,
-    "autoencoder": _tiny_autoencoder,
-    "text_encoder": _tiny_text_encoder,
-    "image_encoder": _tiny_image_encoder,
+_SMALL: dict[Component, Callable[[ModelConfig, _Shape], Any]] = {
+    "language_model": _language_model,
+    "transformer": _transformer,
+    "autoencoder": _autoencoder,
+    "text_encoder": _text_encoder,
+    "image_encoder": _image_encoder,
 }
 _FULL: dict[Component, Callable[[], Any]] = {
     "language_model": _full_language_model,

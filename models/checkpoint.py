@@ -8,7 +8,10 @@
       shot_encoder.safetensors
       shot_decoder/pytorch_lora_weights.safetensors    diffusers: LoRA on the attention
       shot_decoder/model.safetensors           adaLN and motion scope, trained in full
-      bases/NAME/                              frozen bases that are not on the model hub, in the hub's format
+      bases/NAME/                              bases that are not on the model hub, in the hub's format
+
+A network without adapters (rank 0) is trained whole: its only weights are those of its base, `bases/language_model` or
+`bases/transformer`, without `game_model/adapter_model.safetensors` or `shot_decoder/`.
 
 `with writing(folder) as part:` writes a new one: a complete folder is renamed into place, an incomplete one removed.
 """
@@ -28,6 +31,7 @@ from typing import TypeVar
 
 import torch
 from diffusers import AutoencoderKLCogVideoX
+from peft import PeftModel
 from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import LlamaTokenizer, MistralForCausalLM
@@ -51,6 +55,8 @@ from pipeline.core.errors import UserError, disk_errors
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer"
+GAME_MODEL = "game_model"
+SHOT_DECODER = "shot_decoder"
 ADAPTER = "game_model/adapter_model.safetensors"
 RESAMPLERS = "game_model/resamplers.safetensors"
 SHOT_ENCODER = "shot_encoder.safetensors"
@@ -134,11 +140,14 @@ class Checkpoint:
             trained: precision of the trainable parameters; default: `dtype`.
         """
         dtype = dtype or precision_of("language_model", device)
-        base = load_base("language_model", MistralForCausalLM, self.base("language_model"), dtype)
+        whole = "language_model" in self.config.whole
+        stored = (trained or dtype) if whole else dtype
+        base = load_base("language_model", MistralForCausalLM, self.base("language_model"), stored)
         model = GameModel(wrap_language_model(base, self.config.game_model), self.config)
         trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         _set_precision(model, dtype, trained, trainable)
-        load_adapter(model.language_model, self.folder / ADAPTER, embeddings=True)
+        if not whole:
+            load_adapter(model.language_model, self.folder / ADAPTER, embeddings=True)
         load_tensors(_resamplers(model), self.folder / RESAMPLERS)
         return _for_inference(model, device)
 
@@ -151,9 +160,11 @@ class Checkpoint:
     def shot_decoder(
         self, device: Device = "cpu", dtype: torch.dtype | None = None, trained: torch.dtype | None = None
     ) -> ShotDecoder:
-        """Load the shot decoder with unmerged adapters; arguments as in `game_model`."""
+        """Load the shot decoder with unmerged adapters, if it has any; arguments as in `game_model`."""
         dtype = dtype or precision_of("transformer", device)
         base, options = self.base("transformer"), decoder_options(self.config)
+        if "transformer" in self.config.whole:
+            return _for_inference(load_base("transformer", ShotDecoder, base, trained or dtype, **options), device)
         decoder = load_base("transformer", ShotDecoder, base, dtype, **options)
         add_lora(decoder, self.config.shot_decoder)
         own = own_names(decoder)
@@ -191,8 +202,25 @@ class Checkpoint:
         Other bases enter the hash by id and revision. Equal checkpoints play the same game from the same seed.
         """
         bases = [path for name in PLAYED for path in (self.folder / inside_id(name)).glob("*.safetensors")]
-        names = (CONFIG, ADAPTER, RESAMPLERS, SHOT_ENCODER, DECODER_LORA, DECODER_OWN)
-        return identity_of([*(self.folder / name for name in names), *sorted(bases)])
+        return identity_of([*(self.folder / name for name in self._files()), *sorted(bases)])
+
+    def game_model_files(self) -> list[Path]:
+        """Files of the trained weights of the game model."""
+        if "language_model" in self.config.whole:
+            weights = sorted((self.folder / inside_id("language_model")).glob("*.safetensors"))
+        else:
+            weights = [self.folder / ADAPTER]
+        return [*weights, self.folder / RESAMPLERS]
+
+    def _files(self) -> Iterator[str]:
+        """Yield the names of all files but tokenizer and bases."""
+        whole = self.config.whole
+        yield CONFIG
+        if "language_model" not in whole:
+            yield ADAPTER
+        yield from (RESAMPLERS, SHOT_ENCODER)
+        if "transformer" not in whole:
+            yield from (DECODER_LORA, DECODER_OWN)
 
 
 def identity_of(paths: Iterable[Path]) -> str:
@@ -273,21 +301,38 @@ def save_config(folder: Path, config: ModelConfig) -> None:
     (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
 
 
-def save_game_model(folder: Path, model: GameModel, state: State | None = None) -> None:
-    """Write adapters, norms, embeddings and resamplers; plain peft loads the first three.
+def save_game_model(folder: Path, model: GameModel, state: State | None = None) -> set[str]:
+    """Write adapters, norms, embeddings and resamplers; plain peft loads the first three. Return the parts written.
+
+    Without adapters the language model is written as a base.
 
     Here and below, `state` is the network's state dict if it was gathered from several devices; default: its own.
     """
     state = model.state_dict() if state is None else state
-    adapters = model.language_model.peft_config["default"]
-    adapters.base_model_name_or_path = None  # a path of the machine that loaded the base
-    adapters.target_modules = sorted(adapters.target_modules)  # a set, whose order differs between processes
-    adapters.save_pretrained(str((folder / ADAPTER).parent))
+    save_resamplers(folder, state)
     language = within(state, "language_model.")
-    write_tensors(adapter_tensors(model.language_model, language, embeddings=True), folder / ADAPTER)
+    if isinstance(model.language_model, PeftModel):
+        _save_adapters(folder, model.language_model, language)
+        return {GAME_MODEL}
+    base = inside_id("language_model")
+    with quietly():
+        model.language_model.save_pretrained(str(folder / base), state_dict=language)
+    return {GAME_MODEL, base}
+
+
+def save_resamplers(folder: Path, state: State) -> None:
+    """Write the resamplers from a game model's state dict."""
     write_tensors(
         {name: state[name] for name in state if name.split(".")[0].endswith("_resampler")}, folder / RESAMPLERS
     )
+
+
+def _save_adapters(folder: Path, language_model: PeftModel, state: State) -> None:
+    adapters = language_model.peft_config["default"]
+    adapters.base_model_name_or_path = None  # a path of the machine that loaded the base
+    adapters.target_modules = sorted(adapters.target_modules)  # a set, whose order differs between processes
+    adapters.save_pretrained(str((folder / ADAPTER).parent))
+    write_tensors(adapter_tensors(language_model, state, embeddings=True), folder / ADAPTER)
 
 
 def save_shot_encoder(folder: Path, state: State) -> None:
@@ -295,16 +340,31 @@ def save_shot_encoder(folder: Path, state: State) -> None:
     write_tensors(state, folder / SHOT_ENCODER)
 
 
-def save_shot_decoder(folder: Path, decoder: ShotDecoder, state: State | None = None) -> None:
-    """Write the trainable parameters of the shot decoder; plain diffusers loads the adapters."""
+def save_shot_decoder(
+    folder: Path, decoder: ShotDecoder, state: State | None = None, *, whole: bool = False
+) -> set[str]:
+    """Write the trainable parameters of the shot decoder; plain diffusers loads the adapters. Return the parts written.
+
+    `whole`: its base was trained too and is written without the adapters. One without adapters is its base.
+    """
     state = decoder.state_dict() if state is None else state
+    adapted = any(".lora_" in name for name in state)
+    parts = {SHOT_DECODER}
+    if whole or not adapted:
+        _save_transformer(folder, decoder, state)
+        parts.add(inside_id("transformer"))
+    if adapted:
+        _save_decoder_adapters(folder, decoder, state)
+    return parts
+
+
+def _save_decoder_adapters(folder: Path, decoder: ShotDecoder, state: State) -> None:
     metadata = adapter_metadata(decoder.peft_config["default"])
     write_tensors(adapter_tensors(decoder, state), folder / DECODER_LORA, metadata)
     write_tensors({name: state[name] for name in own_names(decoder)}, folder / DECODER_OWN)
 
 
-def save_transformer(folder: Path, decoder: ShotDecoder, state: State) -> None:
-    """Write the base of a shot decoder that was trained in full to `bases/transformer`, without its adapters."""
+def _save_transformer(folder: Path, decoder: ShotDecoder, state: State) -> None:
     base_folder = folder / inside_id("transformer")
     base = {name.replace(".base_layer.", "."): each for name, each in state.items() if ".lora_" not in name}
     write_tensors(base, base_folder / TRANSFORMER_FILE)

@@ -55,14 +55,10 @@ class ImageEncoder(nn.Module):
     def patches(self, frames_BHWC: Tensor) -> Tensor:
         """Patch states [B, P, D] in float32 of uint8 RGB pictures p of any size.
 
-        x       = (resize(p / 255) - mean) / std    per channel, with CLIP_MEAN and CLIP_STD
-        patches = h_{K-1}[1:]                       h_k the states after layer k of K; position 0: class token
+        patches = h_{K-1}[1:]    h_k the states after layer k of K; position 0: class token
         """
-        pictures_BCHW = frames_BHWC.to(self.network.device).permute(0, 3, 1, 2).float() / 255
-        pictures_BCHW = resize_to_square(pictures_BCHW, self.config.image_pixels)
-        mean_C11, std_C11 = (pictures_BCHW.new_tensor(each).view(3, 1, 1) for each in (CLIP_MEAN, CLIP_STD))
-        pixels_BCHW = ((pictures_BCHW - mean_C11) / std_C11).to(self.network.dtype)
-        states = self.network(pixel_values=pixels_BCHW, output_hidden_states=True).hidden_states
+        pixels_BCHW = clip_pixels(frames_BHWC.to(self.network.device), self.config.image_pixels)
+        states = self.network(pixel_values=pixels_BCHW.to(self.network.dtype), output_hidden_states=True).hidden_states
         patches_BPD: Tensor = states[-2][:, 1:]
         return patches_BPD.float()
 
@@ -103,6 +99,16 @@ class TextEncoder(nn.Module):
         )
         states_BND: Tensor = self.network(input_ids=tokens.input_ids.to(self.network.device)).last_hidden_state
         return states_BND.float()
+
+
+def clip_pixels(frames_BHWC: Tensor, side: int) -> Tensor:
+    """Input of CLIP [B, C, side, side] in float32 from uint8 RGB pictures p of any size.
+
+    x = (resize(p / 255) - mean) / std    per channel, with CLIP_MEAN and CLIP_STD
+    """
+    pictures_BCHW = resize_to_square(frames_BHWC.permute(0, 3, 1, 2).float() / 255, side)
+    mean_C11, std_C11 = (pictures_BCHW.new_tensor(each).view(3, 1, 1) for each in (CLIP_MEAN, CLIP_STD))
+    return (pictures_BCHW - mean_C11) / std_C11
 
 
 def resize_to_square(pictures_BCHW: Tensor, side: int) -> Tensor:

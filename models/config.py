@@ -1,14 +1,15 @@
-"""Model configuration: every size that differs between `tiny` and `full`, and the conventions of the weights.
+"""Model configuration: every size that differs between `tiny`, `mini` and `full`, and the conventions of the weights.
 
 `full` is the published model: Mistral 7B, CogVideoX 2B, T5 XXL and CLIP ViT-B/16 from the model hub, 480x720, 226 shot
-tokens. `tiny` has the same parts, small and random, in the same formats; it trains and plays on two CPU cores.
+tokens. `tiny` has the same parts, small and random, in the same formats; it trains and plays on two CPU cores. `mini`
+is the size that two cores can teach a small world: all its networks are trained whole, none is pretrained.
 
 A checkpoint stores its `ModelConfig` as `config.json`, the only description of its networks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -19,7 +20,7 @@ MOST_SHOT_TOKENS = 256
 
 Variant = Literal["mlp", "linear", "addition", "cross_attention"]
 Component = Literal["language_model", "transformer", "autoencoder", "text_encoder", "image_encoder"]
-Size = Literal["tiny", "full"]
+Size = Literal["tiny", "mini", "full"]
 
 PUBLISHED_VALUES: Mapping[str, tuple[float, ...]] = {
     "decoder script": (0.5, 2.5, 10.0, 15.0, 40.0),
@@ -81,7 +82,9 @@ class ShotDecoderConfig(ConfigSection):
     fps: int = Field(8, ge=1, description="frames per second")
     height: int = Field(480, ge=16, description="height of a frame in pixels, a multiple of 16")
     width: int = Field(720, ge=16, description="width of a frame in pixels, a multiple of 16")
-    lora_rank: int = Field(64, ge=1, description="rank of the adapters on every attention projection")
+    lora_rank: int = Field(
+        64, ge=0, description="rank of the adapters on every attention projection; 0: none, all weights are trained"
+    )
     lora_alpha: int = Field(64, ge=1, description="an adapter is scaled by alpha / rank; the released weights: 1")
     norm_out_eps: float = Field(1e-5, gt=0, description="epsilon of the last norm; the released weights: 1e-6")
     motion_scope: bool = Field(True, description="condition on the motion scope; off in an ablation")
@@ -103,7 +106,9 @@ class ShotDecoderConfig(ConfigSection):
 class GameModelConfig(ConfigSection):
     """Game model: history and instruction to the next shot tokens and state."""
 
-    lora_rank: int = Field(32, ge=1, description="rank of the adapters on all seven projections of a layer")
+    lora_rank: int = Field(
+        32, ge=0, description="rank of the adapters on all seven projections of a layer; 0: none, all weights trained"
+    )
     lora_alpha: int = Field(32, ge=1, description="an adapter is scaled by alpha / rank")
     lora_dropout: float = Field(0.05, ge=0, lt=1, description="dropout before an adapter, in training")
     window_turns: int = Field(5, ge=1, le=20, description="turns in its context, the one to predict included")
@@ -162,10 +167,22 @@ class ModelConfig(ConfigSection):
         missing = set(get_args(Component)) - set(self.bases)
         if missing:
             raise ValueError(f"bases lacks {', '.join(sorted(missing))}")
+        for component in self.whole:
+            if self.bases[component].id != inside_id(component):
+                raise ValueError(f"without adapters {component} is trained itself: its base is {inside_id(component)}")
         rising = list(self.level_values) == sorted(set(self.level_values))
         if len(self.level_values) != LEVELS or not rising or self.level_values[0] < 0:
             raise ValueError(f"level_values must be {LEVELS} rising numbers from 0, not {self.level_values}")
         return self
+
+    @property
+    def whole(self) -> frozenset[Component]:
+        """Bases that have no adapters: they are trained themselves, and saved in `bases`."""
+        ranks: dict[Component, int] = {
+            "language_model": self.game_model.lora_rank,
+            "transformer": self.shot_decoder.lora_rank,
+        }
+        return frozenset(component for component, rank in ranks.items() if not rank)
 
     @property
     def shown_frames(self) -> int:
@@ -223,3 +240,19 @@ def tiny_config() -> ModelConfig:
         game_model=GameModelConfig(lora_rank=8, lora_alpha=8, lora_dropout=0.0),
         bases={name: Base(id=inside_id(name)) for name in get_args(Component)},
     )
+
+
+def mini_config() -> ModelConfig:
+    """Configuration for a small world: 64x96 pixels, 80 shot tokens of width 192, no adapters, trained on two cores."""
+    return ModelConfig(
+        size="mini",
+        shot_encoder=ShotEncoderConfig(
+            text_tokens=16, text_width=96, image_pixels=64, image_patch=8, image_width=96, width=192
+        ),
+        shot_decoder=ShotDecoderConfig(height=64, width=96, lora_rank=0),
+        game_model=GameModelConfig(lora_rank=0),
+        bases={name: Base(id=inside_id(name)) for name in get_args(Component)},
+    )
+
+
+CONFIGS: Mapping[Size, Callable[[], ModelConfig]] = {"tiny": tiny_config, "mini": mini_config, "full": full_config}

@@ -1,4 +1,4 @@
-"""The game model: Mistral 7B with adapters that predicts the next turn from past turns and an instruction.
+"""The game model: Mistral, with adapters or trained whole, predicts the next turn from past turns and an instruction.
 
 The shot tokens come from learned queries, which attend to everything before them and to one another. The state is
 decoded after them, token by token, in the same pass: at each of its four slots only legal tokens are candidates and the
@@ -19,6 +19,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -54,15 +55,23 @@ class Prediction:
     state: State
 
 
-def wrap_language_model(base: MistralForCausalLM, config: GameModelConfig) -> PeftModel:
-    """Add 284 tokens and adapters to Mistral, in place.
+LanguageModel: TypeAlias = PeftModel | MistralForCausalLM
+"""Mistral with adapters, or without any, to be trained whole."""
+
+
+def wrap_language_model(base: MistralForCausalLM, config: GameModelConfig) -> LanguageModel:
+    """Add 284 tokens and adapters to Mistral, in place; with rank 0 return the base, which has these tokens already.
 
     Only the adapters, a copy of every norm, and both embeddings in full are trainable afterwards. New input rows are
     the mean of the old ones, new output rows three times the mean.
 
     Raises:
-        UserError: the base does not have Mistral's 32,000 tokens.
+        UserError: the base does not have Mistral's 32,000 tokens, or with rank 0 not those of the game too.
     """
+    if not config.lora_rank:
+        if base.config.vocab_size != VOCABULARY:
+            raise UserError(f"a language model without adapters has {VOCABULARY} tokens, not {base.config.vocab_size}")
+        return base
     if base.config.vocab_size != MISTRAL_VOCABULARY:
         raise UserError(
             f"the language model has {base.config.vocab_size} tokens where Mistral 7B v0.1 has {MISTRAL_VOCABULARY}: "
@@ -88,8 +97,14 @@ def wrap_language_model(base: MistralForCausalLM, config: GameModelConfig) -> Pe
     return model
 
 
-def make_trainable(language_model: PeftModel) -> list[nn.Parameter]:
-    """Make adapters, norm copies and embeddings trainable, freeze the rest, and return the trainable parameters."""
+def make_trainable(language_model: LanguageModel) -> list[nn.Parameter]:
+    """Make adapters, norm copies and embeddings trainable, freeze the rest, and return the trainable parameters.
+
+    Without adapters all parameters are trainable.
+    """
+    if not isinstance(language_model, PeftModel):
+        language_model.requires_grad_(True)
+        return list(language_model.parameters())
     language_model.requires_grad_(False)
     trained = [p for name, p in language_model.named_parameters() if ".lora_" in name or ".modules_to_save." in name]
     base = mistral_of(language_model)
@@ -99,17 +114,17 @@ def make_trainable(language_model: PeftModel) -> list[nn.Parameter]:
     return trained
 
 
-def mistral_of(language_model: PeftModel) -> MistralForCausalLM:
-    """Mistral without its peft wrapper, with the adapters in its layers."""
-    base = language_model.get_base_model()
+def mistral_of(language_model: LanguageModel) -> MistralForCausalLM:
+    """Mistral without its peft wrapper, if it has one, with the adapters in its layers."""
+    base = language_model.get_base_model() if isinstance(language_model, PeftModel) else language_model
     assert isinstance(base, MistralForCausalLM)
     return base
 
 
 class GameModel(nn.Module):
-    """Mistral with adapters between two resamplers."""
+    """Mistral between two resamplers."""
 
-    def __init__(self, language_model: PeftModel, config: ModelConfig) -> None:
+    def __init__(self, language_model: LanguageModel, config: ModelConfig) -> None:
         super().__init__()
         hidden, width = mistral_of(language_model).config.hidden_size, config.shot_encoder.width
         self.language_model = language_model

@@ -9,6 +9,7 @@ It is the CogVideoX transformer of diffusers with three changes (paper arXiv 250
 
 Trained are adapters on attention (`add_lora`) and, in full, `own_names`: the modulation of every block by the
 timestep (adaLN) and the motion scope's embedding. The rest is the frozen base and is not stored in a checkpoint.
+Without adapters (rank 0) everything is trained, and the checkpoint's base is the trained network itself.
 
 Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, L shot tokens, D width.
 """
@@ -145,8 +146,10 @@ def add_lora(decoder: ShotDecoder, config: ShotDecoderConfig) -> None:
 
         W' = W + (alpha / rank) B A
 
-    The released weights have rank 64 and alpha 1; with alpha 64 their adapters would act 64-fold.
+    The released weights have rank 64 and alpha 1; with alpha 64 their adapters would act 64-fold. Rank 0: none.
     """
+    if not config.lora_rank:
+        return
     decoder.add_adapter(
         LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=list(ATTENTION), lora_dropout=0.0)
     )

@@ -26,24 +26,24 @@ def for_warm_up(encoder: ShotEncoder, decoder: ShotDecoder, *, motion_scope: boo
     return _thaw([*encoder.parameters(), *(motion if motion_scope else [])])
 
 
-def for_joint(encoder: ShotEncoder, decoder: ShotDecoder, *, motion_scope: bool = True) -> list[nn.Parameter]:
+def for_joint(
+    encoder: ShotEncoder, decoder: ShotDecoder, *, whole: bool = False, motion_scope: bool = True
+) -> list[nn.Parameter]:
     """Joint training: the shot encoder and the parameters of `for_adaptation`. Same ValueError."""
-    return [*_thaw(list(encoder.parameters())), *for_adaptation(decoder, motion_scope=motion_scope)]
+    return [*_thaw(list(encoder.parameters())), *for_adaptation(decoder, whole=whole, motion_scope=motion_scope)]
 
 
-def for_whole(encoder: ShotEncoder, decoder: ShotDecoder, *, motion_scope: bool = True) -> list[nn.Parameter]:
-    """Joint training of a small shot decoder with a random base: all parameters; adapters alone are not enough."""
-    weights = [p for name, p in decoder.named_parameters() if motion_scope or not is_motion(name)]
-    decoder.requires_grad_(False)
-    return _thaw([*encoder.parameters(), *weights])
-
-
-def for_adaptation(decoder: CogVideoXTransformer3DModel, *, motion_scope: bool = True) -> list[nn.Parameter]:
+def for_adaptation(
+    decoder: CogVideoXTransformer3DModel, *, whole: bool = False, motion_scope: bool = True
+) -> list[nn.Parameter]:
     """Adaptation: the shot decoder's adapters, the adaLN of its blocks, the motion scope's embedding.
 
-    A transformer of CogVideoX will do, which has no motion scope. ValueError when it has no adapters.
+    `whole`: all parameters of a small shot decoder with a random base, since adapters alone are not enough. A
+    transformer of CogVideoX will do, which has no motion scope. ValueError when it has no adapters and is not whole.
     """
     decoder.requires_grad_(False)
+    if whole:
+        return _thaw([p for name, p in decoder.named_parameters() if motion_scope or not is_motion(name)])
     adapters = [parameter for name, parameter in decoder.named_parameters() if ".lora_" in name]
     if not adapters:
         raise ValueError("the shot decoder has no adapters to train; call models.shot_decoder.add_lora first")

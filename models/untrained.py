@@ -1,8 +1,8 @@
-"""Untrained checkpoints: small random bases for `tiny`, the published bases by hub id for `full`.
+"""Untrained checkpoints: small random bases for `tiny` and `mini`, the published bases by hub id for `full`.
 
-Both take the same steps: read the bases, wrap them, save the trainable parts. Adapters and the motion scope's embedding
-start without effect on the output. A tiny base is saved in the hub's format and loaded by the code that loads the
-published ones.
+All take the same steps: read the bases, wrap them, save the trainable parts. Adapters and the motion scope's embedding
+start without effect on the output. A small base is saved in the hub's format and loaded by the code that loads the
+published ones; one without adapters is itself the part to train.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from models.checkpoint import (
     Checkpoint,
     save_config,
     save_game_model,
+    save_resamplers,
     save_shot_decoder,
     save_shot_encoder,
     writing,
@@ -72,13 +73,19 @@ def _save_game_model(checkpoint: Checkpoint, say: Say) -> None:
     say(f"game model: adapters for {config.bases['language_model'].id}")
     location, precision = checkpoint.base("language_model"), _precision(config, torch.bfloat16)
     base = load_base("language_model", MistralForCausalLM, location, precision)
-    save_game_model(checkpoint.folder, GameModel(wrap_language_model(base, config.game_model), config))
+    model = GameModel(wrap_language_model(base, config.game_model), config)
+    if "language_model" in config.whole:
+        save_resamplers(checkpoint.folder, model.state_dict())  # its base is there already
+    else:
+        save_game_model(checkpoint.folder, model)
 
 
 def _save_shot_networks(checkpoint: Checkpoint, say: Say) -> None:
     config = checkpoint.config
     say(f"shot encoder, and shot decoder: adapters for {config.bases['transformer'].id}")
     save_shot_encoder(checkpoint.folder, ShotEncoder(config.shot_encoder).state_dict())
+    if "transformer" in config.whole:
+        return
     precision = _precision(config, torch.float16)
     decoder = load_base(
         "transformer", ShotDecoder, checkpoint.base("transformer"), precision, **decoder_options(config)

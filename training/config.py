@@ -119,7 +119,8 @@ class ShotPhaseSettings(ConfigSection):
     warm_up: LoopSettings = Field(description="warm-up: shot encoder and motion scope, with the shot decoder frozen")
     joint: LoopSettings = Field(description="joint training of shot encoder and shot decoder")
     trained: Literal["adapters", "whole"] = Field(
-        "adapters", description="part of the shot decoder trained jointly; `whole` is for a random base"
+        "adapters",
+        description="part of the shot decoder trained jointly; `whole` is for a random base with adapters",
     )
     dropout: float = Share
     frame: Literal["first", "random"] = Field(

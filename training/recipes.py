@@ -1,6 +1,7 @@
 """Training recipes and ablations: functions that return a complete `Recipe`; a TOML file overrides single keys.
 
     tiny          two CPU cores, minutes
+    mini          two CPU cores, hours: a small world of a thousand clips, all networks trained whole
     full          the published model and the paper's numbers, on GPUs of 80 GB
     card24        the same on one GPU of 24 GB: activation checkpointing, gradient accumulation
     one-film      full with a tenth of its steps, for the paper's ablations on about 2,000 clips of one film
@@ -21,7 +22,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from models.config import full_config, tiny_config
+from models.config import full_config, mini_config, tiny_config
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
 from training.config import (
@@ -118,7 +119,44 @@ def tiny() -> Recipe:
     )
 
 
-RECIPES: Mapping[str, Callable[[], Recipe]] = {"tiny": tiny, "full": full, "card24": card24, "one-film": one_film}
+def mini() -> Recipe:
+    """A recipe for two CPU cores and a small world of about a thousand clips; nothing in it is pretrained."""
+    common = {
+        "batch_size": 8,
+        "micro_batch": 8,
+        "rate_warm_up": 100,
+        "ema_decay": 0.999,
+        "save_every": 250,
+        "validate_every": 500,
+    }
+    fit = {"micro_batch": 2, "rate_warm_up": 100, "weight_decay": 0.0, "ema_decay": 0.999, "validate_every": 4000}
+    return Recipe(
+        model=mini_config(),
+        autoencoder=FitSettings(
+            stills=LoopSettings(steps=40_000, learning_rate=3e-3, **{**fit, "batch_size": 8, "micro_batch": 8}),
+            clips=LoopSettings(steps=10_000, learning_rate=1e-3, batch_size=2, **fit),
+            most_clips=2000,
+            judged=16,
+        ),
+        shot=ShotPhaseSettings(
+            warm_up=LoopSettings(steps=200, learning_rate=1e-3, **common),
+            joint=LoopSettings(steps=6000, learning_rate=1e-3, **common),
+        ),
+        game=GamePhaseSettings(loop=LoopSettings(steps=4000, learning_rate=1e-3, **common)),
+        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=1000, learning_rate=3e-4, **common)),
+        gc=BaselineSettings(loop=LoopSettings(steps=6000, learning_rate=1e-3, **common)),
+        gfc=BaselineSettings(loop=LoopSettings(steps=2000, learning_rate=1e-3, **common)),
+        looks=PreviewSettings(clips=64, pictures=4, denoising_steps=10, guidance=1.0),
+    )
+
+
+RECIPES: Mapping[str, Callable[[], Recipe]] = {
+    "tiny": tiny,
+    "mini": mini,
+    "full": full,
+    "card24": card24,
+    "one-film": one_film,
+}
 _CHANGES: Mapping[str, dict[str, Any]] = {
     "random-frame": {"shot": {"frame": "random"}},
     "linear": {"model": {"shot_encoder": {"variant": "linear"}}},

@@ -27,7 +27,7 @@ from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
 from models.checkpoint import PLAYED, Checkpoint
-from models.config import Base, ModelConfig, full_config, inside_id, tiny_config
+from models.config import CONFIGS, Base, ModelConfig, Size, inside_id
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.shot_decoder import ShotDecoder, decoder_options, denoise
@@ -42,9 +42,9 @@ DENSE_TFLOPS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "RTX 4090": 
 """Dense half-precision peak of a GPU by its data sheet, in 10^12 operations per second."""
 
 
-def random_config(size: str) -> ModelConfig:
+def random_config(size: Size) -> ModelConfig:
     """Return a configuration with random bases for playing, so that nothing is downloaded."""
-    config = full_config() if size == "full" else tiny_config()
+    config = CONFIGS[size]()
     inside = {name: Base(id=inside_id(name)) for name in PLAYED}
     return config.replaced(bases={**config.bases, **inside})
 
@@ -105,7 +105,7 @@ def _ways(chosen: list[str] | None) -> Iterator[str]:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=("tiny", "full"), default="tiny", help="size of the networks")
+    parser.add_argument("--size", choices=CONFIGS, default="tiny", help="size of the networks")
     parser.add_argument("--steps", type=int, default=50, help="denoising steps a turn")
     parser.add_argument("--turns", type=int, default=3, help="turns measured, after the window is full")
     parser.add_argument("--way", action="append", choices=WAYS, help="run only this way; may be repeated")

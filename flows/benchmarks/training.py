@@ -87,7 +87,7 @@ def network_of(phase: PhaseName, recipe: Recipe, device: str) -> nn.Module:
             add_lora(decoder, config.shot_decoder)
             encoder = ShotEncoder(config.shot_encoder)
             network = ShotNetworks(decoder, None if phase == "adapt" else encoder, motion_scope=True)
-            for_adaptation(decoder) if phase == "adapt" else _thaw(phase, encoder, decoder)
+            _thaw(phase, encoder, decoder, whole="transformer" in config.whole)
             if (recipe.adapt if phase == "adapt" else recipe.shot).gradient_checkpointing:
                 decoder.enable_gradient_checkpointing()
     for parameter in network.parameters():
@@ -172,8 +172,13 @@ def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
     return states_1LH
 
 
-def _thaw(phase: PhaseName, encoder: ShotEncoder, decoder: ShotDecoder) -> None:
-    for_warm_up(encoder, decoder) if phase == "warm-up" else for_joint(encoder, decoder)
+def _thaw(phase: PhaseName, encoder: ShotEncoder, decoder: ShotDecoder, *, whole: bool) -> None:
+    if phase == "warm-up":
+        for_warm_up(encoder, decoder)
+    elif phase == "joint":
+        for_joint(encoder, decoder, whole=whole)
+    else:
+        for_adaptation(decoder, whole=whole)
 
 
 def precision_of(phase: PhaseName, recipe: Recipe) -> Precision:

@@ -20,6 +20,7 @@ class ModelSize(StrEnum):
     """Sizes of a new model."""
 
     tiny = "tiny"
+    mini = "mini"
     full = "full"
 
 
@@ -49,7 +50,11 @@ def need_networks() -> None:
 def new_checkpoint(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Checkpoint to write; must not exist yet.")],
     size: Annotated[
-        ModelSize, typer.Option(help="`tiny` runs on any CPU, with random frozen parts; `full` is the published model.")
+        ModelSize,
+        typer.Option(
+            help="`tiny` runs on any CPU, with random frozen parts; `mini` is trained whole on two cores; `full` is "
+            "the published model."
+        ),
     ] = ModelSize.tiny,
     base: Annotated[
         list[str] | None,
@@ -82,10 +87,10 @@ def new_checkpoint(
 
 
 def _write_checkpoint(folder: Path, size: ModelSize, base: list[str], seed: int) -> None:
-    from models.config import full_config, tiny_config
+    from models.config import CONFIGS
     from models.untrained import new_checkpoint
 
-    new_checkpoint(folder, with_bases(full_config() if size is ModelSize.full else tiny_config(), base), seed, say)
+    new_checkpoint(folder, with_bases(CONFIGS[size.value](), base), seed, say)
 
 
 def _write_baseline(folder: Path, agent: AgentName, size: ModelSize, seed: int) -> None:

@@ -96,7 +96,7 @@ def test_invalid_values_are_named_with_their_file(tmp_path: Path, text: str, sai
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    with pytest.raises(UserError, match="no recipe 'huge': choose one of tiny, full, card24"):
+    with pytest.raises(UserError, match="no recipe 'huge': choose one of tiny, mini, full, card24"):
         read_recipe("huge")
     with pytest.raises(UserError, match="no ablation 'none': choose one of random-frame"):
         ablation("none", tiny())

@@ -13,7 +13,7 @@ from typing import Literal
 
 import torch
 
-from models.checkpoint import ADAPTER, RESAMPLERS, SHOT_ENCODER, Checkpoint
+from models.checkpoint import SHOT_ENCODER, Checkpoint
 from models.config import Component, ModelConfig
 from models.engine import TILE
 from models.frames import LATENT_CHANNELS
@@ -80,13 +80,13 @@ class _Definitions:
         if name == "text":
             return self._base("text_encoder")
         inputs = self._ingredients("patches") | self._ingredients("text")
-        shot_tokens = inputs | self._files("shot_encoder", SHOT_ENCODER)
+        shot_tokens = inputs | self._files("shot_encoder", checkpoint.folder / SHOT_ENCODER)
         if name == "shot_tokens":
             return shot_tokens
         return {
             **shot_tokens,
             **self._base("language_model"),
-            **self._files("game_model", ADAPTER, RESAMPLERS),
+            **self._files("game_model", *checkpoint.game_model_files()),
             "conventions": checkpoint.config.conventions.model_dump_json(),
             "windows": recipe.game.windows.model_dump_json(),
             "turns": self.catalog.fingerprint,
@@ -96,15 +96,15 @@ class _Definitions:
     def _predicting(self) -> dict[str, str]:
         """Return the maker of predictions; nothing for the checkpoint's game model after the recorded past."""
         by = self.predicted_by
-        files = (fold.folder / file for fold in by.folds for file in (ADAPTER, RESAMPLERS))
+        files = (file for fold in by.folds for file in fold.game_model_files())
         folds = made_by_files("folds", *files, sha256=self.sha256) if by.folds else {}
         return folds | ({"past": "predicted"} if by.rollout else {})
 
     def _base(self, component: Component) -> dict[str, str]:
         return made_by_base(component, self.checkpoint.base(component), self.sha256)
 
-    def _files(self, name: str, *files: str) -> dict[str, str]:
-        return made_by_files(name, *(self.checkpoint.folder / file for file in files), sha256=self.sha256)
+    def _files(self, name: str, *files: Path) -> dict[str, str]:
+        return made_by_files(name, *files, sha256=self.sha256)
 
 
 def _shape(name: Name, config: ModelConfig) -> tuple[int, ...]:

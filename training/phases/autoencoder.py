@@ -1,4 +1,4 @@
-"""Autoencoder fit: the autoencoder of a tiny checkpoint, trained on the clips of a data set.
+"""Autoencoder fit: the autoencoder of a small checkpoint, trained on the clips of a data set.
 
 The published autoencoder is general; a random one reconstructs every picture as grey. This one overfits the given clips
 in two phases of the training loop: crops of single frames, which are cheap and teach appearance, then crops of nine
@@ -50,6 +50,8 @@ _PATCH = 8
 """Pixels per latent pixel along each side."""
 _CROP_FRAMES = 9
 """Frames of a crop of a clip: the first alone and two groups of four, about half the cost of a whole clip."""
+_MEASURED = 256
+"""Most clips whose latents are measured for the scaling factor."""
 _BATCH_SIZE = 2
 """Clips encoded at once: a single clip takes torch's slow path for 3-D convolutions on a CPU."""
 
@@ -158,7 +160,8 @@ class AutoencoderPhase:
         """Write a complete checkpoint: autoencoder in the hub's format, measured scaling factor, all other parts."""
         autoencoder = self.checkpoint.autoencoder()  # a new one: that of the network may be sharded over devices
         autoencoder.load_state_dict(within(state, "autoencoder."))
-        factor = measured_factor(autoencoder, self.examples.frames_NTHWC)
+        clips_NTHWC = self.examples.frames_NTHWC
+        factor = measured_factor(autoencoder, clips_NTHWC[spread(len(clips_NTHWC), _MEASURED)])
         autoencoder.register_to_config(scaling_factor=factor)
         with quietly():
             autoencoder.save_pretrained(str(folder / inside_id("autoencoder")))
@@ -188,7 +191,7 @@ def fit_autoencoder(
     settings: FitSettings | None = None,
     watch: StepWatcher | None = None,
 ) -> Fitted:
-    """Fit the autoencoder of a tiny checkpoint; a repeated call with the same arguments resumes an interrupted fit.
+    """Fit the autoencoder of a small checkpoint; a repeated call with the same arguments resumes an interrupted fit.
 
     Args:
         checkpoint: starting checkpoint; it is not changed.
@@ -279,10 +282,10 @@ def _batches(frames_NTHWC: Tensor) -> tuple[Tensor, ...]:
 
 def _refuse_published(checkpoint: Checkpoint) -> None:
     config = checkpoint.config
-    if config.size != "tiny" or config.bases["autoencoder"].id != inside_id("autoencoder"):
+    if config.size == "full" or config.bases["autoencoder"].id != inside_id("autoencoder"):
         raise UserError(
             f"the autoencoder of {checkpoint.folder} is {config.bases['autoencoder'].id}, a published one that needs "
-            "no fitting: only the random one of a tiny checkpoint is fitted"
+            "no fitting: only the random one of a small checkpoint is fitted"
         )
 
 

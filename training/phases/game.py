@@ -283,8 +283,8 @@ class GamePhase:
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
         """Write a complete checkpoint: the game model, and the rest of the starting checkpoint."""
         save_config(folder, self.config)
-        save_game_model(folder, self.network.game_model, within(state, "game_model."))
-        copy_rest(self.checkpoint, folder, {"game_model"})
+        replaced = save_game_model(folder, self.network.game_model, within(state, "game_model."))
+        copy_rest(self.checkpoint, folder, replaced)
 
 
 def _last_error(model: GameModel, config: ModelConfig, examples: GameExamples, game: Game) -> Tensor:

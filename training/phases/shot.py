@@ -45,7 +45,6 @@ from models.checkpoint import (
     save_config,
     save_shot_decoder,
     save_shot_encoder,
-    save_transformer,
     within,
 )
 from models.config import Base, ModelConfig, inside_id
@@ -246,16 +245,13 @@ class ShotPhase:
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
         """Write a complete checkpoint: trained parts, and the rest of the starting checkpoint."""
-        decoder, config = within(state, "decoder."), self.config
-        replaced = {"shot_decoder"}
+        config = self.config
+        replaced = save_shot_decoder(folder, self.network.decoder, within(state, "decoder."), whole=self.whole)
         if self.network.encoder:
             replaced.add(SHOT_ENCODER)
             save_shot_encoder(folder, within(state, "encoder."))
         if self.whole:
-            replaced.add(inside_id("transformer"))
             config = config.replaced(bases={**config.bases, "transformer": Base(id=inside_id("transformer"))})
-            save_transformer(folder, self.network.decoder, decoder)
-        save_shot_decoder(folder, self.network.decoder, decoder)
         save_config(folder, config)
         copy_rest(self.checkpoint, folder, replaced)
 

@@ -1,0 +1,144 @@
+"""Networks without adapters: size `mini`, and a run of all phases that trains shot decoder and game model whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from models.bases import random_base
+from models.checkpoint import Checkpoint, precision_of, save_game_model, save_shot_decoder
+from models.config import ModelConfig, mini_config, tiny_config
+from models.engine_options import EngineOptions
+from models.game import Game
+from models.untrained import new_checkpoint
+from pipeline.core.errors import UserError
+from tests.support.networks.small_run import STEPS, small_recipe, small_run
+from tests.support.networks.tiny_models import shake, tiny_checkpoint
+from tests.support.shared_folders import shared_folder
+from training.config import Recipe
+from training.snapshots import take_snapshot
+
+WITHOUT = {"shot_decoder": {"lora_rank": 0}, "game_model": {"lora_rank": 0}}
+
+
+def _config() -> ModelConfig:
+    tiny = tiny_config()
+    shot = {**tiny.shot_decoder.model_dump(), **WITHOUT["shot_decoder"], "height": 32, "width": 48}
+    return tiny.replaced(shot_decoder=shot, game_model={**tiny.game_model.model_dump(), **WITHOUT["game_model"]})
+
+
+def _recipe() -> Recipe:
+    shot_decoder = {**WITHOUT["shot_decoder"], "height": 32, "width": 48}
+    return small_recipe(
+        model={**WITHOUT, "shot_decoder": shot_decoder},
+        shot={"joint": {"ema_decay": 0.9, "save_every": 3}},
+        game={"loop": {"ema_decay": 0.9}},
+    )
+
+
+def _checkpoint() -> Checkpoint:
+    return Checkpoint.open(shared_folder("without-adapters", lambda folder: new_checkpoint(folder, _config(), seed=1)))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("without")
+    training = small_run(folder, _recipe())
+    training.shot()
+    training.game()
+    training.adapt()
+    return folder
+
+
+def _base(folder: Path, name: str) -> dict[str, Tensor]:
+    (path,) = (folder / "bases" / name).glob("*.safetensors")
+    return load_file(path)
+
+
+def _millions(network: torch.nn.Module) -> float:
+    return sum(parameter.numel() for parameter in network.parameters()) / 1e6
+
+
+def test_the_networks_of_mini_are_as_large_as_planned() -> None:
+    config = mini_config()
+    assert (config.shot_encoder.shot_tokens, config.shot_encoder.width) == (80, 192)
+    assert config.shot_decoder.latent_frames == 5
+    assert _millions(random_base("transformer", config, "meta")) == pytest.approx(5, abs=0.5)
+    language_model = random_base("language_model", config, "meta")
+    assert _millions(language_model.model.layers) == pytest.approx(2, abs=0.1)
+    assert _millions(random_base("autoencoder", config, "meta")) == pytest.approx(0.56, abs=0.01)
+
+
+def test_a_base_outside_the_checkpoint_is_not_trained_itself() -> None:
+    bases = {**mini_config().bases, "transformer": {"id": "zai-org/CogVideoX-2b"}}
+    with pytest.raises(ValueError, match="without adapters transformer is trained itself"):
+        mini_config().replaced(bases=bases)
+
+
+def test_a_language_model_without_the_tokens_of_the_game_is_refused() -> None:
+    checkpoint = Checkpoint(tiny_checkpoint(), _config())
+    with pytest.raises(UserError, match="without adapters has 32284 tokens, not 32000"):
+        checkpoint.game_model()
+
+
+def test_saved_weights_are_loaded_to_the_bit_and_change_the_identity(tmp_path: Path) -> None:
+    checkpoint = new_checkpoint(tmp_path / "checkpoint", _config(), seed=1)
+    assert not list(checkpoint.folder.rglob("*adapter*"))
+    assert not (checkpoint.folder / "shot_decoder").exists()
+    assert checkpoint.identity() == _checkpoint().identity()
+    game_model, decoder = checkpoint.game_model(), checkpoint.shot_decoder()
+    shake(game_model)
+    save_game_model(checkpoint.folder, game_model)
+    assert checkpoint.identity() != _checkpoint().identity()
+    shake(decoder)
+    save_shot_decoder(checkpoint.folder, decoder)
+    for saved, loaded in ((game_model, checkpoint.game_model()), (decoder, checkpoint.shot_decoder())):
+        wanted = saved.state_dict()
+        assert all(torch.equal(tensor, wanted[name]) for name, tensor in loaded.state_dict().items())
+        assert loaded.state_dict().keys() == wanted.keys()
+
+
+@pytest.mark.parametrize("load", [Checkpoint.game_model, Checkpoint.shot_decoder])
+def test_weights_to_train_stay_in_full_precision(load: Callable[..., torch.nn.Module]) -> None:
+    frozen, trained = (load(_checkpoint(), "cpu", torch.bfloat16, each) for each in (None, torch.float32))
+    assert {parameter.dtype for parameter in frozen.parameters() if parameter.ndim > 1} == {torch.bfloat16}
+    exact = load(_checkpoint(), "cpu", precision_of("transformer", "cpu")).state_dict()
+    assert all(torch.equal(tensor, exact[name]) for name, tensor in trained.state_dict().items())
+
+
+@pytest.mark.slow
+def test_every_phase_trains_all_weights_of_its_network(run: Path) -> None:
+    start, warm, joint, game, adapt = (
+        run / name for name in ("start", "warm-up/result", "joint/result", "game/result", "adapt/result")
+    )
+    motion = {name for name in _base(start, "transformer") if name.startswith("time_embedding.motion.")}
+    assert len(motion) == 4
+    assert _changed(start, warm, "transformer") <= motion
+    for before, after in ((warm, joint), (game, adapt)):
+        unchanged = _base(after, "transformer").keys() - _changed(before, after, "transformer")
+        assert not unchanged - {"patch_embed.pos_embedding"}
+    assert not _changed(joint, game, "transformer")
+    embeddings = {"model.embed_tokens.weight", "lm_head.weight"}
+    assert not _base(game, "language_model").keys() - _changed(joint, game, "language_model") - embeddings
+    assert not _changed(start, joint, "language_model") | _changed(game, adapt, "language_model")
+    assert not list(adapt.rglob("*adapter*"))
+    (turn,) = Game.load(adapt, EngineOptions(steps=2)).play("Hana runs over the waves")
+    assert turn.frames_THWC.shape == (16, 32, 48, 3)
+
+
+@pytest.mark.slow
+def test_the_snapshot_of_the_last_state_is_the_result(run: Path) -> None:
+    snapshot = take_snapshot(run / "joint", STEPS)
+    assert Checkpoint.open(snapshot).identity() == Checkpoint.open(run / "joint" / "result").identity()
+    assert not _changed(snapshot, run / "joint" / "result", "transformer")
+
+
+def _changed(before: Path, after: Path, name: str) -> set[str]:
+    old, new = _base(before, name), _base(after, name)
+    assert old.keys() == new.keys()
+    return {key for key in new if not torch.equal(old[key], new[key])}
