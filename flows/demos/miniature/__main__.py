@@ -4,6 +4,7 @@
     python -m flows.demos.miniature data --out miniature     one step; it needs those before it
 
     data            films of the drawn world through the ordinary pipeline       OUT/films OUT/dataset OUT/unseen
+    judge           network that names who, where and what in clips              OUT/judge
     image-encoder   untrained checkpoint of size mini, its image encoder trained OUT/start OUT/image_encoder
     autoencoder     its autoencoder fitted to the clips                          OUT/autoencoder
 
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from flows.console.progress import Bars
 from flows.console.terminal import say
+from flows.console.training_bars import TrainBars
 
 
 def data(out: Path) -> None:
@@ -30,6 +32,15 @@ def data(out: Path) -> None:
 
     with Bars().watching():
         build_datasets(out)
+
+
+def judge(out: Path) -> None:
+    """Train the judge network."""
+    from flows.demos.miniature.judge import train_judge
+
+    bars = TrainBars()
+    with bars.shown():
+        train_judge(out, watch=bars.step)
 
 
 def image_encoder(out: Path) -> None:
@@ -48,6 +59,7 @@ def autoencoder(out: Path) -> None:
 
 STEPS: dict[str, Callable[[Path], None]] = {
     "data": data,
+    "judge": judge,
     "image-encoder": image_encoder,
     "autoencoder": autoencoder,
 }

@@ -37,8 +37,9 @@ _NOT_BY = {"jump": "Mika", "sit down": "Mika", "dance": "Haru", "fall over": "Ha
            "run": "Yuki", "spin": "Yuki", "walk": "Kuro", "wave": "Kuro"}  # fmt: skip
 _NOT_SEEN_AT = {"Mika": "snowy hill", "Haru": "shrine", "Yuki": "city street", "Kuro": "beach"}
 _NOT_DONE_AT = {"walk": "classroom", "run": "shrine", "jump": "city street", "wave": "beach", "dance": "snowy hill",
-                "spin": "meadow", "fall over": "classroom", "sit down": "shrine", "fly on a broom": "beach",
-                "swing a sword": "meadow"}  # fmt: skip
+                "spin": "meadow", "fall over": "classroom", "sit down": "shrine", "fly on a broom": "snowy hill",
+                "swing a sword": "shrine"}  # fmt: skip
+"""Place of training without each motion; that of a motion of one character is where this character never is."""
 _REPEATED = tuple(name for name, motion in MOTIONS.items() if not motion.once)
 _ONCE = ("sit down", "fall over", HUG)
 """Motions that happen once and change nothing that lasts."""
