@@ -117,7 +117,8 @@ class JudgePhase:
 def train_judge(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None = None) -> Judge:
     """Train the judge on the training split and measure it; a repeated call resumes it, or does nothing."""
     folder, truths, seen = out / "judge", Truths.read(out), out / "dataset"
-    made_from = {"data": Catalog.read(open_shards(seen, "train")).fingerprint, "settings": loop.model_dump()}
+    settings = loop.model_dump(exclude=loop.unset_later_keys())
+    made_from = {"data": Catalog.read(open_shards(seen, "train")).fingerprint, "settings": settings}
     refuse_another(folder, made_from)
     note(folder, made_from)
     sets: tuple[tuple[str, Path, Split], ...] = (("val", seen, "val"), ("unseen", out / "unseen", "val"))
