@@ -11,7 +11,7 @@ WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model demo-eval install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak mutations constraints constraints-lmdeploy clean
+.PHONY: help demo demo-model demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak mutations constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ demo-model: install-train  ## train and play a tiny model on a composed film, in
 
 demo-eval: install-train  ## games, three untrained agents, a stand-in for the judge, a report: in minutes on two cores
 	$(BIN)/python -m flows.demos.evaluation --out demo-eval
+
+miniature: install-train  ## a drawn world that two cores learn well, step by step (the first: five minutes)
+	$(BIN)/python -m flows.demos.miniature all --out miniature
 
 test: install-dev  ## lint, types, import contracts, fast tests
 	$(BIN)/ruff check .
@@ -130,5 +133,5 @@ constraints-lmdeploy: install-dev  ## resolve the pins of lmdeploy's environment
 		--no-header --no-emit-index-url --upgrade --output-file constraints-lmdeploy.txt
 
 clean:  ## remove the environment and the outputs of the commands above
-	rm -rf .venv .venv-lmdeploy .mutations demo demo-model demo-eval bench-learning bench-scenes
+	rm -rf .venv .venv-lmdeploy .mutations demo demo-model demo-eval miniature bench-learning bench-scenes
 	git worktree prune
