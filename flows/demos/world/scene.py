@@ -12,7 +12,8 @@ import numpy as np
 from flows.demos.world.textures import Picture, PictureSize
 
 TransitionKind = Literal["cut", "dissolve", "fade", "wipe", "iris-in", "iris-out"]
-Movement = Literal["none", "talks", "walks", "fights", "dances", "hugs"]
+Movement = str
+"""Name of what the characters do: `none`, or one of the film's own."""
 Camera = Literal["static", "pan", "zoom"]
 TimeOfDay = Literal["day", "night"]
 Box = tuple[float, float, float, float]

@@ -16,12 +16,10 @@ from flows.demos.world.acting import dance, hug, look_around, talk_in_turn, walk
 from flows.demos.world.motions import pan
 from flows.demos.world.paintings import WORLD_HEIGHT, WORLD_WIDTH, Painting
 from flows.demos.world.scene import Draw, Movement, Scene
-from flows.demos.world.truth import SceneTruth
+from flows.demos.world.truth import SOURCE, SceneTruth
 from pipeline.captions.rules_captioner import ADVERBS
 from pipeline.core.records import Caption
 
-SOURCE = "the film's script"
-"""Value of `caption.source`; these captions are made without looking at pictures."""
 SCENE_FRAMES = 104
 """Film frames of a scene: two clips of 17 frames at 8 fps, and the margins."""
 PLACES = {

@@ -10,6 +10,9 @@ from math import hypot
 from flows.demos.world.scene import Box, Camera, Movement, Point, Scene, TimeOfDay, TransitionKind
 from flows.demos.world.transitions import Mix, mix_at
 
+SOURCE = "the film's script"
+"""Value of `caption.source` of captions made from a film's truth, without looking at pictures."""
+
 
 @dataclass(frozen=True)
 class SceneTruth:

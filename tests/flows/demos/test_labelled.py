@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.demos.labelled import CONFIG, CaptionByScript, build_labelled
+from flows.demos.labelled import CONFIG, build_labelled
+from flows.demos.scripted import CaptionByScript
 from flows.demos.world.art import art_folder
 from flows.demos.world.film import FPS
 from flows.demos.world.story import PLACES, caption_of, story
@@ -53,7 +54,7 @@ def test_a_clip_over_a_missed_cut_gets_no_caption(tmp_path: Path) -> None:
     ]
     folder.write("clips", clips)
     folder.write("screened", [records.verdict(clip.clip_id, level=2) for clip in clips])
-    outcome = CaptionByScript(truth).run(folder, silent)
+    outcome = CaptionByScript(truth, caption_of).run(folder, silent)
     good, bad = outcome.tables["captions"]
     assert good == caption_of("clip-10", truth.scenes[0], level=2)
     assert bad.model_dump()["fault"] == f"it spans several scenes: {truth.scenes[0].name}, {truth.scenes[1].name}"

@@ -1,0 +1,92 @@
+"""World in miniature: a drawn world that two cores learn well, step by step.
+
+    python -m flows.demos.miniature all --out miniature      every step below, in order
+    python -m flows.demos.miniature data --out miniature     one step; it needs those before it
+
+    data            films of the drawn world through the ordinary pipeline       OUT/films OUT/dataset OUT/unseen
+    judge           network that names who, where and what in clips              OUT/judge
+    image-encoder   untrained checkpoint of size mini, its image encoder trained OUT/start OUT/image_encoder
+    autoencoder     its autoencoder fitted to the clips                          OUT/autoencoder
+
+A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
+an ordinary data set: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of
+character, motion and place that are never together in OUT/dataset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from flows.console.progress import Bars
+from flows.console.terminal import say
+from flows.console.training_bars import TrainBars
+
+
+def data(out: Path) -> None:
+    """Compose the films and build both data sets."""
+    from flows.demos.miniature.dataset import build_datasets
+
+    with Bars().watching():
+        build_datasets(out)
+
+
+def judge(out: Path) -> None:
+    """Train the judge network."""
+    from flows.demos.miniature.judge import train_judge
+
+    bars = TrainBars()
+    with bars.shown():
+        train_judge(out, watch=bars.step)
+
+
+def image_encoder(out: Path) -> None:
+    """Train the image encoder."""
+    from flows.demos.miniature.image_encoder import train_image_encoder
+
+    train_image_encoder(out)
+
+
+def autoencoder(out: Path) -> None:
+    """Fit the autoencoder."""
+    from flows.demos.miniature.autoencoder import train_autoencoder
+
+    train_autoencoder(out)
+
+
+STEPS: dict[str, Callable[[Path], None]] = {
+    "data": data,
+    "judge": judge,
+    "image-encoder": image_encoder,
+    "autoencoder": autoencoder,
+}
+"""Steps in order. Each imports its own module: `--help` and `data` work without torch."""
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flows.demos.miniature",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("step", choices=[*STEPS, "all"], help="step to run")
+    parser.add_argument("--out", type=Path, default=Path("miniature"), help="folder for everything")
+    asked = parser.parse_args()
+    for name in STEPS if asked.step == "all" else [asked.step]:
+        started, spent = time.monotonic(), _cpu_seconds()
+        STEPS[name](asked.out)
+        say(f"{name}: {time.monotonic() - started:.0f} s, {_cpu_seconds() - spent:.0f} CPU seconds")
+
+
+def _cpu_seconds() -> float:
+    """CPU seconds of this process and of its finished children."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+if __name__ == "__main__":
+    main()
