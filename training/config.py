@@ -31,11 +31,14 @@ class WindowSettings(ConfigSection):
 class LoopSettings(ConfigSection):
     """Settings of one run of the training loop."""
 
-    later_keys = frozenset({"minimum_rate", "betas", "epsilon", "ema_on_cpu", "snapshot_every"})
+    later_keys = frozenset({"minimum_rate", "betas", "epsilon", "ema_on_cpu", "snapshot_every", "optimizer"})
 
     steps: int = Field(ge=0, description="optimizer steps; 0 skips this part")
     batch_size: int = Field(ge=1, description="examples per step, summed over all processes")
     micro_batch: int = Field(1, ge=1, description="examples per forward pass of a process; gradients are accumulated")
+    optimizer: Literal["adamw", "muon"] = Field(
+        "adamw", description="`muon` is for matrices trained from scratch; AdamW trains the rest with the same rate"
+    )
     learning_rate: float = Field(gt=0, description="peak learning rate, reached after its warm-up")
     rate_warm_up: int = Field(0, ge=0, description="steps of linear learning-rate warm-up from 0")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="learning-rate schedule after the warm-up")
@@ -65,6 +68,8 @@ class LoopSettings(ConfigSection):
 class FitSettings(ConfigSection):
     """Settings of the autoencoder fit. The defaults take about five minutes on two cores for a few dozen clips."""
 
+    later_keys = frozenset({"precision"})
+
     stills: LoopSettings = LoopSettings(
         steps=1800, batch_size=4, micro_batch=4, learning_rate=4e-3, rate_warm_up=30, weight_decay=0.0,
         save_every=500, validate_every=100_000,
@@ -75,6 +80,7 @@ class FitSettings(ConfigSection):
     )  # fmt: skip
     most_clips: int = Field(256, ge=1, description="maximum number of clips read from each split, evenly spaced")
     divergence: float = Field(1e-5, ge=0, description="weight of the latents' KL divergence from unit normal")
+    precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
     judged: int = Field(12, ge=1, description="clips of each split whose reconstruction is measured")
     pictures: int = Field(4, ge=0, description="clips among these saved beside their reconstructions")
 

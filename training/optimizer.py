@@ -1,4 +1,4 @@
-"""AdamW of the training loop: its parameter groups and its learning-rate schedule.
+"""Optimizer of the training loop: AdamW or Muon, parameter groups, learning-rate schedule.
 
 Weight decay pulls a weight towards zero. It acts on the matrices that training starts anew: adapters, shot encoder,
 resamplers, embedding of the motion scope. It leaves out
@@ -7,6 +7,12 @@ resamplers, embedding of the motion scope. It leaves out
 - the adaLN of the shot decoder (`norm1.linear` and `norm2.linear` of a block), which are pretrained and trained in
   full: decay would pull them away from the base, by several percent over a long run, and not towards it;
 - both embeddings of the language model, pretrained likewise.
+
+Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) replaces the momentum M of a matrix by the nearest
+orthogonal one: with M = U S V^T the step is U V^T, so that no direction learns faster than another. It acts on the
+decayed matrices, convolutions flattened to [outputs, rest]; AdamW trains all else. The step is scaled by
+.2 sqrt(max(rows, columns)), the root mean square of AdamW's, so that one learning rate serves both (Liu et al. 2025,
+https://arxiv.org/abs/2502.16982).
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import math
 from typing import Any
 
 import torch
+from timm.optim.muon import Muon
 from torch import nn
 
 from training.config import LoopSettings
@@ -23,24 +30,25 @@ _NOT_DECAYED = ("norm", "embed_tokens", "lm_head")
 """Parts of the names of matrices without weight decay."""
 
 
-def make_optimizer(network: nn.Module, loop: LoopSettings) -> torch.optim.AdamW:
-    """Return AdamW over the parameters of a network that require a gradient."""
-    return torch.optim.AdamW(
-        parameter_groups(network, loop.weight_decay), lr=loop.learning_rate, betas=loop.betas, eps=loop.epsilon
-    )
+def make_optimizer(network: nn.Module, loop: LoopSettings) -> torch.optim.Optimizer:
+    """Return the optimizer over the parameters of a network that require a gradient."""
+    groups = parameter_groups(network, loop)
+    settings: dict[str, Any] = {"lr": loop.learning_rate, "betas": loop.betas, "eps": loop.epsilon}
+    return Muon(groups, **settings) if loop.optimizer == "muon" else torch.optim.AdamW(groups, **settings)
 
 
-def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Return the trained parameters in at most two groups: with weight decay, and without."""
+def parameter_groups(network: nn.Module, loop: LoopSettings) -> list[dict[str, Any]]:
+    """Return the trained parameters in at most two groups: the decayed matrices, and the rest."""
     trained = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
-    groups = [
-        {
-            "params": [parameter for name, parameter in trained if is_decayed(name, parameter) == decayed],
-            "weight_decay": weight_decay if decayed else 0.0,
-        }
-        for decayed in (True, False)
-    ]
-    return [group for group in groups if group["params"]]
+    groups = []
+    for decayed in (True, False):
+        parameters = [parameter for name, parameter in trained if is_decayed(name, parameter) == decayed]
+        group: dict[str, Any] = {"params": parameters, "weight_decay": loop.weight_decay if decayed else 0.0}
+        if loop.optimizer == "muon":
+            group["use_fallback"] = not decayed
+        if parameters:
+            groups.append(group)
+    return groups
 
 
 def is_decayed(name: str, parameter: nn.Parameter) -> bool:

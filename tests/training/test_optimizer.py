@@ -36,7 +36,7 @@ class Networks(nn.Module):
 
 def test_norms_adaln_biases_and_embeddings_are_not_decayed() -> None:
     networks = Networks()
-    decayed, others = parameter_groups(networks, 0.1)
+    decayed, others = parameter_groups(networks, loop(weight_decay=0.1))
     assert (decayed["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
     names = {id(parameter): name for name, parameter in networks.named_parameters()}
     first, second = ({names[id(parameter)] for parameter in group["params"]} for group in (decayed, others))
@@ -79,6 +79,22 @@ def test_the_settings_reach_adamw() -> None:
     assert [(group["betas"], group["eps"], group["lr"]) for group in optimizer.param_groups] == [
         ((0.8, 0.9), 1e-3, 0.05)
     ] * 2
+
+
+def test_muon_moves_a_matrix_alike_in_all_directions_and_adamw_the_rest() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv3d(6, 8, (1, 2, 2)), nn.LayerNorm(8))
+    before = [parameter.detach().clone() for parameter in network.parameters()]
+    optimizer = make_optimizer(network, loop(optimizer="muon", learning_rate=0.1, weight_decay=0.0))
+    for parameter in network.parameters():
+        parameter.grad = torch.randn_like(parameter) * 10.0 ** torch.arange(parameter.shape[-1])
+    optimizer.step()
+    moved, *others = (old - new.detach() for old, new in zip(before, network.parameters(), strict=True))
+    step = torch.linalg.svdvals(moved.flatten(1)) / (0.1 * 0.2 * 24**0.5)  # rows and columns: 8 and 6 * 2 * 2
+    assert step.min() > 0.6
+    assert step.max() < 1.3
+    for change in others:
+        torch.testing.assert_close(change.abs(), torch.full_like(change, 0.1))  # AdamW's first step is the rate itself
 
 
 def test_the_learning_rate_rises_and_falls_by_a_cosine() -> None:

@@ -103,7 +103,7 @@ def test_unknown_names_list_the_known_ones() -> None:
 
 
 def test_later_keys_are_ingredients_only_where_they_are_set() -> None:
-    unset = dict.fromkeys(("minimum_rate", "betas", "epsilon", "ema_on_cpu", "snapshot_every"), True)
+    unset = dict.fromkeys(("minimum_rate", "betas", "epsilon", "ema_on_cpu", "snapshot_every", "optimizer"), True)
     recipe = tiny()
     assert recipe.gc.unset_later_keys() == {"loop": unset}
     loop = recipe.gc.loop.model_copy(update={"betas": (0.9, 0.95)})

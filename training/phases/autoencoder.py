@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
 
 import torch
 from accelerate import Accelerator
@@ -38,62 +37,19 @@ from pipeline.core.errors import UserError
 from pipeline.publish.splits import Split
 from training.config import FitSettings
 from training.data.mixture import Mixture
-from training.data.order import Position, generator
 from training.data.spread import spread
 from training.data.turns import Catalog, read_turns
 from training.folder_note import note, refuse_another
+from training.phases.crops import CropExamples, Crops, Kind
+from training.phases.still_convolutions import with_cheap_stills
 from training.pictures import Comparison, save_comparisons
 from training.share import ALONE, Share
 from training.trainer import StepWatcher, Trainer
 
-_PATCH = 8
-"""Pixels per latent pixel along each side."""
-_CROP_FRAMES = 9
-"""Frames of a crop of a clip: the first alone and two groups of four, about half the cost of a whole clip."""
 _MEASURED = 256
 """Most clips whose latents are measured for the scaling factor."""
 _BATCH_SIZE = 2
 """Clips encoded at once: a single clip takes torch's slow path for 3-D convolutions on a CPU."""
-
-
-@dataclass(frozen=True, eq=False)
-class Crops:
-    """Collated examples: crops of clips, and the noise for sampling their latents."""
-
-    frames_BTHWC: Tensor
-    """uint8 RGB."""
-    noise_BCTHW: Tensor
-
-    def to(self, device: torch.device) -> Self:
-        """Return the batch on a device."""
-        return type(self)(self.frames_BTHWC.to(device), self.noise_BCTHW.to(device))
-
-
-class CropExamples:
-    """Random crops of half the height and half the width of clips: single frames, or nine consecutive frames."""
-
-    def __init__(self, frames_NTHWC: Tensor, kind: Literal["stills", "clips"], channels: int, seed: int = 0) -> None:
-        """Store the clips; `channels` is the number of latent channels."""
-        self.frames_NTHWC, self.kind, self.channels, self.seed = frames_NTHWC, kind, channels, seed
-
-    def __len__(self) -> int:
-        return len(self.frames_NTHWC)
-
-    def __getitem__(self, place: Position) -> tuple[Tensor, Tensor]:
-        """Return frames [T, H, W, C] and noise [C, T, H, W]."""
-        drawn = generator(self.seed, place)
-        clip_THWC = self.frames_NTHWC[place.item]
-        frames, height, width, _ = clip_THWC.shape
-        length = 1 if self.kind == "stills" else _CROP_FRAMES
-        first = int(torch.randint(frames - length + 1, (), generator=drawn))
-        clip_THWC = clip_THWC[first : first + length]
-        rows, columns = (max(1, side // (2 * _PATCH)) * _PATCH for side in (height, width))
-        top, left = (
-            int(torch.randint(most + 1, (), generator=drawn)) for most in (height - rows, width - columns)
-        )  # fmt: skip
-        latent_frames = (length - 1) // 4 + 1
-        shape = (self.channels, latent_frames, rows // _PATCH, columns // _PATCH)
-        return clip_THWC[:, top : top + rows, left : left + columns], torch.randn(shape, generator=drawn)
 
 
 class Reconstruction(nn.Module):
@@ -107,9 +63,10 @@ class Reconstruction(nn.Module):
         """Return loss, mean squared error (pixels in [-1, 1]) and divergence per latent number, each [B]."""
         pictures_BCTHW = batch.frames_BTHWC.permute(0, 4, 1, 2, 3).float() / 127.5 - 1
         found = self.autoencoder.encode(pictures_BCTHW).latent_dist
-        drawn_BCTHW = self.autoencoder.decode(found.mean + found.std * batch.noise_BCTHW).sample
+        drawn_BCTHW = self.autoencoder.decode(found.mean + found.std * batch.noise_BCTHW).sample.float()
         error_B = (drawn_BCTHW - pictures_BCTHW).square().mean(dim=(1, 2, 3, 4))
-        divergence_B = (found.mean.square() + found.var - 1 - found.logvar).mean(dim=(1, 2, 3, 4)) / 2
+        divergence_BCTHW = (found.mean.square() + found.var - 1 - found.logvar).float() / 2
+        divergence_B = divergence_BCTHW.mean(dim=(1, 2, 3, 4))
         return {"loss": error_B + self.divergence * divergence_B, "error": error_B, "divergence": divergence_B}
 
 
@@ -210,12 +167,12 @@ def fit_autoencoder(
     frames = {split: read_frames(data, split, checkpoint.config, settings.most_clips) for split in data.splits}
     judged = {split: clips_NTHWC[spread(len(clips_NTHWC), settings.judged)] for split, clips_NTHWC in frames.items()}
     before = _mean_psnr(checkpoint, judged)
-    accelerator, begun = Accelerator(), checkpoint
-    kinds: tuple[Literal["stills", "clips"], ...] = ("stills", "clips")
+    accelerator, begun = Accelerator(mixed_precision=settings.precision), checkpoint
+    kinds: tuple[Kind, ...] = ("stills", "clips")
     for kind in kinds:
         loop, result = getattr(settings, kind), folder / kind / "result"
         if not result.exists():
-            autoencoder = begun.autoencoder(accelerator.device, torch.float32).requires_grad_(True)
+            autoencoder = with_cheap_stills(begun.autoencoder(accelerator.device, torch.float32)).requires_grad_(True)
             examples = CropExamples(frames["train"], kind, autoencoder.config.latent_channels, loop.seed)
             network = Reconstruction(autoencoder, settings.divergence)
             phase = AutoencoderPhase(kind, network, examples, judged, settings.pictures, begun)

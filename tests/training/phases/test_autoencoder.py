@@ -22,14 +22,14 @@ from tests.support.networks.tiny_models import brief_checkpoint, copy_of_tiny, t
 from training.config import FitSettings
 from training.data.order import Position
 from training.phases.autoencoder import (
-    CropExamples,
-    Crops,
     Reconstruction,
     fit_autoencoder,
     measured_factor,
     psnr,
     read_frames,
 )
+from training.phases.crops import CropExamples, Crops
+from training.phases.still_convolutions import with_cheap_stills
 from training.trainer import StepReport
 
 
@@ -94,6 +94,17 @@ def test_the_terms_of_the_loss_match_their_formulas() -> None:
     assert torch.allclose(terms["error"], squared_B, rtol=1e-4)
     assert torch.allclose(terms["divergence"], divergence.flatten(1).mean(1), rtol=1e-4)
     assert torch.allclose(terms["loss"], terms["error"] + 0.5 * terms["divergence"])
+
+
+@pytest.mark.parametrize("frames", [1, 9])
+def test_cheap_stills_change_neither_result_nor_gradient(frames: int) -> None:
+    plain, cheap = (Checkpoint.open(tiny_checkpoint()).autoencoder() for _ in range(2))
+    crops = Crops(clips_of(frames=frames), torch.zeros(2, 16, (frames - 1) // 4 + 1, 4, 6))
+    for autoencoder in (plain, with_cheap_stills(cheap)):
+        autoencoder.requires_grad_(True)
+        Reconstruction(autoencoder, 1e-5)(crops)["loss"].sum().backward()
+    for one, other in zip(plain.parameters(), cheap.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-5)
 
 
 def test_the_measured_factor_gives_latents_unit_variance() -> None:
