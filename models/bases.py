@@ -81,7 +81,7 @@ class _Shape:
 _SHAPES: Mapping[Size, _Shape] = {
     # equal widths: without blocks nothing could change the width; only the middle block, which learns fast on a CPU
     "tiny": _Shape(layers=4, image_layers=3, channels=(24, 24, 24, 24), blocks=0, groups=4),
-    "mini": _Shape(layers=6, image_layers=4, channels=(32, 32, 32, 32), blocks=0, groups=8),
+    "mini": _Shape(layers=6, image_layers=4, channels=(48, 48, 48, 48), blocks=0, groups=8),
 }
 
 

@@ -129,12 +129,19 @@ def mini() -> Recipe:
         "save_every": 250,
         "validate_every": 500,
     }
-    fit = {"micro_batch": 2, "rate_warm_up": 100, "weight_decay": 0.0, "ema_decay": 0.999, "validate_every": 4000}
+    fit: dict[str, Any] = {
+        "optimizer": "muon",
+        "rate_warm_up": 100,
+        "weight_decay": 0.0,
+        "ema_decay": 0.999,
+        "validate_every": 1000,
+    }
     return Recipe(
         model=mini_config(),
         autoencoder=FitSettings(
-            stills=LoopSettings(steps=40_000, learning_rate=3e-3, **{**fit, "batch_size": 8, "micro_batch": 8}),
-            clips=LoopSettings(steps=10_000, learning_rate=1e-3, batch_size=2, **fit),
+            stills=LoopSettings(steps=6000, learning_rate=2e-3, batch_size=8, micro_batch=8, **fit),
+            clips=LoopSettings(steps=8000, learning_rate=1e-3, batch_size=2, micro_batch=2, **fit),
+            precision="bf16",
             most_clips=2000,
             judged=16,
         ),

@@ -3,14 +3,14 @@
     python -m flows.demos.miniature all --out miniature      every step below, in order
     python -m flows.demos.miniature data --out miniature     one step; it needs those before it
 
-    data            films of the drawn world through the ordinary pipeline       OUT/films OUT/dataset OUT/unseen
+    data            films of the drawn world through the ordinary pipeline       OUT/films OUT/dataset OUT/unseen ...
     judge           network that names who, where and what in clips              OUT/judge
     image-encoder   untrained checkpoint of size mini, its image encoder trained OUT/start OUT/image_encoder
     autoencoder     its autoencoder fitted to the clips                          OUT/autoencoder
 
 A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
 an ordinary data set: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of
-character, motion and place that are never together in OUT/dataset.
+character, motion and place that are never together in OUT/dataset; OUT/judging holds more of them, for the judge alone.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from flows.console.training_bars import TrainBars
 
 def data(out: Path) -> None:
     """Compose the films and build both data sets."""
-    from flows.demos.miniature.dataset import build_datasets
+    from flows.demos.miniature.dataset import build_datasets, films_of_the_world
 
     with Bars().watching():
-        build_datasets(out)
+        build_datasets(out, films_of_the_world())
 
 
 def judge(out: Path) -> None:

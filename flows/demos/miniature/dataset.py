@@ -1,7 +1,8 @@
-"""Data step: the world's films, composed and built into the data sets `dataset` and `unseen` by the ordinary pipeline.
+"""Data step: the world's films, composed and built into data sets by the ordinary pipeline.
 
 OUT/films/stories-1.mp4 ...    films of seven stories each, for OUT/dataset: one story in seven is of the split `val`
 OUT/films/unseen-1.mp4         stories of held-out pairs, for OUT/unseen, all of the split `val`
+OUT/films/judging-1.mp4 ...    more of these, for OUT/judging: a judge must know the pairs that the model never sees
 OUT/truth.jsonl                a line for every scene of every film: what it shows, and what instructions leave unsaid
 OUT/cast                       a picture of every character
 """
@@ -47,6 +48,7 @@ _VERSION = 1
 """Version of the drawings, raised when the same script gives other pictures."""
 STORIES = 7
 """Stories of a film."""
+_SEEN = "dataset"
 CONFIG = Config(
     crop=CropSettings(enabled=False),  # drawn pictures have no borders, but nights are dark
     clips=ClipSettings(frames=17, fps=Fraction(8), height=128, width=192),
@@ -76,23 +78,31 @@ def films_of(seed: str, count: int, *, unseen: bool = False, stories: int = STOR
     )
 
 
-def build_datasets(out: Path, seen: Sequence[StoryFilm] = (), unseen: Sequence[StoryFilm] = ()) -> None:
-    """Compose the films and build both data sets; current parts are not made again.
+def films_of_the_world() -> dict[str, tuple[StoryFilm, ...]]:
+    """Return all scripts by data set."""
+    return {
+        _SEEN: films_of("stories", 7),
+        "unseen": films_of("unseen", 1, unseen=True),
+        "judging": films_of("judging", 2, unseen=True),
+    }
+
+
+def build_datasets(out: Path, films: Mapping[str, Sequence[StoryFilm]]) -> None:
+    """Compose the films and build their data sets; current parts are not made again.
 
     Args:
         out: folder for everything.
-        seen: films for `out/dataset`; none: the seven of the world.
-        unseen: films for `out/unseen`; none: the world's one.
+        films: scripts by data set, a folder in `out`; all but `dataset` are of the split `val` alone.
     """
-    seen, unseen = seen or films_of("stories", 7), unseen or films_of("unseen", 1, unseen=True)
     with replacing(out / "truth.jsonl") as part:
-        rows = (row for film in (*seen, *unseen) for row in rows_of(film))
+        rows = (row for scripts in films.values() for film in scripts for row in rows_of(film))
         part.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     cast = _write_cast(out / "cast")
     all_val = CONFIG.model_copy(update={"shards": CONFIG.shards.model_copy(update={"val_share": 1.0})})
-    for name, films, config in (("dataset", seen, CONFIG), ("unseen", unseen, all_val)):
-        dataset = build_scripted(out / name, [_composed(out / "films", film) for film in films], config, cast)
-        kept, right = agreement(dataset, films)
+    for name, scripts in films.items():
+        config = CONFIG if name == _SEEN else all_val
+        dataset = build_scripted(out / name, [_composed(out / "films", film) for film in scripts], config, cast)
+        kept, right = agreement(dataset, scripts)
         say(f"{name}: {kept} clips; the level measured is the script's in {right / kept:.1%}")
 
 

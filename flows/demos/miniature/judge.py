@@ -1,5 +1,8 @@
 """Judge step: the judge network trained on real clips, and its own accuracy on held-out clips and on unseen pairs.
 
+It learns from OUT/judging too. Without clips of the pairs that the game model never sees it named the motion of four
+unseen pairs in five, and could not have measured more of the model.
+
 OUT/judge/result           the network (judge_network.Judge.open)
 OUT/judge/accuracy.json    share of clips named rightly, by data set and field; the margin of every figure made with it
 OUT/judge/curve.jsonl      its learning curve: accuracy on held-out clips over CPU seconds
@@ -118,15 +121,17 @@ def train_judge(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None 
     """Train the judge on the training split and measure it; a repeated call resumes it, or does nothing."""
     folder, truths, seen = out / "judge", Truths.read(out), out / "dataset"
     settings = loop.model_dump(exclude=loop.unset_later_keys())
-    made_from = {"data": Catalog.read(open_shards(seen, "train")).fingerprint, "settings": settings}
+    learned: tuple[tuple[Path, Split], ...] = ((seen, "train"), (out / "judging", "val"))
+    data = [Catalog.read(open_shards(source, split)).fingerprint for source, split in learned]
+    made_from = {"data": data, "settings": settings}
     refuse_another(folder, made_from)
     note(folder, made_from)
     sets: tuple[tuple[str, Path, Split], ...] = (("val", seen, "val"), ("unseen", out / "unseen", "val"))
     if not (folder / "accuracy.json").exists():
         torch.manual_seed(loop.seed)
-        held_out = {name: read_judged(data, split, truths) for name, data, split in sets}
+        held_out = {name: read_judged([(source, split)], truths) for name, source, split in sets}
         if not (folder / "result").exists():
-            phase = JudgePhase(_Loss(Judge()), read_judged(seen, "train", truths), held_out["val"])
+            phase = JudgePhase(_Loss(Judge()), read_judged(learned, truths), held_out["val"])
             Trainer(phase, loop, folder, Accelerator()).run(_both(LearningCurve(folder / "curve.jsonl"), watch))
         judge = Judge.open(folder / "result")
         found = {name: {"clips": len(clips), **accuracy(judge, clips)} for name, clips in held_out.items()}
@@ -145,12 +150,13 @@ def _both(first: StepWatcher, second: StepWatcher | None) -> StepWatcher:
     return watch
 
 
-def read_judged(source: Path, split: Split, truths: Truths) -> JudgedClips:
-    """Read all clips of a split at the judge's size, with their truth."""
+def read_judged(sources: Sequence[tuple[Path, Split]], truths: Truths) -> JudgedClips:
+    """Read all clips of splits of data sets at the judge's size, with their truth."""
     frames, rows = [], []
-    for packed in read_turns(open_shards(source, split)):
-        frames.append(packed.frames(HEIGHT, WIDTH, packed.turn.sample.frames))
-        rows.append(labels_of(truths.of(packed.turn.sample)))
+    for source, split in sources:
+        for packed in read_turns(open_shards(source, split)):
+            frames.append(packed.frames(HEIGHT, WIDTH, packed.turn.sample.frames))
+            rows.append(labels_of(truths.of(packed.turn.sample)))
     return JudgedClips(torch.stack(frames), {field: torch.stack([row[field] for row in rows]) for field in LABELS})
 
 

@@ -59,8 +59,10 @@ def test_a_judge_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_judge_learns_a_few_clips_once_and_says_how_well(tmp_path: Path) -> None:
-    (film,), (other,) = films_of("stories", 1, stories=1), films_of("unseen", 1, unseen=True, stories=1)
-    build_datasets(tmp_path, [film], [replace(other, scenes=other.scenes[:4])])
+    (film,) = films_of("stories", 1, stories=1)
+    others = {name: films_of(name, 1, unseen=True, stories=1) for name in ("unseen", "judging")}
+    films = {name: [replace(other, scenes=other.scenes[:4])] for name, (other,) in others.items()}
+    build_datasets(tmp_path, {"dataset": [film], **films})
     loop = LoopSettings(steps=60, batch_size=8, micro_batch=8, learning_rate=3e-3, save_every=30, validate_every=60)
     judge = train_judge(tmp_path, loop)
     found = json.loads((tmp_path / "judge" / "accuracy.json").read_text())
