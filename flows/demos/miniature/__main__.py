@@ -5,8 +5,11 @@
 
     data            films of the drawn world through the ordinary pipeline       OUT/films OUT/dataset OUT/unseen ...
     judge           network that names who, where and what in clips              OUT/judge
-    image-encoder   untrained checkpoint of size mini, its image encoder trained OUT/start OUT/image_encoder
-    autoencoder     its autoencoder fitted to the clips                          OUT/autoencoder
+    autoencoder     untrained checkpoint of size mini, its autoencoder fitted    OUT/start OUT/autoencoder
+    image-encoder   its image encoder trained on frames against captions         OUT/image_encoder
+
+    unpack          in the place of the last three: the networks that come with the package, already trained
+    pack            writes those of OUT into the package
 
 A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
 an ordinary data set: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of
@@ -43,13 +46,6 @@ def judge(out: Path) -> None:
         train_judge(out, watch=bars.step)
 
 
-def image_encoder(out: Path) -> None:
-    """Train the image encoder."""
-    from flows.demos.miniature.image_encoder import train_image_encoder
-
-    train_image_encoder(out)
-
-
 def autoencoder(out: Path) -> None:
     """Fit the autoencoder."""
     from flows.demos.miniature.autoencoder import train_autoencoder
@@ -57,13 +53,36 @@ def autoencoder(out: Path) -> None:
     train_autoencoder(out)
 
 
+def image_encoder(out: Path) -> None:
+    """Train the image encoder."""
+    from flows.demos.miniature.image_encoder import train_image_encoder
+
+    train_image_encoder(out)
+
+
+def unpack(out: Path) -> None:
+    """Use the trained networks of the package."""
+    from flows.demos.miniature.package import unpack_networks
+
+    unpack_networks(out)
+
+
+def pack(out: Path) -> None:
+    """Write trained networks into the package."""
+    from flows.demos.miniature.package import pack_networks
+
+    pack_networks(out)
+
+
 STEPS: dict[str, Callable[[Path], None]] = {
     "data": data,
     "judge": judge,
-    "image-encoder": image_encoder,
     "autoencoder": autoencoder,
+    "image-encoder": image_encoder,
 }
 """Steps in order. Each imports its own module: `--help` and `data` work without torch."""
+APART: dict[str, Callable[[Path], None]] = {"unpack": unpack, "pack": pack}
+"""Steps that `all` leaves out."""
 
 
 def main() -> None:
@@ -73,12 +92,12 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("step", choices=[*STEPS, "all"], help="step to run")
+    parser.add_argument("step", choices=[*STEPS, "all", *APART], help="step to run")
     parser.add_argument("--out", type=Path, default=Path("miniature"), help="folder for everything")
     asked = parser.parse_args()
     for name in STEPS if asked.step == "all" else [asked.step]:
         started, spent = time.monotonic(), _cpu_seconds()
-        STEPS[name](asked.out)
+        (STEPS | APART)[name](asked.out)
         say(f"{name}: {time.monotonic() - started:.0f} s, {_cpu_seconds() - spent:.0f} CPU seconds")
 
 

@@ -1,6 +1,7 @@
-"""Autoencoder step: the autoencoder of size mini, fitted to the world's clips.
+"""Autoencoder step: untrained checkpoint of size mini, and its autoencoder fitted to the world's clips.
 
-OUT/autoencoder/clips/result    checkpoint with the fitted autoencoder and the trained image encoder
+OUT/start                       the untrained checkpoint
+OUT/autoencoder/clips/result    the same with the fitted autoencoder
 OUT/autoencoder/curve.jsonl     its learning curve: PSNR of whole held-out clips over CPU seconds
 """
 
@@ -11,6 +12,8 @@ from pathlib import Path
 from flows.console.terminal import say
 from flows.demos.miniature.learning_curve import LearningCurve
 from models.checkpoint import Checkpoint
+from models.config import mini_config
+from models.untrained import new_checkpoint
 from training.config import FitSettings
 from training.phases.autoencoder import fit_autoencoder
 from training.recipes import mini
@@ -18,9 +21,14 @@ from training.recipes import mini
 
 def train_autoencoder(out: Path, settings: FitSettings | None = None) -> Path:
     """Fit the autoencoder. Return the folder of the checkpoint."""
-    start, folder = Checkpoint.open(out / "image_encoder" / "result"), out / "autoencoder"
-    settings = settings or mini().autoencoder
-    fitted = fit_autoencoder(start, out / "dataset", folder, settings, LearningCurve(folder / "curve.jsonl"))
+    folder, settings = out / "autoencoder", settings or mini().autoencoder
+    fitted = fit_autoencoder(start_of(out), out / "dataset", folder, settings, LearningCurve(folder / "curve.jsonl"))
     for split, after in fitted.after.items():
         say(f"autoencoder: clips of {split} reconstructed with {after:.1f} dB, {fitted.before[split]:.1f} before")
     return fitted.checkpoint.folder
+
+
+def start_of(out: Path) -> Checkpoint:
+    """Return the untrained checkpoint, written by the first call."""
+    start = out / "start"
+    return Checkpoint.open(start) if start.exists() else new_checkpoint(start, mini_config())

@@ -1,7 +1,7 @@
-"""Image encoder step: untrained checkpoint of size mini, and its image encoder trained on frames against captions.
+"""Image encoder step: the image encoder of size mini, trained on frames against captions.
 
-OUT/start                    the untrained checkpoint
-OUT/image_encoder/result     the same with the trained image encoder; curve.jsonl: its learning curve
+OUT/image_encoder/result     checkpoint with the fitted autoencoder and the trained image encoder
+OUT/image_encoder/curve.jsonl     its learning curve: held-out frames that retrieve their caption, over CPU seconds
 OUT/image_encoder/random     the random encoder as it is, measured alike: only the projections are trained
 """
 
@@ -12,8 +12,6 @@ from pathlib import Path
 from flows.console.terminal import say
 from flows.demos.miniature.learning_curve import LearningCurve, read_curve
 from models.checkpoint import Checkpoint
-from models.config import mini_config
-from models.untrained import new_checkpoint
 from training.config import LoopSettings
 from training.phases.image_encoder import fit_image_encoder
 
@@ -32,8 +30,8 @@ _CURVE = "curve.jsonl"
 
 def train_image_encoder(out: Path, loop: LoopSettings = LOOP) -> Path:
     """Train the image encoder, and the projections of the random one. Return the folder of the checkpoint."""
-    start = Checkpoint.open(out / "start") if (out / "start").exists() else new_checkpoint(out / "start", mini_config())
-    folder, result = out / "image_encoder", start
+    start, folder = Checkpoint.open(out / "autoencoder" / "clips" / "result"), out / "image_encoder"
+    result = start
     for part, frozen in ((folder / "random", True), (folder, False)):
         curve = LearningCurve(part / _CURVE)
         result = fit_image_encoder(start, out / "dataset", part, loop, curve, frozen=frozen)

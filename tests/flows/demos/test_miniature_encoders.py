@@ -6,11 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from flows.demos.miniature.autoencoder import train_autoencoder
 from flows.demos.miniature.image_encoder import LOOP, train_image_encoder
+from flows.demos.miniature.judge_network import Judge
 from flows.demos.miniature.learning_curve import LearningCurve, read_curve
-from models.checkpoint import Checkpoint
+from flows.demos.miniature.package import pack_networks, unpack_networks
+from models.checkpoint import TRANSFORMER_FILE
+from models.config import mini_config
+from models.untrained import new_checkpoint
+from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset
 from training.config import FitSettings, LoopSettings
 from training.trainer import StepReport
@@ -36,20 +43,40 @@ def test_both_encoders_are_trained_once(tmp_path: Path, capsys: pytest.CaptureFi
     loop = LOOP.model_copy(update={"steps": 2, "batch_size": 4, "micro_batch": 4})
     few = LoopSettings(steps=2, batch_size=2, micro_batch=2, learning_rate=1e-3, validate_every=1)
     settings = FitSettings(stills=few, clips=few, judged=1, pictures=0)
-    seen = train_image_encoder(tmp_path, loop)
     fitted = train_autoencoder(tmp_path, settings)
+    seen = train_image_encoder(tmp_path, loop)
     said = capsys.readouterr().err
     assert "image encoder, random: " in said
     assert "autoencoder: clips of val reconstructed with " in said
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert (train_image_encoder(tmp_path, loop), train_autoencoder(tmp_path, settings)) == (seen, fitted)
+    assert (train_autoencoder(tmp_path, settings), train_image_encoder(tmp_path, loop)) == (fitted, seen)
     assert written == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    encoder = "bases/image_encoder/model.safetensors"
-    start, both = Checkpoint.open(tmp_path / "start"), Checkpoint.open(fitted)
-    assert (seen / encoder).read_bytes() == (both.folder / encoder).read_bytes()
-    assert (start.folder / encoder).read_bytes() != (both.folder / encoder).read_bytes()
+    encoder, autoencoder = "bases/image_encoder/model.safetensors", f"bases/autoencoder/{TRANSFORMER_FILE}"
+    assert (seen / autoencoder).read_bytes() == (fitted / autoencoder).read_bytes()
+    assert (seen / encoder).read_bytes() != (fitted / encoder).read_bytes()
+    assert (fitted / autoencoder).read_bytes() != (tmp_path / "start" / autoencoder).read_bytes()
     curve = read_curve(tmp_path / "autoencoder" / "curve.jsonl")
     assert [(point["phase"], point["step"]) for point in curve] == [
         (phase, step) for phase in ("stills", "clips") for step in (1, 2)
     ]
     assert {"psnr_train", "psnr_val"} <= curve[0].keys()
+
+
+@pytest.mark.slow
+def test_packed_networks_are_unpacked_rounded_to_half_precision(tmp_path: Path) -> None:
+    out, packaged, elsewhere = tmp_path / "trained", tmp_path / "package", tmp_path / "elsewhere"
+    torch.manual_seed(7)
+    trained, judge = new_checkpoint(out / "image_encoder" / "result", mini_config(), seed=7), Judge()
+    (out / "judge" / "result").mkdir(parents=True)
+    judge.save(out / "judge" / "result", judge.state_dict())
+    for _ in range(2):  # the second in the place of the first
+        pack_networks(out, packaged)
+    unpacked = unpack_networks(elsewhere, packaged)
+    for name in ("autoencoder", "image_encoder"):
+        for path in (trained.folder / "bases" / name).glob("*.safetensors"):
+            before, after = load_file(path), load_file(unpacked.folder / "bases" / name / path.name)
+            assert all(torch.equal(before[key].half(), after[key]) for key in before)
+    assert unpacked.autoencoder().dtype == torch.float32
+    assert next(Judge.open(elsewhere / "judge" / "result").parameters()).dtype == torch.float32
+    with pytest.raises(UserError, match="exists already"):
+        unpack_networks(elsewhere, packaged)
