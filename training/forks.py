@@ -124,7 +124,8 @@ class Fork(Record):
     def _fixed(self, recipe: Recipe) -> dict[str, bool]:
         """Return the keys that decide about the trained parameters, each with whether it is changed."""
         before = self.recipe
-        keys = {"model": recipe.model != before.model}
+        optimizers = [loop_of(each, self.phase).optimizer for each in (before, recipe)]
+        keys = {"model": recipe.model != before.model, "optimizer": optimizers[0] != optimizers[1]}
         if self.phase == "joint":
             keys["shot.trained"] = recipe.shot.trained != before.shot.trained
         if self.phase == "game":

@@ -133,6 +133,7 @@ def test_a_fork_with_changes_takes_them_and_keeps_the_rest_of_the_state(source: 
         ("joint", "[model.shot_encoder]\nvariant = 'linear'\n[shot.joint]\nsteps = 9", "leave model as they are"),
         ("joint", "[shot]\ntrained = 'adapters'\n[shot.joint]\nsteps = 9", "leave shot.trained as they are"),
         ("game", "[game]\nhistory_noise = 0.5\n[game.loop]\nsteps = 9", "leave game.history_noise as they are"),
+        ("game", "[game.loop]\noptimizer = 'muon'\nsteps = 9", "leave optimizer as they are"),
         ("features", "", "has no saved states: name the folder of a phase"),
         ("game", "[game.loop]\nstep = 9", "did you mean game.loop.steps?"),
     ],

@@ -133,7 +133,7 @@ def test_plain_diffusers_and_plain_peft_load_what_was_trained(whole: tuple[Path,
 @pytest.mark.parametrize(
     "kills",
     [
-        (("joint", 3), ("game", 5)),
+        (("game", 5),),
         pytest.param((("joint", 3), ("game", 5), ("adapt", 1)), marks=pytest.mark.nightly),
     ],
 )
@@ -329,7 +329,16 @@ def test_two_data_sets_train_one_model_and_other_weights_another(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_run_on_its_own_past_killed_in_each_pass_ends_with_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kills",
+    [
+        (("fold-1-of-2", 4),),
+        pytest.param((("first-pass", 2), ("game", 5), ("fold-1-of-2", 4)), marks=pytest.mark.nightly),
+    ],
+)
+def test_a_run_on_its_own_past_killed_in_a_pass_ends_with_the_same_bytes(
+    tmp_path: Path, kills: tuple[tuple[str, int], ...]
+) -> None:
     past = {"history_noise": 0.5, "history_predicted": 0.5, "first_pass": 3}
     short = {"warm_up": {"steps": 0}, "joint": {"steps": 1}}
     described = small_recipe(shot=short, game=past, adapt={"predictions": "out-of-fold"})
@@ -342,7 +351,7 @@ def test_a_run_on_its_own_past_killed_in_each_pass_ends_with_the_same_bytes(tmp_
     assert Counter(report.phase for report in reports) == {**passes, "adapt": STEPS}
     assert reports[3 + STEPS].figures["val/train_shot_tokens"] > 0
     out = tmp_path / "killed"
-    for phase, step in (("first-pass", 2), ("game", 5), ("fold-1-of-2", 4), (None, 0)):
+    for phase, step in (*kills, (None, 0)):
         process = start(out, described=described)
         assert process.stdout
         for line in process.stdout:

@@ -57,10 +57,10 @@ class Noises:
 class Line(nn.Module):
     """Network that learns a sum; with dropout, so that randomness inside the network matters."""
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: int = 1) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.layer, self.dropout = nn.Linear(4, 1), nn.Dropout(0.2)
+        self.layer, self.dropout = nn.Linear(4, outputs), nn.Dropout(0.2)
 
     def forward(self, batch: Rows) -> dict[str, Tensor]:
         error_B = (self.layer(self.dropout(batch.rows_BD))[:, 0] - batch.rows_BD.sum(dim=1)).square()
@@ -116,9 +116,10 @@ class KilledError(Exception):
     """Simulated kill: no object of the process is used afterwards."""
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.9])
-def test_a_run_stopped_anywhere_is_resumed_to_the_bit(tmp_path: Path, decay: float) -> None:
-    whole = trained(tmp_path / "whole", loop(ema_decay=decay))
+@pytest.mark.parametrize(("decay", "optimizer"), [(0.0, "adamw"), (0.9, "adamw"), (0.9, "muon")])
+def test_a_run_stopped_anywhere_is_resumed_to_the_bit(tmp_path: Path, decay: float, optimizer: str) -> None:
+    settings, outputs = loop(ema_decay=decay, optimizer=optimizer), 4 if optimizer == "muon" else 1  # not for rows
+    whole = trained(tmp_path / "whole", settings, Sum(Line(outputs)))
     for stop in (3, 12):
         calls = iter(range(stop))
 
@@ -127,9 +128,9 @@ def test_a_run_stopped_anywhere_is_resumed_to_the_bit(tmp_path: Path, decay: flo
                 raise KilledError
 
         with pytest.raises(KilledError):
-            trained(tmp_path / "stopped", loop(ema_decay=decay), Sum(before_step=step))
+            trained(tmp_path / "stopped", settings, Sum(Line(outputs), before_step=step))
     assert states.newest(tmp_path / "stopped" / "states") == 10
-    assert same(trained(tmp_path / "stopped", loop(ema_decay=decay)), whole)
+    assert same(trained(tmp_path / "stopped", settings, Sum(Line(outputs))), whole)
 
 
 def test_sigterm_saves_after_the_step_and_the_resumed_run_is_exact(tmp_path: Path) -> None:
