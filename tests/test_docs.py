@@ -171,9 +171,11 @@ def unknown_modules(page: Page) -> Iterator[str]:
 
 
 def source_of(module: str) -> str | None:
-    """Source of a module, without importing it; None if there is no such module."""
+    """Source of a module, of a package its `__main__`, without importing it; None if there is no such module."""
     try:
         spec = find_spec(module)
+        if spec and spec.submodule_search_locations:
+            spec = find_spec(f"{module}.__main__") or spec
     except ModuleNotFoundError:
         return None
     return Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else None

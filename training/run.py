@@ -36,8 +36,9 @@ from training.phase_note import PhaseNote
 from training.phase_settings import COMMANDS, PHASES, PhaseName, ingredients_of, loop_of
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
+from training.processes import new_accelerator, process_count, process_number
 from training.run_features import make_features
-from training.run_folder import RunFolder, process_count, process_number
+from training.run_folder import RunFolder
 
 _GAME_FEATURES: tuple[Name, ...] = ("patches", "text", "shot_tokens")
 
@@ -89,7 +90,7 @@ class TrainingRun:
     def features(self) -> Path:
         """Encode all clips with the frozen networks before phase a. Return the folder of the features."""
         self._check_data(*PHASES)
-        accelerator = Accelerator()
+        accelerator = new_accelerator()
         make_features(self.run_folder, self.recipe, self._prepare(accelerator), FROZEN, accelerator)
         return self.run_folder.features
 

@@ -14,13 +14,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
-from accelerate import Accelerator, PartialState
-from accelerate.state import AcceleratorState
-from accelerate.utils import parse_flag_from_env
+from accelerate import Accelerator
 
 from models.progress import PartProgress, unwatched
 from models.untrained import Say
@@ -36,33 +33,8 @@ from training.folder_note import note, refuse_another
 from training.forks import Fork
 from training.phase import Phase
 from training.phase_settings import ORDER, without_steps
+from training.processes import new_accelerator
 from training.trainer import SNAPSHOTS, StepWatcher, Trainer
-
-LONGEST_WAIT = timedelta(days=1)
-"""Longest wait of a process for another one, which may be downloading or encoding; the default of 10 minutes is less
-than either takes."""
-
-
-def process_number() -> int:
-    """Return the rank of this process; 0 if it trains alone."""
-    return int(_process_group().process_index)
-
-
-def process_count() -> int:
-    """Return the number of processes that train together."""
-    return int(_process_group().num_processes)
-
-
-def in_main_process(make: Callable[[], None]) -> None:
-    """Call a function in the main process alone; the others wait. Collective call."""
-    if process_number() == 0:
-        make()
-    _process_group().wait_for_everyone()
-
-
-def _process_group() -> PartialState:
-    """Return the state of the process group; the first call creates the group, before any accelerator does."""
-    return PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"), timeout=LONGEST_WAIT)
 
 
 class MadeFrom(Record):
@@ -112,11 +84,8 @@ class RunFolder:
 
         Phases of one process may differ in precision: phase c trains game models if its predictions are out of fold.
         """
-        AcceleratorState._reset_state()  # it keeps the first precision; the process group stays
         try:
-            return Accelerator(
-                mixed_precision=precision, log_with=list(self.trackers), project_dir=str(self.folder / "log")
-            )
+            return new_accelerator(precision, log_with=list(self.trackers), project_dir=str(self.folder / "log"))
         except ValueError as error:
             raise UserError(f"{section}: {error}; set {section}.precision in the recipe, or --tracker") from error
 

@@ -159,8 +159,8 @@ def _train_part(part: TrainPart, request: TrainRequest) -> Path:
 def _recipe_of(request: TrainRequest) -> TrainRecipe:
     """Return the recipe of a run. A fork has that of the run it goes on from; the first call makes its folder."""
     from training.forks import Fork
+    from training.processes import in_main_process
     from training.recipes import read_recipe
-    from training.run_folder import in_main_process
 
     fork = Fork.of(request.fork_from, request.out) if request.fork_from else Fork.read(request.out)
     if fork is None:
@@ -176,7 +176,8 @@ def _recipe_of(request: TrainRequest) -> TrainRecipe:
 def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     """Open the folder of a run and its recipe, with progress bars during the block."""
     from flows.console.training_bars import TrainBars
-    from training.run_folder import RunFolder, process_number
+    from training.processes import process_number
+    from training.run_folder import RunFolder
     from training.termination import Terminated
 
     bars = TrainBars(silent=process_number() > 0)

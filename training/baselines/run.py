@@ -24,7 +24,8 @@ from training.data.filling import share_out, space_needed
 from training.data.identities import made_by_files
 from training.phase import Phase
 from training.phases.assembly import FROZEN_PRECISION
-from training.run_folder import RunFolder, process_count
+from training.processes import process_count
+from training.run_folder import RunFolder
 
 
 def train_baseline(

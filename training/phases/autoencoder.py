@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
 from diffusers import AutoencoderKLCogVideoX
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -43,6 +42,7 @@ from training.folder_note import note, refuse_another
 from training.phases.crops import CropExamples, Crops, Kind
 from training.phases.still_convolutions import with_cheap_stills
 from training.pictures import Comparison, save_comparisons
+from training.processes import new_accelerator
 from training.share import ALONE, Share
 from training.trainer import StepWatcher, Trainer
 
@@ -167,7 +167,7 @@ def fit_autoencoder(
     frames = {split: read_frames(data, split, checkpoint.config, settings.most_clips) for split in data.splits}
     judged = {split: clips_NTHWC[spread(len(clips_NTHWC), settings.judged)] for split, clips_NTHWC in frames.items()}
     before = _mean_psnr(checkpoint, judged)
-    accelerator, begun = Accelerator(mixed_precision=settings.precision), checkpoint
+    accelerator, begun = new_accelerator(settings.precision), checkpoint
     kinds: tuple[Kind, ...] = ("stills", "clips")
     for kind in kinds:
         loop, result = getattr(settings, kind), folder / kind / "result"

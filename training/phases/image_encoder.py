@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Self
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -42,6 +41,7 @@ from training.data.mixture import Mixture
 from training.data.order import Position, generator
 from training.data.turns import Catalog, read_turns
 from training.folder_note import note, refuse_another
+from training.processes import new_accelerator
 from training.share import ALONE, Share
 from training.trainer import StepWatcher, Trainer
 
@@ -209,7 +209,7 @@ def fit_image_encoder(
         held_out = Captioned(others[0].frames_NTHWC[:, 0], others[0].words_NV) if others else None
         torch.manual_seed(loop.seed)
         network = FramesAgainstCaptions(encoder, len(vocabulary))
-        Trainer(ImageEncoderPhase(network, train, held_out, checkpoint), loop, folder, Accelerator()).run(watch)
+        Trainer(ImageEncoderPhase(network, train, held_out, checkpoint), loop, folder, new_accelerator()).run(watch)
     return Checkpoint.open(result)
 
 

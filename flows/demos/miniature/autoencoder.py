@@ -3,6 +3,7 @@
 OUT/start                       the untrained checkpoint
 OUT/autoencoder/clips/result    the same with the fitted autoencoder
 OUT/autoencoder/curve.jsonl     its learning curve: PSNR of whole held-out clips over CPU seconds
+OUT/autoencoder/measured.json   see reconstructions.py
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from pathlib import Path
 
 from flows.console.terminal import say
 from flows.demos.miniature.learning_curve import LearningCurve
+from flows.demos.miniature.reconstructions import measure_reconstructions
 from models.checkpoint import Checkpoint
 from models.config import mini_config
 from models.untrained import new_checkpoint
+from pipeline.core.atomic import write_json
 from training.config import FitSettings
 from training.phases.autoencoder import fit_autoencoder
 from training.recipes import mini
@@ -23,8 +26,11 @@ def train_autoencoder(out: Path, settings: FitSettings | None = None) -> Path:
     """Fit the autoencoder. Return the folder of the checkpoint."""
     folder, settings = out / "autoencoder", settings or mini().autoencoder
     fitted = fit_autoencoder(start_of(out), out / "dataset", folder, settings, LearningCurve(folder / "curve.jsonl"))
-    for split, after in fitted.after.items():
-        say(f"autoencoder: clips of {split} reconstructed with {after:.1f} dB, {fitted.before[split]:.1f} before")
+    if not (folder / "measured.json").exists():
+        found = measure_reconstructions(out, fitted.checkpoint)
+        write_json(folder / "measured.json", found)
+        for name, each in found.items():
+            say(f"autoencoder, {name}: {each['psnr']:.1f} dB; the judge names {each['named']:.1%} as the originals")
     return fitted.checkpoint.folder
 
 

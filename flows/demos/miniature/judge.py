@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Self
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 
 from flows.console.terminal import say
@@ -30,6 +29,7 @@ from training.data.order import Position
 from training.data.shards import open_shards
 from training.data.turns import Catalog, read_turns
 from training.folder_note import note, refuse_another
+from training.processes import new_accelerator
 from training.share import ALONE, Share
 from training.trainer import StepReport, StepWatcher, Trainer
 
@@ -132,7 +132,7 @@ def train_judge(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None 
         held_out = {name: read_judged([(source, split)], truths) for name, source, split in sets}
         if not (folder / "result").exists():
             phase = JudgePhase(_Loss(Judge()), read_judged(learned, truths), held_out["val"])
-            Trainer(phase, loop, folder, Accelerator()).run(_both(LearningCurve(folder / "curve.jsonl"), watch))
+            Trainer(phase, loop, folder, new_accelerator()).run(_both(LearningCurve(folder / "curve.jsonl"), watch))
         judge = Judge.open(folder / "result")
         found = {name: {"clips": len(clips), **accuracy(judge, clips)} for name, clips in held_out.items()}
         write_json(folder / "accuracy.json", found)

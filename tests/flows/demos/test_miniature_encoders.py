@@ -37,9 +37,19 @@ def test_a_learning_curve_has_the_validations_and_goes_on_after_a_stop(tmp_path:
     assert 100 <= second["cpu_seconds"] < 101
 
 
+def write_judge(out: Path) -> None:
+    """Write an untrained judge."""
+    torch.manual_seed(7)
+    judge, folder = Judge(), out / "judge" / "result"
+    folder.mkdir(parents=True)
+    judge.save(folder, judge.state_dict())
+
+
 @pytest.mark.slow
 def test_both_encoders_are_trained_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "dataset").symlink_to(small_dataset())
+    for data in ("dataset", "unseen"):
+        (tmp_path / data).symlink_to(small_dataset())
+    write_judge(tmp_path)
     loop = LOOP.model_copy(update={"steps": 2, "batch_size": 4, "micro_batch": 4})
     few = LoopSettings(steps=2, batch_size=2, micro_batch=2, learning_rate=1e-3, validate_every=1)
     settings = FitSettings(stills=few, clips=few, judged=1, pictures=0)
@@ -47,7 +57,10 @@ def test_both_encoders_are_trained_once(tmp_path: Path, capsys: pytest.CaptureFi
     seen = train_image_encoder(tmp_path, loop)
     said = capsys.readouterr().err
     assert "image encoder, random: " in said
-    assert "autoencoder: clips of val reconstructed with " in said
+    assert "dB; the judge names" in said
+    measured = json.loads((tmp_path / "autoencoder" / "measured.json").read_text())
+    assert measured["val"] == measured["unseen"]
+    assert measured["val"]["named"] <= measured["val"]["who"] <= 1
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert (train_autoencoder(tmp_path, settings), train_image_encoder(tmp_path, loop)) == (fitted, seen)
     assert written == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
@@ -65,10 +78,8 @@ def test_both_encoders_are_trained_once(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.slow
 def test_packed_networks_are_unpacked_rounded_to_half_precision(tmp_path: Path) -> None:
     out, packaged, elsewhere = tmp_path / "trained", tmp_path / "package", tmp_path / "elsewhere"
-    torch.manual_seed(7)
-    trained, judge = new_checkpoint(out / "image_encoder" / "result", mini_config(), seed=7), Judge()
-    (out / "judge" / "result").mkdir(parents=True)
-    judge.save(out / "judge" / "result", judge.state_dict())
+    trained = new_checkpoint(out / "image_encoder" / "result", mini_config(), seed=7)
+    write_judge(out)
     for _ in range(2):  # the second in the place of the first
         pack_networks(out, packaged)
     unpacked = unpack_networks(elsewhere, packaged)

@@ -1,7 +1,7 @@
 """Training process, for tests that launch several or kill one: `python -m tests.support.networks.training_process ...`.
 
-`--sharded` trains with FSDP2 on CPUs. accelerate supports it for accelerators only and treats two CPU processes as
-plain data-parallel, so its state is changed here before anything reads it. All code under test is unchanged.
+`--sharded` trains with FSDP2 on CPUs. accelerate supports it for accelerators only, so two CPU processes call
+themselves GPUs here before anything asks. All code under test is unchanged.
 """
 
 from __future__ import annotations
@@ -13,26 +13,22 @@ import sys
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator, FullyShardedDataParallelPlugin
-from accelerate.state import AcceleratorState, PartialState
+from accelerate import PartialState
 from accelerate.utils import DistributedType
 from torch.distributed.fsdp import FSDPModule
 
 from training.config import Recipe
+from training.processes import process_number
 from training.run import TrainingRun
-from training.run_folder import RunFolder, process_number
+from training.run_folder import RunFolder
 from training.trainer import StepReport
 
 
 def shard_on_cpus() -> None:
     """Switch to FSDP2, although accelerate does not support it on CPUs."""
-    os.environ.update(
-        ACCELERATE_USE_FSDP="true", FSDP_VERSION="2"
-    )  # as `accelerate launch --use_fsdp --fsdp_version 2`
-    state = Accelerator().state
-    state.fsdp_plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
-    for shared in (PartialState._shared_state, AcceleratorState._shared_state):
-        shared["distributed_type"] = DistributedType.FSDP
+    os.environ.update(ACCELERATE_USE_FSDP="true", FSDP_VERSION="2")  # as `accelerate launch` sets them
+    process_number()  # creates the process group
+    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 
 def say_step(report: StepReport) -> None:

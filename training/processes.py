@@ -1,0 +1,67 @@
+"""Processes that train together, and their accelerators: one of its own for every phase.
+
+accelerate keeps the precision of the first accelerator of a process, and refuses another; phases may differ in theirs.
+It also notes `FSDP` as the kind of the process group, and an accelerator that finds this note has no FSDP plugin. Both
+notes are taken back here before a new accelerator is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from accelerate import Accelerator, PartialState
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType, parse_flag_from_env
+
+from training.config import Precision
+
+LONGEST_WAIT = timedelta(days=1)
+"""Longest wait of a process for another one, which may be downloading or encoding; the default of 10 minutes is less
+than either takes."""
+
+
+def process_number() -> int:
+    """Return the rank of this process; 0 if it trains alone."""
+    return int(_process_group().process_index)
+
+
+def process_count() -> int:
+    """Return the number of processes that train together."""
+    return int(_process_group().num_processes)
+
+
+def in_main_process(make: Callable[[], None]) -> None:
+    """Call a function in the main process alone; the others wait. Collective call."""
+    if process_number() == 0:
+        make()
+    _process_group().wait_for_everyone()
+
+
+def new_accelerator(precision: Precision = "no", **options: Any) -> Accelerator:
+    """Return an accelerator for one phase, in the place of the one before; the process group stays.
+
+    Args:
+        precision: precision of autocast.
+        options: further arguments of `Accelerator`.
+
+    Raises:
+        ValueError: the device cannot compute in this precision, or an option is wrong.
+    """
+    kind = _kind_of_group()
+    AcceleratorState._reset_state()
+    PartialState._shared_state["distributed_type"] = kind
+    return Accelerator(mixed_precision=precision, **options)
+
+
+def _process_group() -> PartialState:
+    """Return the state of the process group; the first call creates the group, before any accelerator does."""
+    return PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"), timeout=LONGEST_WAIT)
+
+
+@cache
+def _kind_of_group() -> DistributedType:
+    """Return the kind of the process group as it was before any accelerator."""
+    return _process_group().distributed_type
