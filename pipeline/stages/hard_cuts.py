@@ -15,7 +15,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 from scenedetect.common import FrameTimecode
-from scenedetect.detectors import AdaptiveDetector, ContentDetector
+from scenedetect.detectors import AdaptiveDetector
 
 from pipeline.core.config import SceneSettings
 from pipeline.stages.gradual import mean_change
@@ -42,7 +42,8 @@ class CutFinder:
         self._settings = settings
         self._fps = float(fps)  # FrameTimecode rejects integers
         self._sure = _detector(settings, settings.adaptive_threshold)
-        self._likely = _detector(settings, settings.moving_threshold, self._sure)
+        self._likely = _detector(settings, settings.moving_threshold)
+        self._hsv_HWC: np.ndarray | None = None
         self._frame = -1
         self._drawing_HW: np.ndarray | None = None
         self._drawing_age = 0
@@ -82,7 +83,10 @@ class CutFinder:
 
     def _detect(self, small_bgr_HWC: np.ndarray, times: int) -> dict[int, bool]:
         found: dict[int, bool] = {}
+        hsv_HWC = cv2.cvtColor(small_bgr_HWC, cv2.COLOR_BGR2HSV)
         for _ in range(times):
+            self._sure.score = self._likely.score = 0.0 if self._hsv_HWC is None else _score(self._hsv_HWC, hsv_HWC)
+            self._hsv_HWC = hsv_HWC
             now = FrameTimecode(self._frame, self._fps)
             sure = {int(at.frame_num) for at in self._sure.process_frame(now, small_bgr_HWC)}
             likely = {int(at.frame_num) for at in self._likely.process_frame(now, small_bgr_HWC)}
@@ -90,30 +94,28 @@ class CutFinder:
         return found
 
 
-class _ScoreOf(AdaptiveDetector):  # type: ignore[misc]
-    """A detector that uses the frame scores of another one, fed first: scoring is most of the work."""
+class _ScoredDetector(AdaptiveDetector):  # type: ignore[misc]
+    """A detector whose frame scores are given: two detectors share them, and by OpenCV they cost a third."""
 
-    leader: AdaptiveDetector
+    score = 0.0
 
-    def _calculate_frame_score(self, timecode: FrameTimecode, frame_img: np.ndarray) -> float | None:  # noqa: ARG002
-        score: float | None = self.leader._frame_score
-        return score
+    def _calculate_frame_score(self, timecode: FrameTimecode, frame_img: np.ndarray) -> float:  # noqa: ARG002
+        return self.score
 
 
-def _detector(settings: SceneSettings, threshold: float, scores_of: AdaptiveDetector | None = None) -> AdaptiveDetector:
-    kind = _ScoreOf if scores_of else AdaptiveDetector
-    detector = kind(
+def _detector(settings: SceneSettings, threshold: float) -> _ScoredDetector:
+    return _ScoredDetector(
         adaptive_threshold=threshold,
         min_scene_len=0,
         window_width=settings.adaptive_window,
         min_content_val=settings.min_content,
-        weights=ContentDetector.Components(delta_hue=1.0, delta_sat=1.0, delta_lum=1.0, delta_edges=0.0),
-        luma_only=False,
-        kernel_size=None,
     )
-    if scores_of:
-        detector.leader = scores_of
-    return detector
+
+
+def _score(old_hsv_HWC: np.ndarray, new_hsv_HWC: np.ndarray) -> float:
+    """Return PySceneDetect's frame score: the mean change of hue, saturation and value."""
+    sums = cv2.sumElems(cv2.absdiff(old_hsv_HWC, new_hsv_HWC))[:3]
+    return sum(total / old_hsv_HWC[..., 0].size for total in sums) / 3
 
 
 def _colours(bgr_HWC: np.ndarray) -> np.ndarray:
