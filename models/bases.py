@@ -70,8 +70,8 @@ class _Shape:
     layers: int
     """Layers of language model and transformer."""
     image_layers: int
-    channels: tuple[int, int, int, int]
-    """Widths of the autoencoder, from pixels to latents."""
+    channels: tuple[int, ...]
+    """Widths of the autoencoder's levels, from pixels to latents; one that has less than four levels takes patches."""
     blocks: int
     """Residual blocks of a level of the autoencoder's encoder; its decoder has one more."""
     groups: int
@@ -81,7 +81,7 @@ class _Shape:
 _SHAPES: Mapping[Size, _Shape] = {
     # equal widths: without blocks nothing could change the width; only the middle block, which learns fast on a CPU
     "tiny": _Shape(layers=4, image_layers=3, channels=(24, 24, 24, 24), blocks=0, groups=4),
-    "mini": _Shape(layers=6, image_layers=4, channels=(48, 48, 48, 48), blocks=0, groups=8),
+    "mini": _Shape(layers=6, image_layers=4, channels=(64, 64, 64), blocks=0, groups=8),
 }
 
 
@@ -117,12 +117,18 @@ def _transformer(config: ModelConfig, shape: _Shape) -> CogVideoXTransformer3DMo
 
 
 def _autoencoder(config: ModelConfig, shape: _Shape) -> AutoencoderKLCogVideoX:
+    levels = len(shape.channels)
+    side = SPATIAL_COMPRESSION >> (levels - 1)  # of a patch: every level but the last halves height and width
     return AutoencoderKLCogVideoX(
+        in_channels=3 * side**2,
+        out_channels=3 * side**2,
+        down_block_types=("CogVideoXDownBlock3D",) * levels,
+        up_block_types=("CogVideoXUpBlock3D",) * levels,
         block_out_channels=shape.channels,
         layers_per_block=shape.blocks,
         norm_num_groups=shape.groups,
-        sample_height=config.shot_decoder.height,
-        sample_width=config.shot_decoder.width,
+        sample_height=config.shot_decoder.height // side,
+        sample_width=config.shot_decoder.width // side,
     )
 
 

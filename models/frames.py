@@ -2,8 +2,11 @@
 
 Latents here are always scaled: the shot decoder gets the autoencoder's latents times its scaling factor. The
 autoencoder packs the first frame alone and then every four frames into one latent frame, 17 frames into 5, and 8 x 8
-pixels into one. It computes in its own precision. Tiling and slicing are switched on by the caller
-(`autoencoder.enable_tiling()`): only the caller knows the GPU's memory.
+pixels into one. One with 3 p^2 input channels takes patches of p x p pixels (`to_patches`), as Wan 2.2's does, and
+packs less itself: that of size `mini`, whose layers then cost a quarter.
+
+It computes in its own precision. Tiling and slicing are switched on by the caller (`autoencoder.enable_tiling()`): only
+the caller knows the GPU's memory.
 
 Letters of the shapes: B batch, T frames or latent frames, H W pixels or latent pixels, C channels, RGB in frames.
 """
@@ -17,6 +20,7 @@ import torch
 from diffusers import AutoencoderKLCogVideoX
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
+from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
 LATENT_CHANNELS = 16
 """Channels of the latents of CogVideoX's autoencoder, and of the tiny one."""
@@ -51,9 +55,8 @@ def encode_frames(autoencoder: AutoencoderKLCogVideoX, frames_BTHWC: Tensor) -> 
     frames = frames_BTHWC.shape[1]
     if frames % 8 != 1:
         raise ValueError(f"a shot has 8n + 1 frames, not {frames}: repeat the last one")
-    pictures_BCTHW = frames_BTHWC.to(autoencoder.device).permute(0, 4, 1, 2, 3)
-    pictures_BCTHW = (pictures_BCTHW.float() / 127.5 - 1).to(autoencoder.dtype)
-    found = autoencoder.encode(pictures_BCTHW).latent_dist
+    patches_BCTHW = to_patches(frames_BTHWC.to(autoencoder.device), autoencoder.config.in_channels)
+    found = autoencoder.encode(patches_BCTHW.to(autoencoder.dtype)).latent_dist
     factor = scaling_factor(autoencoder)
     return Moments(
         mean_BTCHW=(found.mean.float() * factor).transpose(1, 2),
@@ -65,9 +68,19 @@ def encode_frames(autoencoder: AutoencoderKLCogVideoX, frames_BTHWC: Tensor) -> 
 def decode_latents(autoencoder: AutoencoderKLCogVideoX, latents_BTCHW: Tensor) -> Tensor:
     """Decode scaled latents to frames [B, 4T - 3, H, W, 3], uint8 RGB, on the autoencoder's device."""
     latents_BTCHW = latents_BTCHW.to(autoencoder.device, torch.float32) / scaling_factor(autoencoder)
-    decoded = autoencoder.decode(latents_BTCHW.transpose(1, 2).to(autoencoder.dtype))
-    pictures_BCTHW: Tensor = decoded.sample.float()
-    return ((pictures_BCTHW + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 4, 1).contiguous()
+    patches_BCTHW = autoencoder.decode(latents_BTCHW.transpose(1, 2).to(autoencoder.dtype)).sample.float()
+    pictures_BTCHW = pixel_shuffle(patches_BCTHW.transpose(1, 2), _patch_side(patches_BCTHW.shape[1]))
+    return ((pictures_BTCHW + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).permute(0, 1, 3, 4, 2).contiguous()
+
+
+def to_patches(frames_BTHWC: Tensor, channels: int) -> Tensor:
+    """Return uint8 RGB frames as an autoencoder's float32 input [B, C, T, H / p, W / p], -1 to 1, with C = 3 p^2."""
+    pictures_BTCHW = frames_BTHWC.permute(0, 1, 4, 2, 3).float() / 127.5 - 1
+    return pixel_unshuffle(pictures_BTCHW, _patch_side(channels)).transpose(1, 2)
+
+
+def _patch_side(channels: int) -> int:
+    return math.isqrt(channels // 3)
 
 
 def scaling_factor(autoencoder: AutoencoderKLCogVideoX) -> float:

@@ -139,8 +139,8 @@ def mini() -> Recipe:
     return Recipe(
         model=mini_config(),
         autoencoder=FitSettings(
-            stills=LoopSettings(steps=6000, learning_rate=2e-3, batch_size=8, micro_batch=8, **fit),
-            clips=LoopSettings(steps=8000, learning_rate=1e-3, batch_size=2, micro_batch=2, **fit),
+            stills=LoopSettings(steps=2000, learning_rate=2e-3, batch_size=8, micro_batch=8, **fit),
+            clips=LoopSettings(steps=16_000, learning_rate=2e-3, batch_size=2, micro_batch=2, **fit),
             precision="bf16",
             most_clips=2000,
             judged=16,

@@ -2,13 +2,14 @@
 
 import functools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from diffusers import AutoencoderKLCogVideoX
 from torch import Tensor
 
-from models.frames import decode_latents, encode_frames
+from models.frames import decode_latents, encode_frames, to_patches
 
 FACTOR = 1.15258426
 
@@ -61,6 +62,22 @@ def test_decoding_undoes_the_scale_and_maps_minus_one_to_one_on_bytes():
     found = decode_latents(autoencoder(), latents)
     assert (found.float() - expected).abs().max() < 0.51
     assert found.float().std() > 1
+
+
+def test_an_autoencoder_of_patches_takes_and_gives_whole_frames():
+    torch.manual_seed(0)
+    patched = AutoencoderKLCogVideoX(
+        in_channels=12, out_channels=12, block_out_channels=(8, 8, 8), layers_per_block=0, norm_num_groups=4,
+        down_block_types=("CogVideoXDownBlock3D",) * 3, up_block_types=("CogVideoXUpBlock3D",) * 3,
+    ).eval()  # fmt: skip
+    patches = to_patches(film(), 12)
+    assert patches.shape == (1, 12, 17, 8, 12)
+    first = film()[0, 0, :2, :2, 0].flatten()  # red of the first patch
+    torch.testing.assert_close((patches[0, :4, 0, 0, 0] + 1) * 127.5, first.float())
+    moments = encode_frames(patched, film())
+    assert moments.mean_BTCHW.shape == (1, 5, 16, 2, 3)
+    patched.decode = lambda _: SimpleNamespace(sample=patches)  # one that reconstructs without fault
+    assert torch.equal(decode_latents(patched, moments.mean_BTCHW), film())
 
 
 def test_other_numbers_of_frames_are_refused_with_the_remedy():

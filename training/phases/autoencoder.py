@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from models.checkpoint import Checkpoint, copy_rest, save_config, within
 from models.config import ModelConfig, inside_id
-from models.frames import decode_latents, encode_frames, scaling_factor
+from models.frames import decode_latents, encode_frames, scaling_factor, to_patches
 from models.hub import quietly
 from pipeline.core.errors import UserError
 from pipeline.publish.splits import Split
@@ -61,7 +61,7 @@ class Reconstruction(nn.Module):
 
     def forward(self, batch: Crops) -> dict[str, Tensor]:
         """Return loss, mean squared error (pixels in [-1, 1]) and divergence per latent number, each [B]."""
-        pictures_BCTHW = batch.frames_BTHWC.permute(0, 4, 1, 2, 3).float() / 127.5 - 1
+        pictures_BCTHW = to_patches(batch.frames_BTHWC, self.autoencoder.config.in_channels)
         found = self.autoencoder.encode(pictures_BCTHW).latent_dist
         drawn_BCTHW = self.autoencoder.decode(found.mean + found.std * batch.noise_BCTHW).sample.float()
         error_B = (drawn_BCTHW - pictures_BCTHW).square().mean(dim=(1, 2, 3, 4))
