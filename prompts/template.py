@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from string import Template
 
@@ -30,12 +30,12 @@ class Prompt:
     version: int
     text: str
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """Identity such as `what 1 3f2a...`; changes with the version and with any edit of the text."""
         return f"{self.name} {self.version} {hashlib.sha256(self.text.encode()).hexdigest()[:16]}"
 
-    @property
+    @cached_property
     def placeholders(self) -> frozenset[str]:
         """Names of the placeholders, for which `render` needs values."""
         return frozenset(Template(self.text).get_identifiers())

@@ -38,7 +38,7 @@ class Answers:
     @cached_property
     def what(self) -> Question[WhatReply] | None:
         """The second question; None without a motion level, or before the first is settled."""
-        if self.level is None or (self.who and self._is_open(self.who)):
+        if self.level is None or self._who_is_open:
             return None
         return what_question(self.clip, self.level, self.settings, self.characters or ())
 
@@ -51,7 +51,7 @@ class Answers:
     @property
     def open_question(self) -> AnyQuestion | None:
         """The next question to ask; None if every one has a usable reply or no repairs left."""
-        if self.who and self._is_open(self.who):
+        if self._who_is_open:
             return self.who
         return self.what if self.what and self._is_open(self.what) else None
 
@@ -88,6 +88,10 @@ class Answers:
             "raw_sentence": reply.raw_sentence,
             "flags": (f"{UNKNOWN_CHARACTERS}: {self._fault(self.who)}",) if self.who and not found else (),
         }
+
+    @cached_property
+    def _who_is_open(self) -> bool:
+        return self.who is not None and self._is_open(self.who)
 
     def _is_open(self, question: AnyQuestion) -> bool:
         replies = len(self.kept.to(question.fingerprint))

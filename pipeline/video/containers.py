@@ -40,17 +40,25 @@ IMAGE = "an image, not a film"
 NO_INDEX = "its index is missing or cut off: the download or recording stopped before its end"
 
 
-def open_film(path: Path, record_id: str) -> InputContainer:
+def open_film(path: Path, record_id: str, *, first_look: bool = True) -> InputContainer:
     """Open a film for reading; only the file itself is opened. Close it, or use it in a `with`.
+
+    Args:
+        path: the file.
+        record_id: name of the film or clip in errors.
+        first_look: decode its first frames, as FFmpeg does to learn what a container does not say of them.
 
     Raises:
         RecordError: there is no such file, it cannot be read, or it is not a film.
     """
     _check_file(path, record_id)
     options = {"protocol_whitelist": "file", "format_whitelist": CONTAINERS}
+    look: Any = None if first_look else [{"skip_frame": "all"}]  # PyAV takes dicts, its types say strings
     try:
         # "file:" keeps names like "Re:Zero.mkv" or "concat:b" from being parsed as a protocol
-        container = av.open(f"file:{path.absolute()}", "r", metadata_errors="replace", container_options=options)
+        container = av.open(
+            f"file:{path.absolute()}", "r", metadata_errors="replace", container_options=options, stream_options=look
+        )
     except av.error.ArgumentError as error:
         raise RecordError(record_id, _not_a_film_reason(path)) from error
     except av.error.FFmpegError as error:

@@ -122,7 +122,10 @@ def test_frequent_refusals_slow_a_stage_and_do_not_end_it(tmp_path: Path, every:
 
 @pytest.mark.parametrize(
     ("count", "stalls_after"),
-    [pytest.param(120, 50, marks=pytest.mark.slow), pytest.param(10_000, 150, marks=pytest.mark.nightly)],
+    [
+        pytest.param(120, 50, marks=pytest.mark.slow),
+        pytest.param(10_000, 150, marks=[pytest.mark.nightly, pytest.mark.timeout(1800)]),
+    ],
 )
 def test_a_server_that_does_everything_wrong_leaves_every_other_clip_done(
     tmp_path: Path, count: int, stalls_after: int
