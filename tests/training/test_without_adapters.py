@@ -71,7 +71,7 @@ def test_the_networks_of_mini_are_as_large_as_planned() -> None:
     assert _millions(random_base("transformer", config, "meta")) == pytest.approx(5, abs=0.5)
     language_model = random_base("language_model", config, "meta")
     assert _millions(language_model.model.layers) == pytest.approx(2, abs=0.1)
-    assert _millions(random_base("autoencoder", config, "meta")) == pytest.approx(0.56, abs=0.01)
+    assert _millions(random_base("autoencoder", config, "meta")) == pytest.approx(2, abs=0.2)
 
 
 def test_a_base_outside_the_checkpoint_is_not_trained_itself() -> None:
