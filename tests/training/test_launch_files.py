@@ -127,11 +127,12 @@ def test_two_launchers_started_as_two_machines_train_together(
     assert (out / "adapt" / "result").is_dir()
 
 
-def slurm(folder: Path, launcher: str) -> subprocess.Popen[str]:
-    """Start the SLURM script where `srun` runs its words, and `accelerate` is this shell program."""
+def slurm(folder: Path, launcher: str, before: str = ":") -> subprocess.Popen[str]:
+    """Start the SLURM script where `srun` runs its words; `accelerate` and what comes `before` are shell programs."""
     programs = {
         "bin/srun": 'echo "srun $1" >> log; shift; export SLURM_NODEID=3; exec "$@"',
-        "bin/scontrol": 'if [ "$1" = show ]; then echo node-0; echo node-1; else echo "scontrol $*" >> log; fi',
+        "bin/scontrol": f'if [ "$1" = show ]; then {before}; echo node-0; echo node-1; '
+        'else echo "scontrol $*" >> log; fi',
         ".venv/bin/accelerate": f'echo "accelerate $*" >> log\n{launcher}',
     }
     for name, program in programs.items():
@@ -182,3 +183,9 @@ def test_slurm_requeues_what_was_stopped_and_not_what_failed(tmp_path: Path, cod
     assert slurm(tmp_path, f"exit {code}").wait(30) == code
     assert lines(tmp_path, "scontrol") == requeued
     assert len(lines(tmp_path, "accelerate")) == 1
+
+
+def test_slurm_passes_on_a_sigterm_that_came_before_a_phase(tmp_path: Path) -> None:
+    process = slurm(tmp_path, "sleep 20", before="kill -TERM $(ps -o sid= -p $$)")
+    assert process.wait(15) == 143
+    assert lines(tmp_path, "scontrol") == ["scontrol requeue 42"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -334,3 +335,18 @@ def test_an_indivisible_batch_is_refused(tmp_path: Path) -> None:
     check_batch("sum", loop(micro_batch=2), 2)
     with pytest.raises(UserError, match="there are no examples to train on"):
         trained(tmp_path, loop(), Sum(examples=Noises(0)))
+
+
+def test_a_full_disk_at_a_state_is_named_and_leaves_the_state_before(tmp_path: Path) -> None:
+    accelerator, state = Accelerator(cpu=True), {"network": {"weight": torch.ones(50_000)}}
+    states.save(tmp_path, 1, state, 2, accelerator)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"step-00000002 cannot be written: .*; free disk space and run the same"):
+            states.save(tmp_path, 2, state, 2, accelerator)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert states.newest(tmp_path) == 1
+    states.save(tmp_path, 2, state, 2, accelerator)
+    assert states.newest(tmp_path) == 2

@@ -22,9 +22,9 @@ config=$1
 shift
 
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=540  # seconds the launcher leaves the phase for its state, 30 by default
-first_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 stopped= step=
 trap 'stopped=yes; [[ $step ]] && kill -TERM "$step" 2>/dev/null' TERM
+first_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 
 for phase in shot game adapt; do  # a finished phase ends at once
     # the rank is that of the node on which the launcher runs, so the inner shell reads it
@@ -32,6 +32,7 @@ for phase in shot game adapt; do  # a finished phase ends at once
         --machine_rank "$SLURM_NODEID" --main_process_ip "$2" -m flows.cli train "${@:3}"' \
         launcher "$config" "$first_node" "$phase" "$@" &
     step=$!
+    [[ $stopped ]] && kill -TERM "$step" 2>/dev/null  # the signal came while no phase was there to get it
     wait "$step"
     code=$?
     while kill -0 "$step" 2>/dev/null; do  # the trap has ended `wait`
