@@ -8,8 +8,8 @@
     autoencoder     untrained checkpoint of size mini, its autoencoder fitted    OUT/start OUT/autoencoder
     image-encoder   its image encoder trained on frames against captions         OUT/image_encoder
 
-    unpack          in the place of the last three: the networks that come with the package, already trained
-    pack            writes those of OUT into the package
+    pack            these three networks in half precision, into the package's folder models/mini
+    unpack          the packed ones in the place of the last three steps
 
 A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
 an ordinary data set: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of

@@ -18,6 +18,7 @@ from flows.console.terminal import say
 from flows.demos.miniature.autoencoder import start_of
 from models.checkpoint import Checkpoint, copy_rest, link_or_copy, save_config, writing
 from models.config import Component, inside_id
+from pipeline.core.errors import UserError
 
 PACKAGED = Path(models.__file__).parent / "mini"
 _NETWORKS: tuple[Component, ...] = ("autoencoder", "image_encoder")
@@ -40,8 +41,10 @@ def unpack_networks(out: Path, packaged: Path = PACKAGED) -> Checkpoint:
     """Put the packaged networks in the place of those that `judge`, `autoencoder` and `image-encoder` would train.
 
     Raises:
-        UserError: one of these has begun to train here.
+        UserError: the package has none, or one of these has begun to train here.
     """
+    if not packaged.exists():
+        raise UserError(f"{packaged}: no such folder; train the networks here by `all`")
     start, result = start_of(out), _result(out)
     with writing(out / "judge" / "result") as part:
         _copy(packaged / "judge", part)

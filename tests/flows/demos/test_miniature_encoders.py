@@ -80,6 +80,8 @@ def test_packed_networks_are_unpacked_rounded_to_half_precision(tmp_path: Path) 
     out, packaged, elsewhere = tmp_path / "trained", tmp_path / "package", tmp_path / "elsewhere"
     trained = new_checkpoint(out / "image_encoder" / "result", mini_config(), seed=7)
     write_judge(out)
+    with pytest.raises(UserError, match="package: no such folder"):
+        unpack_networks(elsewhere, packaged)
     for _ in range(2):  # the second in the place of the first
         pack_networks(out, packaged)
     unpacked = unpack_networks(elsewhere, packaged)
