@@ -68,7 +68,7 @@ class LoopSettings(ConfigSection):
 class FitSettings(ConfigSection):
     """Settings of the autoencoder fit. The defaults take about five minutes on two cores for a few dozen clips."""
 
-    later_keys = frozenset({"precision"})
+    later_keys = frozenset({"precision", "crop"})
 
     stills: LoopSettings = LoopSettings(
         steps=1800, batch_size=4, micro_batch=4, learning_rate=4e-3, rate_warm_up=30, weight_decay=0.0,
@@ -79,6 +79,9 @@ class FitSettings(ConfigSection):
         save_every=200, validate_every=100_000,
     )  # fmt: skip
     most_clips: int = Field(256, ge=1, description="maximum number of clips read from each split, evenly spaced")
+    crop: float = Field(
+        0.5, gt=0, le=1, description="share of height and width that a crop has; 1: whole frames, dearer and better"
+    )
     divergence: float = Field(1e-5, ge=0, description="weight of the latents' KL divergence from unit normal")
     precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
     judged: int = Field(12, ge=1, description="clips of each split whose reconstruction is measured")

@@ -139,8 +139,9 @@ def mini() -> Recipe:
     return Recipe(
         model=mini_config(),
         autoencoder=FitSettings(
-            stills=LoopSettings(steps=2000, learning_rate=2e-3, batch_size=8, micro_batch=8, **fit),
-            clips=LoopSettings(steps=16_000, learning_rate=2e-3, batch_size=2, micro_batch=2, **fit),
+            stills=LoopSettings(steps=1000, learning_rate=2e-3, batch_size=4, micro_batch=4, **fit),
+            clips=LoopSettings(steps=5000, learning_rate=2e-3, batch_size=2, micro_batch=2, **fit),
+            crop=1.0,
             precision="bf16",
             most_clips=2000,
             judged=16,

@@ -173,7 +173,7 @@ def fit_autoencoder(
         loop, result = getattr(settings, kind), folder / kind / "result"
         if not result.exists():
             autoencoder = with_cheap_stills(begun.autoencoder(accelerator.device, torch.float32)).requires_grad_(True)
-            examples = CropExamples(frames["train"], kind, autoencoder.config.latent_channels, loop.seed)
+            examples = CropExamples(frames["train"], kind, autoencoder.config.latent_channels, settings.crop, loop.seed)
             network = Reconstruction(autoencoder, settings.divergence)
             phase = AutoencoderPhase(kind, network, examples, judged, settings.pictures, begun)
             Trainer(phase, loop, folder / kind, accelerator).run(watch)

@@ -1,4 +1,7 @@
-"""Crops of clips: single frames or nine consecutive ones, of half the height and width, for the autoencoder fit.
+"""Crops of clips: single frames or nine consecutive ones, or parts of them, for the autoencoder fit.
+
+The autoencoder's norms are over a whole crop. They see other statistics in a part of a frame than in a whole one, in
+which it is used, so parts are only for a cheap and coarse fit.
 
 Letters of the shapes: N clips, B batch, T frames or latent frames, H W pixels or latent pixels, C channels (RGB).
 """
@@ -34,11 +37,11 @@ class Crops:
 
 
 class CropExamples:
-    """Random crops of half the height and half the width of clips: single frames, or nine consecutive frames."""
+    """Random crops of clips: single frames, or nine consecutive frames."""
 
-    def __init__(self, frames_NTHWC: Tensor, kind: Kind, channels: int, seed: int = 0) -> None:
-        """Store the clips; `channels` is the number of latent channels."""
-        self.frames_NTHWC, self.kind, self.channels, self.seed = frames_NTHWC, kind, channels, seed
+    def __init__(self, frames_NTHWC: Tensor, kind: Kind, channels: int, crop: float = 0.5, seed: int = 0) -> None:
+        """Store the clips; `channels` of latents, `crop` the share of height and width."""
+        self.frames_NTHWC, self.kind, self.channels, self.crop, self.seed = frames_NTHWC, kind, channels, crop, seed
 
     def __len__(self) -> int:
         return len(self.frames_NTHWC)
@@ -51,7 +54,7 @@ class CropExamples:
         length = 1 if self.kind == "stills" else _CROP_FRAMES
         first = int(torch.randint(frames - length + 1, (), generator=drawn))
         clip_THWC = clip_THWC[first : first + length]
-        rows, columns = (max(1, side // (2 * _PATCH)) * _PATCH for side in (height, width))
+        rows, columns = (max(1, int(side * self.crop) // _PATCH) * _PATCH for side in (height, width))
         top, left = (
             int(torch.randint(most + 1, (), generator=drawn)) for most in (height - rows, width - columns)
         )  # fmt: skip

@@ -79,6 +79,19 @@ def test_a_crop_is_a_part_of_its_clip_determined_by_the_position(kind: str, fram
     assert len(corners) > 20
 
 
+def test_whole_frames_are_read_from_any_place_in_time() -> None:
+    clips_NTHWC = clips_of(frames=17)
+    examples = CropExamples(clips_NTHWC, "clips", 16, crop=1.0)
+    found = {
+        start
+        for epoch in range(40)
+        for start in range(9)
+        if torch.equal(examples[Position(epoch, 0)][0], clips_NTHWC[0, start : start + 9])
+    }
+    assert len(found) > 5
+    assert examples[Position(0, 0)][1].shape == (16, 3, 4, 6)
+
+
 def test_the_terms_of_the_loss_match_their_formulas() -> None:
     torch.manual_seed(0)
     autoencoder = Checkpoint.open(brief_checkpoint()).autoencoder()
