@@ -8,9 +8,6 @@
     autoencoder     untrained checkpoint of size mini, its autoencoder fitted    OUT/start OUT/autoencoder
     image-encoder   its image encoder trained on frames against captions         OUT/image_encoder
 
-    pack            these three networks in half precision, into the package's folder models/mini
-    unpack          the packed ones in the place of the last three steps
-
 A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
 an ordinary data set: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of
 character, motion and place that are never together in OUT/dataset; OUT/judging holds more of them, for the judge alone.
@@ -60,20 +57,6 @@ def image_encoder(out: Path) -> None:
     train_image_encoder(out)
 
 
-def unpack(out: Path) -> None:
-    """Use the trained networks of the package."""
-    from flows.demos.miniature.package import unpack_networks
-
-    unpack_networks(out)
-
-
-def pack(out: Path) -> None:
-    """Write trained networks into the package."""
-    from flows.demos.miniature.package import pack_networks
-
-    pack_networks(out)
-
-
 STEPS: dict[str, Callable[[Path], None]] = {
     "data": data,
     "judge": judge,
@@ -81,8 +64,6 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "image-encoder": image_encoder,
 }
 """Steps in order. Each imports its own module: `--help` and `data` work without torch."""
-APART: dict[str, Callable[[Path], None]] = {"unpack": unpack, "pack": pack}
-"""Steps that `all` leaves out."""
 
 
 def main() -> None:
@@ -92,12 +73,12 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("step", choices=[*STEPS, "all", *APART], help="step to run")
+    parser.add_argument("step", choices=[*STEPS, "all"], help="step to run")
     parser.add_argument("--out", type=Path, default=Path("miniature"), help="folder for everything")
     asked = parser.parse_args()
     for name in STEPS if asked.step == "all" else [asked.step]:
         started, spent = time.monotonic(), _cpu_seconds()
-        (STEPS | APART)[name](asked.out)
+        STEPS[name](asked.out)
         say(f"{name}: {time.monotonic() - started:.0f} s, {_cpu_seconds() - spent:.0f} CPU seconds")
 
 

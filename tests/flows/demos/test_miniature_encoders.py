@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from flows.demos.miniature.autoencoder import train_autoencoder
 from flows.demos.miniature.image_encoder import LOOP, train_image_encoder
 from flows.demos.miniature.judge_network import Judge
 from flows.demos.miniature.learning_curve import LearningCurve, read_curve
-from flows.demos.miniature.package import pack_networks, unpack_networks
 from models.checkpoint import TRANSFORMER_FILE
-from models.config import mini_config
-from models.untrained import new_checkpoint
-from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset
 from training.config import FitSettings, LoopSettings
 from training.trainer import StepReport
@@ -73,23 +68,3 @@ def test_both_encoders_are_trained_once(tmp_path: Path, capsys: pytest.CaptureFi
         (phase, step) for phase in ("stills", "clips") for step in (1, 2)
     ]
     assert {"psnr_train", "psnr_val"} <= curve[0].keys()
-
-
-@pytest.mark.slow
-def test_packed_networks_are_unpacked_rounded_to_half_precision(tmp_path: Path) -> None:
-    out, packaged, elsewhere = tmp_path / "trained", tmp_path / "package", tmp_path / "elsewhere"
-    trained = new_checkpoint(out / "image_encoder" / "result", mini_config(), seed=7)
-    write_judge(out)
-    with pytest.raises(UserError, match="package: no such folder"):
-        unpack_networks(elsewhere, packaged)
-    for _ in range(2):  # the second in the place of the first
-        pack_networks(out, packaged)
-    unpacked = unpack_networks(elsewhere, packaged)
-    for name in ("autoencoder", "image_encoder"):
-        for path in (trained.folder / "bases" / name).glob("*.safetensors"):
-            before, after = load_file(path), load_file(unpacked.folder / "bases" / name / path.name)
-            assert all(torch.equal(before[key].half(), after[key]) for key in before)
-    assert unpacked.autoencoder().dtype == torch.float32
-    assert next(Judge.open(elsewhere / "judge" / "result").parameters()).dtype == torch.float32
-    with pytest.raises(UserError, match="exists already"):
-        unpack_networks(elsewhere, packaged)
