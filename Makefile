@@ -65,7 +65,7 @@ demo-eval: install-train  ## games, three untrained agents, a stand-in for the j
 demo-drift: demo-model  ## drift over games of 50 turns: the model of demo-model, its ablation, and the untrained one
 	$(BIN)/python -m flows.demos.drift --model demo-model --out demo-drift
 
-miniature: install-train  ## a drawn world that two cores learn well, step by step (the first: five minutes)
+miniature: install-train  ## a drawn world for two cores, step by step: data, judge, encoders (two hours)
 	$(BIN)/python -m flows.demos.miniature all --out miniature
 
 test: install-dev  ## lint, types, import contracts, fast tests

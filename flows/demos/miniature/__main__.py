@@ -1,4 +1,4 @@
-"""World in miniature: a drawn world that two cores learn well, step by step.
+"""World in miniature: a drawn world meant for two cores, step by step.
 
     python -m flows.demos.miniature all --out miniature      every step below, in order
     python -m flows.demos.miniature data --out miniature     one step; it needs those before it
