@@ -136,5 +136,5 @@ constraints-lmdeploy: install-dev  ## resolve the pins of lmdeploy's environment
 		--no-header --no-emit-index-url --upgrade --output-file constraints-lmdeploy.txt
 
 clean:  ## remove the environment and the outputs of the commands above
-	rm -rf .venv .venv-lmdeploy .mutations demo demo-model demo-eval miniature bench-learning bench-scenes
+	rm -rf .venv .venv-lmdeploy .mutations demo demo-model demo-eval demo-drift miniature bench-learning bench-scenes
 	git worktree prune
