@@ -6,17 +6,21 @@ import json
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scenedetect.common import FrameTimecode
+from scenedetect.detectors import ContentDetector
 
 from flows.demos.world.scene import TransitionKind
 from flows.demos.world.transitions import mixed
 from flows.demos.world.truth import Truth
 from pipeline.core.config import SceneSettings
+from pipeline.stages.hard_cuts import _score
 from pipeline.stages.scenes import Boundary, SceneFinder
 from pipeline.video.film_reader import FilmReader
 from pipeline.video.scaling import Geometry, Scaler
@@ -302,3 +306,13 @@ def test_the_cuts_of_a_film_agree_with_the_published_lists(bunny: Path, end: int
     assert seconds / end < 0.002
     # Checked by eye: the two dissolves, and a fade from black, two through black.
     assert [cut.kind for cut in cuts if cut.kind != "cut"] == slow_ones
+
+
+def test_frame_scores_are_those_of_pyscenedetect() -> None:
+    detector, dice, scores = ContentDetector(), np.random.default_rng(0), []
+    pictures = dice.integers(0, 256, (3, 90, 160, 3), dtype=np.uint8)
+    for number, picture_HWC in enumerate(pictures):
+        detector.process_frame(FrameTimecode(number, 24.0), picture_HWC)
+        scores.append(detector._frame_score)
+    hsv = [cv2.cvtColor(picture_HWC, cv2.COLOR_BGR2HSV) for picture_HWC in pictures]
+    assert [_score(*pair) for pair in pairwise(hsv)] == pytest.approx(scores[1:])
