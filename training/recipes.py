@@ -149,9 +149,13 @@ def mini() -> Recipe:
         shot=ShotPhaseSettings(
             warm_up=LoopSettings(steps=200, learning_rate=1e-3, **common),
             joint=LoopSettings(steps=6000, learning_rate=1e-3, **common),
+            precision="bf16",
         ),
-        game=GamePhaseSettings(loop=LoopSettings(steps=4000, learning_rate=1e-3, **common)),
-        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=1000, learning_rate=3e-4, **common)),
+        # micro-batches of windows of like length: attention over padding costs more than anything else here
+        game=GamePhaseSettings(
+            loop=LoopSettings(steps=3000, learning_rate=1e-3, **{**common, "micro_batch": 2}), precision="bf16"
+        ),
+        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=1000, learning_rate=3e-4, **common), precision="bf16"),
         gc=BaselineSettings(loop=LoopSettings(steps=6000, learning_rate=1e-3, **common)),
         gfc=BaselineSettings(loop=LoopSettings(steps=2000, learning_rate=1e-3, **common)),
         looks=PreviewSettings(clips=64, pictures=4, denoising_steps=10, guidance=1.0),

@@ -5,8 +5,10 @@
 
     data            films of the drawn world through the ordinary pipeline       OUT/films OUT/dataset OUT/unseen ...
     judge           network that names who, where and what in clips              OUT/judge
-    autoencoder     untrained checkpoint of size mini, its autoencoder fitted    OUT/start OUT/autoencoder
-    image-encoder   its image encoder trained on frames against captions         OUT/image_encoder
+    image-encoder   untrained checkpoint of size mini, its image encoder trained on frames against captions
+                                                                                 OUT/start OUT/image_encoder
+    autoencoder     its autoencoder fitted to the clips                          OUT/autoencoder
+    model           the three phases of training                                 OUT/model
 
 A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
 an ordinary data set: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of
@@ -24,6 +26,7 @@ from pathlib import Path
 from flows.console.progress import Bars
 from flows.console.terminal import say
 from flows.console.training_bars import TrainBars
+from flows.demos.commands import run_command
 
 
 def data(out: Path) -> None:
@@ -43,13 +46,6 @@ def judge(out: Path) -> None:
         train_judge(out, watch=bars.step)
 
 
-def autoencoder(out: Path) -> None:
-    """Fit the autoencoder."""
-    from flows.demos.miniature.autoencoder import train_autoencoder
-
-    train_autoencoder(out)
-
-
 def image_encoder(out: Path) -> None:
     """Train the image encoder."""
     from flows.demos.miniature.image_encoder import train_image_encoder
@@ -57,11 +53,27 @@ def image_encoder(out: Path) -> None:
     train_image_encoder(out)
 
 
+def autoencoder(out: Path) -> None:
+    """Fit the autoencoder."""
+    from flows.demos.miniature.autoencoder import train_autoencoder
+
+    train_autoencoder(out)
+
+
+def model(out: Path) -> None:
+    """Train shots, game and adaptation."""
+    run_command(
+        "miniature", "train", "all", "--recipe", "mini", "--data", out / "dataset",
+        "--from", out / "autoencoder" / "clips" / "result", "--out", out / "model",
+    )  # fmt: skip
+
+
 STEPS: dict[str, Callable[[Path], None]] = {
     "data": data,
     "judge": judge,
-    "autoencoder": autoencoder,
     "image-encoder": image_encoder,
+    "autoencoder": autoencoder,
+    "model": model,
 }
 """Steps in order. Each imports its own module: `--help` and `data` work without torch."""
 

@@ -1,8 +1,9 @@
-"""Image encoder step: the image encoder of size mini, trained on frames against captions.
+"""Image encoder step: untrained checkpoint of size mini, and its image encoder trained on frames against captions.
 
-OUT/image_encoder/result     checkpoint with the fitted autoencoder and the trained image encoder
+OUT/start                         the untrained checkpoint
+OUT/image_encoder/result          the same with the trained image encoder
 OUT/image_encoder/curve.jsonl     its learning curve: held-out frames that retrieve their caption, over CPU seconds
-OUT/image_encoder/random     the random encoder as it is, measured alike: only the projections are trained
+OUT/image_encoder/random          the random encoder as it is, measured alike: only the projections are trained
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 from flows.console.terminal import say
 from flows.demos.miniature.learning_curve import LearningCurve, read_curve
 from models.checkpoint import Checkpoint
+from models.config import mini_config
+from models.untrained import new_checkpoint
 from training.config import LoopSettings
 from training.phases.image_encoder import fit_image_encoder
 
@@ -30,7 +33,7 @@ _CURVE = "curve.jsonl"
 
 def train_image_encoder(out: Path, loop: LoopSettings = LOOP) -> Path:
     """Train the image encoder, and the projections of the random one. Return the folder of the checkpoint."""
-    start, folder = Checkpoint.open(out / "autoencoder" / "clips" / "result"), out / "image_encoder"
+    start, folder = _start_of(out), out / "image_encoder"
     result = start
     for part, frozen in ((folder / "random", True), (folder, False)):
         curve = LearningCurve(part / _CURVE)
@@ -42,3 +45,9 @@ def train_image_encoder(out: Path, loop: LoopSettings = LOOP) -> Path:
                 f"among {last['captions']:.0f}, {last['retrieved_in_5']:.0%} in the nearest five"
             )
     return result.folder
+
+
+def _start_of(out: Path) -> Checkpoint:
+    """Return the untrained checkpoint, written by the first call."""
+    start = out / "start"
+    return Checkpoint.open(start) if start.exists() else new_checkpoint(start, mini_config())

@@ -48,8 +48,8 @@ def test_both_encoders_are_trained_once(tmp_path: Path, capsys: pytest.CaptureFi
     loop = LOOP.model_copy(update={"steps": 2, "batch_size": 4, "micro_batch": 4})
     few = LoopSettings(steps=2, batch_size=2, micro_batch=2, learning_rate=1e-3, validate_every=1)
     settings = FitSettings(stills=few, clips=few, judged=1, pictures=0)
-    fitted = train_autoencoder(tmp_path, settings)
     seen = train_image_encoder(tmp_path, loop)
+    fitted = train_autoencoder(tmp_path, settings)
     said = capsys.readouterr().err
     assert "image encoder, random: " in said
     assert "dB; the judge names" in said
@@ -57,12 +57,14 @@ def test_both_encoders_are_trained_once(tmp_path: Path, capsys: pytest.CaptureFi
     assert measured["val"] == measured["unseen"]
     assert measured["val"]["named"] <= measured["val"]["who"] <= 1
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert (train_autoencoder(tmp_path, settings), train_image_encoder(tmp_path, loop)) == (fitted, seen)
+    assert (train_image_encoder(tmp_path, loop), train_autoencoder(tmp_path, settings)) == (seen, fitted)
     assert written == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     encoder, autoencoder = "bases/image_encoder/model.safetensors", f"bases/autoencoder/{TRANSFORMER_FILE}"
-    assert (seen / autoencoder).read_bytes() == (fitted / autoencoder).read_bytes()
-    assert (seen / encoder).read_bytes() != (fitted / encoder).read_bytes()
-    assert (fitted / autoencoder).read_bytes() != (tmp_path / "start" / autoencoder).read_bytes()
+    start = tmp_path / "start"
+    assert (start / encoder).read_bytes() != (seen / encoder).read_bytes() == (fitted / encoder).read_bytes()
+    assert (
+        (start / autoencoder).read_bytes() == (seen / autoencoder).read_bytes() != (fitted / autoencoder).read_bytes()
+    )
     curve = read_curve(tmp_path / "autoencoder" / "curve.jsonl")
     assert [(point["phase"], point["step"]) for point in curve] == [
         (phase, step) for phase in ("stills", "clips") for step in (1, 2)
