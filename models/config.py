@@ -144,7 +144,7 @@ def inside_id(component: Component) -> str:
 class ModelConfig(ConfigSection):
     """Everything needed to build the networks of one checkpoint."""
 
-    later_keys = frozenset({"still_last_frame"})
+    later_keys = frozenset({"still_last_frame", "motions", "places", "about"})
 
     size: Size
     shot_encoder: ShotEncoderConfig = ShotEncoderConfig()
@@ -155,6 +155,9 @@ class ModelConfig(ConfigSection):
         PUBLISHED_VALUES["decoder script"], description="motion scope in pixels of levels 1 to 5"
     )
     characters: tuple[str, ...] = Field((), description="names in the training data, offered by the game page")
+    motions: tuple[str, ...] = Field((), description="motions in the training data, offered likewise")
+    places: tuple[str, ...] = Field((), description="backgrounds in the training data, offered likewise")
+    about: str = Field("", description="what a game can and cannot show, in plain words on the game page")
     still_last_frame: bool = Field(
         False, description="trained on clips one frame short, their last frame repeated: play leaves the last frame out"
     )

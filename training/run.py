@@ -12,7 +12,6 @@ RUN/fold-1-of-2/ ...                  game models for the predictions of phase c
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from training.config import LoopSettings, Recipe
 from training.data.checks import check_batch, check_captions, check_frames, check_windows
 from training.data.definitions import FROZEN, Name
 from training.data.predictions import PredictedBy
-from training.data.turns import Catalog, has_padded
+from training.data.turns import Catalog, has_padded, offered
 from training.forks import Fork
 from training.phase import Phase
 from training.phase_note import PhaseNote
@@ -274,13 +273,12 @@ class TrainingRun:
         return self.start()
 
     def _config_after(self, name: str, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
-        """Return the configuration of the result: the data's level values, and its characters by frequency.
+        """Return the configuration of the result: the data's level values, and the words that the game page offers.
 
         Phases that train the shot decoder also note whether their clips were padded.
         """
         values = self.run_folder.mixture.level_values(catalog)
-        met = Counter(name for turn in catalog.turns for name in turn.sample.caption.characters or ())
-        changes: dict[str, object] = {"characters": tuple(name for name, _ in met.most_common())} if met else {}
+        changes: dict[str, object] = {**offered(catalog.turns)}
         if values:
             changes["level_values"] = values
         if name in ("joint", "adapt"):

@@ -12,23 +12,24 @@ import typer
 from flows.commands.model import AgentName, need_networks
 from flows.console.progress import STOPPED, Bars
 from flows.console.terminal import say
-from models.engine_options import EngineOptions
+from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
 from pipeline.core.errors import UserError
 
-MODEL_ONLY = ("serve", "port", "steps", "guidance", "compile")
+MODEL_ONLY = ("serve", "port", "open", "steps", "guidance", "compile")
 """Options that a baseline does not have; its steps and guidance are in its `baseline.json`."""
 
 
 def play(
     context: typer.Context,
     checkpoint: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--checkpoint",
             "-c",
-            help="Folder written by `new-checkpoint`, `import-weights` or training; with --agent, a baseline's.",
+            help="Folder written by `new-checkpoint`, `import-weights` or training; with --agent, a baseline's. Unset: "
+            "the small drawn world that comes with the package.",
         ),
-    ],
+    ] = None,
     game: Annotated[
         Path | None, typer.Option(help="Text file with one instruction per line; `#` starts a comment line.")
     ] = None,
@@ -39,12 +40,23 @@ def play(
     ] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve a page to play on, on this machine only.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free port.")] = 8731,
+    open: Annotated[bool, typer.Option("--open", help="With --serve: open the page in the browser.")] = False,
     steps: Annotated[
-        int, typer.Option(help="Denoising steps per turn, a divisor of 1000; fewer are faster.")
-    ] = EngineOptions.steps,
+        int | None,
+        typer.Option(
+            help="Denoising steps per turn, a divisor of 1000; fewer are faster. Unset: "
+            f"{EngineOptions.steps}, and {SHIPPED_STEPS} without --checkpoint."
+        ),
+    ] = None,
     guidance: Annotated[
-        float, typer.Option(min=1, max=20, help="Strength with which a shot follows its tokens; 1 is twice as fast.")
-    ] = EngineOptions.guidance,
+        float | None,
+        typer.Option(
+            min=1,
+            max=20,
+            help="Strength with which a shot follows its tokens; 1 is twice as fast. Unset: "
+            f"{EngineOptions.guidance:g}, and {SHIPPED_GUIDANCE:g} without --checkpoint.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="With --game: the same seed gives the same game.")] = 0,
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`; unset: a GPU if available.")] = None,
     offload: Annotated[
@@ -64,6 +76,8 @@ def play(
     same command after a stop, or with more lines in the file, plays only the missing turns (`--agent gsc` draws a whole
     story at once and cannot resume).
 
+        animegamer play --serve --open
+
         animegamer play --checkpoint ckpt/ --game game.txt --out game/
 
         animegamer play --checkpoint ckpt/ --serve
@@ -76,8 +90,14 @@ def play(
         raise UserError("give either --game FILE with --out FOLDER, or --serve")
     if game and not out:
         raise UserError("--game needs --out: the folder for the shots")
+    if agent and not checkpoint:
+        raise UserError("--agent needs --checkpoint: the folder of the baseline")
     need_networks()
-    options = EngineOptions(device, steps, guidance, offload, compile)
+    if not checkpoint:
+        from models.shipped import shipped
+
+        checkpoint, steps, guidance = shipped().folder, steps or SHIPPED_STEPS, guidance or SHIPPED_GUIDANCE
+    options = EngineOptions(device, steps or EngineOptions.steps, guidance or EngineOptions.guidance, offload, compile)
     with stoppable():
         if game and out and agent:
             from flows.game.play_baseline import play_baseline
@@ -96,7 +116,7 @@ def play(
         else:
             from flows.web.play_app import serve as serve_page
 
-            serve_page(checkpoint, out or Path("games"), port, options)
+            serve_page(checkpoint, out or Path("games"), port, options, browse=open)
 
 
 def _check_model_only(context: typer.Context, agent: AgentName) -> None:

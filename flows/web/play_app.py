@@ -3,7 +3,7 @@
     serve(Path("checkpoint"), Path("out"))
 
 GET    /                                  the page, from the package
-GET    /api/info                          characters to choose from, and the initial values
+GET    /api/info                          words to choose from, what can be played, and the initial values
 POST   /api/games                         create a game
 GET    /api/games/ID                      its turns, and the drawing in progress
 POST   /api/games/ID/turns                request the next turn of any branch
@@ -16,7 +16,10 @@ GET    /api/games/ID/films/TURN.mp4       the film of the game from its start to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import os
+import sys
+import webbrowser
+from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -36,6 +39,7 @@ from flows.game.records import GameError, GameSettings, TurnRecord
 from flows.web.page_server import PageServer, address_of, listening, page_app, refused, until_stopped
 from flows.web.play_games import Drawing, Games, Status, UnplayableError, is_disk_full, reason, report
 from models.checkpoint import Checkpoint
+from models.config import ModelConfig
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.tokens import instruction_ids
@@ -75,7 +79,9 @@ class Step(BaseModel):
     turn: str | None = None
 
 
-def serve(checkpoint: Path, out: Path, port: int = 8731, options: EngineOptions = EngineOptions()) -> None:
+def serve(
+    checkpoint: Path, out: Path, port: int = 8731, options: EngineOptions = EngineOptions(), *, browse: bool = False
+) -> None:
     """Serve the game page of a checkpoint on this machine until Ctrl-C or SIGTERM.
 
     Args:
@@ -83,6 +89,7 @@ def serve(checkpoint: Path, out: Path, port: int = 8731, options: EngineOptions 
         out: each game is stored in a folder under `OUT/games`.
         port: port on 127.0.0.1; 0 is any free port.
         options: options of the engine.
+        browse: open the page in the user's browser.
 
     Raises:
         UserError: the checkpoint cannot be used, or the port is in use; the message names the remedy.
@@ -94,16 +101,23 @@ def serve(checkpoint: Path, out: Path, port: int = 8731, options: EngineOptions 
         settings = GameSettings.of(opened, options)
         games = Games(out / "games", engine, settings, partial(instruction_ids, engine.tokenizer))
         say(f"play at {address_of(listener)}   Ctrl-C stops")
+        if browse and has_display():
+            webbrowser.open(address_of(listener))
         with closing(games):
-            PageServer(make_app(games, opened.config.characters), games.stop).run(sockets=[listener])
+            PageServer(make_app(games, opened.config), games.stop).run(sockets=[listener])
     say("stopped; every game is kept")
 
 
-def make_app(games: Games, characters: Iterable[str]) -> FastAPI:
-    """Return the application of the game page and its API for the given games."""
+def has_display() -> bool:
+    """Return whether a browser has a display; on a terminal alone it would take the terminal."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def make_app(games: Games, config: ModelConfig) -> FastAPI:
+    """Return the application of the game page and its API for games with a checkpoint of this configuration."""
     app = page_app(files("flows.web") / "play_page")
     app.state.games = games
-    info = {"characters": list(characters), "start": asdict(Values())}
+    info = {**config.model_dump(include={"characters", "motions", "places", "about"}), "start": asdict(Values())}
 
     @app.get("/api/info")
     def read_info() -> dict[str, Any]:

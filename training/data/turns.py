@@ -9,6 +9,7 @@ Letters of the shapes: T frames, H W pixels, C colours (RGB).
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +34,7 @@ from pipeline.publish.samples import Sample, read_sample, upgraded
 from training.data.shards import ShardFile, unpack
 
 _MOST_DISTORTION = 0.02
+_MOST_OFFERED = 18
 _UNMEASURED = {"social": 0, "entertainment": 0, "stamina": -1}
 """Fillers of unmeasured values; prompts hide them and the loss masks them."""
 
@@ -197,6 +199,20 @@ class Catalog:
 def has_padded(turns: Iterable[RecordedTurn], frames: int) -> bool:
     """Return whether clips are padded to a shot decoder's frames: it then learns to repeat its last frame."""
     return any(turn.sample.frames < frames for turn in turns)
+
+
+def offered(turns: Iterable[RecordedTurn]) -> dict[str, tuple[str, ...]]:
+    """Return what the game page offers to click, by key of a checkpoint's configuration and most frequent first.
+
+    These are all characters, and the most frequent motions and places; a key without any is left out.
+    """
+    captions = [turn.sample.caption for turn in turns]
+    found = {
+        "characters": Counter(name for caption in captions for name in caption.characters or ()).most_common(),
+        "motions": Counter(caption.MD for caption in captions if caption.MD).most_common(_MOST_OFFERED),
+        "places": Counter(caption.EV for caption in captions if caption.EV).most_common(_MOST_OFFERED),
+    }
+    return {key: tuple(word for word, _ in words) for key, words in found.items() if words}
 
 
 def read_turns(shards: Iterable[ShardFile]) -> Iterator[PackedTurn]:

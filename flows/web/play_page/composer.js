@@ -4,6 +4,10 @@ import { compose, parse } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 
+function chip(textContent, onclick) {
+  return Object.assign(document.createElement("button"), { type: "button", className: "chip", textContent, onclick });
+}
+
 export class Composer {
   #asking = null; // the player's request, until it is answered
   #waiting = false;
@@ -42,11 +46,16 @@ export class Composer {
     return compose(this.#characters(), at("motion-text").value.trim(), at("background-text").value.trim());
   }
 
-  /** Offers the characters met in training. */
-  offer(names) {
-    for (const name of names) this.#chip(name, false);
-    at("names").replaceChildren(...names.map((name) => this.#nameButton(name)));
-    at("names").hidden = names.length === 0;
+  /** Offers the characters, motions and places met in training, and says what can be played. */
+  offer({ characters, motions, places, about }) {
+    for (const name of characters) this.#chip(name, false);
+    const words = [...characters, ...motions, ...places];
+    at("names").replaceChildren(...words.map((word) => this.#wordButton(word)));
+    at("names").hidden = words.length === 0;
+    this.#offerFor("motion-text", at("motions"), motions);
+    this.#offerFor("background-text", at("places"), places);
+    at("about").textContent = about;
+    at("about").hidden = !about;
     this.#preview();
   }
 
@@ -142,19 +151,29 @@ export class Composer {
     at("someone").before(label);
   }
 
-  #nameButton(name) {
-    const button = Object.assign(document.createElement("button"), { type: "button", className: "chip", textContent: name });
-    button.onclick = () => {
+  #wordButton(word) {
+    return chip(word, () => {
       const field = at("free-text");
       const gap = field.selectionStart > 0 && !/\s$/.test(field.value.slice(0, field.selectionStart)) ? " " : "";
-      field.setRangeText(`${gap}${name} `, field.selectionStart, field.selectionEnd, "end");
+      field.setRangeText(`${gap}${word} `, field.selectionStart, field.selectionEnd, "end");
       field.focus();
+    });
+  }
+
+  /** Fills a field with the word that is clicked, or empties it again. */
+  #offerFor(field, group, words) {
+    const fill = (word) => {
+      at(field).value = at(field).value.trim() === word ? "" : word;
+      this.#preview();
     };
-    return button;
+    group.replaceChildren(...words.map((word) => chip(word, () => fill(word))));
+    group.hidden = words.length === 0;
   }
 
   #preview() {
     at("preview").textContent = this.mode === "fields" ? this.instruction : "";
+    for (const [field, group] of [["motion-text", "motions"], ["background-text", "places"]])
+      for (const button of at(group).children) button.ariaPressed = String(button.textContent === at(field).value.trim());
   }
 
   /** The other way of writing takes over what is written, where it can say it. */

@@ -206,7 +206,7 @@ function take(id, { turns }) {
 async function begin() {
   try {
     info = await api.readInfo();
-    composer.offer(info.characters);
+    composer.offer(info);
     await open();
   } catch (error) {
     composer.complain(said(error));

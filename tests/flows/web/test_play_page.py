@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from tests.support.servers.chromium import wait_until
-from tests.support.servers.played_page import CAST, SIZES, Served, meter, opened, play, served
+from tests.support.servers.played_page import CAST, CONFIG, SIZES, Served, meter, opened, play, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -46,6 +46,29 @@ def test_a_game_from_the_first_choice_to_the_film(
         download.value.save_as(tmp_path / "film.mp4")
     with av.open(str(tmp_path / "film.mp4")) as film:
         assert sum(1 for _ in film.decode(video=0)) == 34
+
+
+def test_words_of_the_training_data_are_clicked(chromium: Browser, size: tuple[int, int], tmp_path: Path) -> None:
+    known = {"motions": ("walk", "fly on a broom"), "places": ("beach", "night beach"), "about": "Only dogs & <cats>."}
+    with served(tmp_path, config=CONFIG.replaced(**known)) as game, opened(chromium, game, size) as page:
+        expect(page.get_by_text(known["about"])).to_be_visible()
+        motions, places = (page.get_by_role("group", name=name) for name in ("Known motions", "Known places"))
+        page.locator(".chip", has_text="Ponyo").first.click()
+        motions.get_by_role("button", name="walk").click()
+        motions.get_by_role("button", name="fly on a broom").click()
+        places.get_by_role("button", name="night beach").click()
+        expect(page.locator("#preview")).to_have_text(
+            "Character: Ponyo; Motion: fly on a broom; Background: night beach."
+        )
+        assert [button.get_attribute("aria-pressed") for button in motions.get_by_role("button").all()] == [
+            "false",
+            "true",
+        ]
+        places.get_by_role("button", name="night beach").click()
+        expect(page.locator("#preview")).to_have_text("Character: Ponyo; Motion: fly on a broom.")
+        page.get_by_text("Free text").click()
+        page.get_by_role("group", name="Insert a word").get_by_role("button", name="beach", exact=True).click()
+        assert page.get_by_role("textbox", name="Instruction").input_value().endswith("beach ")
 
 
 def test_free_text_takes_over_the_fields_and_gives_them_back(chromium: Browser, game: Served) -> None:

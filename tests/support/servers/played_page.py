@@ -24,6 +24,7 @@ from flows.game.records import GameSettings
 from flows.web.page_server import PageServer, address_of, listening
 from flows.web.play_app import make_app
 from flows.web.play_games import Games
+from models.config import ModelConfig, tiny_config
 from models.progress import PartProgress, unwatched
 from models.tokens import PastTurn, State
 from models.turns import GameState, Turn
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 STEPS = 10
 SIZES = {"phone": (390, 844), "desk": (1280, 800)}
 CAST = ("Qiqi", "Ponyo", "Sosuke", "Kiki & Jiji")
+CONFIG = tiny_config().replaced(characters=CAST)
+"""Configuration of a checkpoint that knows characters, but no motions and places."""
 
 
 @dataclass
@@ -123,13 +126,17 @@ class Served:
 
 @contextmanager
 def served(
-    folder: Path, engine: GradientEngine | None = None, port: int = 0, checkpoint: str = "gradients"
+    folder: Path,
+    engine: GradientEngine | None = None,
+    port: int = 0,
+    checkpoint: str = "gradients",
+    config: ModelConfig = CONFIG,
 ) -> Iterator[Served]:
     """Serve the page of the games in a folder on a free port."""
     engine = engine or GradientEngine()
     games = Games(folder / "games", engine, settings(checkpoint), check)
     with listening(port, "the game") as listener, closing(games):
-        server = PageServer(make_app(games, CAST), games.stop)
+        server = PageServer(make_app(games, config), games.stop)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

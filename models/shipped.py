@@ -1,0 +1,130 @@
+"""Checkpoint that comes with the package: a model of a small drawn world, packed in `models/mini`.
+
+    models/mini/config.json                  as in every checkpoint, and so the other files; in half precision
+    models/mini/game_model/resamplers.safetensors
+    models/mini/shot_encoder.safetensors
+    models/mini/bases/NAME/                  of the networks that a game needs; the language model without embeddings
+    models/mini/vocabulary.safetensors       the rows of the embeddings that training changed or play reads
+
+The tokenizer is not in it, since a package that is always installed has it. `shipped()` unpacks the checkpoint into the
+user's cache folder the first time, and then opens it like any other. Embeddings of words that training never showed
+are zero there: the model reads nothing into them.
+
+Shapes: V vocabulary, R rows kept, H width of the language model.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+from platformdirs import user_cache_path
+from torch import Tensor
+
+from models.checkpoint import (
+    CONFIG,
+    PLAYED,
+    RESAMPLERS,
+    SHOT_ENCODER,
+    TOKENIZER,
+    Checkpoint,
+    identity_of,
+    save_config,
+    writing,
+)
+from models.config import inside_id
+from models.tokens import LEGAL_IDS, VOCABULARY, shipped_tokenizer
+from models.weights import read_tensors, write_tensors
+from pipeline.core.errors import UserError
+
+PACKED = Path(__file__).parent / "mini"
+_VOCABULARY_FILE = "vocabulary.safetensors"
+_LANGUAGE_FILE = f"{inside_id('language_model')}/model.safetensors"
+_INPUT, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
+
+
+def shipped(packed: Path = PACKED) -> Checkpoint:
+    """Open the checkpoint of the package, unpacked at the first call.
+
+    Raises:
+        UserError: the package has none, or its files are damaged, or the cache folder cannot be written.
+    """
+    if not (packed / CONFIG).exists():
+        raise UserError(f"{packed} has no checkpoint: install the package again, or name a checkpoint")
+    identity = identity_of(sorted(path for path in packed.rglob("*") if path.is_file()))
+    folder = user_cache_path("animegamer", ensure_exists=True) / f"mini-{identity}"
+    if not folder.exists():
+        try:
+            unpack(packed, folder)
+        except OSError:
+            if not folder.exists():  # another process may have been faster
+                raise
+    return Checkpoint.open(folder)
+
+
+def pack(checkpoint: Checkpoint, start: Checkpoint, packed: Path = PACKED) -> None:
+    """Write what play needs of a checkpoint whose networks were trained whole, in the place of the packed one.
+
+    Args:
+        checkpoint: the trained checkpoint.
+        start: the one its game model was trained from; embeddings equal in both were never used.
+        packed: folder of the packed checkpoint.
+    """
+    shutil.rmtree(packed, ignore_errors=True)
+    with writing(packed) as part:
+        save_config(part, checkpoint.config)
+        names = [RESAMPLERS, SHOT_ENCODER]
+        for base in map(inside_id, PLAYED):
+            names += sorted(f"{base}/{path.name}" for path in (checkpoint.folder / base).iterdir())
+        for name in names:
+            _copy_halved(checkpoint.folder / name, part / name)
+        language = read_tensors(checkpoint.folder / _LANGUAGE_FILE)
+        inputs_VH, outputs_VH = language.pop(_INPUT), language.pop(_OUTPUT)
+        begun_VH = read_tensors(start.folder / _LANGUAGE_FILE)[_INPUT]
+        used_R = (inputs_VH != begun_VH).any(dim=1).nonzero()[:, 0]
+        legal_R = torch.tensor(sorted({identifier for legal in LEGAL_IDS for identifier in legal}))
+        write_tensors(_halved(language), part / _LANGUAGE_FILE)
+        rows = _rows("input", inputs_VH, used_R) | _rows("output", outputs_VH, legal_R)
+        write_tensors(rows, part / _VOCABULARY_FILE)
+
+
+def unpack(packed: Path, folder: Path) -> Checkpoint:
+    """Write a packed checkpoint as an ordinary one, still in half precision.
+
+    Raises:
+        UserError: a file is damaged, or the folder exists.
+    """
+    with writing(folder) as part:
+        for path in sorted(each for each in packed.rglob("*") if each.is_file()):
+            target = part / path.relative_to(packed)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+        rows = read_tensors(part / _VOCABULARY_FILE)
+        language = read_tensors(part / _LANGUAGE_FILE)
+        for name, kind in ((_INPUT, "input"), (_OUTPUT, "output")):
+            rows_RH = rows[f"{kind}_rows"]
+            language[name] = rows_RH.new_zeros(VOCABULARY, rows_RH.shape[1]).index_copy_(
+                0, rows[f"{kind}_ids"], rows_RH
+            )
+        write_tensors(language, part / _LANGUAGE_FILE)
+        (part / _VOCABULARY_FILE).unlink()
+        shipped_tokenizer().save_pretrained(str(part / TOKENIZER))
+    return Checkpoint.open(folder)
+
+
+def _rows(kind: str, matrix_VH: Tensor, ids_R: Tensor) -> dict[str, Tensor]:
+    return {f"{kind}_ids": ids_R, f"{kind}_rows": matrix_VH[ids_R].half()}
+
+
+def _copy_halved(source: Path, target: Path) -> None:
+    """Copy a file, a file of weights in half precision."""
+    if source.suffix == ".safetensors":
+        write_tensors(_halved(read_tensors(source)), target)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+def _halved(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.half() for name, tensor in tensors.items()}

@@ -1,0 +1,82 @@
+"""Checkpoint of the package: packed and unpacked it is the trained one in half precision, without unused words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from models.checkpoint import Checkpoint
+from models.config import mini_config
+from models.shipped import pack, shipped, unpack
+from models.tokens import LEGAL_IDS, TURN
+from models.untrained import new_checkpoint
+from pipeline.core.errors import UserError
+
+INPUT, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return new_checkpoint(tmp_path_factory.mktemp("shipped") / "start", mini_config())
+
+
+@pytest.fixture(scope="module")
+def trained(start: Checkpoint) -> Checkpoint:
+    """Checkpoint whose training has changed two rows of the embeddings."""
+    checkpoint = new_checkpoint(start.folder.parent / "trained", mini_config())
+    path = checkpoint.folder / "bases/language_model/model.safetensors"
+    tensors = load_file(path)
+    tensors[INPUT][[7, TURN]] += 1
+    path.unlink()  # a link to a file that tests share
+    save_file(tensors, path, metadata={"format": "pt"})
+    return checkpoint
+
+
+def test_an_unpacked_checkpoint_is_the_trained_one_in_half_precision(
+    start: Checkpoint, trained: Checkpoint, tmp_path: Path
+) -> None:
+    for _ in range(2):  # the second in the place of the first
+        pack(trained, start, tmp_path / "packed")
+    unpacked = unpack(tmp_path / "packed", tmp_path / "unpacked")
+    assert unpacked.config == trained.config
+    for load in (Checkpoint.shot_decoder, Checkpoint.autoencoder, Checkpoint.shot_encoder, Checkpoint.game_model):
+        before, after = (load(each).state_dict() for each in (trained, unpacked))
+        assert before.keys() == after.keys()
+        for name, value in after.items():
+            assert value.dtype == torch.float32
+            if INPUT not in name and OUTPUT not in name:
+                assert torch.equal(value, before[name].half().float()), name
+    assert unpacked.tokenizer().get_vocab() == trained.tokenizer().get_vocab()
+
+
+def test_only_words_that_training_used_are_packed(start: Checkpoint, trained: Checkpoint, tmp_path: Path) -> None:
+    pack(trained, start, tmp_path / "packed")
+    language = "bases/language_model/model.safetensors"
+    after = load_file(unpack(tmp_path / "packed", tmp_path / "unpacked").folder / language)
+    before = load_file(trained.folder / language)
+    kept = {name: after[name].any(dim=1).nonzero()[:, 0].tolist() for name in (INPUT, OUTPUT)}
+    assert kept == {INPUT: [7, TURN], OUTPUT: sorted({each for legal in LEGAL_IDS for each in legal})}
+    for name, rows in kept.items():
+        assert torch.equal(after[name][rows], before[name][rows].half())
+
+
+def test_the_checkpoint_of_the_package_is_unpacked_once(
+    start: Checkpoint, trained: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    packed = tmp_path / "packed"
+    with pytest.raises(UserError, match="packed has no checkpoint: install the package again"):
+        shipped(packed)
+    pack(trained, start, packed)
+    opened = shipped(packed)
+    assert opened.folder.parent == tmp_path / "cache" / "animegamer"
+    times = {path: path.stat().st_mtime_ns for path in opened.folder.rglob("*")}
+    assert shipped(packed) == opened
+    assert times == {path: path.stat().st_mtime_ns for path in opened.folder.rglob("*")}
+    (packed / "vocabulary.safetensors").write_bytes(b"cut off")
+    with pytest.raises(UserError, match=r"vocabulary\.safetensors cannot be read"):
+        shipped(packed)
+    assert list((tmp_path / "cache" / "animegamer").iterdir()) == [opened.folder]
