@@ -9,6 +9,9 @@
                                                                                  OUT/start OUT/image_encoder
     autoencoder     its autoencoder fitted to the clips                          OUT/autoencoder
     model           the three phases of training                                 OUT/model
+    claims          games along held-out stories, named by the judge             OUT/claims.json
+
+    pack            the model in half precision into the package, in the place of the one that came with it
 
 A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
 an ordinary data set: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of
@@ -68,12 +71,28 @@ def model(out: Path) -> None:
     )  # fmt: skip
 
 
+def claims(out: Path) -> None:
+    """Measure the model's games."""
+    from flows.demos.miniature.claims import measure_claims
+
+    with Bars().watching():
+        measure_claims(out)
+
+
+def pack(out: Path) -> None:
+    """Write the model into the package."""
+    from flows.demos.miniature.package import pack_model
+
+    pack_model(out)
+
+
 STEPS: dict[str, Callable[[Path], None]] = {
     "data": data,
     "judge": judge,
     "image-encoder": image_encoder,
     "autoencoder": autoencoder,
     "model": model,
+    "claims": claims,
 }
 """Steps in order. Each imports its own module: `--help` and `data` work without torch."""
 
@@ -85,12 +104,12 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("step", choices=[*STEPS, "all"], help="step to run")
+    parser.add_argument("step", choices=[*STEPS, "all", "pack"], help="step to run")
     parser.add_argument("--out", type=Path, default=Path("miniature"), help="folder for everything")
     asked = parser.parse_args()
     for name in STEPS if asked.step == "all" else [asked.step]:
         started, spent = time.monotonic(), _cpu_seconds()
-        STEPS[name](asked.out)
+        (STEPS | {"pack": pack})[name](asked.out)
         say(f"{name}: {time.monotonic() - started:.0f} s, {_cpu_seconds() - spent:.0f} CPU seconds")
 
 
