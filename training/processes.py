@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
+import torch
 from accelerate import Accelerator, PartialState
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, parse_flag_from_env
@@ -57,8 +58,12 @@ def new_accelerator(precision: Precision = "no", **options: Any) -> Accelerator:
 
 
 def _process_group() -> PartialState:
-    """Return the state of the process group; the first call creates the group, before any accelerator does."""
-    return PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"), timeout=LONGEST_WAIT)
+    """Return the state of the process group; the first call creates the group, before any accelerator does.
+
+    Without a GPU it is one of CPUs: accelerate would else take every launched process for the only one.
+    """
+    cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+    return PartialState(cpu=cpu, timeout=LONGEST_WAIT)
 
 
 @cache

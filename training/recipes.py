@@ -123,7 +123,7 @@ def mini() -> Recipe:
     """A recipe for two CPU cores and a small world of about a thousand clips; nothing in it is pretrained."""
     common = {
         "batch_size": 8,
-        "micro_batch": 8,
+        "micro_batch": 4,  # so that two processes can share a batch
         "rate_warm_up": 100,
         "ema_decay": 0.999,
         "save_every": 250,

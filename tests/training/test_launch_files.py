@@ -74,7 +74,7 @@ def launch(config: Path, out: Path, *options: str, machine: Sequence[str] = ()) 
     command += ["-m", "tests.support.networks.training_process", str(small_dataset()), str(out), str(described)]
     return subprocess.Popen(
         [*command, *options],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "ACCELERATE_USE_CPU": "true"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         start_new_session=True,
     )  # fmt: skip
 

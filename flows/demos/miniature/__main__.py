@@ -4,10 +4,10 @@
     python -m flows.demos.miniature data --out miniature     one step; it needs those before it
 
     data            films of the drawn world through the ordinary pipeline       OUT/films OUT/dataset OUT/unseen ...
-    judge           network that names who, where and what in clips              OUT/judge
     image-encoder   untrained checkpoint of size mini, its image encoder trained on frames against captions
                                                                                  OUT/start OUT/image_encoder
     autoencoder     its autoencoder fitted to the clips                          OUT/autoencoder
+    judge           network that names who, where and what in clips              OUT/judge
     model           the three phases of training                                 OUT/model
     claims          games along held-out stories, named by the judge             OUT/claims.json
 
@@ -40,15 +40,6 @@ def data(out: Path) -> None:
         build_datasets(out, films_of_the_world())
 
 
-def judge(out: Path) -> None:
-    """Train the judge network."""
-    from flows.demos.miniature.judge import train_judge
-
-    bars = TrainBars()
-    with bars.shown():
-        train_judge(out, watch=bars.step)
-
-
 def image_encoder(out: Path) -> None:
     """Train the image encoder."""
     from flows.demos.miniature.image_encoder import train_image_encoder
@@ -61,6 +52,15 @@ def autoencoder(out: Path) -> None:
     from flows.demos.miniature.autoencoder import train_autoencoder
 
     train_autoencoder(out)
+
+
+def judge(out: Path) -> None:
+    """Train the judge network."""
+    from flows.demos.miniature.judge import train_judge
+
+    bars = TrainBars()
+    with bars.shown():
+        train_judge(out, watch=bars.step)
 
 
 def model(out: Path) -> None:
@@ -88,9 +88,9 @@ def pack(out: Path) -> None:
 
 STEPS: dict[str, Callable[[Path], None]] = {
     "data": data,
-    "judge": judge,
     "image-encoder": image_encoder,
     "autoencoder": autoencoder,
+    "judge": judge,
     "model": model,
     "claims": claims,
 }

@@ -1,11 +1,13 @@
 """Judge step: the judge network trained on real clips, and its own accuracy on held-out clips and on unseen pairs.
 
 It learns from OUT/judging too. Without clips of the pairs that the game model never sees it named the motion of four
-unseen pairs in five, and could not have measured more of the model.
+unseen pairs in five, and could not have measured more of the model. And it learns from every clip as the autoencoder
+reconstructs it: what moves is blurred there, and a judge of sharp clips alone took half of the motions for others.
 
-OUT/judge/result           the network (judge_network.Judge.open)
-OUT/judge/accuracy.json    share of clips named rightly, by data set and field; the margin of every figure made with it
-OUT/judge/curve.jsonl      its learning curve: accuracy on held-out clips over CPU seconds
+OUT/judge/result                  the network (judge_network.Judge.open)
+OUT/judge/accuracy.json           share of clips named rightly, by data set and field: the margin of all its figures
+OUT/judge/reconstructions.json    PSNR of reconstructions, and share of them named as their originals
+OUT/judge/curve.jsonl             its learning curve: accuracy on held-out clips over CPU seconds
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from torch import Tensor, nn
 from flows.console.terminal import say
 from flows.demos.miniature.judge_network import HEIGHT, LABELS, ONE_OF, WIDTH, Field, Judge, loss_of
 from flows.demos.miniature.learning_curve import LearningCurve
+from flows.demos.miniature.reconstructions import SETS, measure_reconstructions
 from flows.demos.miniature.truth import SceneFacts, Truths
+from models.checkpoint import Checkpoint
 from pipeline.core.atomic import write_json
 from pipeline.publish.splits import Split
 from training.config import LoopSettings
@@ -29,12 +33,13 @@ from training.data.order import Position
 from training.data.shards import open_shards
 from training.data.turns import Catalog, read_turns
 from training.folder_note import note, refuse_another
+from training.phases.autoencoder import reconstructed
 from training.processes import new_accelerator
 from training.share import ALONE, Share
 from training.trainer import StepReport, StepWatcher, Trainer
 
 LOOP = LoopSettings(
-    steps=1500,
+    steps=2000,
     batch_size=16,
     micro_batch=16,
     learning_rate=2e-3,
@@ -123,21 +128,26 @@ def train_judge(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None 
     settings = loop.model_dump(exclude=loop.unset_later_keys())
     learned: tuple[tuple[Path, Split], ...] = ((seen, "train"), (out / "judging", "val"))
     data = [Catalog.read(open_shards(source, split)).fingerprint for source, split in learned]
-    made_from = {"data": data, "settings": settings}
+    fitted = Checkpoint.open(out / "autoencoder" / "clips" / "result")
+    made_from = {"data": data, "settings": settings, "autoencoder": fitted.identity()}
     refuse_another(folder, made_from)
     note(folder, made_from)
-    sets: tuple[tuple[str, Path, Split], ...] = (("val", seen, "val"), ("unseen", out / "unseen", "val"))
     if not (folder / "accuracy.json").exists():
         torch.manual_seed(loop.seed)
-        held_out = {name: read_judged([(source, split)], truths) for name, source, split in sets}
+        held_out = {name: read_judged([(out / data, split)], truths) for name, data, split in SETS}
         if not (folder / "result").exists():
-            phase = JudgePhase(_Loss(Judge()), read_judged(learned, truths), held_out["val"])
+            examples = with_reconstructions(read_judged(learned, truths), fitted)
+            phase = JudgePhase(_Loss(Judge()), examples, held_out["val"])
             Trainer(phase, loop, folder, new_accelerator()).run(_both(LearningCurve(folder / "curve.jsonl"), watch))
         judge = Judge.open(folder / "result")
         found = {name: {"clips": len(clips), **accuracy(judge, clips)} for name, clips in held_out.items()}
-        write_json(folder / "accuracy.json", found)
         for name, shares in found.items():
             say(f"judge, {name}: " + ", ".join(f"{field} {shares[field]:.1%}" for field in LABELS))
+        back = measure_reconstructions(out, fitted, judge)
+        for name, each in back.items():
+            say(f"judge, {name}, reconstructed with {each['psnr']:.1f} dB: {each['named']:.1%} named as the originals")
+        write_json(folder / "reconstructions.json", back)
+        write_json(folder / "accuracy.json", found)
     return Judge.open(folder / "result")
 
 
@@ -158,6 +168,15 @@ def read_judged(sources: Sequence[tuple[Path, Split]], truths: Truths) -> Judged
             frames.append(packed.frames(HEIGHT, WIDTH, packed.turn.sample.frames))
             rows.append(labels_of(truths.of(packed.turn.sample)))
     return JudgedClips(torch.stack(frames), {field: torch.stack([row[field] for row in rows]) for field in LABELS})
+
+
+def with_reconstructions(clips: JudgedClips, checkpoint: Checkpoint) -> JudgedClips:
+    """Return the clips, and all of them once more as a checkpoint's autoencoder reconstructs them."""
+    back_BTHWC = reconstructed(checkpoint.autoencoder(), clips.frames_BTHWC)
+    return JudgedClips(
+        torch.cat([clips.frames_BTHWC, back_BTHWC]),
+        {field: torch.cat([rows, rows]) for field, rows in clips.truth.items()},
+    )
 
 
 def labels_of(facts: SceneFacts) -> dict[Field, Tensor]:

@@ -1,8 +1,4 @@
-"""Reconstructions of the world's clips by the fitted autoencoder: how near they are, and whether the judge agrees.
-
-OUT/autoencoder/measured.json    by data set: clips, PSNR in dB, and the share of clips of which the judge names a field
-                                 as it names it in the original
-"""
+"""Reconstructions of the world's clips by the fitted autoencoder: how near they are, and whether the judge agrees."""
 
 from __future__ import annotations
 
@@ -19,9 +15,12 @@ SETS: tuple[tuple[str, str, Split], ...] = (("val", "dataset", "val"), ("unseen"
 """Name, data set and split of the clips measured."""
 
 
-def measure_reconstructions(out: Path, checkpoint: Checkpoint) -> Mapping[str, Mapping[str, Any]]:
-    """Return the measures by data set; `named` is the share of clips of which all fields are named alike."""
-    judge, autoencoder = Judge.open(out / "judge" / "result"), checkpoint.autoencoder()
+def measure_reconstructions(out: Path, checkpoint: Checkpoint, judge: Judge) -> Mapping[str, Mapping[str, Any]]:
+    """Return by data set the PSNR in dB, and the shares of clips of which a field is named as in the original.
+
+    `named` is the share of those of which all fields are.
+    """
+    autoencoder = checkpoint.autoencoder()
     found: dict[str, dict[str, Any]] = {}
     for name, data, split in SETS:
         clips_NTHWC = read_frames(out / data, split, checkpoint.config, most=10_000)

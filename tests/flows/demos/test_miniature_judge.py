@@ -14,6 +14,8 @@ from flows.demos.miniature.judge import JudgedClips, accuracy, labels_of, train_
 from flows.demos.miniature.judge_network import LABELS, Judge, loss_of
 from flows.demos.miniature.truth import SceneFacts
 from flows.demos.world.puppet_motions import COAT_ON, PLANT
+from models.config import mini_config
+from models.untrained import new_checkpoint
 from training.config import LoopSettings
 
 FACTS = SceneFacts(
@@ -63,10 +65,13 @@ def test_a_judge_learns_a_few_clips_once_and_says_how_well(tmp_path: Path) -> No
     others = {name: films_of(name, 1, unseen=True, stories=1) for name in ("unseen", "judging")}
     films = {name: [replace(other, scenes=other.scenes[:4])] for name, (other,) in others.items()}
     build_datasets(tmp_path, {"dataset": [film], **films})
+    new_checkpoint(tmp_path / "autoencoder" / "clips" / "result", mini_config())
     loop = LoopSettings(steps=60, batch_size=8, micro_batch=8, learning_rate=3e-3, save_every=30, validate_every=60)
     judge = train_judge(tmp_path, loop)
     found = json.loads((tmp_path / "judge" / "accuracy.json").read_text())
     assert found["val"].keys() == found["unseen"].keys() == {"clips", *LABELS}
+    reconstructed = json.loads((tmp_path / "judge" / "reconstructions.json").read_text())
+    assert reconstructed["val"]["named"] <= min(reconstructed["val"][field] for field in LABELS) <= 1
     points = [json.loads(line) for line in (tmp_path / "judge" / "curve.jsonl").read_text().splitlines()]
     assert points[-1]["where"] == pytest.approx(found["val"]["where"], abs=1e-4)
     assert found["val"]["night"] > 0.8
