@@ -12,6 +12,7 @@
     claims          games along held-out stories, named by the judge             OUT/claims.json
 
     pack            the model in half precision into the package, in the place of the one that came with it
+    strip           eight turns of a game by the package's model, as a picture    OUT/strip.png
 
 A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
 an ordinary data set: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of
@@ -86,6 +87,13 @@ def pack(out: Path) -> None:
     pack_model(out)
 
 
+def strip(out: Path) -> None:
+    """Draw a game of the package's model."""
+    from flows.demos.miniature.strip import draw_strip
+
+    draw_strip(out)
+
+
 STEPS: dict[str, Callable[[Path], None]] = {
     "data": data,
     "image-encoder": image_encoder,
@@ -95,6 +103,8 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "claims": claims,
 }
 """Steps in order. Each imports its own module: `--help` and `data` work without torch."""
+APART: dict[str, Callable[[Path], None]] = {"pack": pack, "strip": strip}
+"""Steps that `all` leaves out."""
 
 
 def main() -> None:
@@ -104,12 +114,12 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("step", choices=[*STEPS, "all", "pack"], help="step to run")
+    parser.add_argument("step", choices=[*STEPS, "all", *APART], help="step to run")
     parser.add_argument("--out", type=Path, default=Path("miniature"), help="folder for everything")
     asked = parser.parse_args()
     for name in STEPS if asked.step == "all" else [asked.step]:
         started, spent = time.monotonic(), _cpu_seconds()
-        (STEPS | {"pack": pack})[name](asked.out)
+        (STEPS | APART)[name](asked.out)
         say(f"{name}: {time.monotonic() - started:.0f} s, {_cpu_seconds() - spent:.0f} CPU seconds")
 
 
