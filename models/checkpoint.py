@@ -46,6 +46,7 @@ from models.tokens import load_mistral_tokenizer
 from models.weights import (
     adapter_metadata,
     adapter_tensors,
+    is_as_created,
     is_untrained,
     load_adapter,
     load_tensors,
@@ -70,6 +71,10 @@ _PRECISION: dict[Component, torch.dtype] = {
     "autoencoder": torch.float16,
     "text_encoder": torch.bfloat16,
     "image_encoder": torch.float16,
+}
+_LAST_NORMS: dict[Component, tuple[str, str]] = {
+    "language_model": ("model.safetensors", "model.norm.weight"),
+    "transformer": (TRANSFORMER_FILE, "norm_final.weight"),
 }
 PLAYED: tuple[Component, ...] = ("language_model", "transformer", "autoencoder")
 """Bases that a game needs; the others encode the clips for training."""
@@ -119,9 +124,18 @@ class Checkpoint:
             raise UserError(f"{path} is not valid: {faults}") from error
 
     def untrained(self) -> list[str]:
-        """Return the networks whose adapters were never trained."""
-        adapters = {"game model": ADAPTER, "shot decoder": DECODER_LORA}
-        return [name for name, file in adapters.items() if is_untrained(self.folder / file)]
+        """Return the networks that were never trained: without effect of their adapters, or as their base was created."""
+        networks: tuple[tuple[str, Component, str], ...] = (
+            ("game model", "language_model", ADAPTER),
+            ("shot decoder", "transformer", DECODER_LORA),
+        )
+        return [name for name, base, adapters in networks if self._is_untrained(base, adapters)]
+
+    def _is_untrained(self, base: Component, adapters: str) -> bool:
+        if base not in self.config.whole:
+            return is_untrained(self.folder / adapters)
+        file, norm = _LAST_NORMS[base]
+        return is_as_created(self.folder / inside_id(base) / file, norm)
 
     def tokenizer(self) -> LlamaTokenizer:
         """Load the game model's tokenizer."""

@@ -86,6 +86,19 @@ def is_untrained(path: Path) -> bool:
         raise _unreadable(path, error) from error
 
 
+def is_as_created(path: Path, norm: str) -> bool:
+    """Return True if the weights of a norm in a file are all 1, as those of a network that was never trained.
+
+    Raises:
+        UserError: the file is missing, or not a complete safetensors file with this norm.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            return bool((file.get_tensor(norm) == 1).all())
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] = _TORCH) -> None:
     """Write a safetensors file and create its folder; equal tensors give equal bytes.
 

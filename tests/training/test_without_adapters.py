@@ -91,12 +91,15 @@ def test_saved_weights_are_loaded_to_the_bit_and_change_the_identity(tmp_path: P
     assert not list(checkpoint.folder.rglob("*adapter*"))
     assert not (checkpoint.folder / "shot_decoder").exists()
     assert checkpoint.identity() == _checkpoint().identity()
+    assert checkpoint.untrained() == ["game model", "shot decoder"]
     game_model, decoder = checkpoint.game_model(), checkpoint.shot_decoder()
     shake(game_model)
     save_game_model(checkpoint.folder, game_model)
+    assert checkpoint.untrained() == ["shot decoder"]
     assert checkpoint.identity() != _checkpoint().identity()
     shake(decoder)
     save_shot_decoder(checkpoint.folder, decoder)
+    assert checkpoint.untrained() == []
     for saved, loaded in ((game_model, checkpoint.game_model()), (decoder, checkpoint.shot_decoder())):
         wanted = saved.state_dict()
         assert all(torch.equal(tensor, wanted[name]) for name, tensor in loaded.state_dict().items())
