@@ -59,7 +59,7 @@ demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all 
 demo-model: install-train  ## train and play a tiny model on a composed film, in minutes on two cores
 	$(BIN)/python -m flows.demos.tiny_model --out demo-model
 
-demo-eval: install-train  ## games, three untrained agents, a stand-in for the judge, a report: in minutes on two cores
+demo-eval: install-train  ## games by the model of the package and untrained agents, a stand-in for the judge, a report
 	$(BIN)/python -m flows.demos.evaluation --out demo-eval
 
 demo-drift: demo-model  ## drift over games of 50 turns: the model of demo-model, its ablation, and the untrained one

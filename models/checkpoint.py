@@ -124,7 +124,7 @@ class Checkpoint:
             raise UserError(f"{path} is not valid: {faults}") from error
 
     def untrained(self) -> list[str]:
-        """Return the networks that were never trained: without effect of their adapters, or as their base was created."""
+        """Return the networks that were never trained: their adapters have no effect, or their last norm is all 1."""
         networks: tuple[tuple[str, Component, str], ...] = (
             ("game model", "language_model", ADAPTER),
             ("shot decoder", "transformer", DECODER_LORA),
