@@ -198,14 +198,22 @@ def read_recipe(name: str, ablated: str | None = None, path: Path | None = None)
     """Return a recipe by name, with an ablation's change and then the overrides of a TOML file.
 
     Raises:
-        UserError: there is no such recipe, or the file cannot be read or has invalid keys or values.
+        UserError: there is no such recipe, or the file cannot be read, has invalid keys or values, or undoes the
+            ablation's change.
     """
     if name not in RECIPES:
         raise UserError(f"no recipe {name!r}: choose one of {', '.join(RECIPES)}")
     recipe = RECIPES[name]()
     if ablated:
         recipe = ablation(ablated, recipe)
-    return changed_recipe(recipe, path) if path else recipe
+    if not path:
+        return recipe
+    changed = changed_recipe(recipe, path)
+    if ablated and changed != ablation(ablated, changed):
+        raise UserError(
+            f"{path} undoes the ablation {ablated}, which is {_CHANGES[ablated]}: leave these keys out of it"
+        )
+    return changed
 
 
 def changed_recipe(recipe: Recipe, path: Path) -> Recipe:

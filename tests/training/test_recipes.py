@@ -95,6 +95,15 @@ def test_invalid_values_are_named_with_their_file(tmp_path: Path, text: str, sai
     assert str(path) in str(caught.value)
 
 
+def test_a_file_that_undoes_an_ablation_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[shot.warm_up]\nbatch_size = 2\nmicro_batch = 2\n")
+    assert read_recipe("tiny", "no-warm-up", path).shot.warm_up.steps == 0
+    path.write_text("[shot.warm_up]\nsteps = 50\n")
+    with pytest.raises(UserError, match=r"mine\.toml undoes the ablation no-warm-up, .*'steps': 0.*: leave these keys"):
+        read_recipe("tiny", "no-warm-up", path)
+
+
 def test_unknown_names_list_the_known_ones() -> None:
     with pytest.raises(UserError, match="no recipe 'huge': choose one of tiny, mini, full, card24"):
         read_recipe("huge")
