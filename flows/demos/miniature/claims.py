@@ -105,12 +105,13 @@ def figures_of(shown: Sequence[Shown], judge: Judge) -> Mapping[str, Mapping[str
         part = shown[start : start + _AT_ONCE]
         names = judge.name(torch.from_numpy(np.stack([each.frames_THWC for each in part])))
         for each, named in zip(part, names, strict=True):
-            for field, hit in _hits(each, named).items():
+            for field, hit in hits_of(each, named).items():
                 right.setdefault(field, []).append(hit)
     return {field: _share(hits) for field, hits in right.items()}
 
 
-def _hits(shown: Shown, named: Named) -> dict[str, bool]:
+def hits_of(shown: Shown, named: Named) -> dict[str, bool]:
+    """Return what is as it should be, by field; a fact that the turn leaves open has no field."""
     facts = shown.facts
     asked = {
         "who": named.who == frozenset(facts.characters),
