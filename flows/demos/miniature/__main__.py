@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import training
 from flows.console.progress import Bars
 from flows.console.terminal import say
 from flows.console.training_bars import TrainBars
@@ -65,10 +66,14 @@ def judge(out: Path) -> None:
 
 
 def model(out: Path) -> None:
-    """Train shots, game and adaptation."""
+    """Train shots, game and adaptation, on two processes if there is no GPU."""
+    import torch
+
+    launch = Path(training.__file__).parent / "launch" / "2-cpus-ddp.yaml"
     run_command(
         "miniature", "train", "all", "--recipe", "mini", "--data", out / "dataset",
         "--from", out / "autoencoder" / "clips" / "result", "--out", out / "model",
+        *(() if torch.accelerator.is_available() else ("--accelerate", launch)),
     )  # fmt: skip
 
 
