@@ -155,7 +155,7 @@ def mini() -> Recipe:
         game=GamePhaseSettings(
             loop=LoopSettings(steps=2400, learning_rate=1e-3, **{**common, "micro_batch": 2}), precision="bf16"
         ),
-        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=1000, learning_rate=3e-4, **common), precision="bf16"),
+        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=600, learning_rate=3e-4, **common), precision="bf16"),
         gc=BaselineSettings(loop=LoopSettings(steps=6000, learning_rate=1e-3, **common)),
         gfc=BaselineSettings(loop=LoopSettings(steps=2000, learning_rate=1e-3, **common)),
         looks=PreviewSettings(clips=64, pictures=4, denoising_steps=10, guidance=1.0),
