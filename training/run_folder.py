@@ -85,7 +85,9 @@ class RunFolder:
         Phases of one process may differ in precision: phase c trains game models if its predictions are out of fold.
         """
         try:
-            return new_accelerator(precision, log_with=list(self.trackers), project_dir=str(self.folder / "log"))
+            return new_accelerator(
+                precision, log_with=list(self.trackers) or None, project_dir=str(self.folder / "log")
+            )
         except ValueError as error:
             raise UserError(f"{section}: {error}; set {section}.precision in the recipe, or --tracker") from error
 

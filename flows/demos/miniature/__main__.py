@@ -11,8 +11,8 @@
     model           the three phases of training                                 OUT/model
     claims          games along held-out stories, named by the judge             OUT/claims.json
 
-    pack            the model in half precision into the package, in the place of the one that came with it
-    strip           eight turns of a game by the package's model, as a picture    OUT/strip.png
+    pack            the model in half precision into the package: `animegamer play` without a checkpoint
+    strip           eight turns of a game by the packed model, as a picture     OUT/strip.png
 
 A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
 an ordinary data set: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of
@@ -93,7 +93,7 @@ def pack(out: Path) -> None:
 
 
 def strip(out: Path) -> None:
-    """Draw a game of the package's model."""
+    """Draw a game of the packed model."""
     from flows.demos.miniature.strip import draw_strip
 
     draw_strip(out)

@@ -1,4 +1,4 @@
-"""Pack step: the trained model into `models/mini`, the checkpoint that comes with the package."""
+"""Pack step: the trained model into `models/mini`, the checkpoint that `play` takes if none is named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ABOUT = (
 
 
 def pack_model(out: Path, packed: Path = PACKED) -> None:
-    """Write the trained model in half precision, in the place of the one that came with the package."""
+    """Write the trained model in half precision, in the place of the one packed before."""
     trained = Checkpoint.open(out / "model" / "adapt" / "result")
     start = Checkpoint.open(out / "autoencoder" / "clips" / "result")
     described = Checkpoint(trained.folder, trained.config.replaced(about=_ABOUT))

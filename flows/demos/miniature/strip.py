@@ -1,7 +1,7 @@
-"""Strip of eight turns of a game: the picture of the README, by a rule that leaves nothing to taste.
+"""Strip of eight turns of a game by the packed model, by a rule that leaves nothing to taste.
 
-The game is `game.txt` beside this file, the first scenes of the first held-out story, played with seed 0 by the
-checkpoint of the package. Every turn is shown by its first, middle and last frame.
+The game is `game.txt` beside this file, the first scenes of the first held-out story, played with seed 0. Every turn is
+shown by its first, middle and last frame.
 
     OUT/strip/game/     the game, as `animegamer play --game` writes it
     OUT/strip.png       the picture
