@@ -153,7 +153,8 @@ def mini() -> Recipe:
         ),
         # micro-batches of windows of like length: attention over padding costs more than anything else here
         game=GamePhaseSettings(
-            loop=LoopSettings(steps=6000, learning_rate=1e-3, **{**common, "micro_batch": 2}), precision="bf16"
+            loop=LoopSettings(steps=3000, learning_rate=2e-3, optimizer="muon", **{**common, "micro_batch": 2}),
+            precision="bf16",
         ),
         adapt=AdaptPhaseSettings(loop=LoopSettings(steps=600, learning_rate=3e-4, **common), precision="bf16"),
         gc=BaselineSettings(loop=LoopSettings(steps=6000, learning_rate=1e-3, **common)),
