@@ -11,7 +11,7 @@ WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-model demo-eval demo-drift miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak mutations constraints constraints-lmdeploy clean
+.PHONY: help demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak mutations constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -56,14 +56,8 @@ demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all 
 		$(BIN)/animegamer build "$$film" --cast "$$cast" --out $(OUT) --config flows/demos/demo.toml \
 		$(if $(filter full,$(FILM)),,--end 125)
 
-demo-model: install-train  ## train and play a tiny model on a composed film, in minutes on two cores
-	$(BIN)/python -m flows.demos.tiny_model --out demo-model
-
 demo-eval: install-train  ## games, three untrained agents, a stand-in for the judge, a report: in minutes on two cores
 	$(BIN)/python -m flows.demos.evaluation --out demo-eval
-
-demo-drift: demo-model  ## drift over games of 50 turns: the model of demo-model, its ablation, and the untrained one
-	$(BIN)/python -m flows.demos.drift --model demo-model --out demo-drift
 
 miniature: install-train  ## a drawn world for two cores, step by step: data, networks, and its games measured (4 hours)
 	$(BIN)/python -m flows.demos.miniature all --out miniature
@@ -136,5 +130,5 @@ constraints-lmdeploy: install-dev  ## resolve the pins of lmdeploy's environment
 		--no-header --no-emit-index-url --upgrade --output-file constraints-lmdeploy.txt
 
 clean:  ## remove the environment and the outputs of the commands above
-	rm -rf .venv .venv-lmdeploy .mutations demo demo-model demo-eval demo-drift miniature bench-learning bench-scenes
+	rm -rf .venv .venv-lmdeploy .mutations demo demo-eval miniature bench-learning bench-scenes
 	git worktree prune

@@ -16,14 +16,15 @@ from tempfile import TemporaryDirectory
 import torch
 from rich.console import Console
 from rich.table import Table
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
-from flows.demos.tiny_model import PHASES, scalars
 from flows.demos.world.learning_films import FIRST, SECOND, write_films
 from training.config import Recipe
 from training.recipes import merged, tiny
 from training.run import TrainingRun
 from training.run_folder import RunFolder
 
+PHASES = ("warm-up", "joint", "game", "adapt")
 STEPS = 30
 _LEFT_OUT = 5
 """First steps of a phase, which allocate and warm caches."""
@@ -49,6 +50,11 @@ def clips_a_second(run: TrainingRun) -> float:
     started = time.perf_counter()
     run.features()
     return clips / (time.perf_counter() - started)
+
+
+def scalars(log: Path, name: str) -> list[float]:
+    """Return the values of a scalar from a TensorBoard log, in order."""
+    return [event.value for event in EventAccumulator(str(log), size_guidance={"scalars": 0}).Reload().Scalars(name)]
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""Demos: the real film by package name, a labelled data set, a tiny model trained and played."""
+"""Demos: the real film by package name, drawn worlds with known truth, a model trained and played on two cores."""

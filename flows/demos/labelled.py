@@ -1,6 +1,6 @@
 """Labelled data set: a film composed of anime art, processed by the ordinary pipeline and captioned by its script.
 
-    build_labelled(Path("demo-model"))
+    build_labelled(Path("labelled"))
 
 The levels are calibrated to the film, since the published edges are for pictures seven times as wide.
 """

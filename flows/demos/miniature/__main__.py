@@ -9,8 +9,10 @@
     autoencoder     its autoencoder fitted to the clips                          OUT/autoencoder
     judge           network that names who, where and what in clips              OUT/judge
     model           the three phases of training                                 OUT/model
-    claims          games along held-out stories, named by the judge             OUT/claims.json
+    claims          games along held-out stories, named by the judge             OUT/claims
+    drift           games of 50 turns                                            OUT/drift
 
+    variants        two more seeds and the ablations; then run claims and drift again            OUT/variants
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
     strip           eight turns of a game by the packed model, as a picture     OUT/strip.png
 
@@ -27,11 +29,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import training
 from flows.console.progress import Bars
 from flows.console.terminal import say
 from flows.console.training_bars import TrainBars
-from flows.demos.commands import run_command
 
 
 def data(out: Path) -> None:
@@ -66,23 +66,33 @@ def judge(out: Path) -> None:
 
 
 def model(out: Path) -> None:
-    """Train shots, game and adaptation, on two processes if there is no GPU."""
-    import torch
+    """Train shots, game and adaptation."""
+    from flows.demos.miniature.model_runs import train_model
 
-    launch = Path(training.__file__).parent / "launch" / "2-cpus-ddp.yaml"
-    run_command(
-        "miniature", "train", "all", "--recipe", "mini", "--data", out / "dataset",
-        "--from", out / "autoencoder" / "clips" / "result", "--out", out / "model",
-        *(() if torch.accelerator.is_available() else ("--accelerate", launch)),
-    )  # fmt: skip
+    train_model(out)
+
+
+def variants(out: Path) -> None:
+    """Train the model with other seeds and with ablations."""
+    from flows.demos.miniature.model_runs import train_variants
+
+    train_variants(out)
 
 
 def claims(out: Path) -> None:
-    """Measure the model's games."""
+    """Measure games of the trained models."""
     from flows.demos.miniature.claims import measure_claims
 
     with Bars().watching():
         measure_claims(out)
+
+
+def drift(out: Path) -> None:
+    """Measure games of 50 turns."""
+    from flows.demos.miniature.drift import measure_drift
+
+    with Bars().watching():
+        measure_drift(out)
 
 
 def pack(out: Path) -> None:
@@ -106,10 +116,11 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "judge": judge,
     "model": model,
     "claims": claims,
+    "drift": drift,
 }
 """Steps in order. Each imports its own module: `--help` and `data` work without torch."""
-APART: dict[str, Callable[[Path], None]] = {"pack": pack, "strip": strip}
-"""Steps that `all` leaves out."""
+APART: dict[str, Callable[[Path], None]] = {"variants": variants, "pack": pack, "strip": strip}
+"""Steps that `all` leaves out: hours more, or the package's own."""
 
 
 def main() -> None:

@@ -1,0 +1,72 @@
+"""Models of the miniature that are there to be measured, and the files that keep their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.console.terminal import say
+from flows.demos.miniature.judge_network import Judge
+from flows.demos.miniature.reconstructions import SETS
+from models.checkpoint import Checkpoint, identity_of
+from models.engine import Engine
+from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
+from pipeline.core.atomic import write_json
+from pipeline.core.ingredients import ResultNotes
+from training.data.shards import open_shards
+from training.data.turns import Catalog
+
+MAIN, WITHOUT_ADAPTATION, VARIANTS = "model", "no-adaptation", "variants"
+_VERSION = 1
+"""Version of the measures, raised when they give other figures."""
+
+
+@dataclass(frozen=True)
+class MeasuredModel:
+    """Trained checkpoint with a name."""
+
+    name: str
+    checkpoint: Checkpoint
+
+    def engine(self) -> Engine:
+        """Load it as `play` loads the model of the package."""
+        return Engine.load(self.checkpoint.folder, EngineOptions("cpu", SHIPPED_STEPS, SHIPPED_GUIDANCE))
+
+
+def measured_models(out: Path) -> list[MeasuredModel]:
+    """Return the finished models in a folder of the miniature: the main one first, then the variants by name."""
+    run, variants = out / MAIN, sorted((out / VARIANTS).glob("*"))
+    folders = {MAIN: run / "adapt" / "result", WITHOUT_ADAPTATION: run / "game" / "result"}
+    folders |= {variant.name: variant / "adapt" / "result" for variant in variants}
+    return [MeasuredModel(name, Checkpoint.open(folder)) for name, folder in folders.items() if folder.exists()]
+
+
+def measure(out: Path, step: str, seed: int, figures: Callable[[MeasuredModel, Judge], tuple[Any, str]]) -> None:
+    """Write OUT/STEP/NAME.json for every finished model that has not been measured as it is.
+
+    Args:
+        out: folder of the miniature.
+        step: name of the step.
+        seed: of the games.
+        figures: function that measures a model; it returns the content of the file, and words about it.
+    """
+    judge = Judge.open(out / "judge" / "result")
+    made_from = {
+        "version": _VERSION,
+        "seed": seed,
+        "judge": identity_of(sorted((out / "judge" / "result").iterdir())),
+        "data": [Catalog.read(open_shards(out / data, split)).fingerprint for _, data, split in SETS],
+    }
+    notes = ResultNotes(out / step / "made.json")
+    for model in measured_models(out):
+
+        def write(model: MeasuredModel = model) -> list[Path]:
+            found, words = figures(model, judge)
+            path = out / step / f"{model.name}.json"
+            write_json(path, found)
+            say(f"{step}, {model.name}: {words}")
+            return [path]
+
+        notes.renew(model.name, made_from | {"model": model.checkpoint.identity()}, write)
