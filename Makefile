@@ -11,7 +11,7 @@ WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak mutations constraints constraints-lmdeploy clean
+.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak mutations constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -56,10 +56,13 @@ demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all 
 		$(BIN)/animegamer build "$$film" --cast "$$cast" --out $(OUT) --config flows/demos/demo.toml \
 		$(if $(filter full,$(FILM)),,--end 125)
 
-demo-eval: install-train  ## games, three untrained agents, a stand-in for the judge, a report: in minutes on two cores
+demo-eval: install-train  ## games by the model of the package and untrained agents, a stand-in for the judge, a report
 	$(BIN)/python -m flows.demos.evaluation --out demo-eval
 
-miniature: install-train  ## a drawn world for two cores, step by step: data, networks, and its games measured (4 hours)
+play: install-train  ## play in a small drawn world, on a page: the model comes with the package
+	$(BIN)/animegamer play --serve --open
+
+miniature: install-train  ## train the model of that world on two cores, step by step (3 hours), and measure it
 	$(BIN)/python -m flows.demos.miniature all --out miniature
 
 test: install-dev  ## lint, types, import contracts, fast tests

@@ -1,4 +1,4 @@
-"""Checkpoint of the package: the model of the world in miniature, packed in `models/mini` once it is trained.
+"""Checkpoint that comes with the package: a model of a small drawn world, packed in `models/mini`.
 
     models/mini/config.json                  as in every checkpoint, and so the other files; in half precision
     models/mini/game_model/resamplers.safetensors
@@ -48,10 +48,10 @@ def shipped(packed: Path = PACKED) -> Checkpoint:
     """Open the checkpoint of the package, unpacked at the first call.
 
     Raises:
-        UserError: none was packed, or its files are damaged, or the cache folder cannot be written.
+        UserError: the package has none, or its files are damaged, or the cache folder cannot be written.
     """
     if not (packed / CONFIG).exists():
-        raise UserError(f"{packed} has no checkpoint yet: name one, or train one by `make miniature` and pack it")
+        raise UserError(f"{packed} has no checkpoint: install the package again, or name a checkpoint")
     identity = identity_of(sorted(path for path in packed.rglob("*") if path.is_file()))
     folder = user_cache_path("animegamer", ensure_exists=True) / f"mini-{identity}"
     if not folder.exists():

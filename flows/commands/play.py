@@ -27,7 +27,7 @@ def play(
             "--checkpoint",
             "-c",
             help="Folder written by `new-checkpoint`, `import-weights` or training; with --agent, a baseline's. Unset: "
-            "the world in miniature, once it is trained and packed (docs/miniature.md).",
+            "the small drawn world that comes with the package.",
         ),
     ] = None,
     game: Annotated[

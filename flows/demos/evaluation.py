@@ -1,15 +1,15 @@
-"""Demo of the evaluation, `make demo-eval`: three agents on three games, from nothing to a report, on two cores.
+"""Demo of the evaluation, `make demo-eval`: three agents on four games, from nothing to a report, on two cores.
 
-    1. a cast of three drawn characters                                    OUT/cast
+    1. the cast of the world in miniature                                  OUT/cast
     2. `animegamer benchmark write`: a game about each                     OUT/games.jsonl
-    3. untrained agents: the model, an ablation and the baseline GC;       OUT/ours OUT/no-motion-scope OUT/gc
-       a CLIP with random weights                                          OUT/clip
+    3. agents: the model of the package; the same untrained;               OUT/untrained OUT/gc
+       the baseline GC, untrained; a CLIP with random weights              OUT/clip
     4. `animegamer evaluate run`: games, measures, figures                 OUT/evaluation
     5. `animegamer evaluate judge`: scores, and the report with them
 
 Writer, router and judge are stand-ins without a model (`stand_in_models.py`), asked over the protocol of real ones.
-After a kill, the same command resumes: nothing is played or asked twice. Untrained networks draw noise: the demo shows
-that every part works, not how good any agent is.
+After a kill, the same command resumes: nothing is played or asked twice. Untrained networks draw noise, and a random
+CLIP finds little in pictures: the demo shows that every part works.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig
 
 from flows.console.terminal import say
 from flows.demos.commands import run_command
-from flows.demos.labelled import write_cast
+from flows.demos.miniature.dataset import write_cast
 from flows.demos.stand_in_models import MODEL, serving
 from models.checkpoint import writing
-from models.config import tiny_config
+from models.config import mini_config
+from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS
 from models.hub import quietly
+from models.shipped import shipped
 from models.untrained import new_checkpoint
 from training.baselines.config import tiny
 from training.baselines.folder import new_baseline
 from training.baselines.untrained import clip_config, clip_tokenizer
 
-SHOT = {"frames": 9, "height": 32, "width": 48}
-"""Shots of an eighth of the tiny size, and so of its time."""
 TURNS = 5
 """Turns of a game: one window of the judge."""
 NOTE = (
-    "Agents and CLIP have random weights; a program of rules stands in for the models that write the games, route the "
-    "baseline and judge them. The figures show that every part works, and nothing about the method."
+    "`ours` is the model of the package. All else has random weights, CLIP too; a program of rules stands in for the "
+    "models that write the games, route the baseline and judge. The figures show that every part works."
 )
 
 
@@ -66,9 +66,9 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     agents = write_agents(out)
     write_clip_network(out / "clip")
     say("4 of 5: games and measures")
-    named = [word for agent in agents for word in ("--agent", f"{agent.name}={agent}")]
+    named = [word for name, folder in agents.items() for word in ("--agent", f"{name}={folder}")]
     yardsticks = ("--cast", cast, "--clip", out / "clip", "--note", NOTE)
-    fast = ("--steps", "2", "--guidance", "1")
+    fast = ("--steps", str(SHIPPED_STEPS), "--guidance", str(SHIPPED_GUIDANCE))
     run_command(
         "demo-eval",
         "evaluate",
@@ -85,18 +85,14 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     return run_command("demo-eval", "evaluate", "judge", out / "evaluation", *server, "--cast", cast)
 
 
-def write_agents(out: Path) -> list[Path]:
-    """Write the untrained agents that are not there yet, and return their folders."""
-    tiny_size, baseline = tiny_config(), tiny("gc")
-    config = tiny_size.replaced(shot_decoder=tiny_size.shot_decoder.model_copy(update=SHOT))
-    motionless = config.replaced(shot_decoder=config.shot_decoder.model_copy(update={"motion_scope": False}))
-    for seed, (name, each) in enumerate((("ours", config), ("no-motion-scope", motionless))):
-        if not (out / name).exists():
-            new_checkpoint(out / name, each, seed)
-    if not (out / "gc").exists():
-        shorter = baseline.video.model_copy(update=SHOT)
-        new_baseline(out / "gc", baseline.model_copy(update={"video": shorter}))
-    return [out / name for name in ("ours", "no-motion-scope", "gc")]
+def write_agents(out: Path) -> dict[str, Path]:
+    """Write the untrained agents that are not there yet, and return the folders of all by name."""
+    agents = {"ours": shipped().folder, "untrained": out / "untrained", "gc": out / "gc"}
+    if not agents["untrained"].exists():
+        new_checkpoint(agents["untrained"], mini_config())
+    if not agents["gc"].exists():
+        new_baseline(agents["gc"], tiny("gc"))
+    return agents
 
 
 def write_clip_network(folder: Path) -> None:

@@ -35,14 +35,13 @@ MODEL = "stand-in"
 """Name of the model, as figures and report show it."""
 FAVOUR = 2
 """Points that the program shown first has too many for its overall quality."""
-_PLACES = ("kitchen", "garden", "sea shore", "forest", "night street", "classroom", "hill", "harbour")
+_PLACES = ("beach", "meadow", "city street", "classroom", "shrine", "snowy hill")
 _DEEDS: tuple[tuple[str, int, Literal[0, 1], Literal[-1, 1]], ...] = (
-    ("walk along", 3, 0, -1), ("eat an apple", 2, 0, 1), ("run", 5, 0, -1), ("read a book", 1, 1, -1),
-    ("dance", 4, 1, -1), ("lie down", 1, 0, 1), ("jump", 5, 1, -1), ("wave", 2, 0, -1), ("sleep", 1, 0, 1),
-    ("climb", 4, 0, -1), ("sing", 2, 1, -1), ("drink tea", 1, 0, 1), ("turn around", 3, 0, -1), ("spin", 5, 1, -1),
-    ("throw a ball", 4, 1, -1), ("look up", 1, 0, -1), ("sweep the floor", 3, 0, -1), ("stand still", 1, 0, -1),
+    ("walk", 3, 0, -1), ("run", 5, 1, -1), ("jump", 4, 1, -1), ("wave", 2, 1, -1), ("dance", 4, 1, -1),
+    ("spin", 3, 1, -1), ("fall over", 5, 0, -1), ("sit down", 1, 0, 1), ("fly on a broom", 4, 1, -1),
+    ("swing a sword", 4, 1, -1),
 )  # fmt: skip
-"""Motion, level, entertainment, stamina."""
+"""Motion, level, entertainment, stamina; motions and places are those of the world in miniature."""
 _STORY = re.compile(r"It is about (?P<protagonist>.+), has (?P<panels>\d+) panels.*It is story (?P<number>\d+) about")
 _COMPANIONS = re.compile(r"at most one in a panel:\n(.+?)\n\n", re.S)
 _ROUTED = re.compile(r"instruction for the turn to come:\n(.+)")

@@ -68,7 +68,7 @@ def test_the_checkpoint_of_the_package_is_unpacked_once(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     packed = tmp_path / "packed"
-    with pytest.raises(UserError, match="packed has no checkpoint yet: name one, or train one"):
+    with pytest.raises(UserError, match="packed has no checkpoint: install the package again"):
         shipped(packed)
     pack(trained, start, packed)
     opened = shipped(packed)

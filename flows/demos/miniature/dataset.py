@@ -97,7 +97,7 @@ def build_datasets(out: Path, films: Mapping[str, Sequence[StoryFilm]]) -> None:
     with replacing(out / "truth.jsonl") as part:
         rows = (row for scripts in films.values() for film in scripts for row in rows_of(film))
         part.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    cast = _write_cast(out / "cast")
+    cast = write_cast(out / "cast")
     all_val = CONFIG.model_copy(update={"shards": CONFIG.shards.model_copy(update={"val_share": 1.0})})
     for name, scripts in films.items():
         config = CONFIG if name == _SEEN else all_val
@@ -168,7 +168,7 @@ def _caption(scenes: Mapping[str, StoryScene], clip_id: str, truth: SceneTruth, 
     return scenes[truth.name].caption(clip_id, level)
 
 
-def _write_cast(folder: Path) -> Path:
+def write_cast(folder: Path) -> Path:
     """Write a cast folder with a picture of every character, and return it."""
     place = Scenery("meadow", tuple(CAST.items()))
     for name in CAST:

@@ -20,20 +20,20 @@ def test_the_demo_plays_judges_and_reports_and_goes_on_from_its_end(tmp_path: Pa
     command = [sys.executable, "-m", "flows.demos.evaluation", "--out", str(out)]
     subprocess.run(command, check=True, capture_output=True)
     evaluation = EvaluationFolder.open(out / "evaluation")
-    assert [agent.name for agent in evaluation.request.agents] == ["ours", "no-motion-scope", "gc"]
-    assert [len(game.panels) for game in evaluation.benchmark.games] == [TURNS] * 3
+    assert [agent.name for agent in evaluation.request.agents] == ["ours", "untrained", "gc"]
+    assert [len(game.panels) for game in evaluation.benchmark.games] == [TURNS] * 4
     assert not any(evaluation.missing(agent.name) for agent in evaluation.request.agents)
     figures = Figures.model_validate_json(evaluation.figures.read_bytes())
     assert {metric.name for metric in figures.metrics} >= {"clip_i", "acc_s", "acc_f", "style", "judge_oa"}
     assert any("stand" in note and "models" in note for note in figures.notes)
-    assert any(note.startswith("Judge: stand-in, 3 windows") for note in figures.notes)
+    assert any(note.startswith("Judge: stand-in, 4 windows") for note in figures.notes)
     summary = JudgeSummary.model_validate_json((evaluation.path / "judge" / "summary.json").read_bytes())
     assert (summary.repeats, summary.refused, summary.left_out) == (3, {}, 0)
     assert summary.criteria[0].order_p_value is not None
     assert summary.criteria[0].order_p_value < 0.05, "the stand-in favours the first"
     assert any(each.agent == "gc" and each.metric == "acc_s" for each in figures.figures), "the baseline is routed"
     made = _times(out)
-    assert len(made) == 3 * 3 * TURNS + 3 + 3 * TURNS + 3 * 3
+    assert len(made) == 3 * 4 * TURNS + 4 + 4 * TURNS + 4 * 3
     subprocess.run(command, check=True, capture_output=True)
     assert _times(out) == made
 

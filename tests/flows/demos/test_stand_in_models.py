@@ -36,8 +36,8 @@ def test_stories_pass_all_checks(tmp_path: Path, names: tuple[str, ...], panels:
 def test_scenes_are_the_instructions_with_the_states_of_their_motion() -> None:
     with serving() as address:
         router = LanguageRouter(Endpoint(address, MODEL))
-        scene = router.route((), "Character: Ponyo, Lisa; Motion: barely drink tea; Background: hill.")
-        assert scene.description == "Character: Ponyo, Lisa; Motion: barely drink tea; Background: hill."
+        scene = router.route((), "Character: Ponyo, Lisa; Motion: barely sit down; Background: shrine.")
+        assert scene.description == "Character: Ponyo, Lisa; Motion: barely sit down; Background: shrine."
         assert scene.state == State(level=1, social=1, entertainment=0, stamina=1)
         assert router.route((), "They fly").state == NEUTRAL
 

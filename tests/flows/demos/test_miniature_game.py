@@ -1,0 +1,54 @@
+"""The game of the package: the packed model of the miniature draws who and where, by the nearest composed picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flows.demos.miniature.story import StoryScene
+from flows.demos.world.film import pictures_of
+from flows.demos.world.puppet_cast import CAST
+from flows.demos.world.puppet_motions import Cue
+from flows.demos.world.scenery import PLACES
+from models.engine import Engine
+from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
+from models.shipped import PACKED, shipped
+from models.turns import GameState, turn_seed
+
+MOST_BYTES = 20_000_000
+BASE = StoryScene(Cue("Mika", "wave", 2), "meadow", night=False, flagged=False, time_named=False, story=0)
+
+
+def still(scene: StoryScene) -> NDArray[np.float64]:
+    """Mean picture of a composed scene at the size of the model."""
+    pictures = list(pictures_of([scene.drawn("scene")]))[:48]
+    small = [cv2.resize(each[:, 25:295, ::-1], (96, 64), interpolation=cv2.INTER_AREA) for each in pictures]
+    return np.mean(small, axis=0)
+
+
+def test_the_packed_model_is_small() -> None:
+    assert sum(path.stat().st_size for path in PACKED.rglob("*") if path.is_file()) <= MOST_BYTES
+
+
+@pytest.mark.slow
+def test_turns_show_who_and_where_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    engine = Engine.load(shipped().folder, EngineOptions("cpu", SHIPPED_STEPS, SHIPPED_GUIDANCE))
+    truth = {
+        (name, place): still(replace(BASE, cue=replace(BASE.cue, actor=name), place=place))
+        for name in CAST
+        for place in PLACES
+    }
+    asked = [("Mika", "meadow"), ("Haru", "city street"), ("Yuki", "snowy hill"), ("Kuro", "shrine")]
+    state, found = GameState(), []
+    for number, (name, place) in enumerate(asked, start=1):
+        line = f"Character: {name}; Motion: slightly wave; Background: {'daytime ' if number == 1 else ''}{place}."
+        turn, state = engine.next_turn(state, line, turn_seed(0, number))
+        drawn = turn.frames_THWC.mean(axis=0)
+        found.append(min(truth, key=lambda pair: float(np.abs(truth[pair] - drawn).mean())))
+    assert found == asked
