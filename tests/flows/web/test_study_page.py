@@ -53,6 +53,7 @@ def test_a_whole_study_is_ranked_by_keys_alone(chromium: Browser, tmp_path: Path
                 expect(tab.locator("#criteria [aria-current] .title")).to_have_text(criterion.title)
                 for key in ("dba", "ABC", "cab", "bda", "acd", "dcb")[number]:
                     tab.keyboard.press(key.lower())
+                expect(tab.locator("#criteria [aria-current]")).to_have_class("complete")
                 tab.keyboard.press("Enter")
         expect(tab.locator("#all-done")).to_be_visible()
         saved(tab)
