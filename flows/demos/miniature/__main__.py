@@ -14,6 +14,7 @@
 
     variants        two more seeds and the ablations; then run claims and drift again            OUT/variants
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
+    unpack          the package's model in the place of a trained one, to be judged and measured            OUT/unpacked
     strip           eight turns of a game by the packed model, as a picture     OUT/strip.png
 
 A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
@@ -102,6 +103,13 @@ def pack(out: Path) -> None:
     pack_model(out)
 
 
+def unpack(out: Path) -> None:
+    """Take the model of the package for the trained one."""
+    from flows.demos.miniature.package import unpack_model
+
+    unpack_model(out)
+
+
 def strip(out: Path) -> None:
     """Draw a game of the packed model."""
     from flows.demos.miniature.strip import draw_strip
@@ -119,7 +127,7 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "drift": drift,
 }
 """Steps in order. Each imports its own module: `--help` and `data` work without torch."""
-APART: dict[str, Callable[[Path], None]] = {"variants": variants, "pack": pack, "strip": strip}
+APART: dict[str, Callable[[Path], None]] = {"variants": variants, "pack": pack, "unpack": unpack, "strip": strip}
 """Steps that `all` leaves out: hours more, or the package's own."""
 
 

@@ -1,12 +1,18 @@
-"""Pack step: the trained model into `models/mini`, the checkpoint that `play` takes if none is named."""
+"""Pack and unpack steps: the trained model as the checkpoint of the package, in `models/mini`, and back.
+
+OUT/autoencoder/clips/result, OUT/model/adapt/result    links to the unpacked checkpoint: the judge, claims and drift of
+                                                        the package's model, without a training
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from flows.console.terminal import say
+from flows.demos.miniature.measured_models import MAIN
 from models.checkpoint import Checkpoint
-from models.shipped import PACKED, pack
+from models.shipped import PACKED, pack, unpack
+from pipeline.core.errors import UserError
 
 _ABOUT = (
     "This model has seen nothing but a small world drawn by code: the characters, motions and places above. It knows "
@@ -17,9 +23,29 @@ _ABOUT = (
 
 def pack_model(out: Path, packed: Path = PACKED) -> None:
     """Write the trained model in half precision, in the place of the one packed before."""
-    trained = Checkpoint.open(out / "model" / "adapt" / "result")
+    trained = Checkpoint.open(out / MAIN / "adapt" / "result")
     start = Checkpoint.open(out / "autoencoder" / "clips" / "result")
     described = Checkpoint(trained.folder, trained.config.replaced(about=_ABOUT))
     pack(described, start, packed)
     size = sum(path.stat().st_size for path in packed.rglob("*") if path.is_file())
     say(f"{packed}: {size / 1e6:.1f} MB")
+
+
+def unpack_model(out: Path, packed: Path = PACKED) -> None:
+    """Put the packed model where the steps `autoencoder` and `model` put a trained one.
+
+    Raises:
+        UserError: one of them has begun here.
+    """
+    folder = out / "unpacked"
+    if not folder.exists():
+        unpack(packed, folder)
+    for step, result in (("autoencoder", "clips/result"), (MAIN, "adapt/result")):
+        link = out / step / result
+        if link.is_symlink():
+            continue
+        if (out / step).exists():
+            raise UserError(f"{out / step} holds a training: name another --out for the model of the package")
+        link.parent.mkdir(parents=True)
+        link.symlink_to(folder.resolve(), target_is_directory=True)
+    say(f"the model of the package is in {folder}; data, judge, claims and drift measure it")

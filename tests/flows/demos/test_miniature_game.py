@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from flows.demos.miniature.package import unpack_model
 from flows.demos.miniature.story import StoryScene
 from flows.demos.world.film import pictures_of
 from flows.demos.world.puppet_cast import CAST
 from flows.demos.world.puppet_motions import Cue
 from flows.demos.world.scenery import PLACES
+from models.checkpoint import Checkpoint
 from models.engine import Engine
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
 from models.shipped import PACKED, shipped
 from models.turns import GameState, turn_seed
+from pipeline.core.errors import UserError
 
 MOST_BYTES = 20_000_000
 BASE = StoryScene(Cue("Mika", "wave", 2), "meadow", night=False, flagged=False, time_named=False, story=0)
@@ -33,6 +36,17 @@ def still(scene: StoryScene) -> NDArray[np.float64]:
 
 def test_the_packed_model_is_small() -> None:
     assert sum(path.stat().st_size for path in PACKED.rglob("*") if path.is_file()) <= MOST_BYTES
+
+
+def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_training(tmp_path: Path) -> None:
+    for _ in range(2):
+        unpack_model(tmp_path / "new")
+    networks = [Checkpoint.open(tmp_path / "new" / step) for step in ("autoencoder/clips/result", "model/adapt/result")]
+    assert {each.identity() for each in networks} == {Checkpoint.open(tmp_path / "new" / "unpacked").identity()}
+    (tmp_path / "begun" / "model").mkdir(parents=True)
+    with pytest.raises(UserError, match="begun/model holds a training: name another --out"):
+        unpack_model(tmp_path / "begun")
+    assert not (tmp_path / "begun" / "model" / "adapt").exists()
 
 
 @pytest.mark.slow
