@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from diffusers import ConfigMixin
 from diffusers.utils import logging as diffusers_logging
 from safetensors import SafetensorError
 from torch import nn
@@ -79,6 +80,8 @@ def load_base(component: Component, kind: type[Network], base: Base, dtype: torc
             base.id, **hub_options(base), dtype=dtype, use_safetensors=not pickled, output_loading_info=True, **options
         )
         _check_report(component, kind, report)
+    if isinstance(network, ConfigMixin):
+        network.register_to_config(_name_or_path=None)  # no path of this machine: checkpoints are given away
     return network  # type: ignore[no-any-return]
 
 

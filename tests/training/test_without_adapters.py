@@ -135,6 +135,13 @@ def test_every_phase_trains_all_weights_of_its_network(run: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_result_names_no_folder_of_the_machine_that_trained_it(run: Path) -> None:
+    written = [path for path in (run / "adapt" / "result").rglob("*.json") if "tokenizer" not in path.name]
+    assert len(written) >= 5
+    assert [path for path in written if str(run) in path.read_text(encoding="utf-8")] == []
+
+
+@pytest.mark.slow
 def test_the_snapshot_of_the_last_state_is_the_result(run: Path) -> None:
     snapshot = take_snapshot(run / "joint", STEPS)
     assert Checkpoint.open(snapshot).identity() == Checkpoint.open(run / "joint" / "result").identity()
