@@ -12,6 +12,7 @@
     claims          games along held-out stories, named by the judge             OUT/claims
     drift           games of 50 turns                                            OUT/drift
 
+    shots           shot encoder and decoder alone, with and without each of their parts         OUT/shots
     variants        two more seeds and the ablations; then run claims and drift again            OUT/variants
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
     unpack          the package's model in the place of a trained one, to be judged and measured            OUT/unpacked
@@ -59,7 +60,7 @@ def autoencoder(out: Path) -> None:
 
 def judge(out: Path) -> None:
     """Train the judge network."""
-    from flows.demos.miniature.judge import train_judge
+    from flows.demos.miniature.measured.judge import train_judge
 
     bars = TrainBars()
     with bars.shown():
@@ -82,15 +83,23 @@ def variants(out: Path) -> None:
 
 def claims(out: Path) -> None:
     """Measure games of the trained models."""
-    from flows.demos.miniature.claims import measure_claims
+    from flows.demos.miniature.measured.claims import measure_claims
 
     with Bars().watching():
         measure_claims(out)
 
 
+def shots(out: Path) -> None:
+    """Train and measure variants of the shot phase."""
+    from flows.demos.miniature.measured.shots import measure_shots
+
+    with Bars().watching():
+        measure_shots(out)
+
+
 def drift(out: Path) -> None:
     """Measure games of 50 turns."""
-    from flows.demos.miniature.drift import measure_drift
+    from flows.demos.miniature.measured.drift import measure_drift
 
     with Bars().watching():
         measure_drift(out)
@@ -127,7 +136,13 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "drift": drift,
 }
 """Steps in order. Each imports its own module: `--help` and `data` work without torch."""
-APART: dict[str, Callable[[Path], None]] = {"variants": variants, "pack": pack, "unpack": unpack, "strip": strip}
+APART: dict[str, Callable[[Path], None]] = {
+    "shots": shots,
+    "variants": variants,
+    "pack": pack,
+    "unpack": unpack,
+    "strip": strip,
+}
 """Steps that `all` leaves out: hours more, or the package's own."""
 
 

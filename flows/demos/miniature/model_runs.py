@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 import training
 from flows.demos.commands import run_command
-from flows.demos.miniature.measured_models import MAIN, VARIANTS
+from flows.demos.miniature.measured.measured_models import MAIN, VARIANTS
 from pipeline.core.atomic import replacing
 
 _LAUNCH = Path(training.__file__).parent / "launch" / "2-cpus-ddp.yaml"
@@ -27,8 +28,8 @@ ABLATIONS = ("no-warm-up", "random-frame", "no-motion-scope")
 
 
 def train_model(out: Path) -> None:
-    """Train shots, game and adaptation, on two processes if there is no GPU."""
-    _train(out, out / MAIN)
+    """Train shots, game and adaptation."""
+    train_part(out, "all", out / MAIN)
 
 
 def train_variants(out: Path) -> None:
@@ -38,14 +39,16 @@ def train_variants(out: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / "seed.toml") as part:
             part.write_text("".join(f"[{loop}]\nseed = {seed}\n" for loop in _LOOPS), encoding="utf-8")
-        _train(out, folder, "--config", folder / "seed.toml")
+        train_part(out, "all", folder, "--config", folder / "seed.toml")
     for name in ABLATIONS:
-        _train(out, out / VARIANTS / name, "--ablation", name)
+        train_part(out, "all", out / VARIANTS / name, "--ablation", name)
 
 
-def _train(out: Path, folder: Path, *options: str | Path) -> None:
+def train_part(out: Path, part: Literal["all", "shot"], folder: Path, *options: str | Path) -> None:
+    """Train all phases, on two processes if there is no GPU, or one phase, from the fitted autoencoder."""
+    two = part == "all" and not torch.accelerator.is_available()
     run_command(
-        "miniature", "train", "all", "--recipe", "mini", "--data", out / "dataset",
+        "miniature", "train", part, "--recipe", "mini", "--data", out / "dataset",
         "--from", out / "autoencoder" / "clips" / "result", "--out", folder, "--features", out / "features", *options,
-        *(() if torch.accelerator.is_available() else ("--accelerate", _LAUNCH)),
+        *(("--accelerate", _LAUNCH) if two else ()),
     )  # fmt: skip

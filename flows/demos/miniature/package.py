@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flows.console.terminal import say
-from flows.demos.miniature.measured_models import MAIN
+from flows.demos.miniature.measured.measured_models import MAIN
 from models.checkpoint import Checkpoint
 from models.shipped import PACKED, pack, unpack
 from pipeline.core.errors import UserError

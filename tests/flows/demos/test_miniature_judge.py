@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from flows.demos.miniature.dataset import build_datasets, films_of
-from flows.demos.miniature.judge import JudgedClips, accuracy, labels_of, train_judge
-from flows.demos.miniature.judge_network import LABELS, Judge, loss_of
+from flows.demos.miniature.measured.judge import JudgedClips, accuracy, labels_of, train_judge
+from flows.demos.miniature.measured.judge_network import LABELS, Judge, loss_of
 from flows.demos.miniature.truth import SceneFacts
 from flows.demos.world.puppet_motions import COAT_ON, PLANT
 from models.config import mini_config

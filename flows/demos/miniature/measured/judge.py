@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from flows.console.terminal import say
-from flows.demos.miniature.judge_network import HEIGHT, LABELS, ONE_OF, WIDTH, Field, Judge, loss_of
 from flows.demos.miniature.learning_curve import LearningCurve
-from flows.demos.miniature.reconstructions import SETS, measure_reconstructions
+from flows.demos.miniature.measured.judge_network import HEIGHT, LABELS, ONE_OF, WIDTH, Field, Judge, loss_of
+from flows.demos.miniature.measured.reconstructions import SETS, measure_reconstructions
 from flows.demos.miniature.truth import SceneFacts, Truths
 from models.checkpoint import Checkpoint
 from pipeline.core.atomic import write_json

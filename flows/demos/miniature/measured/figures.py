@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from flows.demos.miniature.dataset import CONFIG
-from flows.demos.miniature.games import ScriptedTurn, Shown
-from flows.demos.miniature.judge_network import Judge, Named
+from flows.demos.miniature.measured.games import ScriptedTurn, Shown
+from flows.demos.miniature.measured.judge_network import Judge, Named
 from pipeline.reviews.audit.intervals import wilson
 from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.stages.motion_levels import PUBLISHED_EDGES, level_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.demos.miniature.judge_network import LABELS, Judge
+from flows.demos.miniature.measured.judge_network import LABELS, Judge
 from models.checkpoint import Checkpoint
 from pipeline.publish.splits import Split
 from training.phases.autoencoder import psnr, read_frames, reconstructed

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flows.console.terminal import say
-from flows.demos.miniature.judge_network import Judge
-from flows.demos.miniature.reconstructions import SETS
+from flows.demos.miniature.measured.judge_network import Judge
+from flows.demos.miniature.measured.reconstructions import SETS
 from models.checkpoint import Checkpoint, identity_of
 from models.engine import Engine
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
@@ -43,14 +43,21 @@ def measured_models(out: Path) -> list[MeasuredModel]:
     return [MeasuredModel(name, Checkpoint.open(folder)) for name, folder in folders.items() if folder.exists()]
 
 
-def measure(out: Path, step: str, seed: int, figures: Callable[[MeasuredModel, Judge], tuple[Any, str]]) -> None:
-    """Write OUT/STEP/NAME.json for every finished model that has not been measured as it is.
+def measure(
+    out: Path,
+    step: str,
+    seed: int,
+    figures: Callable[[MeasuredModel, Judge], tuple[Any, str]],
+    models: Iterable[MeasuredModel],
+) -> None:
+    """Write OUT/STEP/NAME.json for every model that has not been measured as it is.
 
     Args:
         out: folder of the miniature.
         step: name of the step.
         seed: of the games.
         figures: function that measures a model; it returns the content of the file, and words about it.
+        models: those to measure.
     """
     judge = Judge.open(out / "judge" / "result")
     made_from = {
@@ -60,7 +67,7 @@ def measure(out: Path, step: str, seed: int, figures: Callable[[MeasuredModel, J
         "data": [Catalog.read(open_shards(out / data, split)).fingerprint for _, data, split in SETS],
     }
     notes = ResultNotes(out / step / "made.json")
-    for model in measured_models(out):
+    for model in models:
 
         def write(model: MeasuredModel = model) -> list[Path]:
             found, words = figures(model, judge)
