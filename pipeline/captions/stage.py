@@ -4,8 +4,8 @@ Any server with OpenAI's chat protocol works; the defaults suit InternVL2-26B as
 (`lmdeploy_server.py`).
 
 `WriteCaptions` run as a stage asks all open questions and collects the replies. For long films a scheduler first
-processes `pending` in batches, each a small task that can be retried alone; the stage then finds all replies cached and
-asks nothing.
+processes `pending` in batches, each a small task that can be retried alone; the stage then finds all replies cached,
+or the reason for which there is none, and asks nothing.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class WriteCaptions(Stage):
         if not self.ask_again and self._server(folder).repeats(folder, asked, levels):
             refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # names those of all batches
         try:
-            self._captioner(folder).captions(folder, asked, levels, progress)
+            self._server(folder).ask_batch(folder, asked, levels, progress)
         except BudgetError as error:
             left = len(self.pending(folder, current=False).ids)
             rest = f"{left} of {len(clips)} clips of this film are still to be asked about, by the next build"
