@@ -31,6 +31,7 @@ from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip
 from pipeline.core.store import FilmFolder, StoreError
+from prompts.tags import READING
 from prompts.template import load_prompt
 
 LevelsByClip = Mapping[str, int | None]
@@ -48,6 +49,7 @@ class ServerCaptioner:
         """Ingredients of the captions; the server's address and concurrency do not change them."""
         return {
             "captioner": "server",
+            "reading": READING,
             "repairs": self.settings.repairs,
             "prompts": [load_prompt(name).identity for name in ("who", "what", "actor", "repair")],
             "cast": self.cast.sha256,
