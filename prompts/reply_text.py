@@ -13,11 +13,14 @@ from prompts.tags import TagError
 
 _LONGEST_REPLY = 20_000
 _MOST_OBJECTS = 20
-SAYS_NOTHING = {
-    *("none", "null", "n/a", "na", "unknown", "unclear", "nothing", "nobody", "noone", "empty", "unspecified"),
-    *("not visible", "not applicable", "cannot tell"),
+SAYS_NONE = {
+    *("none", "null", "n/a", "na", "nothing", "nobody", "noone", "no one", "no-one", "empty"),
+    *("not visible", "not applicable"),
 }
 """Values that mean that there is none."""
+SAYS_UNKNOWN = {"unknown", "unclear", "unspecified", "cannot tell"}
+"""Values that mean that the model does not know."""
+SAYS_NOTHING = SAYS_NONE | SAYS_UNKNOWN
 # NFKC folds full-width letters, digits, commas and brackets; it does not fold these look-alikes.
 _LOOK_ALIKES = str.maketrans(
     {"【": "[", "】": "]", "〈": "<", "〉": ">", "‹": "<", "›": ">", "、": ",", "−": "-", "–": "-"}

@@ -37,8 +37,13 @@ from prompts.words import adverb, present_tense
 
 _MOST_CHARACTERS = 80
 _EXAMPLES = (EXAMPLE.sentence, EXAMPLE_WITH_ACTOR.sentence)
-_STILL = {"still", "static", "motionless", "not move", "remain still", "do not move", "does not move", "be still"}
+_STILL = {
+    *("still", "static", "stationary", "motionless", "be still", "remain still", "stay motionless"),
+    *("not move", "not moving", "be not moving", "do not move", "does not move", "don't move", "doesn't move"),
+}
 """Motions that mean `stay still`, besides those that begin with `no`."""
+_NOTHING = re.compile(r"not?$|no(?:t any)? |no-one\b|none\b")
+_PRONOUNS = {"he", "she", "it", "they", "him", "her", "them"}
 
 # `ML` is the motion level given in the prompt; some models repeat it, and it ends the value before it like any tag.
 _MARK = re.compile(rf"<\s*(/\s*)?({'|'.join(TAGS)}|AC|SE|ML)\s*(/\s*)?>", re.I)
@@ -98,10 +103,12 @@ def read_words(tag: str, texts: list[str]) -> str:
         TagError: it is missing, is given twice, or is unusable.
     """
     words = _only(tag, [_canonical(tag, value) for value in texts])
-    if not any(map(str.isalpha, words)) or words in SAYS_NOTHING or re.match(r"not?$|no(?:t any)? ", words):
+    if not any(map(str.isalpha, words)) or words in SAYS_NOTHING or _NOTHING.match(words):
         raise TagError(f"Tag <{tag}> says nothing.")
     if tag == "S" and re.search(r"[,/&+]|\b(?:and|or)\b", words):
         raise TagError(f"Tag <S> must be one subject, the one that acts, not {quoted(words)}.")
+    if tag == "S" and words in _PRONOUNS:
+        raise TagError(f"Tag <S> must be a noun, not {quoted(words)}.")
     most = MOST_WORDS[tag]
     if len(words.split()) > most or len(words) > _MOST_CHARACTERS:
         raise TagError(f"Tag <{tag}> is too long: use at most {most} words and {_MOST_CHARACTERS} characters.")
@@ -147,11 +154,11 @@ def _read_actor(texts: list[str], subject: str | None, names: Sequence[str]) -> 
     if not texts and subject in known:
         return known[subject]
     value = _only("AC", [_key(text) for text in texts])
-    if value in {NOBODY, "no one", subject, *SAYS_NOTHING}:
-        return known.get(value)
-    if value not in known:
+    bare = re.sub(r"^(?:an?|the) (?=\w)", "", value)
+    name = known.get(value) or known.get(bare)
+    if name is None and bare not in {NOBODY, f"{NOBODY} of them", subject, *SAYS_NOTHING}:
         raise TagError(f"Tag <AC> must be {', '.join(names)} or {NOBODY}, not {quoted(value)}.")
-    return known[value]
+    return name
 
 
 def _key(name: str) -> str:

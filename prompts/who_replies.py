@@ -3,8 +3,8 @@
 Tolerated is what cannot be mistaken: case, spaces and newlines, code fences, reasoning blocks and prose around the
 answer, full-width brackets, commas and digits, `[Num]`/`[ID]` for `[Number]`/`[Index]`, the same answer given twice,
 names beside or instead of the numbers (`2 (Bunny)`, `2 = Bunny`, `Bunny, Frank`), counts in words, and JSON. A wrong
-count, a number that is not on the sheet and answers that contradict each other are faults. `Others` may be missing: the
-people were then not counted.
+count, a number that is not on the sheet and answers that contradict each other are faults. `Others` may be missing or
+unknown: the people were then not counted.
 
 A fault is a `TagError`, whose message is written for the model, to be sent back for repair.
 """
@@ -16,14 +16,14 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from prompts.cast_list import read_cast_list
-from prompts.reply_text import SAYS_NOTHING, as_text, fold, objects, quoted
+from prompts.reply_text import SAYS_NONE, SAYS_UNKNOWN, as_text, fold, objects, quoted
 from prompts.tags import MOST_OTHERS, TagError, WhoReply
 
 _COUNT_WORDS = (
     *("zero", "one", "two", "three", "four", "five", "six"),
     *("seven", "eight", "nine", "ten", "eleven", "twelve"),
 )
-_EDGES = " :=#(.,\"'"
+_EDGES = " :;=#(.,\"'"
 _BRACKETED_LIST = re.compile(r"\[([0-9][0-9,;\s]*)\]")
 _WHO_MARK = re.compile(
     r"\[\s*(?P<closing>/?)\s*(?P<tag>num(?:ber)?|ids?|index(?:es)?|indices|others?)\s*\]"
@@ -65,44 +65,57 @@ def parse_who(text: str, names: Sequence[str]) -> WhoReply:
 def _who_answers(plain: str) -> Iterator[dict[str, str]]:
     """Yield the texts of every answer by its keys `number` (not in all JSON), `index`, and `others` if it is there."""
     for found in objects(plain):
-        answer = {_WHO_KEYS[key.lower()]: as_text(value) for key, value in found.items() if key.lower() in _WHO_KEYS}
-        if "index" in answer:
-            yield answer
-    text = _BRACKETED_LIST.sub(r" \1 ", plain)
+        named = {_WHO_KEYS[key.lower()]: value for key, value in found.items() if key.lower() in _WHO_KEYS}
+        texts = {key: as_text(value) for key, value in named.items() if key != "others" or value is not None}
+        if "index" in texts:
+            yield texts
+    text = _BRACKETED_LIST.sub(r" \1 ", plain.replace("*", " "))
     marks = [mark for mark in _WHO_MARK.finditer(text) if not mark["closing"]]
-    answer = {}
+    answer: dict[str, str] = {}
     for mark, following in zip_longest(marks, marks[1:]):
-        key = _WHO_KEYS[(mark["tag"] or mark["word"]).lower()]
         value = text[mark.end() : following.start() if following else len(text)]
-        answer = {key: value} if key == "number" else {**answer, key: value}
-        ends = following is None or _WHO_KEYS[(following["tag"] or following["word"]).lower()] == "number"
+        answer[_key(mark)] = value.replace('"', " ")
+        # what stands twice in one answer is read twice, so that it can contradict itself
+        ends = following is None or _key(following) == "number" or _key(following) in answer
         if ends and {"number", "index"} <= answer.keys():
-            yield answer
+            yield dict(answer)
+        if following and _key(following) == "number":
+            answer = {}
+
+
+def _key(mark: re.Match[str]) -> str:
+    return _WHO_KEYS[(mark["tag"] or mark["word"]).lower()]
 
 
 def _read_who(answer: dict[str, str], names: Sequence[str]) -> WhoReply:
     listing = _trimmed(answer["index"])
     found = read_cast_list(listing, names)
-    if not found.indices and found.rest == listing and re.split(r"[\s.,]", listing)[0] not in {"", *SAYS_NOTHING}:
+    if not found.indices and found.rest == listing and re.split(r"[\s.,]", listing)[0] not in {"", *SAYS_NONE}:
         raise TagError(f"After [Index] must stand numbers separated by commas, not {quoted(listing)}.")
     if "number" in answer and (count := _count("Number", answer["number"])) != len(found.indices):
         raise TagError(f"[Number] says {count}, but [Index] lists {len(found.indices)} different characters.")
-    others = _count("Others", _first_line(answer["others"])) if "others" in answer else None
-    return WhoReply(tuple(sorted(found.indices)), others)
+    return WhoReply(tuple(sorted(found.indices)), _others(answer.get("others", "unknown")))
+
+
+def _others(text: str) -> int | None:
+    """Return the number of other people; None if the model does not know it."""
+    line = _first_line(text)
+    return None if _trimmed(line) in SAYS_UNKNOWN else _count("Others", line)
 
 
 def _bare_list(plain: str, names: Sequence[str]) -> set[WhoReply]:
     """Return the answer of a reply that is nothing but names, or says that there is nobody; numbers are ambiguous."""
     text = _trimmed(plain)
-    if text in {"0", "no one", *SAYS_NOTHING}:
+    if text in {"0", *SAYS_NONE}:
         return {WhoReply(())}
     found = read_cast_list(text, names)
     return {WhoReply(tuple(sorted(found.indices)))} if found.named and not found.rest else set()
 
 
 def _count(tag: str, text: str) -> int:
-    words = re.sub(r" (?:characters?|people|persons?)$", "", _trimmed(text))
-    if words in SAYS_NOTHING:
+    without_remark = re.sub(r"\([^()0-9]*\)\s*$", "", text.strip())
+    words = re.sub(r" (?:characters?|people|persons?)$", "", _trimmed(without_remark))
+    if words in SAYS_NONE:
         return 0
     if words in _COUNT_WORDS:
         return _COUNT_WORDS.index(words)

@@ -16,32 +16,45 @@ from typing import Literal
 SMALL_WORDS = {"a", "an", "the", "his", "her", "its", "their", "own"}
 """Words without a meaning of their own in a value of a tag."""
 _AUXILIARIES = {"am", "is", "are", "was", "were", "be", "been"}
-_FLAT_ADVERBS = {"fast", "hard", "high", "late", "long", "low", "still", "straight", "sideways", "well", "wide"}
-"""Adverbs that are adjectives as well; the other words of both kinds are adjectives (slow, quick)."""
+_JOINING = {"and", "then"}
+_FLAT_ADVERBS = {
+    *("asleep", "awake", "hard", "high", "late", "left", "non-stop", "right", "together", "very", "wide"),
+}
+"""Words that stay as they are, though they are adjectives: there is no adverb in -ly, or one of another meaning."""
 
 
 def present_tense(phrase: str) -> str:
     """Return a motion with its verbs as lemmas, so that `running`, `runs` and `ran` are one motion.
 
-    Verbs are the first word, one joined to it (`runs and jumps`), and every `-ing` form joined to an `-ing` form.
+    Verbs are the first word, those joined to it (`runs, jumps and falls`), and every `-ing` form joined to an `-ing`
+    form.
     """
     words = phrase.split(" ")
     if len(words) > 1 and words[0] in _AUXILIARIES and words[1].endswith("ing"):
         words = words[1:]
-    continuous = words[0].endswith("ing")
+    continuous, after_verb, joined = words[0].endswith("ing"), True, True
     for position, word in enumerate(words):
-        joined = position > 1 and words[position - 1] == "and"
-        if position == 0 or (joined and (position == 2 or (continuous and word.endswith("ing")))):
-            words[position] = _lemma(word, "VERB")
+        if word in _JOINING:
+            joined = True
+            continue
+        bare = word.rstrip(",")
+        after_verb = joined and (after_verb or (continuous and bare.endswith("ing")))
+        if after_verb:
+            words[position] = _lemma(bare, "VERB") + word[len(bare) :]
+        joined = word != bare
     return " ".join(words)
 
 
 def adverb(phrase: str) -> str:
-    """Return a manner whose last word, if it is an adjective, is made an adverb; other phrases are unchanged."""
+    """Return a manner whose last word, if it is an adjective, is made an adverb; other phrases are unchanged.
+
+    A word that is an adverb as well (fast, backwards) stays, unless the dictionary knows the form in -ly (slow, quick).
+    """
     *before, word = phrase.split(" ")
-    if word.endswith(("ly", "ward")) or word in _FLAT_ADVERBS or not _is_adjective(word):
+    if word.endswith(("ly", "ward")) or word in _FLAT_ADVERBS or not _is(word, "ADJ"):
         return phrase
-    return " ".join([*before, _with_ly(word)])
+    made = _with_ly(word)
+    return phrase if _is(word, "ADV") and not _is(made, "ADV") else " ".join([*before, made])
 
 
 @lru_cache(maxsize=1 << 16)  # a data set has few values, and many clips of each
@@ -77,7 +90,7 @@ def _lemma(word: str, kind: str) -> str:
     return str(known[0]) if known and word not in known else word
 
 
-def _is_adjective(word: str) -> bool:
+def _is(word: str, kind: str) -> bool:
     from lemminflect import getAllLemmas
 
-    return word in getAllLemmas(word).get("ADJ", ())
+    return word in getAllLemmas(word).get(kind, ())

@@ -13,7 +13,7 @@ of Ctrl-C, aborts them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Generic, TypeVar
 
 from pipeline.captions.chat_client import ChatClient, Endpoint, RequestError
@@ -37,6 +37,7 @@ class AskingLoop(Generic[T]):
         subjects: Mapping[str, T],
         ask: Callable[[ChatClient, T], Awaitable[None]],
         kind: str = "clips",
+        failed_before: Collection[str] = (),
     ) -> None:
         """Prepare the loop; nothing is sent.
 
@@ -45,6 +46,8 @@ class AskingLoop(Generic[T]):
             subjects: clips by id, or other subjects by name, in the order in which they are begun.
             ask: asks everything about one of them and stores the replies.
             kind: plural noun for the subjects in errors.
+            failed_before: subjects that failed when they were last asked about. That they fail again says nothing about
+                the others, so they do not count as rejected in a row.
         """
         self.failures: dict[str, str] = {}
         """By id or name, the reason for which a clip file or the server failed."""
@@ -54,6 +57,7 @@ class AskingLoop(Generic[T]):
         self._queue = iter(subjects.items())
         self._kind = kind
         self._ask = ask
+        self._failed_before = failed_before
         self._rejected = 0
         self._stopped_by: UserError | None = None
 
@@ -88,7 +92,7 @@ class AskingLoop(Generic[T]):
                 self.failures[name] = error.reason
             except RequestError as error:
                 self.failures[name] = str(error)
-                self._rejected += 1
+                self._rejected += name not in self._failed_before
                 if self._rejected == REJECTED_IN_A_ROW:
                     self._stop(
                         client, UserError(f"{REJECTED_IN_A_ROW} {self._kind} in a row failed; the last: {error}")

@@ -45,6 +45,7 @@ from pipeline.core.errors import UserError
 
 _MOST_REFUSALS = 5
 _LONGEST_PROBE_PAUSE_SECONDS = 5.0
+_LATER = "it runs, but wants fewer requests: go on later, or set a lower `concurrency`"
 
 
 class EndpointDownError(UserError):
@@ -213,17 +214,18 @@ class ChatClient:
             self._limit.refused(place, failure.pause_seconds)
             if self._limit.troubles < most:
                 return None
-            raise self._down(f"{failure} after {most} attempts")
+            remedy = _LATER if await self._transport.is_up() else self.endpoint.remedy
+            raise self._down(f"{failure} after {most} attempts", remedy)
         tries.failed += 1
         if isinstance(failure, SilentError):
             self._limit.unanswered(place)
             if tries.failed < most <= self._limit.troubles:
-                raise self._down(f"{failure}, for {most} requests in a row")
+                raise self._down(f"{failure}, for {most} requests in a row", self.endpoint.remedy)
         if tries.failed < most:
             return await asyncio.sleep(self.endpoint.first_pause_seconds * 2.0 ** (tries.failed - 1) * _jitter())
         if await self._transport.is_up():
             raise self._only_this(failure, most)
-        raise self._down(f"{failure} after {most} attempts")
+        raise self._down(f"{failure} after {most} attempts", self.endpoint.remedy)
 
     async def _has_died(self, failure: CutOffError, place: Place, tries: _Tries) -> bool:
         """Return true if the server died while answering; by then it is back, and the request is under suspicion.
@@ -254,7 +256,7 @@ class ChatClient:
             while not await self._transport.is_up():
                 self._died_at = time.monotonic()
                 if self._limit.is_closed or (probes >= endpoint.attempts and self._died_at >= gives_up_at):
-                    raise self._down(f"{failure} after {probes} attempts")
+                    raise self._down(f"{failure} after {probes} attempts", endpoint.remedy)
                 await asyncio.sleep(pause * _jitter())
                 pause, probes = min(2 * pause, _LONGEST_PROBE_PAUSE_SECONDS), probes + 1
 
@@ -263,8 +265,8 @@ class ChatClient:
         self.stop(error)
         return error
 
-    def _down(self, reason: str) -> UserError:
-        return self._ended(self._unusable(reason, self.endpoint.remedy, EndpointDownError))
+    def _down(self, reason: str, remedy: str) -> UserError:
+        return self._ended(self._unusable(reason, remedy, EndpointDownError))
 
     def _only_this(self, failure: FailedError, attempts: int) -> RequestError:
         address = self.endpoint.address

@@ -47,6 +47,7 @@ class Replies(Record):
 
     clip_id: str
     exchanges: dict[str, Exchange] = Field(default_factory=dict)
+    failure: str | None = Field(default=None, description="reason for which its last batch got no reply; null: none")
 
     def to(self, fingerprint: str) -> tuple[Reply, ...]:
         """Return the replies to the question with this fingerprint, oldest first; empty if it was never asked."""

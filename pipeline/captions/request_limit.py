@@ -7,8 +7,8 @@
 The limit moves as TCP's window does. It opens at a few requests and doubles with every round of answers up to the
 configured number; a refusal (429) or answers that take three times as long as usual lower it, once for all requests in
 flight at the time, and after that it grows by one a round. A refusal also pauses every request, for as long as the
-server asks or, if it does not, twice as long each time. After silence a single request goes out as a probe. A request
-under suspicion of having killed the server runs alone.
+server asks (ten minutes at most) or, if it does not, twice as long each time. After silence a single request goes out
+as a probe. A request under suspicion of having killed the server runs alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-LONGEST_PAUSE_SECONDS = 60.0
+_LONGEST_OWN_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 60.0, 600.0
+"""Longest pause after a refusal that names none, and after one that does."""
 _FIRST = 8.0
 _SLOW, _SLOWER_SHARE = 3.0, 0.75
 _RECENT, _USUAL = 1 / 8, 1 / 64
@@ -112,7 +113,7 @@ class RequestLimit:
         if place.epoch == self._epoch:
             self.troubles += 1
             growing = self._first_pause_seconds * 2.0 ** (self.troubles - 1) * random.uniform(0.5, 1.5)
-            seconds = max(growing, seconds)
+            seconds = max(min(growing, _LONGEST_OWN_PAUSE_SECONDS), seconds)
             self._lower(self.limit / 2)
         self._resumes_at = max(self._resumes_at, time.monotonic() + min(seconds, LONGEST_PAUSE_SECONDS))
 

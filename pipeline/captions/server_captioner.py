@@ -4,7 +4,8 @@ A reply that the tag grammar rejects is sent back with its fault, up to `repairs
 quarantined: its caption has the fault and the model's raw replies, but no tags. (If only the characters on screen were
 not found, the rest is kept; see `answers.py`.) Every reply is cached by clip id
 (`reply_cache.py`) and a cached reply is never requested again. Replies are matched to clips by id and fingerprint, so
-they may arrive in any order. A request that the server could not answer is not cached, and the next build repeats it.
+they may arrive in any order. A request that the server could not answer is not cached: the next build repeats it, this
+one does not.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip
 from pipeline.core.store import FilmFolder, StoreError
+from prompts.tags import READING
 from prompts.template import load_prompt
 
 LevelsByClip = Mapping[str, int | None]
@@ -47,6 +49,7 @@ class ServerCaptioner:
         """Ingredients of the captions; the server's address and concurrency do not change them."""
         return {
             "captioner": "server",
+            "reading": READING,
             "repairs": self.settings.repairs,
             "prompts": [load_prompt(name).identity for name in ("who", "what", "actor", "repair")],
             "cast": self.cast.sha256,
@@ -101,18 +104,36 @@ class ServerCaptioner:
     def captions(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
     ) -> list[Caption]:
-        """Ask the open questions, then return a caption from the cached replies of each clip, in the order of `clips`.
+        """Ask the open questions, but for clips that failed in their batch, then return a caption of each clip.
 
         Raises:
             UserError: the service as a whole cannot be used; replies received before are cached.
         """
+        waiting, _ = self.pending(folder, clips, levels, {})
+        failed = {clip_id: reason for clip_id in waiting if (reason := load_replies(folder, clip_id).failure)}
+        rest = [clip for clip in clips if clip.clip_id not in failed]
+        failed |= self.ask(folder, rest, levels, progress)
+        return self.collected(folder, clips, levels, failed)
+
+    def collected(
+        self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, failures: Mapping[str, str]
+    ) -> list[Caption]:
+        """Return a caption from the cached replies of each clip, in the order of `clips`, or with its failure."""
         old = self._old_captions(folder, clips, levels)
-        failures = self.ask(folder, clips, levels, progress)
         rows = [
             old.get(clip.clip_id) or self._answers(folder, clip, levels).caption(failures.get(clip.clip_id))
             for clip in clips
         ]
         return flagged(rows, clips, levels)
+
+    def ask_batch(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress) -> None:
+        """Ask the open questions about these clips, and note the failures: this build asks about them no more.
+
+        Raises:
+            UserError: the service as a whole cannot be used; replies received before are cached.
+        """
+        for clip_id, reason in self.ask(folder, clips, levels, progress).items():
+            save_replies(folder, load_replies(folder, clip_id).model_copy(update={"failure": reason}))
 
     def ask(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
@@ -132,7 +153,9 @@ class ServerCaptioner:
             return {}
         with ThreadPoolExecutor(os.cpu_count()) as preparing:  # more threads would only take more memory
             ask = partial(self._ask_about, folder, levels, preparing)
-            loop = AskingLoop(_endpoint(self.settings), {clip.clip_id: clip for clip in waiting}, ask)
+            failed_before = {clip_id for clip_id in ids if load_replies(folder, clip_id).failure}
+            subjects = {clip.clip_id: clip for clip in waiting}
+            loop = AskingLoop(_endpoint(self.settings), subjects, ask, failed_before=failed_before)
             asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
         return loop.failures
 

@@ -4,8 +4,8 @@ Any server with OpenAI's chat protocol works; the defaults suit InternVL2-26B as
 (`lmdeploy_server.py`).
 
 `WriteCaptions` run as a stage asks all open questions and collects the replies. For long films a scheduler first
-processes `pending` in batches, each a small task that can be retried alone; the stage then finds all replies cached and
-asks nothing.
+processes `pending` in batches, each a small task that can be retried alone; the stage then finds all replies cached,
+or the reason for which there is none, and asks nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class WriteCaptions(Stage):
         """Ingredients of the captioner, with the cast of all films."""
         if self.settings.captioner == "rules":
             return RulesCaptioner().ingredients()
-        return ServerCaptioner(self.settings, self.cast).ingredients()
+        return self._server(self.cast).ingredients()
 
     def film_ingredients(self, film: Film) -> dict[str, Any]:
         """The cast of this film, if it has one of its own."""
@@ -78,7 +78,7 @@ class WriteCaptions(Stage):
             return NOTHING_PENDING  # without reading a table
         clips, levels = candidates(folder)
         made = {row.clip_id: row for row in folder.read("captions", Caption)} if current else {}
-        waiting, uncollected = self._server(folder).pending(folder, clips, levels, made)
+        waiting, uncollected = self._server_for(folder).pending(folder, clips, levels, made)
         reason = f"{len(waiting)} clips still to be asked about" if waiting else None
         size = self.settings.batch
         return Pending(
@@ -101,7 +101,7 @@ class WriteCaptions(Stage):
         """
         if not self.spares_captions:
             return Repeats()
-        return self._server(folder).repeats(folder, *candidates(folder, screened))
+        return self._server_for(folder).repeats(folder, *candidates(folder, screened))
 
     def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
         """Ask the open questions about some clips, by id, and cache the replies in the film's folder.
@@ -116,10 +116,10 @@ class WriteCaptions(Stage):
         wanted = set(batch)
         clips, levels = candidates(folder)
         asked = [clip for clip in clips if clip.clip_id in wanted]
-        if not self.ask_again and self._server(folder).repeats(folder, asked, levels):
+        if not self.ask_again and self._server_for(folder).repeats(folder, asked, levels):
             refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # names those of all batches
         try:
-            self._captioner(folder).captions(folder, asked, levels, progress)
+            self._server_for(folder).ask_batch(folder, asked, levels, progress)
         except BudgetError as error:
             left = len(self.pending(folder, current=False).ids)
             rest = f"{left} of {len(clips)} clips of this film are still to be asked about, by the next build"
@@ -144,10 +144,15 @@ class WriteCaptions(Stage):
         return Outcome(tables={"captions": captions}, failures=failures)
 
     def _captioner(self, folder: FilmFolder) -> Captioner:
-        return self._server(folder) if self.settings.captioner == "server" else RulesCaptioner()
+        return self._server_for(folder) if self.settings.captioner == "server" else RulesCaptioner()
 
-    def _server(self, folder: FilmFolder) -> ServerCaptioner:
-        return ServerCaptioner(self.settings, self.cast.of(folder.film))
+    def _server_for(self, folder: FilmFolder) -> ServerCaptioner:
+        return self._server(self.cast.of(folder.film))
+
+    def _server(self, cast: Cast) -> ServerCaptioner:
+        """Return the captioner; leave to ask again overrides the setting that keeps old captions."""
+        keep_old = self.settings.keep_old and not self.ask_again
+        return ServerCaptioner(self.settings.model_copy(update={"keep_old": keep_old}), cast)
 
 
 def candidates(

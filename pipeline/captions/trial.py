@@ -105,7 +105,8 @@ def try_captions(folders: Sequence[FilmFolder], stage: WriteCaptions, count: int
         captioner, clips = captioners[film_id], [clip for place, clip in chosen if place == film_id]
         asked += len(captioner.pending(folder, clips, levels, {})[0])
         started, report = time.monotonic(), partial(_report, progress, len(tried), len(chosen))
-        captions = captioner.captions(folder, clips, levels, report)
+        failures = captioner.ask(folder, clips, levels, report)
+        captions = captioner.collected(folder, clips, levels, failures)
         seconds += time.monotonic() - started
         tried += [_tried(folder, clip, levels[clip.clip_id], row) for clip, row in zip(clips, captions, strict=True)]
     left = sum(len(captioners[film_id].pending(*film, {})[0]) for film_id, film in films.items())

@@ -28,13 +28,20 @@ def test_a_build_that_would_pay_twice_stops_before_any_work(tmp_path: Path) -> N
 
         def build(*arguments: object, **changes: Any) -> tuple[int, str, int]:
             """Build; return the exit code, the messages and the number of questions."""
-            captions = {"captioner": "server", "endpoint": server.address, "model": "test-model", **changes}
+            captions = {
+                "captioner": "server",
+                "endpoint": server.address,
+                "model": "test-model",
+                "revision": "0123abcd",
+            }
+            captions |= changes
             config = write_config(tmp_path / "config.toml", captions=captions)
             server.requests.clear()
             done = animegamer("build", *arguments, "--out", out, "--config", config)
             return done.returncode, done.stderr, len(server.requests)
 
         assert build(film)[::2] == (0, 4)
+        assert "test-model at revision 0123abcd, temperature 0" in (out / "README.md").read_text()
         record = (out / "dataset.json").read_bytes()
         code, said, asked = build(film, new_film, temperature=1)
         assert (code, asked) == (1, 0)

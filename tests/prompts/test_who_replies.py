@@ -38,6 +38,11 @@ CAST = ("Bunny Girl", "Bunny", "Anna", "Frank", "Mr. X")
         ("Number: 2, Index: 1, 3, Others: 0", (1, 3), 0),
         ("[Number]2[Index]1;3", (1, 3), None),
         ("[Number]2[Index]1 & 3", (1, 3), None),
+        ("**[Number]** 2 **[Index]** 1, 3 **[Others]** 0", (1, 3), 0),
+        ('[Number]2[Index]"1", "3"', (1, 3), None),
+        ("Number: two; Index: 1, 3; Others: zero", (1, 3), 0),
+        ("[Number]2 (Bunny Girl and Anna)[Index]1,3[Others]0 (no other people)", (1, 3), 0),
+        ("[Number]1[Index]1[Index]1", (1,), None),
         # nobody
         ("[Number]0[Index]", (), None),
         ("[Number]None[Index]None[Others]none", (), 0),
@@ -45,7 +50,12 @@ CAST = ("Bunny Girl", "Bunny", "Anna", "Frank", "Mr. X")
         ("[Number]zero[Index]0", (), None),
         ("None", (), None),
         ("Nobody.", (), None),
+        ("[Number]0[Index]n/a[Others]no one", (), 0),
         ("0", (), None),
+        # not counted
+        ("[Number]1[Index]3[Others]unknown", (3,), None),
+        ("[Number]1[Index]3[Others]Cannot tell.", (3,), None),
+        ('{"number": 1, "index": [3], "others": null}', (3,), None),
         # counts in words
         ("[Number]two[Index]1,3[Others]one", (1, 3), 1),
         ("[Number]2 characters[Index]1,3[Others]3 people", (1, 3), 3),
@@ -90,6 +100,10 @@ def test_an_unmistakable_answer_is_read(text: str, indices: tuple[int, ...], oth
         ("Frank is on screen, and so is Anna", "names another character"),
         ('{"answer": 1}', "no line of the form"),
         ("[Number]how many[Index]number,number[Others]how many", "numbers separated by commas"),
+        # nobody is not the same as not known
+        ("Unknown", "no line of the form"),
+        ("[Number]0[Index]unclear", "numbers separated by commas"),
+        ("[Number]unknown[Index]0", "as a number"),
         # not on the sheet
         ("[Number]2[Index]1,6", "numbers 1 to 5"),
         ("[Number]1[Index]99999999999999999999999999", "numbers 1 to 5"),
@@ -104,6 +118,8 @@ def test_an_unmistakable_answer_is_read(text: str, indices: tuple[int, ...], oth
         ("[Number]1[Index]2 (behind Frank)", "names another character"),
         ("[Number]1[Index]2 (Frank)", "the number 2 is bunny, but the reply calls it frank"),
         ("[Number]1[Index]1 [Number]1[Index]2", "contradict"),
+        ("[Number]1[Index]1[Index]2", "contradict"),
+        ("[Number]1[Index]1[Others]1[Others]2", "contradict"),
         ('{"number": 1, "index": [1]} {"number": 1, "index": [2]}', "contradict"),
         ('{"number": 3, "index": [1, 2]}', "says 3, but [Index] lists 2"),
         # unclear numbers

@@ -12,10 +12,12 @@ import pytest
 from pipeline.captions.budget import BudgetError, counted
 from pipeline.captions.cast import Cast
 from pipeline.captions.reply_cache import load_replies
+from pipeline.captions.stage import WriteCaptions
 from pipeline.captions.trial import try_captions
 from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
-from pipeline.core.stage import perform
+from pipeline.core.records import Caption
+from pipeline.core.stage import is_current, make, perform
 from pipeline.core.store import FilmFolder
 from tests.support.media.painted_clips import captions_of, clip_ids, make_screened_film, stage_for
 from tests.support.servers.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
@@ -44,6 +46,44 @@ def test_rejections_of_single_clips_stop_nothing(tmp_path: Path) -> None:
     with CaptionServer(every_other) as server:
         captions = captions_of(stage_for(server.address, Cast(), concurrency=1, failed_limit=0.6), folder)
     assert [caption.fault is None for caption in captions] == [True, False] * 6
+
+
+def build(stage: WriteCaptions, folder: FilmFolder) -> list[Caption]:
+    """Caption a film as a build does: the batches, then the stage."""
+    current = is_current(stage, folder)
+    for batch in stage.pending(folder, current=current).batches:
+        stage.run_batch(folder, batch)
+    if not current or stage.pending(folder, current=True).uncollected:
+        make(stage, folder, silent)
+    return folder.read("captions", Caption)
+
+
+def test_a_clip_that_is_rejected_is_asked_about_once_in_a_build_and_again_in_the_next(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 12)
+
+    def every_other(request: Request) -> Answer:
+        return Answer(status=400, raw=b"no") if request.number % 2 else good_answer(request)
+
+    with CaptionServer(every_other) as server:
+        stage = stage_for(server.address, Cast(), concurrency=1, failed_limit=0.6, batch=6)
+        captions = build(stage, folder)
+        assert [caption.fault is None for caption in captions] == [True, False] * 6
+        assert "rejects the request" in str(captions[1].fault)
+        assert sorted(server.asked("what")) == list(range(12))
+        server.requests.clear()
+        assert build(stage, folder) == captions, "six in a row, but each of them has failed before"
+        assert sorted(server.asked("what")) == [1, 3, 5, 7, 9, 11]
+        server.answer = good_answer
+        assert [caption.fault for caption in build(stage, folder)] == [None] * 12
+
+
+def test_a_failure_under_other_settings_hides_no_reply(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 2)
+    with CaptionServer(good_answer) as server:
+        first = build(stage_for(server.address, Cast()), folder)
+        server.answer = lambda _: Answer(status=400, raw=b"no")
+        build(stage_for(server.address, Cast(), temperature=1, failed_limit=1, ask_again=True), folder)
+        assert build(stage_for(server.address, Cast()), folder) == first
 
 
 def test_a_refused_key_ends_requests_in_flight_with_their_replies(tmp_path: Path) -> None:
@@ -135,7 +175,7 @@ def test_a_server_that_does_everything_wrong_leaves_every_other_clip_done(
     folder = make_screened_film(tmp_path, count, paint=paint_code)
     with hard_server(tmp_path, faults) as address:
         stage = stage_for(address, Cast(), attempts=8, timeout_seconds=5, repairs=1)
-        captions = captions_of(stage, folder)
+        captions = build(stage, folder)
         starts = (tmp_path / "starts").read_text(encoding="utf-8").splitlines()
     done = {number: caption for number, caption in enumerate(captions) if caption.fault is None}
     assert {number: caption.S for number, caption in done.items()} == {n: subject_of(n) for n in done}  # none is wrong

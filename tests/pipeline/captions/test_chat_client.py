@@ -115,8 +115,9 @@ def test_lasting_errors_mean_the_service_is_down_when_nothing_answers() -> None:
             ask(server)
         server.answer = in_turn(Answer(status=429))
         server.models_status = 200
-        with pytest.raises(EndpointDownError, match="answered 429"):
-            ask(server)
+        with pytest.raises(EndpointDownError, match=r"answered 429.*set a lower `concurrency`") as caught:
+            ask(server, remedy="start it with `serve`")
+        assert "start it" not in str(caught.value)
 
 
 def test_an_address_without_a_server_is_named_with_the_remedy() -> None:

@@ -138,6 +138,8 @@ def test_old_captions_are_kept_and_flagged(tmp_path: Path, cast: Cast) -> None:
             ["kept: max_tokens, temperature"],
         ]
         assert "3 clips" in refused(stage_for(server.address, cast, temperature=1, max_tokens=99), folder)
+        both = stage_for(server.address, cast, temperature=1, max_tokens=99, keep_old=True, ask_again=True)
+        assert not any(caption.is_kept for caption in captions_of(both, folder))
 
 
 def kept_flags(caption: Caption) -> list[str]:

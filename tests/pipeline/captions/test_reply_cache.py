@@ -104,6 +104,20 @@ def test_more_repairs_continue_the_cached_conversation(tmp_path: Path) -> None:
         assert [request.turn for request in server.requests] == [0, 1, 2]
 
 
+def test_another_reading_of_replies_makes_the_captions_anew_and_asks_nothing(
+    tmp_path: Path, cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_screened_film(tmp_path, 2)
+    with CaptionServer(good_answer) as server:
+        stage = stage_for(server.address, cast)
+        assert perform(stage, folder)
+        assert not perform(stage, folder)
+        server.requests.clear()
+        monkeypatch.setattr("pipeline.captions.server_captioner.READING", 99)
+        assert perform(stage, folder)
+        assert server.requests == []
+
+
 def test_batches_send_questions_and_the_stage_collects_replies(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 5)
     with CaptionServer(lambda request: Answer("no") if request.number == 1 else good_answer(request)) as server:

@@ -74,6 +74,17 @@ def test_a_refusal_pauses_every_request() -> None:
     running(work)
 
 
+@pytest.mark.parametrize(("asked", "pause"), [(300.0, 300), (1e6, 600)])
+def test_a_long_pause_that_the_server_asks_for_is_kept_up_to_ten_minutes(asked: float, pause: float) -> None:
+    async def work() -> None:
+        limit = limit_of()
+        [place] = await places(limit, 1)
+        limit.refused(place, asked)
+        assert pause - 1 < limit._resumes_at - time.monotonic() <= pause
+
+    running(work)
+
+
 def test_after_silence_one_request_probes() -> None:
     async def work() -> None:
         limit = limit_of()
