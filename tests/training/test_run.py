@@ -323,6 +323,13 @@ def test_two_data_sets_train_one_model_and_other_weights_another(tmp_path: Path)
         sum(shard.entry.samples for shard in open_shards(place, "train")) for place in (small_dataset(), other.root)
     ]
     assert f"joint: {clips[0] + 2 * clips[1]} examples, 1 steps" in lines
+    shown = [line for line in lines if "windows an epoch" in line]
+    for line, name, weight, count in zip(shown, (small_dataset().name, "other"), (1, 2), clips, strict=True):
+        assert line.startswith(f"game: {name}, weight {weight}: {count} windows an epoch: ")
+    tracked = EventAccumulator(str(tmp_path / "run" / "log" / "game")).Reload()
+    shares = [tracked.Scalars(f"windows/{turns}_turns")[0].value for turns in (1, 2, 3)]
+    assert sum(shares) == pytest.approx(1)
+    assert shares == pytest.approx([1 / 3] * 3, abs=0.1)
     assert {"other Hana", f"{small_dataset().name} Hana"} <= set(Checkpoint.open(result).config.characters)
     with pytest.raises(UserError, match="joint was begun with another data"):
         small_run(tmp_path / "run", run.recipe, [data[0], str(other.root)], names="apart").shot()

@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
-from tests.support.datasets.made_dataset import make_dataset
+from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import small_dataset, small_recipe, small_run
 from training.baselines.run import train_baseline
 from training.config import WindowSettings
@@ -34,6 +34,20 @@ def test_captions_of_rules_only_are_refused_by_every_part(tmp_path: Path) -> Non
         with pytest.raises(UserError, match=r"captions by rules only.*`captions\.captioner`"):
             part()
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["catalogs"]
+
+
+def test_every_data_set_of_a_mixture_is_checked(tmp_path: Path) -> None:
+    poor = make_dataset(tmp_path / "poor", films=1, scenes=4, captioner="rules", names=("poor.mkv",))
+    write_shards(poor, ShardSettings(val_share=0))
+    run = small_run(tmp_path / "run", small_recipe(), [str(small_dataset()), str(poor.root)])
+    for part in (run.features, lambda: train_baseline("gc", run.run_folder, run.recipe)):
+        with pytest.raises(UserError, match="poor has captions by rules only"):
+            part()
+    short = make_dataset(tmp_path / "short", films=1, scenes=4, clips=1, captioner=MODEL, names=("short.mkv",))
+    write_shards(short, ShardSettings(val_share=0))
+    recipe = small_recipe(game={"windows": {"across_scenes": False, "most_turns": 2}})
+    with pytest.raises(UserError, match="short has too few neighbours for windows: 0 of 3 turns"):
+        small_run(tmp_path / "run", recipe, [str(small_dataset()), str(short.root)]).features()
 
 
 def test_a_data_set_without_captions_is_refused(turns: tuple[RecordedTurn, ...]) -> None:
