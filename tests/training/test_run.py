@@ -227,15 +227,23 @@ def test_two_processes_that_share_the_weights_train_as_one(
 
 
 @pytest.mark.slow
-def test_a_batch_that_two_processes_cannot_share_is_refused_before_encoding(tmp_path: Path) -> None:
-    odd = recipe().model_dump()
-    odd["shot"]["joint"] |= {"batch_size": 3, "micro_batch": 1}
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"shot": {"joint": {"batch_size": 3}}}, "joint: a batch of 3 cannot be shared by 2 processes"),
+        ({"autoencoder": {}}, "autoencoder.stills: a process gets 2 examples a step, not a multiple of micro_batch 4"),
+    ],
+)
+def test_a_batch_that_two_processes_cannot_share_is_refused_before_encoding(
+    tmp_path: Path, change: dict[str, object], said: str
+) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    process = start(tmp_path / "odd", *launcher, described=Recipe.model_validate(odd), ACCELERATE_USE_CPU="true")
+    odd = Recipe.model_validate(merged(recipe().model_dump(), change))
+    process = start(tmp_path / "odd", *launcher, described=odd, ACCELERATE_USE_CPU="true")
     _, errors = process.communicate(timeout=300)
     assert process.returncode != 0
-    assert "joint: a batch of 3 cannot be shared by 2 processes" in errors, errors
-    assert not (tmp_path / "odd" / "features").exists()
+    assert said in errors, errors
+    assert {path.name for path in (tmp_path / "odd").iterdir()} <= {".lock", "catalogs", "start"}
 
 
 @pytest.mark.slow
