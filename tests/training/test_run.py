@@ -30,7 +30,7 @@ from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import STEPS, small_dataset, small_recipe, small_run
 from tests.support.networks.tiny_models import copy_of_tiny
-from training.config import Recipe
+from training.config import Precision, Recipe
 from training.data.shards import open_shards
 from training.phase_settings import PHASES
 from training.recipes import merged, tiny
@@ -155,11 +155,15 @@ def test_killed_in_a_phase_it_ends_with_the_same_bytes(
     assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
 
 
+def precise(precision: str) -> dict[str, dict[str, str]]:
+    """Changes of a recipe to one precision in all phases."""
+    return {section: {"precision": precision} for section in ("shot", "game", "adapt")}
+
+
 def trained_by_command(whole: Path, out: Path, precision: str, *launcher: str) -> dict[str, Tensor]:
     """Weights after all phases by `animegamer train`, each in processes of its own, from the start of another run."""
     config = out.with_suffix(".toml")
-    precise = {section: {"precision": precision} for section in ("shot", "game", "adapt")}
-    config.write_text(as_toml(Recipe.model_validate(merged(recipe().model_dump(), precise))))
+    config.write_text(as_toml(Recipe.model_validate(merged(recipe().model_dump(), precise(precision)))))
     for part in ("shot", "game", "adapt"):
         command = [sys.executable, *launcher, "-m", "flows.cli", "train", part, "--data", str(small_dataset())]
         done = subprocess.run(
@@ -211,19 +215,27 @@ def check_log(reports: list[StepReport], log: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize(("precision", "most"), [("no", 1e-4), ("bf16", 2e-3)])
 def test_two_processes_that_share_the_weights_train_as_one(
-    whole: tuple[Path, list[StepReport]], tmp_path: Path
+    whole: tuple[Path, list[StepReport]], tmp_path: Path, precision: Precision, most: float
 ) -> None:
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    process = start(tmp_path / "sharded", *launcher, ACCELERATE_USE_CPU="true")
+    launcher, reports = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"), whole[1]
+    described = Recipe.model_validate(merged(recipe().model_dump(), precise(precision)))
+    if precision != "no":
+        reports = []
+        one = small_run(tmp_path / "one", described, watch=reports.append)
+        for train in (one.shot, one.game, one.adapt):
+            train()
+    process = start(tmp_path / "sharded", *launcher, described=described, ACCELERATE_USE_CPU="true")
     told, errors = process.communicate(timeout=900)
     assert process.returncode == 0, errors[-3000:]
     assert "FSDPCogVideoXBlock" in errors
     assert "FSDPMistralDecoderLayer" in errors
-    expected = {(report.phase, report.step): report.figures["loss"] for report in whole[1]}
+    expected = {(report.phase, report.step): report.figures["loss"] for report in reports}
     losses = {(phase, int(step)): float(loss) for phase, step, loss in map(str.split, told.splitlines())}
-    assert losses == pytest.approx(expected, rel=1e-4)
-    assert most_apart(weights(whole[0]), weights(tmp_path / "sharded")) < 2e-4
+    assert losses == pytest.approx(expected, rel=most)
+    if precision == "no":
+        assert most_apart(weights(whole[0]), weights(tmp_path / "sharded")) < 2e-4
 
 
 @pytest.mark.slow
