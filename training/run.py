@@ -26,7 +26,7 @@ from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
-from training.data.checks import check_batch, check_captions, check_frames, check_windows
+from training.data.checks import check_batch, check_captions, check_frames, check_instructions, check_windows
 from training.data.definitions import FROZEN, Name
 from training.data.predictions import PredictedBy
 from training.data.turns import Catalog, has_padded, offered
@@ -228,6 +228,7 @@ class TrainingRun:
             check_captions(part.turns, source.address)
             check_frames(part.turns, self.recipe.model.shot_decoder.frames, source.address)
             if self.recipe.game.loop.steps:
+                check_instructions(part.turns, source.address)
                 check_windows(part.turns, self.recipe.game.windows, source.address)
 
     def _check(self, *phases: PhaseName) -> None:
