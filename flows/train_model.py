@@ -7,6 +7,7 @@ which then saves its state; no further phase is begun.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from flows.train_request import TrainRequest
 from pipeline.core.errors import UserError
 
 PHASES = ("shot", "game", "adapt")
+_PATIENCE = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "540"}
+"""Seconds that a launcher leaves its processes after SIGTERM; a validation and a state may outlast its own 30."""
 
 
 class Termination:
@@ -48,7 +51,8 @@ class Termination:
         """Run a command, unless SIGTERM came before; return its exit code and what it printed."""
         if self.is_asked:
             return 128 + signal.SIGTERM, ""
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as self._process:
+        environment = {**_PATIENCE, **os.environ}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as self._process:
             if self.is_asked:  # while the process was started
                 self._process.terminate()
             printed, _ = self._process.communicate()

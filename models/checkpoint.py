@@ -33,6 +33,7 @@ import torch
 from diffusers import AutoencoderKLCogVideoX
 from peft import PeftModel
 from pydantic import ValidationError
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import LlamaTokenizer, MistralForCausalLM
 
@@ -52,7 +53,7 @@ from models.weights import (
     load_tensors,
     write_tensors,
 )
-from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.errors import DiskError, UserError, disk_errors
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer"
@@ -259,6 +260,7 @@ def writing(folder: Path) -> Iterator[Path]:
 
     Raises:
         UserError: `folder` exists and is not an empty folder.
+        DiskError: the disk is full, or refuses the files.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already: name another folder, or remove it first")
@@ -273,6 +275,9 @@ def writing(folder: Path) -> Iterator[Path]:
                 path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors creates files with mode 0600
             _sync(path)
         part.rename(folder)
+    except SafetensorError as error:  # of a write: readers have their own errors
+        shutil.rmtree(part)
+        raise DiskError(f"{folder}: cannot be written: {error}; make room, and the same command goes on") from error
     except BaseException:
         shutil.rmtree(part)
         raise

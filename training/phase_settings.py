@@ -36,7 +36,8 @@ def ingredients_of(recipe: Recipe, phase: str) -> str:
     loops = dict.fromkeys(("loop", "warm_up", "joint"), dict.fromkeys(ADJUSTABLE_SETTINGS, True))
     other = {"warm-up": "joint", "joint": "warm_up"}.get(phase)
     left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
-    return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out))
+    tiled = " on latents encoded in tiles" if recipe.features.tiled and phase in sections else ""
+    return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out)) + tiled
 
 
 def without_steps(made_from: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ RUN/fold-1-of-2/ ...                  game models for the predictions of phase c
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,10 +26,11 @@ from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
-from training.data.checks import check_batch, check_captions, check_frames, check_windows
+from training.data.checks import check_batch, check_captions, check_frames, check_instructions, check_windows
 from training.data.definitions import FROZEN, Name
 from training.data.predictions import PredictedBy
 from training.data.turns import Catalog, has_padded, offered
+from training.data.windows import Windows
 from training.forks import Fork
 from training.phase import Phase
 from training.phase_note import PhaseNote
@@ -207,23 +209,27 @@ class TrainingRun:
         train: SplitData,
         val: SplitData | None,
     ) -> Phase:
-        """Return phase b; its histogram of window lengths is shown and tracked as step 0."""
-        phase = game_phase(recipe, checkpoint, config, train, val)
-        windows = phase.shown.windows
-        self.run_folder.say(f"game: {windows}")
-        shares = {f"windows/{at}_turns": number / len(windows) for at, number in enumerate(windows.lengths, start=1)}
-        accelerator.log(shares, step=0)
-        return phase
+        """Return phase b; the histogram of window lengths is shown for each data set, and tracked as step 0."""
+        counts: Counter[int] = Counter()
+        for source, part in self.run_folder.mixture.with_turns(train.catalog):
+            windows = Windows(part.turns, recipe.game.windows)
+            data_set = f"{source.name}, weight {part.weight}: " if train.catalog.mixed else ""
+            self.run_folder.say(f"game: {data_set}{windows}")
+            counts.update({at: number * part.weight for at, number in enumerate(windows.lengths, start=1)})
+        accelerator.log({f"windows/{at}_turns": count / counts.total() for at, count in counts.items()}, step=0)
+        return game_phase(recipe, checkpoint, config, train, val)
 
     def _check_data(self, *phases: PhaseName) -> None:
         """Refuse data that cannot be trained on, before a download or encoding, unless the phases are done."""
         if not self._left(phases):
             return
-        turns, source = self.run_folder.catalogs()["train"].turns, str(self.run_folder.mixture)
-        check_captions(turns, source)
-        check_frames(turns, self.recipe.model.shot_decoder.frames, source)
-        if self.recipe.game.loop.steps:
-            check_windows(turns, self.recipe.game.windows, source)
+        train = self.run_folder.catalogs()["train"]
+        for source, part in self.run_folder.mixture.with_turns(train):
+            check_captions(part.turns, source.address)
+            check_frames(part.turns, self.recipe.model.shot_decoder.frames, source.address)
+            if self.recipe.game.loop.steps:
+                check_instructions(part.turns, source.address)
+                check_windows(part.turns, self.recipe.game.windows, source.address)
 
     def _check(self, *phases: PhaseName) -> None:
         """Refuse also batches that the processes cannot share."""

@@ -44,8 +44,9 @@ class Skips:
         if self.in_a_row >= MOST_IN_A_ROW:
             raise UserError(
                 f"{phase}: {self.in_a_row} batches in a row were not finite, the last at step {step} (loss {loss}, "
-                f"gradient norm {norm}). Train in a new folder with a smaller learning_rate, or another precision: "
-                "'no', or fp16 in place of bf16 (CogVideoX 2B is known to overflow in bf16)"
+                f"gradient norm {norm}). Go on in a new folder from the last state (--fork-from), or anew, with a "
+                "smaller learning_rate or another precision: 'no', or fp16 in place of bf16 (CogVideoX 2B is known to "
+                "overflow in bf16)"
             )
         return True
 

@@ -199,7 +199,8 @@ class Trainer:
             batch = self.phase.collate(examples[start : start + loop.micro_batch]).to(accelerator.device)
             last = start + loop.micro_batch == len(examples)
             with nullcontext() if last else accelerator.no_sync(self.network):
-                terms = self.network(batch)
+                with accelerator.autocast():  # accelerate puts it into the network itself, but not with FSDP2
+                    terms = self.network(batch)
                 accelerator.backward(terms["loss"].sum() / len(examples))
             for name, values_B in terms.items():
                 sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
@@ -304,10 +305,11 @@ class Trainer:
 
 
 def _shard_by_units(accelerator: Accelerator, units: Sequence[str]) -> None:
-    """Have FSDP2 shard each unit by itself, and reduce gradients and return the loss in float32.
+    """Have FSDP2 shard each unit by itself, reduce gradients in float32, and leave the outputs of a unit as they are.
 
     Without a policy on the command line accelerate shards the network as one unit, gathered whole in every step; and it
-    reduces in the precision of autocast.
+    reduces, and casts the loss, in the precision of autocast. The networks compute their loss in float32 themselves;
+    what one unit gives to another has to stay in the precision of both.
     """
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
     if plugin is None:
@@ -315,7 +317,7 @@ def _shard_by_units(accelerator: Accelerator, units: Sequence[str]) -> None:
     plugin.auto_wrap_policy, plugin.transformer_cls_names_to_wrap = transformer_auto_wrap_policy, list(units)
     if plugin.mixed_precision_policy is not None:
         plugin.mixed_precision_policy = replace(
-            plugin.mixed_precision_policy, reduce_dtype=torch.float32, output_dtype=torch.float32
+            plugin.mixed_precision_policy, reduce_dtype=torch.float32, output_dtype=None
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -210,6 +211,24 @@ def test_failed_writing_leaves_no_files_and_never_overwrites(tmp_path: Path) -> 
     with pytest.raises(UserError, match="exists already"), writing(tmp_path / "taken"):
         pass
     assert (tmp_path / "taken" / "file").read_text() == "mine"
+
+
+def test_a_full_disk_is_named_and_leaves_no_files(tmp_path: Path) -> None:
+    checkpoint, limits = Checkpoint.open(tiny_checkpoint()), resource.getrlimit(resource.RLIMIT_FSIZE)
+    state = checkpoint.shot_encoder().state_dict()
+
+    def written() -> None:
+        with writing(tmp_path / "result") as part:
+            save_shot_encoder(part, state)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"result: cannot be written: .*File too large.*; make room"):
+            written()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
+    written()
 
 
 def test_a_moved_checkpoint_still_finds_its_bases(tmp_path: Path) -> None:

@@ -45,7 +45,8 @@ def train_baseline(
     settings = recipe.gc if kind == "gc" else recipe.gfc
     if not (run_folder.folder / kind / "result").exists():
         check_batch(kind, settings.loop, process_count())
-        check_captions(run_folder.catalogs()["train"].turns, str(run_folder.mixture))
+        for source, part in run_folder.mixture.with_turns(run_folder.catalogs()["train"]):
+            check_captions(part.turns, source.address)
     accelerator = run_folder.accelerator(settings.precision, kind)
     baseline = _start(kind, run_folder, recipe, start, accelerator)
     if baseline.config.kind != kind:

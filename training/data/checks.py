@@ -1,11 +1,13 @@
-"""Checks at launch, before anything is encoded: captions by a model, frames, neighbours for windows, whole batches."""
+"""Checks at launch, before anything is encoded: captions, frames, instructions, neighbours for windows, batches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from models.tokens import MOST_INSTRUCTION_TOKENS, instruction_ids, shipped_tokenizer
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, WindowSettings
+from training.data.phrasing import wordings
 from training.data.turns import RecordedTurn
 from training.data.windows import Windows
 
@@ -56,6 +58,25 @@ def check_batch(phase: str, loop: LoopSettings, processes: int) -> None:
             f"{phase}: a process gets {share} examples a step, not a multiple of micro_batch {loop.micro_batch}: "
             "change one of the two, or the number of processes"
         )
+
+
+def check_instructions(turns: Sequence[RecordedTurn], source: str) -> None:
+    """Check that the instructions fit into a prompt, also in the other words in which they are trained.
+
+    Raises:
+        UserError: one is too long; the message names its clip.
+    """
+    tokenizer = None
+    for turn in turns:
+        for text in wordings(turn) if turn.instruction else ():
+            if len(text.encode()) <= MOST_INSTRUCTION_TOKENS:
+                continue  # a token has a byte at least
+            tokenizer = tokenizer or shipped_tokenizer()
+            try:
+                instruction_ids(tokenizer, text)
+            except UserError as error:
+                remedy = "with fewer or shorter names, or drop the clip (`animegamer review`)"
+                raise UserError(f"{source}: clip {turn.clip_id}: {error}, {remedy}") from error
 
 
 def check_windows(turns: Sequence[RecordedTurn], settings: WindowSettings, source: str) -> None:

@@ -98,7 +98,7 @@ class _Definitions:
         by = self.predicted_by
         files = (file for fold in by.folds for file in fold.game_model_files())
         folds = made_by_files("folds", *files, sha256=self.sha256) if by.folds else {}
-        return folds | ({"past": "predicted"} if by.rollout else {})
+        return folds | ({"past": "predicted, unmeasured values hidden"} if by.rollout else {})
 
     def _base(self, component: Component) -> dict[str, str]:
         return made_by_base(component, self.checkpoint.base(component), self.sha256)

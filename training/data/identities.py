@@ -14,6 +14,7 @@ from pathlib import Path
 
 from models.config import Base
 from models.hub import pinned
+from pipeline.core.errors import disk_errors
 from pipeline.core.hashes import Hashes
 from pipeline.publish.shards import file_sha256
 
@@ -51,7 +52,12 @@ def made_by_files(name: str, *paths: Path, sha256: Sha256 = file_sha256) -> dict
 
 @contextmanager
 def remembered(folder: Path) -> Iterator[Sha256]:
-    """Yield a hash of files that remembers them in a folder."""
-    hashes = Hashes(folder / ".hashes.json")
+    """Yield a hash of files that remembers them in a folder.
+
+    Raises:
+        DiskError: the folder cannot be used.
+    """
+    with disk_errors(folder):
+        hashes = Hashes(folder / ".hashes.json")
     yield hashes.of
     hashes.save()

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import gcd
 from pathlib import Path
 from typing import Self
 
@@ -81,20 +82,19 @@ class Mixture:
 
     @classmethod
     def of(cls, data: str | Path | Sequence[str], names: Names = "joined") -> Self:
-        """Return the mixture of one or several addresses, each with an optional weight.
+        """Return the mixture of one or several addresses, each with an optional weight; weights are ratios.
 
         Raises:
             UserError: a weight is 0, or two data sets have one name.
         """
         texts = [str(data)] if isinstance(data, str | Path) else list(data)
-        sources = tuple(map(Source.of, texts))
+        asked = list(map(Source.of, texts))
+        common = gcd(*(source.weight for source in asked))  # so that equal mixtures are equal
+        sources = tuple(replace(source, weight=source.weight // common) for source in asked)
         for name, times in Counter(source.name for source in sources).items():
             if times > 1:
                 raise UserError(f"--data: {times} data sets are named {name}: rename a folder, or name each once")
         return cls(sources, names)
-
-    def __str__(self) -> str:
-        return " and ".join(source.address for source in self.sources)
 
     @cached_property
     def _indexes(self) -> tuple[Index, ...]:
@@ -139,6 +139,10 @@ class Mixture:
         if len(self.sources) == 1:
             return self._indexes[0].level_values
         return level_values(map(_scope_of, train.turns), train.turns[0].sample.motion.edges)
+
+    def with_turns(self, train: Catalog) -> Iterator[tuple[Source, Part]]:
+        """Yield each data set with its training turns: what is asked of one is asked of each."""
+        yield from zip(self.sources, train.parts, strict=True)
 
     def _with(self, split: Split) -> list[Source]:
         """Return the data sets that have a split; each must have `train`."""

@@ -82,6 +82,13 @@ def phrasing(turn: RecordedTurn, choose: Choose) -> str:
     return _fields(kept, choose) if kind else _sentence(_TRAINED[choose(len(_TRAINED))], kept)
 
 
+def wordings(turn: RecordedTurn) -> list[str]:
+    """Return the longest texts that may stand for a turn's instruction: every other one leaves out a part of one."""
+    parts = parts_of(turn)
+    sentences = [_sentence(pieces, parts) for pieces in (*_TRAINED, *HELD_OUT)]
+    return [text for text in (turn.instruction, turn.sample.caption.sentence, *sentences) if text]
+
+
 def parts_of(turn: RecordedTurn) -> Parts:
     """Return the known parts of a turn's instruction."""
     caption = turn.sample.caption

@@ -93,7 +93,7 @@ def after_own(
             past = [
                 made[turn.clip_id]
                 if turn.shard == target.shard
-                else PastTurn(turn.instruction, tokens_of(turn.clip_id).float(), turn.state)
+                else PastTurn(turn.instruction, tokens_of(turn.clip_id).float(), turn.state, turn.measured)
                 for turn in window.past
             ]
             (prediction,) = rolled_out(model, tokenizer, config, [target], past)

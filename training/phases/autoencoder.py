@@ -35,6 +35,7 @@ from models.hub import quietly
 from pipeline.core.errors import UserError
 from pipeline.publish.splits import Split
 from training.config import FitSettings
+from training.data.checks import check_batch
 from training.data.mixture import Mixture
 from training.data.spread import spread
 from training.data.turns import Catalog, read_turns
@@ -42,10 +43,11 @@ from training.folder_note import note, refuse_another
 from training.phases.crops import CropExamples, Crops, Kind
 from training.phases.still_convolutions import with_cheap_stills
 from training.pictures import Comparison, save_comparisons
-from training.processes import new_accelerator
+from training.processes import new_accelerator, process_count
 from training.share import ALONE, Share
 from training.trainer import StepWatcher, Trainer
 
+_KINDS: tuple[Kind, ...] = ("stills", "clips")
 _MEASURED = 256
 """Most clips whose latents are measured for the scaling factor."""
 _BATCH_SIZE = 2
@@ -158,18 +160,19 @@ def fit_autoencoder(
         watch: callback after every step.
 
     Raises:
-        UserError: the checkpoint's autoencoder is a published one, the folder belongs to another run, or the data set
-            cannot be read or has clips of another shape.
+        UserError: the checkpoint's autoencoder is a published one, the processes cannot share a batch, the folder
+            belongs to another run, or the data set cannot be read or has clips of another shape.
     """
     settings, data = settings or FitSettings(), source if isinstance(source, Mixture) else Mixture.of(source)
     _refuse_published(checkpoint)
+    for kind in _KINDS:
+        check_batch(f"autoencoder.{kind}", getattr(settings, kind), process_count())
     _claim(folder, checkpoint, data, settings)
     frames = {split: read_frames(data, split, checkpoint.config, settings.most_clips) for split in data.splits}
     judged = {split: clips_NTHWC[spread(len(clips_NTHWC), settings.judged)] for split, clips_NTHWC in frames.items()}
     before = _mean_psnr(checkpoint, judged)
     accelerator, begun = new_accelerator(settings.precision), checkpoint
-    kinds: tuple[Kind, ...] = ("stills", "clips")
-    for kind in kinds:
+    for kind in _KINDS:
         loop, result = getattr(settings, kind), folder / kind / "result"
         if not result.exists():
             autoencoder = with_cheap_stills(begun.autoencoder(accelerator.device, torch.float32)).requires_grad_(True)

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.train_model import command_of
+from flows.train_model import Termination, command_of
 from flows.train_request import Ablation, RecipeName, TrainRequest
 from models.checkpoint import Checkpoint
 from tests.support.networks.small_run import small_dataset
@@ -89,6 +89,17 @@ def test_a_phase_becomes_a_command() -> None:
     data = "--data s3://bucket/set --data other=2"
     asked = f"-m flows.cli train game {data} --out run --recipe full --ablation linear --features encoded"
     assert command_of("game", request) == [*launched, *asked.split(), "--tracker", "tensorboard"]
+
+
+@pytest.mark.parametrize(("given", "seconds"), [({}, "540"), ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "900"}, "900")])
+def test_a_launcher_leaves_its_processes_the_time_for_a_state(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], seconds: str
+) -> None:
+    monkeypatch.delenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    shown = "from torch.distributed.launcher.api import LaunchConfig as C; print(C(1, 1, 1).shutdown_timeout)"
+    assert Termination().run([sys.executable, "-c", shown]) == (0, f"{seconds}\n")
 
 
 def train_all(folder: Path, recipe: str) -> subprocess.Popen[str]:

@@ -11,11 +11,12 @@ import pytest
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
-from tests.support.datasets.made_dataset import make_dataset
+from prompts.tags import instruction
+from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import small_dataset, small_recipe, small_run
 from training.baselines.run import train_baseline
 from training.config import WindowSettings
-from training.data.checks import check_captions, check_windows
+from training.data.checks import check_captions, check_instructions, check_windows
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
 
@@ -34,6 +35,20 @@ def test_captions_of_rules_only_are_refused_by_every_part(tmp_path: Path) -> Non
         with pytest.raises(UserError, match=r"captions by rules only.*`captions\.captioner`"):
             part()
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["catalogs"]
+
+
+def test_every_data_set_of_a_mixture_is_checked(tmp_path: Path) -> None:
+    poor = make_dataset(tmp_path / "poor", films=1, scenes=4, captioner="rules", names=("poor.mkv",))
+    write_shards(poor, ShardSettings(val_share=0))
+    run = small_run(tmp_path / "run", small_recipe(), [str(small_dataset()), str(poor.root)])
+    for part in (run.features, lambda: train_baseline("gc", run.run_folder, run.recipe)):
+        with pytest.raises(UserError, match="poor has captions by rules only"):
+            part()
+    short = make_dataset(tmp_path / "short", films=1, scenes=4, clips=1, captioner=MODEL, names=("short.mkv",))
+    write_shards(short, ShardSettings(val_share=0))
+    recipe = small_recipe(game={"windows": {"across_scenes": False, "most_turns": 2}})
+    with pytest.raises(UserError, match="short has too few neighbours for windows: 0 of 3 turns"):
+        small_run(tmp_path / "run", recipe, [str(small_dataset()), str(short.root)]).features()
 
 
 def test_a_data_set_without_captions_is_refused(turns: tuple[RecordedTurn, ...]) -> None:
@@ -64,6 +79,20 @@ def test_a_length_that_few_turns_reach_is_refused(turns: tuple[RecordedTurn, ...
     check_windows(crowd, WindowSettings(most_turns=3), "here")  # one of 20
     with pytest.raises(UserError, match="1 of 21 turns have 2 past turns"):
         check_windows([*crowd, alone(11)], WindowSettings(most_turns=3), "here")
+
+
+def test_an_instruction_that_fits_into_no_prompt_is_named_with_its_clip(turns: tuple[RecordedTurn, ...]) -> None:
+    def named(count: int, sentence: str | None = None) -> RecordedTurn:
+        names = tuple(f"竈門炭治郎{number}" for number in range(count))
+        caption = turns[1].sample.caption.model_copy(update={"characters": names, "actor": None, "sentence": sentence})
+        line = instruction(names, caption.S, caption.MD, caption.EV, caption.MA)
+        sample = turns[1].sample.model_copy(update={"caption": caption})
+        return turns[1].model_copy(update={"sample": sample, "instruction": line})
+
+    check_instructions([*turns, named(8)], "here")
+    for too_long in (named(20), named(1, sentence=f"{'竈' * 100} runs.")):
+        with pytest.raises(UserError, match=rf"here: clip {turns[1].clip_id}: .* at most 200 fit: shorten it, with "):
+            check_instructions([*turns, too_long], "here")
 
 
 def test_clips_of_other_frames_are_refused_before_a_checkpoint_is_made(tmp_path: Path) -> None:

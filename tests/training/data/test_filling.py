@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from torch import Tensor
 from models.checkpoint import Checkpoint
 from models.config import full_config
 from pipeline.core.config import ShardSettings
-from pipeline.core.errors import NoRoomError, UserError
+from pipeline.core.errors import DiskError, NoRoomError, UserError
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import small_recipe
@@ -157,6 +158,20 @@ def test_the_space_is_named_and_a_full_disk_refused_before_encoding(tmp_path: Pa
     for catalog in catalogs:
         filled(tmp_path / "new/folder", catalog, shared=False)
     assert space_needed(caches, ("pixels",)) == ""
+
+
+def test_a_folder_of_features_that_cannot_be_written_is_named(tmp_path: Path, catalogs: list[Catalog]) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
+    try:
+        with pytest.raises(NoRoomError, match=r"encoded/.*: cannot be written: File too large; make room"):
+            filled(tmp_path / "encoded", catalogs[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list((tmp_path / "encoded").rglob("*.*")) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(DiskError, match="file: cannot be used: Not a directory"):
+        open_cache(tmp_path / "file", catalogs[0], Checkpoint.open(tiny_checkpoint()), tiny(), ["text"])
 
 
 def test_stale_files_count_as_room_for_new_ones(tmp_path: Path, catalogs: list[Catalog]) -> None:

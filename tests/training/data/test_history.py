@@ -191,5 +191,27 @@ def test_rolled_out_predictions_follow_their_own_within_a_shard_and_the_recorded
     assert torch.equal(predicted(second, 0), predicted(second, 0, *first))  # whatever the process encoded before
 
 
+def test_a_value_that_nobody_measured_is_hidden_in_the_recorded_past_of_a_rollout(
+    cache: FeatureCache, engine: Engine
+) -> None:
+    windows, config = Windows(cache.catalog.turns, ACROSS), engine.config
+    tokens_LD = torch.zeros(config.shot_encoder.shot_tokens, config.shot_encoder.width)
+    *past, target = next(
+        window.turns
+        for window in map(windows.longest, range(len(windows)))
+        if window.past and window.past[-1].shard != window.target.shard
+    )
+
+    def predicted(social: int | None) -> Tensor:
+        def changed(turn: RecordedTurn) -> RecordedTurn:
+            caption = turn.sample.caption.model_copy(update={"SC": social})
+            return turn.model_copy(update={"sample": turn.sample.model_copy(update={"caption": caption})})
+
+        predict = after_own(engine.game_model, engine.tokenizer, config, lambda _: tokens_LD)
+        return predict([Window((*map(changed, past), target))])
+
+    assert not torch.equal(predicted(None), predicted(0))  # 0 is the filler of an unknown value
+
+
 def test_the_brief_checkpoint_has_the_window_of_the_rollouts() -> None:
     assert Checkpoint.open(Path(brief_checkpoint())).config.game_model.window_turns == 5

@@ -137,6 +137,11 @@ def test_a_weight_follows_the_address(text: str, source: Source) -> None:
     assert Source.of(text) == source
 
 
+def test_weights_are_ratios() -> None:
+    assert Mixture.of(["a=4", "b=2"]) == Mixture.of(["a=2", "b"])
+    assert Mixture.of(["a=2", "b=2"]) == Mixture.of(["a", "b"])
+
+
 class Letters:
     """Examples that return their data set and position."""
 
