@@ -26,9 +26,9 @@ from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
-from training.data.checks import check_batch, check_captions, check_frames, check_instructions, check_windows
+from training.data.checks import check_batch, check_data_set
 from training.data.definitions import FROZEN, Name
-from training.data.predictions import PredictedBy
+from training.data.predictions import PredictedBy, folds_of
 from training.data.turns import Catalog, has_padded, offered
 from training.data.windows import Windows
 from training.forks import Fork
@@ -224,12 +224,9 @@ class TrainingRun:
         if not self._left(phases):
             return
         train = self.run_folder.catalogs()["train"]
+        fold_of = folds_of(train.turns, self.recipe.adapt.folds)
         for source, part in self.run_folder.mixture.with_turns(train):
-            check_captions(part.turns, source.address)
-            check_frames(part.turns, self.recipe.model.shot_decoder.frames, source.address)
-            if self.recipe.game.loop.steps:
-                check_instructions(part.turns, source.address)
-                check_windows(part.turns, self.recipe.game.windows, source.address)
+            check_data_set(part.turns, self.recipe, fold_of, source.address)
 
     def _check(self, *phases: PhaseName) -> None:
         """Refuse also batches that the processes cannot share."""
