@@ -1,4 +1,4 @@
-"""Games along held-out stories: the turns of their scripts, recorded, played by a model, or exchanged at random.
+"""Games along held-out stories: the turns of their scripts, recorded or reconstructed, played, or exchanged at random.
 
 A game plays all clips of a story in order: a turn has the instruction of its clip and the model's own past.
 """
@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+import torch
+from diffusers import AutoencoderKLCogVideoX
 from numpy.typing import NDArray
 
 from flows.demos.miniature.truth import SceneFacts, Truths
@@ -22,6 +24,7 @@ from pipeline.core.progress import watched
 from pipeline.publish.splits import Split
 from training.data.shards import open_shards
 from training.data.turns import PackedTurn, read_turns
+from training.phases.autoencoder import reconstructed
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +92,13 @@ def recorded(turn: ScriptedTurn, config: ModelConfig) -> Shown:
     shape, sample = config.shot_decoder, turn.packed.turn.sample
     frames = turn.packed.frames(shape.height, shape.width, shape.frames).numpy()
     return Shown(turn, frames, sample.motion.level, turn.facts.state)
+
+
+def reconstructed_turns(shown: Sequence[Shown], autoencoder: AutoencoderKLCogVideoX) -> list[Shown]:
+    """Return recorded clips as an autoencoder decodes them: the best that a shot decoder could draw."""
+    frames_NTHWC = torch.from_numpy(np.stack([each.frames_THWC for each in shown]))
+    back_NTHWC = reconstructed(autoencoder, frames_NTHWC).numpy()
+    return [replace(each, frames_THWC=frames_THWC) for each, frames_THWC in zip(shown, back_NTHWC, strict=True)]
 
 
 def played(story: Story, maker: TurnMaker, seed: int, *, past: bool = True) -> Iterator[Shown]:

@@ -19,7 +19,7 @@ from training.data.shards import open_shards
 from training.data.turns import Catalog
 
 MAIN, WITHOUT_ADAPTATION, VARIANTS = "model", "no-adaptation", "variants"
-_VERSION = 1
+_VERSION = 2
 """Version of the measures, raised when they give other figures."""
 
 
