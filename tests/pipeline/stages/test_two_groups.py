@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 
@@ -27,10 +28,14 @@ LENGTH = 72
 DROPPED = SelectionSettings().max_two_groups
 
 
-def value_of(pictures: Sequence[Picture]) -> float:
+def small(pictures: Sequence[Picture]) -> Picture:
     assert len(pictures) == FRAMES
     grays = [cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY) for picture in pictures]
-    return two_groups(np.stack([cv2.resize(gray, (180, 120), interpolation=cv2.INTER_AREA) for gray in grays]))
+    return np.stack([cv2.resize(gray, (180, 120), interpolation=cv2.INTER_AREA) for gray in grays]).astype(np.uint8)
+
+
+def value_of(pictures: Sequence[Picture]) -> float:
+    return two_groups(small(pictures))
 
 
 def clip(start: int, *scenes: Scene) -> list[Picture]:
@@ -127,3 +132,9 @@ def test_one_scene_makes_no_two_groups() -> None:
 )
 def test_one_scene_amid_motion_makes_no_two_groups(scene: Scene) -> None:
     assert value_of(clip(12, scene)) < DROPPED
+
+
+def test_clips_are_measured_in_threads() -> None:
+    clips = [small(acted(A, at, 1) + acted(B, FRAMES - at, 1)) for at in range(3, 14)] * 4
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(two_groups, clips)) == [two_groups(clip) for clip in clips]
