@@ -21,7 +21,6 @@ from pipeline.core.records import Clip, Looks
 from pipeline.core.stage import Outcome, Resources, Stage, attempt_each
 from pipeline.core.store import FilmFolder
 from pipeline.stages.duplicates import frame_hash
-from pipeline.stages.gradual import tiny_gray
 from pipeline.stages.text import TextFacts, detector_version, find_text, spread
 from pipeline.stages.two_groups import two_groups
 from pipeline.video.clip_files import read_clip_gray, read_clip_in_part
@@ -42,7 +41,7 @@ class MeasureLooks(Stage):
     """Stage `looks`: table `looks`."""
 
     name: ClassVar[str] = "looks"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     needs: ClassVar[tuple[str, ...]] = ("cut",)
 
     settings: LooksSettings
@@ -99,7 +98,7 @@ def measure_looks(clip_id: str, frames: NDArray[np.uint8], text: TextFacts | Non
         text_share=text.share if text else None,
         text_lines=text.lines if text else None,
         hashes=tuple(frame_hash(small_HW) for small_HW in small_THW),
-        two_groups=two_groups(np.stack([tiny_gray(small_HW) for small_HW in small_THW])),
+        two_groups=two_groups(small_THW),
     )
 
 

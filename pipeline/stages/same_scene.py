@@ -8,6 +8,7 @@ camera and figures; for a tenth even among leaping figures. Flow from one scene 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
@@ -33,6 +34,20 @@ LIKE_LEVELS = 14
 """Largest difference of like colours in any channel, gray levels."""
 RETURN_PIXELS = 1.5
 """Largest distance of a pixel from the place to which the flow there and back leads it."""
+EDGE_LEVELS = 40
+"""Least gradient at an edge, as Sobel's filter gives it."""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """Pixels of a gray picture followed through others to the last one."""
+
+    is_lost_HW: np.ndarray
+    """True for those that end in the picture on another gray."""
+    edges: float
+    """Share of the edges, as far as they stay in the picture, that end on an edge of like gray."""
+    length: float
+    """Length of the way of most pixels, in picture widths."""
 
 
 def is_back(old_P: np.ndarray, new_P: np.ndarray, change: float) -> bool:
@@ -67,14 +82,53 @@ def way_of(pictures: Sequence[np.ndarray]) -> float:
     return sum(ways) / float(pictures[0].shape[1])
 
 
+def follow(pictures: Sequence[np.ndarray]) -> Followed:
+    """Follow the pixels of the first of some gray pictures by optical flow, from each picture to the next."""
+    first_HW, last_HW = pictures[0], pictures[-1]
+    start_2HW = _places(first_HW)
+    x_HW, y_HW = start_2HW
+    search = _coarse_search()
+    for one_HW, next_HW in pairwise(pictures):
+        flow_HWC = search.calc(one_HW, next_HW, None)  # type: ignore[call-overload] # no first guess
+        step_HWC = cv2.remap(flow_HWC, x_HW, y_HW, cv2.INTER_LINEAR, None, cv2.BORDER_REPLICATE)
+        x_HW, y_HW = x_HW + step_HWC[..., 0], y_HW + step_HWC[..., 1]
+    inside_HW = _is_inside(x_HW, y_HW)
+    alike_HW = cv2.absdiff(cv2.remap(last_HW, x_HW, y_HW, cv2.INTER_LINEAR), first_HW) <= LIKE_LEVELS
+    edges_HW = _is_edge(first_HW) & inside_HW
+    ends_HW = cv2.dilate(_is_edge(last_HW).astype(np.uint8), np.ones((3, 3), np.uint8))
+    found_HW = edges_HW & alike_HW & (cv2.remap(ends_HW, x_HW, y_HW, cv2.INTER_NEAREST) > 0)
+    return Followed(
+        is_lost_HW=inside_HW & ~alike_HW,
+        edges=float(found_HW.sum() / max(edges_HW.sum(), 1)),
+        length=float(np.median(cv2.magnitude(x_HW - start_2HW[0], y_HW - start_2HW[1])) / first_HW.shape[1]),
+    )
+
+
 def _share_found(one_HWC: np.ndarray, other_HWC: np.ndarray, there_HWC: np.ndarray, back_HWC: np.ndarray) -> float:
-    height, width = one_HWC.shape[:2]
-    y_HW, x_HW = np.mgrid[:height, :width].astype(np.float32) + there_HWC[..., ::-1].transpose(2, 0, 1)
-    inside_HW = (x_HW >= 0) & (x_HW <= width - 1) & (y_HW >= 0) & (y_HW <= height - 1)
+    x_HW, y_HW = _places(one_HWC) + there_HWC.transpose(2, 0, 1)
     error_HWC = there_HWC + cv2.remap(back_HWC, x_HW, y_HW, cv2.INTER_LINEAR)
     returned_HW = _length(error_HWC) < RETURN_PIXELS
     alike_HW = cv2.absdiff(cv2.remap(other_HWC, x_HW, y_HW, cv2.INTER_LINEAR), one_HWC).max(axis=2) < LIKE_LEVELS
-    return float((inside_HW & returned_HW & alike_HW).mean())
+    return float((_is_inside(x_HW, y_HW) & returned_HW & alike_HW).mean())
+
+
+def _places(picture: np.ndarray) -> np.ndarray:
+    """Return the column and the row of every pixel."""
+    height, width = picture.shape[:2]
+    places_2HW: np.ndarray = np.mgrid[:height, :width][::-1].astype(np.float32)
+    return places_2HW
+
+
+def _is_inside(x_HW: np.ndarray, y_HW: np.ndarray) -> np.ndarray:
+    height, width = x_HW.shape
+    inside_HW: np.ndarray = (x_HW >= 0) & (x_HW <= width - 1) & (y_HW >= 0) & (y_HW <= height - 1)
+    return inside_HW
+
+
+def _is_edge(gray_HW: np.ndarray) -> np.ndarray:
+    across_HW, down_HW = (cv2.Sobel(gray_HW, cv2.CV_32F, *order) for order in ((1, 0), (0, 1)))
+    edge_HW: np.ndarray = cv2.magnitude(across_HW, down_HW) > EDGE_LEVELS
+    return edge_HW
 
 
 def _flow(one_HWC: np.ndarray, other_HWC: np.ndarray) -> np.ndarray:
@@ -90,6 +144,13 @@ def _length(vectors_HWC: np.ndarray) -> np.ndarray:
 @cache
 def _search() -> cv2.DISOpticalFlow:
     return cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+
+
+def _coarse_search() -> cv2.DISOpticalFlow:
+    """New search, since clips are measured in threads, without the refinement, which takes most of the time."""
+    search = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+    search.setVariationalRefinementIterations(0)
+    return search
 
 
 def _share_of_one_colour(levels: np.ndarray) -> float:

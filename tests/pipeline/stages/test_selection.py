@@ -336,6 +336,7 @@ def test_the_films_credits_are_dropped_and_its_trailer_is_recognised(
     assert sum("credits" in v.reasons or "text" in v.reasons for v in rolling) >= 0.95 * len(rolling)
     assert sum("text" in v.reasons for v in story) <= 0.03 * len(story)  # the title and the card before it
     assert sum("near-duplicate" in v.reasons for v in story) <= 0.01 * len(story)
+    assert not any("two scenes" in v.reasons for v in story + rolling)
     repeats = [
         v for clip, v in zip(trailer.clips, verdicts[trailer.film_id], strict=True) if clip.end_seconds < LOGO_SECONDS
     ]

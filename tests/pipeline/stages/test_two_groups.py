@@ -1,22 +1,71 @@
-"""Second look: two scenes in a clip stand out from one scene with motion, pans, poses and changing light."""
+"""Second look: two scenes in a clip stand out, also amid motion, from one scene with motion, pans, poses, new light."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
 
 import cv2
 import numpy as np
 import pytest
 
-from pipeline.stages.gradual import tiny_gray
+from flows.demos.world.acting import fight, posed, talk, walk
+from flows.demos.world.film import pictures_of
+from flows.demos.world.landscapes import Landscape
+from flows.demos.world.motions import pan, zoom
+from flows.demos.world.paintings import Painting
+from flows.demos.world.scene import Scene, Sprites, TransitionKind
+from pipeline.core.config import SelectionSettings
 from pipeline.stages.two_groups import two_groups
 from tests.pipeline.stages.test_scenes import A, B, Picture, acted, dissolve, painting
 
 FRAMES = 16
-DROPPED = 0.35
+EVERY = 3
+"""Frames of a composed film for one of a clip."""
+LENGTH = 72
+DROPPED = SelectionSettings().max_two_groups
 
 
-def value_of(pictures: list[Picture]) -> float:
+def small(pictures: Sequence[Picture]) -> Picture:
     assert len(pictures) == FRAMES
-    return two_groups(np.stack([tiny_gray(cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)) for picture in pictures]))
+    grays = [cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY) for picture in pictures]
+    return np.stack([cv2.resize(gray, (180, 120), interpolation=cv2.INTER_AREA) for gray in grays]).astype(np.uint8)
+
+
+def value_of(pictures: Sequence[Picture]) -> float:
+    return two_groups(small(pictures))
+
+
+def clip(start: int, *scenes: Scene) -> list[Picture]:
+    """Clip from the frame `start` of a film of scenes."""
+    return list(islice(pictures_of(scenes), start, start + EVERY * FRAMES, EVERY))
+
+
+def fighting(layout: int, seed: int) -> Scene:
+    """Two figures that leap before a drawn place, all over the picture."""
+    return Scene("fight", LENGTH, Landscape(layout, seed), fight("lucy", "sylvie"), 2)
+
+
+def talking(name: str, x: int) -> Scene:
+    return Scene("talk", LENGTH, Painting("bg meadow"), talk((name, x)))
+
+
+def zooming(layout: int, seed: int, end: float) -> Scene:
+    place = Landscape(layout, seed)
+    look = zoom(place.whole, 500, 300, 1, end, LENGTH)
+    return Scene("zoom", LENGTH, place, frames_per_drawing=1, look=lambda frame: look(max(frame, 0)))
+
+
+def rush_in(drawing: int) -> Sprites:
+    """Figure near the camera that runs in and stays."""
+    return (posed("lucy", 0, min(max(-400, -400 + 300 * (drawing - 15)), 640), 1000, 2.2),)
+
+
+def panning(step: float) -> Scene:
+    look = pan((0, 0, 1280, 720), step)
+    return Scene(f"pan {step}", LENGTH, Painting("bg panorama"), frames_per_drawing=1, look=look)
 
 
 @pytest.mark.parametrize("at", [2, 5, 8, 13])
@@ -35,6 +84,28 @@ def test_a_wipe_makes_two_groups() -> None:
     assert value_of([A] * 5 + wiped + [B] * (FRAMES - 5 - len(wiped))) > DROPPED
 
 
+@pytest.mark.parametrize(("start", "layout"), [(30, 3), (54, 5), (63, 7)])
+def test_a_cut_between_fights_in_places_of_one_layout_makes_two_groups(start: int, layout: int) -> None:
+    assert value_of(clip(start, fighting(layout, 1), fighting(layout, 2))) > DROPPED
+
+
+@pytest.mark.parametrize(
+    ("start", "old", "new", "kind", "frames"),
+    [
+        (40, fighting(4, 1), Scene("hall", LENGTH, Painting("bg lecturehall")), "wipe", 20),
+        (48, fighting(3, 1), zooming(4, 1, 1.5), "wipe", 20),
+        (36, zooming(3, 1, 1.2), fighting(3, 2), "dissolve", 20),
+        (54, zooming(3, 1, 1.2), fighting(3, 2), "dissolve", 20),
+        (48, talking("lucy", 500), talking("eileen", 800), "dissolve", 12),
+    ],
+    ids=lambda value: value.name if isinstance(value, Scene) else str(value),
+)
+def test_a_gradual_change_amid_motion_makes_two_groups(
+    start: int, old: Scene, new: Scene, kind: TransitionKind, frames: int
+) -> None:
+    assert value_of(clip(start, old, replace(new, opened_by=kind, opening_frames=frames))) > DROPPED
+
+
 def test_one_scene_makes_no_two_groups() -> None:
     wide = painting(7, 900)
     dark = cv2.convertScaleAbs(A, alpha=0.5)
@@ -44,3 +115,26 @@ def test_one_scene_makes_no_two_groups() -> None:
     assert value_of([A] * 8 + [dark] * 8) < DROPPED / 2
     assert value_of([wide[:, 40 * t : 40 * t + 160] for t in range(FRAMES)]) < DROPPED
     assert value_of(whip) < DROPPED
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        fighting(3, 1),
+        zooming(3, 1, 2.6),
+        panning(4),
+        panning(40),
+        Scene("walk", LENGTH, Landscape(5, 1), walk("lucy", -100, 40), 2),
+        Scene("rush", LENGTH, Painting("bg uni"), rush_in, 2),
+        replace(fighting(6, 1), name="light", light=lambda frame: 1 if frame < 30 else 0.5),
+    ],
+    ids=lambda scene: scene.name,
+)
+def test_one_scene_amid_motion_makes_no_two_groups(scene: Scene) -> None:
+    assert value_of(clip(12, scene)) < DROPPED
+
+
+def test_clips_are_measured_in_threads() -> None:
+    clips = [small(acted(A, at, 1) + acted(B, FRAMES - at, 1)) for at in range(3, 14)] * 4
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(two_groups, clips)) == [two_groups(clip) for clip in clips]
