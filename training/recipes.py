@@ -156,7 +156,8 @@ def mini() -> Recipe:
             loop=LoopSettings(steps=3000, learning_rate=2e-3, optimizer="muon", **{**common, "micro_batch": 2}),
             precision="bf16",
         ),
-        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=600, learning_rate=3e-4, **common), precision="bf16"),
+        # almost as many as of joint training: the decoder alone limits what a game shows
+        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=5000, learning_rate=5e-4, **common), precision="bf16"),
         gc=BaselineSettings(loop=LoopSettings(steps=6000, learning_rate=1e-3, **common)),
         gfc=BaselineSettings(loop=LoopSettings(steps=2000, learning_rate=1e-3, **common)),
         looks=PreviewSettings(clips=64, pictures=4, denoising_steps=10, guidance=1.0),
