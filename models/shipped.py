@@ -22,17 +22,8 @@ import torch
 from platformdirs import user_cache_path
 from torch import Tensor
 
-from models.checkpoint import (
-    CONFIG,
-    PLAYED,
-    RESAMPLERS,
-    SHOT_ENCODER,
-    TOKENIZER,
-    Checkpoint,
-    identity_of,
-    save_config,
-    writing,
-)
+from models.checkpoint import CONFIG, PLAYED, RESAMPLERS, SHOT_ENCODER, TOKENIZER, Checkpoint, identity_of
+from models.checkpoint_writer import save_config, writing
 from models.config import inside_id
 from models.tokens import LEGAL_IDS, VOCABULARY, shipped_tokenizer
 from models.weights import read_tensors, write_tensors

@@ -14,9 +14,8 @@ import torch
 from transformers import MistralForCausalLM
 
 from models.bases import save_random_base
-from models.checkpoint import (
-    TOKENIZER,
-    Checkpoint,
+from models.checkpoint import TOKENIZER, Checkpoint
+from models.checkpoint_writer import (
     save_config,
     save_game_model,
     save_resamplers,

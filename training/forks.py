@@ -17,7 +17,7 @@ from typing import Self
 
 from pydantic import ValidationError
 
-from models.checkpoint import link_or_copy, writing
+from models.checkpoint_writer import link_or_copy, writing
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import read_note

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as read_checkpoint
 from torch.distributed.checkpoint.state_dict_saver import save as write_checkpoint
 
-from models.checkpoint import link_or_copy, writing
+from models.checkpoint_writer import link_or_copy, writing
 from pipeline.core.errors import UserError
 
 STATES = "states"

@@ -47,7 +47,7 @@ from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, Dataset
 
-from models.checkpoint import writing
+from models.checkpoint_writer import writing
 from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import read_note
 from training import run_states as states

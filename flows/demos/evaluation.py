@@ -26,7 +26,7 @@ from flows.console.terminal import say
 from flows.demos.commands import run_command
 from flows.demos.miniature.dataset import write_cast
 from flows.demos.stand_in_models import MODEL, serving
-from models.checkpoint import writing
+from models.checkpoint_writer import writing
 from models.config import mini_config
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS
 from models.hub import quietly

@@ -21,7 +21,8 @@ import torch
 from diffusers.models.embeddings import get_3d_sincos_pos_embed
 from torch import Tensor
 
-from models.checkpoint import TOKENIZER, save_config, writing
+from models.checkpoint import TOKENIZER
+from models.checkpoint_writer import save_config, writing
 from models.config import PUBLISHED_VALUES, Base, ModelConfig, full_config, tiny_config
 from models.released.files import find_files, open_tensors
 from models.released.names import (

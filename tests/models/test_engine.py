@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from models.checkpoint import Checkpoint, save_shot_decoder
+from models.checkpoint import Checkpoint
+from models.checkpoint_writer import save_shot_decoder
 from models.config import PUBLISHED_VALUES
 from models.engine import Engine
 from models.engine_options import EngineOptions

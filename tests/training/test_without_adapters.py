@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from models.bases import random_base
-from models.checkpoint import Checkpoint, precision_of, save_game_model, save_shot_decoder
+from models.checkpoint import Checkpoint, precision_of
+from models.checkpoint_writer import save_game_model, save_shot_decoder
 from models.config import ModelConfig, mini_config, tiny_config
 from models.engine_options import EngineOptions
 from models.game import Game

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from models.checkpoint import within
+from models.checkpoint_writer import within
 from training.baselines.folder import BaselineFolder, save_trained
 from training.data.order import Examples, Position
 from training.data.spread import spread

@@ -26,7 +26,8 @@ from diffusers import (
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from models.checkpoint import identity_of, writing
+from models.checkpoint import identity_of
+from models.checkpoint_writer import writing
 from models.config import Base
 from models.diffusion import make_scheduler
 from models.shot_decoder import own_names

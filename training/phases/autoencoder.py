@@ -28,7 +28,8 @@ from diffusers import AutoencoderKLCogVideoX
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from models.checkpoint import Checkpoint, copy_rest, save_config, within
+from models.checkpoint import Checkpoint
+from models.checkpoint_writer import copy_rest, save_config, within
 from models.config import ModelConfig, inside_id
 from models.frames import decode_latents, encode_frames, scaling_factor, to_patches
 from models.hub import quietly

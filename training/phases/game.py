@@ -32,7 +32,8 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from transformers import LlamaTokenizer
 
-from models.checkpoint import Checkpoint, copy_rest, save_config, save_game_model, within
+from models.checkpoint import Checkpoint
+from models.checkpoint_writer import copy_rest, save_config, save_game_model, within
 from models.config import ModelConfig
 from models.game_model import GameModel, GameOutput
 from models.tokens import LEGAL_IDS, TokenPrompt

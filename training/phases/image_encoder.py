@@ -30,7 +30,8 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from transformers import CLIPVisionModel
 
-from models.checkpoint import Checkpoint, copy_rest, save_config, within
+from models.checkpoint import Checkpoint
+from models.checkpoint_writer import copy_rest, save_config, within
 from models.conditions import clip_pixels
 from models.config import inside_id
 from models.hub import load_base, quietly

@@ -38,15 +38,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from models.checkpoint import (
-    SHOT_ENCODER,
-    Checkpoint,
-    copy_rest,
-    save_config,
-    save_shot_decoder,
-    save_shot_encoder,
-    within,
-)
+from models.checkpoint import SHOT_ENCODER, Checkpoint
+from models.checkpoint_writer import copy_rest, save_config, save_shot_decoder, save_shot_encoder, within
 from models.config import Base, ModelConfig, inside_id
 from models.diffusion import TIMESTEPS, Guidance, draw, noised, v_loss
 from models.engine import TILE

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from flows.console.training_bars import TrainBars
 from flows.demos.world.learning_films import MOTION
-from models.checkpoint import Checkpoint, copy_rest, save_config, writing
+from models.checkpoint import Checkpoint
+from models.checkpoint_writer import copy_rest, save_config, writing
 from models.config import ModelConfig
 from models.frames import decode_latents
 from pipeline.stages.motion import measure_frames, open_optical_flow

@@ -17,7 +17,8 @@ import pytest
 from flows.game.folder import GameFolder, game_lock
 from flows.game.play_file import play_file, play_on, play_turn
 from flows.game.records import GameError, GameSettings
-from models.checkpoint import Checkpoint, save_config
+from models.checkpoint import Checkpoint
+from models.checkpoint_writer import save_config
 from models.engine_options import EngineOptions
 from models.tokens import MOST_INSTRUCTION_TOKENS
 from pipeline.core.atomic import LOCK

@@ -24,9 +24,8 @@ from models.checkpoint import (
     SHOT_ENCODER,
     Checkpoint,
     precision_of,
-    save_game_model,
-    save_shot_decoder,
 )
+from models.checkpoint_writer import save_game_model, save_shot_decoder
 from models.config import PUBLISHED_VALUES, RELEASED_CONVENTIONS, full_config
 from models.released.importer import import_weights
 from models.released.names import (

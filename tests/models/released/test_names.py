@@ -10,13 +10,7 @@ from diffusers import CogVideoXTransformer3DModel
 from safetensors.torch import load_file
 from transformers import MistralConfig, MistralForCausalLM
 
-from models.checkpoint import (
-    ADAPTER,
-    DECODER_LORA,
-    DECODER_OWN,
-    RESAMPLERS,
-    SHOT_ENCODER,
-)
+from models.checkpoint import ADAPTER, DECODER_LORA, DECODER_OWN, RESAMPLERS, SHOT_ENCODER
 from models.config import full_config
 from models.game_model import GameModel, wrap_language_model
 from models.released.names import (

@@ -12,7 +12,8 @@ import torch
 from diffusers import AutoencoderKLCogVideoX
 from torch.distributions import Normal, kl_divergence
 
-from models.checkpoint import Checkpoint, save_config
+from models.checkpoint import Checkpoint
+from models.checkpoint_writer import save_config
 from models.config import Base, inside_id
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError

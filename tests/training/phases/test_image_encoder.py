@@ -10,7 +10,8 @@ import torch
 from transformers import CLIPVisionModel
 
 from models.bases import random_base
-from models.checkpoint import Checkpoint, save_config
+from models.checkpoint import Checkpoint
+from models.checkpoint_writer import save_config
 from models.config import Base, tiny_config
 from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset
