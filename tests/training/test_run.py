@@ -255,7 +255,7 @@ def test_a_batch_that_two_processes_cannot_share_is_refused_before_encoding(
     _, errors = process.communicate(timeout=300)
     assert process.returncode != 0
     assert said in errors, errors
-    assert {path.name for path in (tmp_path / "odd").iterdir()} <= {".lock", "catalogs", "start"}
+    assert {path.name for path in (tmp_path / "odd").glob("*")} <= {".lock", "catalogs", "start"}
 
 
 @pytest.mark.slow
