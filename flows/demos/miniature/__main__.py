@@ -12,7 +12,6 @@
     claims          games along held-out stories, named by the judge             OUT/claims
     drift           games of 50 turns                                            OUT/drift
 
-    shots           shot encoder and decoder alone, with and without each of their parts         OUT/shots
     variants        two more seeds and the ablations; then run claims and drift again            OUT/variants
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
     unpack          the package's model in the place of a trained one, to be judged and measured            OUT/unpacked
@@ -89,14 +88,6 @@ def claims(out: Path) -> None:
         measure_claims(out)
 
 
-def shots(out: Path) -> None:
-    """Train and measure variants of the shot phase."""
-    from flows.demos.miniature.measured.shots import measure_shots
-
-    with Bars().watching():
-        measure_shots(out)
-
-
 def drift(out: Path) -> None:
     """Measure games of 50 turns."""
     from flows.demos.miniature.measured.drift import measure_drift
@@ -137,7 +128,6 @@ STEPS: dict[str, Callable[[Path], None]] = {
 }
 """Steps in order. Each imports its own module: `--help` and `data` work without torch."""
 APART: dict[str, Callable[[Path], None]] = {
-    "shots": shots,
     "variants": variants,
     "pack": pack,
     "unpack": unpack,

@@ -16,18 +16,13 @@ from flows.demos.miniature.dataset import build_datasets, films_of
 from flows.demos.miniature.measured.claims import measure_claims
 from flows.demos.miniature.measured.drift import AT_ONCE, FIELDS, GAMES, TURNS, long_games, measure_drift
 from flows.demos.miniature.measured.figures import figure, values_of
-from flows.demos.miniature.measured.games import ScriptedTurn, Shown, exchanged, read_stories, recorded
+from flows.demos.miniature.measured.games import ScriptedTurn, Shown, exchanged, read_stories
 from flows.demos.miniature.measured.judge_network import Judge, Named
-from flows.demos.miniature.measured.measured_models import MeasuredModel
-from flows.demos.miniature.measured.shots import FIELDS as FIELDS_OF_SHOTS
-from flows.demos.miniature.measured.shots import drawn, measure_shots
 from flows.demos.miniature.truth import SceneFacts
 from flows.demos.world.puppet_motions import COAT_ON, PLANT
-from models.checkpoint import Checkpoint
 from models.config import mini_config
 from models.untrained import new_checkpoint
 from tests.flows.demos.test_miniature_judge import FACTS
-from tests.support.networks.small_run import small_dataset
 
 WINDOW = 5
 RIGHT = Named(
@@ -149,34 +144,3 @@ def test_long_games_are_measured_by_tens(judged_world: Path, monkeypatch: pytest
     assert list(found) == ["turns 1-2", "turns 3-4"]
     assert found["turns 1-2"].keys() == set(FIELDS)
     assert AT_ONCE == 10
-
-
-@pytest.mark.slow
-def test_clips_are_drawn_from_their_own_conditions(judged_world: Path) -> None:
-    turns = read_stories(judged_world, "unseen", "val")[0][:2]
-    checkpoint = Checkpoint.open(judged_world / "model" / "adapt" / "result")
-    model, random = (MeasuredModel(name, checkpoint) for name in ("whole", "random-frame"))
-    first, second = drawn(turns, model, seed=1)
-    assert [each.scripted for each in (first, second)] == list(turns)
-    assert first.frames_THWC.shape == recorded(turns[0], checkpoint.config).frames_THWC.shape
-    assert (first.frames_THWC != second.frames_THWC).any()
-    (again,), (of_another_frame,) = drawn(turns[:1], model, seed=1), drawn(turns[:1], random, seed=1)
-    assert (again.frames_THWC == first.frames_THWC).all()
-    assert (of_another_frame.frames_THWC != first.frames_THWC).any()
-
-
-@pytest.mark.nightly
-def test_variants_of_the_shot_phase_are_trained_and_measured(
-    judged_world: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flows.demos.miniature.measured.shots.ABLATIONS", ("no-motion-scope",))
-    monkeypatch.setattr("flows.demos.miniature.measured.shots.STEPS", 2)
-    (judged_world / "autoencoder" / "clips").mkdir(parents=True)
-    (judged_world / "autoencoder" / "clips" / "result").symlink_to(judged_world / "model" / "adapt" / "result")
-    monkeypatch.setattr("flows.demos.miniature.measured.shots.SETS", [("unseen", "unseen", "val")])
-    (judged_world / "dataset").unlink()
-    (judged_world / "dataset").symlink_to(small_dataset())
-    measure_shots(judged_world)
-    for name in ("whole", "no-motion-scope"):
-        found = json.loads((judged_world / "shots" / f"{name}.json").read_text())
-        assert set(found["unseen"]) == set(FIELDS_OF_SHOTS)

@@ -16,7 +16,7 @@ from typing import Any
 from flows.demos.miniature.measured.figures import figures_of
 from flows.demos.miniature.measured.games import exchanged, played, read_stories, reconstructed_turns, recorded
 from flows.demos.miniature.measured.judge_network import Judge
-from flows.demos.miniature.measured.measured_models import MeasuredModel, measure, measured_models
+from flows.demos.miniature.measured.measured_models import MeasuredModel, measure
 from flows.demos.miniature.measured.reconstructions import SETS
 
 
@@ -39,4 +39,4 @@ def measure_claims(out: Path, seed: int = 0) -> None:
         right = (f"{name} {each['played']['as asked']['mean']:.1%}" for name, each in found.items())
         return found, "turns as asked: " + ", ".join(right)
 
-    measure(out, "claims", seed, figures, measured_models(out))
+    measure(out, "claims", seed, figures)

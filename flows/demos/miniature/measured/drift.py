@@ -15,7 +15,7 @@ from typing import Any
 from flows.demos.miniature.measured.figures import figures_of
 from flows.demos.miniature.measured.games import Story, played, read_stories
 from flows.demos.miniature.measured.judge_network import Judge
-from flows.demos.miniature.measured.measured_models import MeasuredModel, measure, measured_models
+from flows.demos.miniature.measured.measured_models import MeasuredModel, measure
 
 GAMES, TURNS, AT_ONCE = 4, 50, 10
 FIELDS = ("as asked", "who", "where", "what", "level predicted", "level drawn", "states")
@@ -36,7 +36,7 @@ def measure_drift(out: Path, seed: int = 0) -> None:
         tens = ", ".join(f"{each['as asked']['mean']:.1%}" for each in found.values())
         return found, f"turns as asked, ten by ten: {tens}"
 
-    measure(out, "drift", seed, figures, measured_models(out))
+    measure(out, "drift", seed, figures)
 
 
 def long_games(stories: Sequence[Story]) -> Iterator[Story]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,21 +43,14 @@ def measured_models(out: Path) -> list[MeasuredModel]:
     return [MeasuredModel(name, Checkpoint.open(folder)) for name, folder in folders.items() if folder.exists()]
 
 
-def measure(
-    out: Path,
-    step: str,
-    seed: int,
-    figures: Callable[[MeasuredModel, Judge], tuple[Any, str]],
-    models: Iterable[MeasuredModel],
-) -> None:
-    """Write OUT/STEP/NAME.json for every model that has not been measured as it is.
+def measure(out: Path, step: str, seed: int, figures: Callable[[MeasuredModel, Judge], tuple[Any, str]]) -> None:
+    """Write OUT/STEP/NAME.json for every finished model that has not been measured as it is.
 
     Args:
         out: folder of the miniature.
         step: name of the step.
         seed: of the games.
         figures: function that measures a model; it returns the content of the file, and words about it.
-        models: those to measure.
     """
     judge = Judge.open(out / "judge" / "result")
     made_from = {
@@ -67,7 +60,7 @@ def measure(
         "data": [Catalog.read(open_shards(out / data, split)).fingerprint for _, data, split in SETS],
     }
     notes = ResultNotes(out / step / "made.json")
-    for model in models:
+    for model in measured_models(out):
 
         def write(model: MeasuredModel = model) -> list[Path]:
             found, words = figures(model, judge)
