@@ -12,7 +12,7 @@
     claims          games along held-out stories, named by the judge             OUT/claims
     drift           games of 50 turns                                            OUT/drift
 
-    variants        two more seeds and the ablations; then run claims and drift again            OUT/variants
+    variants        two more seeds and two ablations; then run claims and drift again            OUT/variants
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
     unpack          the package's model in the place of a trained one, to be judged and measured            OUT/unpacked
     strip           eight turns of a game by the packed model, as a picture     OUT/strip.png
