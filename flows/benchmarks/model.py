@@ -2,6 +2,7 @@
 
     make bench-model                                          tiny, on this machine
     .venv/bin/python -m flows.benchmarks.model --size full         the published sizes with random weights, on a GPU
+    .venv/bin/python -m flows.benchmarks.model --size tiny mini    both, and the ratio of their turns
 
 Each way of running is a separate process, so that its peak memory is measured alone. The first turns fill the window
 and are not counted: a turn costs most with a full window. Random weights take the same time as trained ones. `full`
@@ -61,9 +62,9 @@ def step_tflop(config: ModelConfig, transformer: dict[str, Any]) -> float:
     return float(counter.get_total_flops()) / 1e12
 
 
-def measure(checkpoint: Path, steps: int, turns: int, way: str) -> dict[str, Any]:
+def measure(checkpoint: Path, steps: int, guidance: float, turns: int, way: str) -> dict[str, Any]:
     """Play in this process: fill the window, then measure `turns` turns."""
-    options = EngineOptions(steps=steps, compile=way == "compiled", offload=way == "offloaded")
+    options = EngineOptions(steps=steps, guidance=guidance, compile=way == "compiled", offload=way == "offloaded")
     engine = Engine.load(checkpoint, options)
     state, seconds = GameState(), []
     for number in range(engine.window_turns + turns):
@@ -78,10 +79,10 @@ def measure(checkpoint: Path, steps: int, turns: int, way: str) -> dict[str, Any
     }
 
 
-def table_of(results: dict[str, dict[str, Any]], tflop: float, steps: int, device: str) -> Table:
-    """Return a table of the measurements, side by side."""
+def table_of(results: dict[str, dict[str, Any]], tflop: float, steps: int, title: str, device: str) -> Table:
+    """Return a table of the measurements, side by side; `tflop` is the work of a denoising step."""
     peak = next((value for name, value in DENSE_TFLOPS.items() if name in device), None)
-    table = Table(title=f"a turn of {steps} steps with guidance, median, on {device}")
+    table = Table(title=f"{title}, median, on {device}")
     table.add_column("")
     for heading in ("turn s", *(f"{part} s" for part in PARTS), "TFLOP/s denoising", "main GiB", "card GiB"):
         table.add_column(heading, justify="right")
@@ -105,41 +106,51 @@ def _ways(chosen: list[str] | None) -> Iterator[str]:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=CONFIGS, default="tiny", help="size of the networks")
-    parser.add_argument("--steps", type=int, default=50, help="denoising steps a turn")
+    parser.add_argument("--size", choices=CONFIGS, nargs="+", default=["tiny"], help="sizes of the networks")
+    parser.add_argument("--steps", type=int, default=EngineOptions.steps, help="denoising steps a turn")
+    parser.add_argument("--guidance", type=float, default=EngineOptions.guidance, help="guidance scale; 1: none")
     parser.add_argument("--turns", type=int, default=3, help="turns measured, after the window is full")
     parser.add_argument("--way", action="append", choices=WAYS, help="run only this way; may be repeated")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--in", dest="checkpoint", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.size == "full" and not torch.cuda.is_available():
+    if "full" in options.size and not torch.cuda.is_available():
         parser.error("--size full takes a GPU: on a CPU a turn would last for hours")
     if options.make:
-        new_checkpoint(options.make, random_config(options.size), say=lambda line: print(line, file=sys.stderr))
+        new_checkpoint(options.make, random_config(options.size[0]), say=lambda line: print(line, file=sys.stderr))
     elif options.checkpoint:
-        print(json.dumps(measure(options.checkpoint, options.steps, options.turns, options.way[0])))
+        asked = (options.checkpoint, options.steps, options.guidance, options.turns, options.way[0])
+        print(json.dumps(measure(*asked)))
     else:
-        _compare_ways(options)
+        first, *others = ((size, _compare_ways(size, options)) for size in options.size)
+        for size, seconds in others:
+            print(f"a turn of {size} takes {seconds / first[1]:.2f} times as long as one of {first[0]}")
 
 
-def _compare_ways(options: argparse.Namespace) -> None:
-    """Make a checkpoint, measure each way of running it in a separate process, and print the table."""
-    config = random_config(options.size)
+def _compare_ways(size: Size, options: argparse.Namespace) -> float:
+    """Make a checkpoint, measure each way of running it in a separate process, and print the table.
+
+    Return the seconds of a turn in the first of these ways.
+    """
+    config = random_config(size)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "checkpoint"
-        subprocess.run([*_THIS, "--make", str(place), "--size", options.size], check=True)
+        subprocess.run([*_THIS, "--make", str(place), "--size", size], check=True)
         checkpoint = Checkpoint.open(place)
         results = {way: _in_a_process(checkpoint, options, way) for way in _ways(options.way)}
         shape = ShotDecoder.load_config(checkpoint.base("transformer").id)
     wanted = ("num_attention_heads", "attention_head_dim", "num_layers", "time_embed_dim", "text_embed_dim")
-    tflop = step_tflop(config, {name: shape[name] for name in wanted})
+    guided = options.guidance != 1
+    tflop = step_tflop(config, {name: shape[name] for name in wanted}) / (1 if guided else 2)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} CPU threads"
-    Console(width=120).print(table_of(results, tflop, options.steps, device))
+    title = f"{size}: a turn of {options.steps} steps with{'' if guided else 'out'} guidance"
+    Console(width=120).print(table_of(results, tflop, options.steps, title, device))
+    return float(sum(next(iter(results.values()))["seconds"].values()))
 
 
 def _in_a_process(checkpoint: Checkpoint, options: argparse.Namespace, way: str) -> dict[str, Any]:
     command = [*_THIS, "--in", str(checkpoint.folder), "--way", way]
-    command += ["--steps", str(options.steps), "--turns", str(options.turns)]
+    command += ["--steps", str(options.steps), "--turns", str(options.turns), "--guidance", str(options.guidance)]
     process = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return answer

@@ -1,7 +1,8 @@
-"""The benchmark of the game: it runs from end to end at tiny size, and counts the work of a step right."""
+"""The benchmark of the game: it runs from end to end at small sizes, and counts the work of a step right."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -23,15 +24,15 @@ def test_the_share_of_the_peak_is_of_the_card_at_hand() -> None:
     seconds = {"game model": 1.0, "denoising": 6.0, "frames": 1.0}
     results = {"plain": {"seconds": seconds, "main_gib": 1.0, "card_gib": 20.0}}
     cells = [
-        next(iter(table_of(results, 59.34, 50, device).columns[5].cells))
+        next(iter(table_of(results, 59.34, 50, "full", device).columns[5].cells))
         for device in ("NVIDIA H200", "an unknown one")
     ]
     assert cells == ["494 (50% of peak)", "494"]
 
 
 @pytest.mark.nightly
-def test_it_runs_at_tiny_size() -> None:
-    command = [sys.executable, "-m", "flows.benchmarks.model", "--steps", "2", "--turns", "1", "--way", "plain"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "plain" in result.stdout
-    assert "turn s" in result.stdout
+def test_it_compares_two_sizes() -> None:
+    command = [sys.executable, "-m", "flows.benchmarks.model", "--size", "tiny", "mini", "--steps", "2", "--turns", "1"]
+    result = subprocess.run([*command, "--way", "plain"], capture_output=True, text=True, check=True)
+    assert result.stdout.count("plain") == 2
+    assert re.search(r"a turn of mini takes \d+\.\d\d times as long as one of tiny", result.stdout)
