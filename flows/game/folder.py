@@ -30,7 +30,7 @@ from safetensors.torch import load_file, save_file
 from flows.game.records import GameError, GameSettings, TurnCost, TurnRecord, read_log, record_of
 from models.tokens import PastTurn
 from models.turns import GameState, Turn, Values
-from pipeline.core.atomic import HeldError, held, replacing, write_json
+from pipeline.core.atomic import HeldError, held, replacing, sync, write_json
 from pipeline.core.errors import disk_errors
 from pipeline.core.records import RecordError, faults_of
 from pipeline.video.clip_files import join_clips, write_clip
@@ -175,7 +175,7 @@ class GameFolder:
                 write_clip(temporary, turn.frames_THWC[..., ::-1], Fraction(self.settings.fps), CRF)
             with replacing(self.path / f"{record.id}.safetensors") as temporary:
                 save_file({"shot_tokens_LD": turn.shot_tokens_LD.contiguous()}, temporary)
-            _sync_folder(self.path)
+            sync(self.path)  # the log names only files that are on the disk
             log.write(record.model_dump_json(exclude_defaults=True).encode() + b"\n")
             log.flush()
             os.fsync(log.fileno())
@@ -225,12 +225,3 @@ def _is_free(path: Path) -> bool:
     if "game.json" not in names:
         return not names
     return names <= {"game.json", "turns.jsonl", "0001.mp4", "0001.safetensors"} and not GameFolder.open(path).turns
-
-
-def _sync_folder(path: Path) -> None:
-    """Sync the directory, so that the names of new files are on disk before the log names them."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -81,7 +81,16 @@ def append_lines(path: Path, content: bytes) -> None:
             except OSError:
                 file.truncate(size)  # part of a line is of no use
                 raise
-        _sync(path.parent)  # the name of a new file
+        sync(path.parent)  # the name of a new file
+
+
+def sync(path: Path) -> None:
+    """Put a file, or the names in a folder, on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def sweep(folder: Path, *, deep: bool = True, older_seconds: float = 0) -> None:
@@ -164,11 +173,3 @@ def _write(file: BinaryIO, content: bytes) -> None:
 def _ends_whole(file: BinaryIO, size: int) -> bool:
     """Return False if the last line lacks its end: the process that wrote it was killed."""
     return size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
