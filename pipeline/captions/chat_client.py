@@ -13,7 +13,7 @@ time; the one at which it dies again is given up.
 
 The client of the `openai` package (3.54) does less: it retries each request by itself, without a pause that others
 share, and by default it keeps connections open, on which an answer sent twice is read as that of the next request. It
-takes 5.4 ms of CPU for a request with eight pictures, where this one takes 2.2.
+takes 5.4 ms of CPU for a request with eight pictures, where this one took 2.2 while it was over httpx too.
 """
 
 from __future__ import annotations

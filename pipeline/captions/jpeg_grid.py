@@ -2,7 +2,7 @@
 
 JPEG codes blocks of pixels by their difference from the block before. A square here restarts after each row of blocks
 (restart markers), so its rows do not depend on each other, and a row of the grid is the rows of two squares one after
-the other. It decodes to the same pixels as a grid encoded as a whole, and takes a tenth of the time.
+the other. It decodes to the same pixels as a grid encoded as a whole, and takes a twentieth of the time.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import cv2
+
 from pipeline.captions.answers import Answers
 from pipeline.captions.asking import AskingLoop
 from pipeline.captions.cast import Cast
@@ -164,6 +166,7 @@ class ServerCaptioner:
         if not waiting:
             return
         failed_before = {clip_id for clip_id, answers in waiting.items() if answers.kept.failure}
+        cv2.setNumThreads(1)  # pictures are prepared in parallel: OpenCV's own threads would only compete for cores
         with ThreadPoolExecutor(os.cpu_count()) as preparing:  # more threads would only take more memory
             ask = partial(self._ask_about, folder, preparing)
             loop = AskingLoop(_endpoint(self.settings), waiting, ask, failed_before=failed_before)
