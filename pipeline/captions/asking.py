@@ -4,10 +4,10 @@ A subject is a clip, or a story or a window of games in an evaluation.
 
 More of them are worked on than requests may be in flight, so that their pictures are ready when a place becomes free;
 no more than that, so that memory does not grow with their number. One that fails is reported by name and the others go
-on. The loop ends early when the service as a whole cannot be used, when several in a row are rejected,
-or when the budget is used up. Requests in flight then end, and their replies are kept: an aborted request is paid for,
-and many of them stall lmdeploy's engine (InternLM/lmdeploy issue 1788). Only an exception of `progress`, such as that
-of Ctrl-C, aborts them.
+on. The loop ends early when the service as a whole cannot be used, when the budget is used up, or when several in a row
+are rejected, which ends the asking of the whole build. Requests in flight then end, and their replies are kept: an
+aborted request is paid for, and many of them stall lmdeploy's engine (InternLM/lmdeploy issue 1788). Only an exception
+of `progress`, such as that of Ctrl-C, aborts them.
 """
 
 from __future__ import annotations
@@ -94,18 +94,17 @@ class AskingLoop(Generic[T]):
                 self.failures[name] = str(error)
                 self._rejected += name not in self._failed_before
                 if self._rejected == REJECTED_IN_A_ROW:
-                    self._stop(
-                        client, UserError(f"{REJECTED_IN_A_ROW} {self._kind} in a row failed; the last: {error}")
-                    )
+                    reason = f"{REJECTED_IN_A_ROW} {self._kind} in a row failed; the last: {error}"
+                    self._stop(client.stop_all, UserError(reason))
             except UserError as error:
-                self._stop(client, error)
+                self._stop(client.stop, error)
                 return
             except OSError as error:  # a disk that fails: the replies in flight are still worth storing
-                self._stop(client, UserError(f"{name}: its replies cannot be read or stored: {error}"))
+                self._stop(client.stop, UserError(f"{name}: its replies cannot be read or stored: {error}"))
                 return
             self.left -= 1
 
-    def _stop(self, client: ChatClient, error: UserError) -> None:
+    def _stop(self, stop: Callable[[UserError], None], error: UserError) -> None:
         if self._stopped_by is None:
             self._stopped_by = error
-            client.stop(error)
+            stop(error)

@@ -1,7 +1,8 @@
 """Request budget: the number of requests that one build may send to a model server, attempts and repairs included.
 
-Requests are counted together in a block `counted`: those of all films of a build in this process, of one film at a
-worker, of one trial. Outside of such a block each task counts by itself, which is what the tasks of a Ray cluster do.
+A build sends none any more once the server is known to reject them all. Requests are counted together in a block
+`counted`: those of all films of a build in this process, of one film at a worker, of one trial. Outside of such a block
+each task counts by itself, which is what the tasks of a Ray cluster do.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from pipeline.core.errors import UserError
 
 
 class BudgetError(UserError):
-    """The budget is used up."""
+    """The budget is used up, or was closed."""
 
 
 class _Count:
     def __init__(self) -> None:
         self.requests = 0
+        self.closed_by: UserError | None = None
         self.lock = threading.Lock()
 
 
@@ -49,9 +51,15 @@ class Budget:
         """Count one more request.
 
         Raises:
-            BudgetError: the build has sent as many as it may.
+            BudgetError: the build has sent as many as it may, or the budget is closed.
         """
         with self._count.lock:
+            if self._count.closed_by:
+                raise BudgetError(f"nothing more is asked by this command, since {self._count.closed_by}")
             if self.most is not None and self._count.requests >= self.most:
                 raise BudgetError(f"the {self.most} requests of this command (`most_requests`) are used up")
             self._count.requests += 1
+
+    def close(self, error: UserError) -> None:
+        """Let the block send nothing more: the server would answer every request with this error."""
+        self._count.closed_by = error

@@ -10,18 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
-import numpy as np
-
+from pipeline.captions import jpeg_grid
 from pipeline.captions.messages import Picture
 from pipeline.video import clip_files
-from pipeline.video.containers import Picture as Picture_HWC
 
 TILE_PIXELS = 448
 FRAMES, GRID_FRAMES = 8, 4
-_JPEG_QUALITY = 90
 PICTURES = (
-    f"{FRAMES} frames and {GRID_FRAMES} of them in a grid, {TILE_PIXELS} px square, quality {_JPEG_QUALITY}, "
+    f"{FRAMES} frames and {GRID_FRAMES} of them in a grid, {TILE_PIXELS} px square, quality {jpeg_grid.QUALITY}, "
     "labelled, before the text"
 )
 """The pictures as an ingredient of every reply."""
@@ -42,11 +38,11 @@ def view_clip(path: Path) -> ClipPictures:
         RecordError: the clip file cannot be read.
     """
     frames_THWC = clip_files.read_frames(path, _shown, TILE_PIXELS, TILE_PIXELS)
-    corners = [frames_THWC[index] for index in spread(len(frames_THWC), GRID_FRAMES)]
-    grid_HWC = np.vstack([np.hstack(corners[:2]), np.hstack(corners[2:])])
+    frames = [jpeg_grid.encoded_square(frame_HWC) for frame_HWC in frames_THWC]
+    corners = [frames[index] for index in spread(len(frames), GRID_FRAMES)]
     return ClipPictures(
-        grid=Picture(_jpeg(grid_HWC), tiles=GRID_FRAMES),
-        frames=tuple(Picture(_jpeg(frame_HWC)) for frame_HWC in frames_THWC),
+        grid=Picture(jpeg_grid.joined(corners, TILE_PIXELS), tiles=GRID_FRAMES),
+        frames=tuple(Picture(frame) for frame in frames),
     )
 
 
@@ -62,8 +58,3 @@ def spread(count: int, wanted: int) -> list[int]:
 
 def _shown(frames: int) -> list[int]:
     return spread(frames, shown_frames(frames))
-
-
-def _jpeg(picture_HWC: Picture_HWC) -> bytes:
-    _, content = cv2.imencode(".jpg", picture_HWC, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
-    return content.tobytes()

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import cv2
 
 from pipeline.captions.answers import Answers
 from pipeline.captions.asking import AskingLoop
@@ -65,14 +67,10 @@ class ServerCaptioner:
         `made` holds the rows of the table by clip id; a killed build may not have collected all replies into it.
         """
         waiting, uncollected = [], False
-        old = self._old_captions(folder, clips, levels)
-        for clip in clips:
-            if clip.clip_id in old:
-                continue
-            answers = self._answers(folder, clip, levels)
+        for answers in self._all_answers(folder, clips, levels):
             if answers.open_question:
-                waiting.append(clip.clip_id)
-            elif row := made.get(clip.clip_id):
+                waiting.append(answers.clip.clip_id)
+            elif row := made.get(answers.clip.clip_id):
                 uncollected = uncollected or row.model_dump(include={"raw_who", "raw_what"}) != answers.raw
         return waiting, uncollected
 
@@ -109,8 +107,8 @@ class ServerCaptioner:
         Raises:
             UserError: the service as a whole cannot be used; replies received before are cached.
         """
-        waiting, _ = self.pending(folder, clips, levels, {})
-        failed = {clip_id: reason for clip_id in waiting if (reason := load_replies(folder, clip_id).failure)}
+        waiting = self._waiting(folder, clips, levels)
+        failed = {clip_id: answers.kept.failure for clip_id, answers in waiting.items() if answers.kept.failure}
         rest = [clip for clip in clips if clip.clip_id not in failed]
         failed |= self.ask(folder, rest, levels, progress)
         return self.collected(folder, clips, levels, failed)
@@ -132,8 +130,12 @@ class ServerCaptioner:
         Raises:
             UserError: the service as a whole cannot be used; replies received before are cached.
         """
-        for clip_id, reason in self.ask(folder, clips, levels, progress).items():
-            save_replies(folder, load_replies(folder, clip_id).model_copy(update={"failure": reason}))
+        failures: dict[str, str] = {}
+        try:
+            self._ask_open(folder, clips, levels, progress, failures)
+        finally:  # also those at which it stopped: the next build does not stop at them again
+            for clip_id, reason in failures.items():
+                save_replies(folder, load_replies(folder, clip_id).model_copy(update={"failure": reason}))
 
     def ask(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, progress: Progress
@@ -146,31 +148,54 @@ class ServerCaptioner:
         Raises:
             UserError: the service as a whole cannot be used; replies received before are cached.
         """
-        ids = set(self.pending(folder, clips, levels, {})[0])
-        waiting = [clip for clip in clips if clip.clip_id in ids]
+        failures: dict[str, str] = {}
+        self._ask_open(folder, clips, levels, progress, failures)
+        return failures
+
+    def _ask_open(
+        self,
+        folder: FilmFolder,
+        clips: Sequence[Clip],
+        levels: LevelsByClip,
+        progress: Progress,
+        failures: dict[str, str],
+    ) -> None:
+        """Ask as `ask` does; failures are added to those given, whether it ends early or not."""
+        waiting = self._waiting(folder, clips, levels)
         progress(len(clips) - len(waiting), len(clips))
         if not waiting:
-            return {}
+            return
+        failed_before = {clip_id for clip_id, answers in waiting.items() if answers.kept.failure}
+        cv2.setNumThreads(1)  # pictures are prepared in parallel: OpenCV's own threads would only compete for cores
         with ThreadPoolExecutor(os.cpu_count()) as preparing:  # more threads would only take more memory
-            ask = partial(self._ask_about, folder, levels, preparing)
-            failed_before = {clip_id for clip_id in ids if load_replies(folder, clip_id).failure}
-            subjects = {clip.clip_id: clip for clip in waiting}
-            loop = AskingLoop(_endpoint(self.settings), subjects, ask, failed_before=failed_before)
-            asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
-        return loop.failures
+            ask = partial(self._ask_about, folder, preparing)
+            loop = AskingLoop(_endpoint(self.settings), waiting, ask, failed_before=failed_before)
+            try:
+                asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
+            finally:
+                failures |= loop.failures
 
-    async def _ask_about(
-        self, folder: FilmFolder, levels: LevelsByClip, preparing: Executor, client: ChatClient, clip: Clip
-    ) -> None:
+    async def _ask_about(self, folder: FilmFolder, preparing: Executor, client: ChatClient, answers: Answers) -> None:
         """Ask the open questions about one clip, each until a reply is usable or its repairs are used up."""
-        answers = self._answers(folder, clip, levels)
-        views = await asyncio.get_running_loop().run_in_executor(preparing, view_clip, folder.clip_path(clip.clip_id))
+        path = folder.clip_path(answers.clip.clip_id)
+        views = await asyncio.get_running_loop().run_in_executor(preparing, view_clip, path)
         while question := answers.open_question:
             before = answers.kept.to(question.fingerprint)
             reply = await client.chat(conversation(question, views, self.cast, before), question.pattern)
             kept = answers.kept.adding(question.fingerprint, question.request, question.ingredients, reply)
             await asyncio.to_thread(save_replies, folder, kept)
             answers = replace(answers, kept=kept)
+
+    def _waiting(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Answers]:
+        """Return the answers so far of the clips with an open question, by clip id; those that failed before last."""
+        waiting = [answers for answers in self._all_answers(folder, clips, levels) if answers.open_question]
+        waiting.sort(key=lambda answers: answers.kept.failure is not None)
+        return {answers.clip.clip_id: answers for answers in waiting}
+
+    def _all_answers(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> Iterator[Answers]:
+        """Yield the answers so far of the clips, but for those that keep their old caption."""
+        old = self._old_captions(folder, clips, levels)
+        return (self._answers(folder, clip, levels) for clip in clips if clip.clip_id not in old)
 
     def _answers(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> Answers:
         return Answers(clip, levels[clip.clip_id], self.settings, self.cast, load_replies(folder, clip.clip_id))

@@ -20,7 +20,7 @@ from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.coverage import film_spans, totals
 from pipeline.publish.verify import verify
-from tests.support.builds.real_builds import numbered_film
+from tests.support.builds.real_builds import numbered_film, numbered_films
 from tests.support.datasets.built_dataset import SMALL, copy_of_built, small_film
 from tests.support.media.films import corrupt, make_film
 from tests.support.servers.caption_server import Answer, CaptionServer, good_answer
@@ -176,6 +176,19 @@ def test_the_budget_counts_the_batches_of_a_film_at_a_worker_together(tmp_path: 
         assert len(server.requests) == 3
     assert state.is_failed()
     assert "the 3 requests" in (state.message or "")
+
+
+@pytest.mark.slow
+def test_a_key_that_the_server_refuses_is_sent_once_for_all_films_of_a_build(tmp_path: Path) -> None:
+    from flows.dataset import build_dataset
+
+    films = tuple(numbered_films(tmp_path / "films", 2))
+    with CaptionServer(lambda _: Answer(status=401, raw=b"no such key")) as server:
+        captions = {"captioner": "server", "endpoint": server.address, "model": "test-model", "concurrency": 1}
+        config = checked({**SMALL, "captions": captions, "run": {"films_at_once": 1}}, "test")
+        state = build_dataset(BuildRequest(films=films, out=tmp_path / "data", config=config), return_state=True)
+        assert len(server.requests) == 1
+    assert (state.message or "").count("no such key") == 2
 
 
 @pytest.mark.slow

@@ -115,9 +115,16 @@ def ask_all(
     waiting = {inquiry.name: inquiry for inquiry in inquiries if is_open(inquiry)}
     failures: dict[str, str] = {}
     if waiting:
-        loop = AskingLoop(endpoint, waiting, ask, kind)
-        asyncio.run(loop.run(lambda: progress(len(inquiries) - loop.left, len(inquiries))))
+        failed_before = {name for name, inquiry in waiting.items() if _stored(folder, inquiry).failure}
+        fresh_first = dict(sorted(waiting.items(), key=lambda item: item[0] in failed_before))
+        loop = AskingLoop(endpoint, fresh_first, ask, kind, failed_before)
         failures = loop.failures
+        try:
+            asyncio.run(loop.run(lambda: progress(len(inquiries) - loop.left, len(inquiries))))
+        finally:  # also those at which it stopped: the next run does not stop at them again
+            for name, reason in failures.items():
+                noted = _stored(folder, waiting[name]).model_copy(update={"failure": reason})
+                write_replies(_path(folder, waiting[name]), noted)
     return _answers(inquiries, folder, failures)
 
 

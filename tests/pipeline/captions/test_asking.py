@@ -77,6 +77,42 @@ def test_a_clip_that_is_rejected_is_asked_about_once_in_a_build_and_again_in_the
         assert [caption.fault for caption in build(stage, folder)] == [None] * 12
 
 
+def test_clips_at_which_a_build_stopped_do_not_stop_the_next_and_come_last(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 12)
+    with CaptionServer(lambda _: Answer(status=400, raw=b"not allowed")) as server:
+        stage = stage_for(server.address, Cast(), concurrency=1, failed_limit=0.6)
+        with pytest.raises(UserError, match=r"5 clips in a row failed.*not allowed"):
+            build(stage, folder)
+        refused = set(server.asked("what"))
+        server.requests.clear()
+        server.answer = lambda request: (
+            Answer(status=400, raw=b"not allowed") if request.number in refused else good_answer(request)
+        )
+        captions = build(stage, folder)
+        again = server.asked("what")
+    assert {number for number, caption in enumerate(captions) if caption.fault} == refused
+    assert sorted(again) == list(range(12))
+    assert again[0] not in refused
+    assert again[-1] in refused
+
+
+@pytest.mark.parametrize("status", [400, 401])
+def test_a_server_that_rejects_one_film_is_asked_about_no_other_film_of_the_build(tmp_path: Path, status: int) -> None:
+    films = [make_screened_film(tmp_path / name, 12) for name in ("one", "other")]
+    with CaptionServer(lambda _: Answer(status=status, raw=b"wrong form")) as server:
+        stage = stage_for(server.address, Cast(), concurrency=1)
+        with counted():
+            with pytest.raises(UserError, match="wrong form"):
+                build(stage, films[0])
+            asked = len(server.requests)
+            words = r"nothing more is asked.*wrong form.*12 of 12 clips of this film are still to be asked"
+            with pytest.raises(BudgetError, match=words):
+                build(stage, films[1])
+            assert len(server.requests) == asked <= 6
+        server.answer = good_answer
+        assert [caption.fault for caption in build(stage, films[1])] == [None] * 12
+
+
 def test_a_failure_under_other_settings_hides_no_reply(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 2)
     with CaptionServer(good_answer) as server:

@@ -133,6 +133,20 @@ def test_a_used_up_budget_is_an_error_and_the_same_command_goes_on(tmp_path: Pat
         assert len(server.requests) == 6
 
 
+def test_stories_at_which_a_run_stopped_do_not_stop_the_next(tmp_path: Path) -> None:
+    def only_of_sosuke(request: Request) -> Answer:
+        if "It is about Ponyo" in request.body["messages"][0]["content"].replace("\n", " "):
+            return Answer(status=400, raw=b"not allowed")
+        return Answer(told(request).text, delay_seconds=1)
+
+    with CaptionServer(only_of_sosuke) as server:
+        assert "5 stories in a row failed" in write(tmp_path, server.address, "--games", "5")
+        said = write(tmp_path, server.address, "--games", "5")
+        assert "5 games, 50 rounds" in said
+        assert "ponyo-01" in said
+        assert len(server.requests) == 10 + 5, "the rejected ones again"
+
+
 def test_a_story_in_its_form_matches_the_pattern_and_is_read_back() -> None:
     panels = story("Ponyo (girl)", "Sosuke")
     reply = text_of(panels)
