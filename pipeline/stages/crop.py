@@ -139,7 +139,7 @@ def _votes(job: CropJob, progress: Progress) -> tuple[Votes, int]:
         if luma_HW.shape != (height, width) or luma_HW.mean() < settings.dark_frame_luma:
             continue
         rows.append(line_levels(luma_HW))
-        columns.append(line_levels(np.ascontiguousarray(luma_HW.T)))
+        columns.append(line_levels(np.asarray(cv2.transpose(luma_HW), np.uint8)))
         places.append(seen - 0.5)
     votes = Votes(
         np.array(rows, np.float32).reshape(-1, height),

@@ -18,7 +18,6 @@ from scenedetect.common import FrameTimecode
 from scenedetect.detectors import AdaptiveDetector
 
 from pipeline.core.config import SceneSettings
-from pipeline.stages.gradual import mean_change
 
 SAME_DRAWING = 0.5
 """Largest mean change of a held drawing by the encoder, gray levels."""
@@ -74,7 +73,8 @@ class CutFinder:
 
     def _is_new_drawing(self, gray_HW: np.ndarray) -> bool:
         self._drawing_age += 1
-        held = self._drawing_HW is not None and mean_change(gray_HW, self._drawing_HW) < SAME_DRAWING
+        last_HW = self._drawing_HW
+        held = last_HW is not None and cv2.norm(gray_HW, last_HW, cv2.NORM_L1) < SAME_DRAWING * gray_HW.size
         if held and self._drawing_age < LONGEST_HOLD:
             return False
         self._drawing_HW = gray_HW

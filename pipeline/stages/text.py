@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
+from threading import Lock
 from typing import Any
 
 import cv2
@@ -26,6 +27,8 @@ _LINE_SCORE = 0.6
 _TALL, _TALL_SCORE = 0.2, 0.8
 """A box taller than a fifth of the picture is a title or, more often, not text at all: it needs a higher score."""
 _MODEL = "ch_PP-OCRv4_det_mobile.onnx"
+_LOADING = Lock()
+"""Held by the first of the threads that measure clips while it loads the detector: each would load one of its own."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ def _text_on(picture_HWC: NDArray[np.uint8]) -> TextFacts:
     size = tuple(max(1, round(side * scale / _STRIDE)) * _STRIDE for side in (width, height))
     resized = cv2.resize(picture_HWC, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
     input_1CHW = (resized.astype(np.float32) / 127.5 - 1).transpose(2, 0, 1)[None]
-    session, find_boxes = _detector()
+    with _LOADING:
+        session, find_boxes = _detector()
     scores_11HW = session.run(None, {session.get_inputs()[0].name: input_1CHW})[0]
     boxes, scores = find_boxes(scores_11HW, (size[1], size[0]))
     lines = [box for box, score in zip(boxes, scores, strict=True) if _is_line(box, score, size[1])]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
 
@@ -59,7 +59,7 @@ class FieldRestorer:
         self._deinterlacer: _Deinterlacer | None = None
         self._removed = 0
         self._looked = False
-        self._noted: list[FieldStretch] = []
+        self._noted: list[_Stretch] = []
 
     def frames(self, frames: Iterable[Frame]) -> Iterator[Frame]:
         """Yield the film frames. Ordinals count film frames; times stay on the axis of the file's.
@@ -90,16 +90,16 @@ class FieldRestorer:
         """Stretches so far, in order, without gaps; empty if no picture was looked at."""
         if not self._looked:
             return []
-        joined: list[FieldStretch] = []
+        joined: list[_Stretch] = []
         for stretch in self._noted:
             short = stretch.kind == "progressive" and stretch.end_seconds - stretch.start_seconds < SHORT_SECONDS
             if joined and (short or stretch.kind == joined[-1].kind):
-                joined[-1] = _until(joined[-1], stretch.end_seconds)
+                joined[-1].end_seconds = stretch.end_seconds
             else:
-                joined.append(stretch)
+                joined.append(replace(stretch))
         if len(joined) > 1 and joined[0].kind == "progressive" and joined[0].end_seconds < SHORT_SECONDS:
-            joined[:2] = [joined[1].model_copy(update={"start_seconds": joined[0].start_seconds})]
-        return joined
+            joined[:2] = [replace(joined[1], start_seconds=joined[0].start_seconds)]
+        return [FieldStretch(film_id=self._film_id, **vars(stretch)) for stretch in joined]
 
     def _breaks(self, frame: Frame) -> bool:
         """Return True if frames are missing before this one, or its picture is of another size or format."""
@@ -163,15 +163,20 @@ class FieldRestorer:
     def _note(self, frame: Frame, kind: FieldKind) -> None:
         end = frame.seconds + frame.duration_seconds
         if self._noted and self._noted[-1].kind == kind:
-            self._noted[-1] = _until(self._noted[-1], end)
+            self._noted[-1].end_seconds = end
             return
         if self._noted:
-            self._noted[-1] = _until(self._noted[-1], frame.seconds)
-        self._noted.append(FieldStretch(film_id=self._film_id, start_seconds=frame.seconds, end_seconds=end, kind=kind))
+            self._noted[-1].end_seconds = frame.seconds
+        self._noted.append(_Stretch(kind, frame.seconds, end))
 
 
-def _until(stretch: FieldStretch, end_seconds: float) -> FieldStretch:
-    return stretch.model_copy(update={"end_seconds": end_seconds})
+@dataclass
+class _Stretch:
+    """Stretch of a film that may go on: the fields of `FieldStretch`, whose copies cost more for every frame."""
+
+    kind: FieldKind
+    start_seconds: float
+    end_seconds: float
 
 
 def _film_frame(frame: Frame, state: State, before: Frame | None) -> Frame | None:

@@ -81,6 +81,7 @@ class FilmReader:
         self._stream.thread_type = av.codec.context.ThreadType.AUTO
         self._stream.thread_count = threads
         self._tick = self._stream.time_base or Fraction(1, 1000)
+        self._numerator, self._denominator = self._tick.as_integer_ratio()
         self._frame_seconds = 1 / float(self._stream.guessed_rate or self._stream.average_rate or 25)
         self._awaited: list[int] = []
         """Times of the packets that have not come out as frames yet: a heap, in ticks."""
@@ -143,7 +144,7 @@ class FilmReader:
             )
 
     def _frame(self, picture: VideoFrame, seconds: float) -> Frame:
-        length = float(picture.duration * self._tick) if picture.duration else self._frame_seconds
+        length = self._seconds_of(picture.duration) if picture.duration else self._frame_seconds
         self._last = Frame(self._passed, seconds, length, picture)
         self._passed += 1
         self.end_seconds = seconds + length
@@ -181,11 +182,15 @@ class FilmReader:
             return expected
         if self._origin is None:
             self._origin = min([picture.pts, *self._awaited])
-        seconds = float((picture.pts - self._origin) * self._tick)
+        seconds = self._seconds_of(picture.pts - self._origin)
         if self._last and seconds <= self._last.seconds:  # the file's timestamps jump back: continue from here
             self._origin -= round((expected - seconds) / float(self._tick))
             seconds = expected
         return seconds
+
+    def _seconds_of(self, ticks: int) -> float:
+        """Convert ticks exactly; multiplied by the fraction it takes ten times as long, three times for each frame."""
+        return ticks * self._numerator / self._denominator
 
     def _pass_packets(self, picture: VideoFrame, seconds: float) -> bool:
         """Pop the packets shown before this picture; return True if one of them is a lost frame."""
@@ -194,7 +199,7 @@ class FilmReader:
         after = self._last.seconds + margin if self._last else 0.0
         while self._origin is not None and self._awaited and self._awaited[0] <= (picture.pts or 0):
             pts = heapq.heappop(self._awaited)
-            awaited = float((pts - self._origin) * self._tick)
+            awaited = self._seconds_of(pts - self._origin)
             if after <= awaited <= seconds - margin:
                 self._passed += 1
                 lost = True
@@ -209,7 +214,7 @@ class FilmReader:
 
     def _finish(self, end_seconds: float | None) -> None:
         origin = self._origin if self._origin is not None else min(self._awaited, default=0)
-        promised = float((max(self._awaited, default=origin) - origin) * self._tick)
+        promised = self._seconds_of(max(self._awaited, default=origin) - origin)
         if promised >= self.end_seconds - (1 - LOST_MARGIN) * self._frame_seconds and self._awaited:
             if self._damaged_since is None:
                 self._damaged_since = self.end_seconds
