@@ -145,7 +145,6 @@ def _run(plan: Plan) -> list[str]:
 
     from flows.dataset import run_plan
 
-    gc.freeze()
     gc.enable()
 
     with ThreadPoolExecutor(max_workers=1) as pool:

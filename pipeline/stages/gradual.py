@@ -102,7 +102,7 @@ def tiny_gray(gray_HW: np.ndarray) -> np.ndarray:
 
 
 def mean_change(one_P: np.ndarray, other_P: np.ndarray) -> float:
-    """Mean absolute difference of two tiny pictures: mean_p |a_p - b_p|, in gray levels, 0 to 255."""
+    """Mean absolute difference of two tiny pictures: mean_p |a_p - b_p|, in gray levels; exact if these are whole."""
     return float(np.abs(one_P - other_P).sum()) / one_P.size
 
 

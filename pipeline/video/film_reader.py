@@ -189,7 +189,7 @@ class FilmReader:
         return seconds
 
     def _seconds_of(self, ticks: int) -> float:
-        """Convert ticks exactly; multiplied by the fraction it takes ten times as long, three times for each frame."""
+        """Convert ticks exactly, as by the fraction itself, which takes 28 times as long, three times a frame."""
         return ticks * self._numerator / self._denominator
 
     def _pass_packets(self, picture: VideoFrame, seconds: float) -> bool:
