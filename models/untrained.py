@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import torch
 from transformers import MistralForCausalLM
@@ -34,7 +33,6 @@ from models.shot_encoder import ShotEncoder
 from models.tokens import shipped_tokenizer
 
 Say = Callable[[str], None]
-_NONE: Mapping[Component, Path] = MappingProxyType({})
 
 
 def new_checkpoint(
@@ -42,7 +40,7 @@ def new_checkpoint(
     config: ModelConfig,
     seed: int = 0,
     say: Say = lambda _: None,
-    fitted: Mapping[Component, Path] = _NONE,
+    fitted: Mapping[Component, Path] | None = None,
 ) -> Checkpoint:
     """Write an untrained checkpoint.
 
@@ -60,7 +58,7 @@ def new_checkpoint(
         torch.manual_seed(seed)
         shipped_tokenizer().save_pretrained(str(part / TOKENIZER))
         for component, base in config.bases.items():
-            if component in fitted:
+            if fitted and component in fitted:
                 shutil.copytree(fitted[component], part / base.id, copy_function=link_or_copy)
             elif base.id == inside_id(component):
                 say(f"{component}: random")

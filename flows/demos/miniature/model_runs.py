@@ -6,7 +6,7 @@ OUT/starts/NAME        checkpoint that an ablation of a network starts from: the
                        decoder and shot encoder of the ablation's kind
 
 All start from the fitted autoencoder and share the encoded clips, OUT/features. A seed is that of the examples' order,
-of noise and of levels; the untrained weights are the same.
+of noise and of levels; the untrained weights of all seeds are the same.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from pipeline.core.atomic import replacing
 from training.recipes import read_recipe
 
 _LAUNCH = Path(training.__file__).parent / "launch" / "2-cpus-ddp.yaml"
+FITTED = Path("autoencoder", "clips", "result")
+"""Checkpoint with the fitted autoencoder, in OUT."""
 _LOOPS = ("shot.warm_up", "shot.joint", "game.loop", "adapt.loop")
 SEEDS: Mapping[str, int] = {"seed-1": 1, "seed-2": 2}
 ABLATIONS = ("no-motion-scope", "no-warm-up", "random-frame", "linear", "addition", "cross-attention")
@@ -36,7 +38,7 @@ _KEPT: tuple[Component, ...] = ("language_model", "autoencoder", "text_encoder",
 
 def train_model(out: Path) -> None:
     """Train shots, game and adaptation, on two processes if there is no GPU."""
-    _train(out, out / MAIN)
+    _train(out, out / FITTED, out / MAIN)
 
 
 def train_variants(out: Path) -> None:
@@ -46,27 +48,26 @@ def train_variants(out: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / "seed.toml") as part:
             part.write_text("".join(f"[{loop}]\nseed = {seed}\n" for loop in _LOOPS), encoding="utf-8")
-        _train(out, folder, "--config", folder / "seed.toml")
+        _train(out, out / FITTED, folder, "--config", folder / "seed.toml")
     for name in ABLATIONS:
-        _train(out, out / VARIANTS / name, ablation=name)
+        _train(out, start_of(out, name), out / VARIANTS / name, "--ablation", name)
 
 
-def start_of(out: Path, ablation: str | None) -> Path:
-    """Return the checkpoint that a training starts from; it is written if the ablation changes a network."""
-    fitted = Checkpoint.open(out / "autoencoder" / "clips" / "result")
+def start_of(out: Path, ablation: str) -> Path:
+    """Return the checkpoint that an ablation starts from; it is written if the ablation changes a network."""
+    fitted = Checkpoint.open(out / FITTED)
     config = read_recipe("mini", ablation).model
     if all(getattr(config, part) == getattr(fitted.config, part) for part in ("shot_encoder", "shot_decoder")):
         return fitted.folder
-    folder = out / "starts" / str(ablation)
+    folder = out / "starts" / ablation
     if not folder.exists():
         new_checkpoint(folder, config, fitted={component: Path(fitted.base(component).id) for component in _KEPT})
     return folder
 
 
-def _train(out: Path, folder: Path, *options: str | Path, ablation: str | None = None) -> None:
-    changed = ("--ablation", ablation) if ablation else ()
+def _train(out: Path, start: Path, folder: Path, *options: str | Path) -> None:
     run_command(
         "miniature", "train", "all", "--recipe", "mini", "--data", out / "dataset", "--data", out / MORE,
-        "--from", start_of(out, ablation), "--out", folder, "--features", out / "features", *options, *changed,
+        "--from", start, "--out", folder, "--features", out / "features", *options,
         *(() if torch.accelerator.is_available() else ("--accelerate", _LAUNCH)),
     )  # fmt: skip

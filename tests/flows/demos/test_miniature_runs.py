@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.demos.miniature.model_runs import ABLATIONS, start_of
+from flows.demos.miniature.model_runs import ABLATIONS, FITTED, start_of
 from models.checkpoint import Checkpoint
 from models.config import mini_config
 from models.untrained import new_checkpoint
 from training.recipes import read_recipe
 
-FITTED = Path("autoencoder", "clips", "result")
 OF_TRAINING = {"no-warm-up", "random-frame"}
 BASES = ("autoencoder", "image_encoder", "text_encoder", "language_model")
 
