@@ -102,7 +102,7 @@ def tiny_gray(gray_HW: np.ndarray) -> np.ndarray:
 
 
 def mean_change(one_P: np.ndarray, other_P: np.ndarray) -> float:
-    """Mean absolute difference of two tiny pictures: mean_p |a_p - b_p|, in gray levels; exact if these are whole."""
+    """Mean absolute difference of two results of `tiny_gray`: mean_p |a_p - b_p|, in gray levels."""
     return float(np.abs(one_P - other_P).sum()) / one_P.size
 
 

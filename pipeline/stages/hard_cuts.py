@@ -73,7 +73,7 @@ class CutFinder:
 
     def _is_new_drawing(self, gray_HW: np.ndarray) -> bool:
         self._drawing_age += 1
-        last_HW = self._drawing_HW
+        last_HW = self._drawing_HW  # whole frames of uint8: `mean_change` is for tiny ones of float32
         held = last_HW is not None and cv2.norm(gray_HW, last_HW, cv2.NORM_L1) < SAME_DRAWING * gray_HW.size
         if held and self._drawing_age < LONGEST_HOLD:
             return False
