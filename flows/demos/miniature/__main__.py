@@ -12,7 +12,7 @@
     claims          games along held-out stories, named by the judge             OUT/claims
     drift           games of 50 turns                                            OUT/drift
 
-    variants        two more seeds and two ablations; then run claims and drift again            OUT/variants
+    variants        two more seeds and six ablations; then run claims and drift again            OUT/variants
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
     unpack          the package's model in the place of a trained one, to be judged and measured            OUT/unpacked
     strip           eight turns of a game by the packed model, as a picture     OUT/strip.png
@@ -20,6 +20,7 @@
 A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
 an ordinary data set: `animegamer status`, `play` and `train` take it like any other. OUT/unseen holds clips of pairs of
 character, motion and place that are never together in OUT/dataset; OUT/judging holds more of them, for the judge alone.
+OUT/more is more of the kind of OUT/dataset, all to train.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from flows.console.training_bars import TrainBars
 
 
 def data(out: Path) -> None:
-    """Compose the films and build both data sets."""
+    """Compose the films and build their data sets."""
     from flows.demos.miniature.dataset import build_datasets, films_of_the_world
 
     with Bars().watching():
