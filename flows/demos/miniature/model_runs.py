@@ -19,7 +19,7 @@ import torch
 import training
 from flows.demos.commands import run_command
 from flows.demos.miniature.dataset import MORE
-from flows.demos.miniature.measured.measured_models import MAIN, VARIANTS
+from flows.demos.miniature.measured.measured_models import FITTED, MAIN, VARIANTS
 from models.checkpoint import Checkpoint
 from models.config import Component
 from models.untrained import new_checkpoint
@@ -27,8 +27,6 @@ from pipeline.core.atomic import replacing
 from training.recipes import read_recipe
 
 _LAUNCH = Path(training.__file__).parent / "launch" / "2-cpus-ddp.yaml"
-FITTED = Path("autoencoder", "clips", "result")
-"""Checkpoint with the fitted autoencoder, in OUT."""
 _LOOPS = ("shot.warm_up", "shot.joint", "game.loop", "adapt.loop")
 SEEDS: Mapping[str, int] = {"seed-1": 1, "seed-2": 2}
 ABLATIONS = ("no-motion-scope", "no-warm-up", "random-frame", "linear", "addition", "cross-attention")

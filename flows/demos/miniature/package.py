@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flows.console.terminal import say
-from flows.demos.miniature.measured.measured_models import MAIN
+from flows.demos.miniature.measured.measured_models import FITTED, MAIN
 from models.checkpoint import Checkpoint
 from models.shipped import PACKED, pack, unpack
 from pipeline.core.errors import UserError
@@ -24,7 +24,7 @@ _ABOUT = (
 def pack_model(out: Path, packed: Path = PACKED) -> None:
     """Write the trained model in half precision, in the place of the one packed before."""
     trained = Checkpoint.open(out / MAIN / "adapt" / "result")
-    start = Checkpoint.open(out / "autoencoder" / "clips" / "result")
+    start = Checkpoint.open(out / FITTED)
     described = Checkpoint(trained.folder, trained.config.replaced(about=_ABOUT))
     pack(described, start, packed)
     size = sum(path.stat().st_size for path in packed.rglob("*") if path.is_file())

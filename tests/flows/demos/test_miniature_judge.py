@@ -12,6 +12,7 @@ import torch
 from flows.demos.miniature.dataset import build_datasets, films_of
 from flows.demos.miniature.measured.judge import JudgedClips, accuracy, labels_of, train_judge
 from flows.demos.miniature.measured.judge_network import LABELS, Judge, loss_of
+from flows.demos.miniature.measured.measured_models import FITTED
 from flows.demos.miniature.truth import SceneFacts
 from flows.demos.world.puppet_motions import COAT_ON, PLANT
 from models.config import mini_config
@@ -65,7 +66,7 @@ def test_a_judge_learns_a_few_clips_once_and_says_how_well(tmp_path: Path) -> No
     others = {name: films_of(name, 1, unseen=True, stories=1) for name in ("unseen", "judging")}
     films = {name: [replace(other, scenes=other.scenes[:4])] for name, (other,) in others.items()}
     build_datasets(tmp_path, {"dataset": [film], **films})
-    new_checkpoint(tmp_path / "autoencoder" / "clips" / "result", mini_config())
+    new_checkpoint(tmp_path / FITTED, mini_config())
     loop = LoopSettings(steps=60, batch_size=8, micro_batch=8, learning_rate=3e-3, save_every=30, validate_every=60)
     judge = train_judge(tmp_path, loop)
     found = json.loads((tmp_path / "judge" / "accuracy.json").read_text())

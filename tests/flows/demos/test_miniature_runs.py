@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.demos.miniature.model_runs import ABLATIONS, FITTED, start_of
+from flows.demos.miniature.measured.measured_models import FITTED
+from flows.demos.miniature.model_runs import ABLATIONS, start_of
 from models.checkpoint import Checkpoint
 from models.config import mini_config
 from models.untrained import new_checkpoint

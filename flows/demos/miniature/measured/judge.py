@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from flows.console.terminal import say
 from flows.demos.miniature.learning_curve import LearningCurve
 from flows.demos.miniature.measured.judge_network import HEIGHT, LABELS, ONE_OF, WIDTH, Field, Judge, loss_of
+from flows.demos.miniature.measured.measured_models import FITTED
 from flows.demos.miniature.measured.reconstructions import SETS, measure_reconstructions
 from flows.demos.miniature.truth import SceneFacts, Truths
 from models.checkpoint import Checkpoint
@@ -128,7 +129,7 @@ def train_judge(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None 
     settings = loop.model_dump(exclude=loop.unset_later_keys())
     learned: tuple[tuple[Path, Split], ...] = ((seen, "train"), (out / "judging", "val"))
     data = [Catalog.read(open_shards(source, split)).fingerprint for source, split in learned]
-    fitted = Checkpoint.open(out / "autoencoder" / "clips" / "result")
+    fitted = Checkpoint.open(out / FITTED)
     made_from = {"data": data, "settings": settings, "autoencoder": fitted.identity()}
     refuse_another(folder, made_from)
     note(folder, made_from)

@@ -19,6 +19,8 @@ from training.data.shards import open_shards
 from training.data.turns import Catalog
 
 MAIN, WITHOUT_ADAPTATION, VARIANTS = "model", "no-adaptation", "variants"
+FITTED = Path("autoencoder", "clips", "result")
+"""Checkpoint with the fitted autoencoder, which all models start from."""
 _VERSION = 2
 """Version of the measures, raised when they give other figures."""
 
