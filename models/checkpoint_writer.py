@@ -35,7 +35,6 @@ from models.game_model import GameModel
 from models.hub import quietly
 from models.shot_decoder import ShotDecoder, own_names
 from models.weights import adapter_metadata, adapter_tensors, write_tensors
-from pipeline.core.atomic import sync
 from pipeline.core.errors import DiskError, UserError, disk_errors
 
 State = Mapping[str, Tensor]
@@ -60,7 +59,7 @@ def writing(folder: Path) -> Iterator[Path]:
         for path in (*part.rglob("*"), part):
             if path.is_dir() or path.stat().st_nlink == 1:  # not files shared with another checkpoint
                 path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors creates files with mode 0600
-            sync(path)
+            _sync(path)
         part.rename(folder)
     except SafetensorError as error:  # of a write: readers have their own errors
         shutil.rmtree(part)
@@ -68,6 +67,14 @@ def writing(folder: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(part)
         raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def copy_rest(checkpoint: Checkpoint, folder: Path, replaced: Collection[str]) -> None:
