@@ -6,20 +6,25 @@ OUT/starts/NAME        checkpoint that an ablation of a network starts from: the
                        decoder and shot encoder of the ablation's kind
 
 All start from the fitted autoencoder and share the encoded clips, OUT/features. A seed is that of the examples' order,
-of noise and of levels; the untrained weights of all seeds are the same.
+of noise and of levels; the untrained weights of all seeds are the same. Ablations have fewer steps than the main run,
+so they are compared with each other and with `short`, which has as few and no other change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
 
 import training
+from flows.console.terminal import say
 from flows.demos.commands import run_command
 from flows.demos.miniature.dataset import MORE
-from flows.demos.miniature.measured.measured_models import FITTED, MAIN, VARIANTS
+from flows.demos.miniature.measured.measured_models import FITTED, MAIN, OWN_PREDICTIONS, SHORT, VARIANTS
 from models.checkpoint import Checkpoint
 from models.config import Component
 from models.untrained import new_checkpoint
@@ -27,32 +32,69 @@ from pipeline.core.atomic import replacing
 from training.recipes import read_recipe
 
 _LAUNCH = Path(training.__file__).parent / "launch" / "2-cpus-ddp.yaml"
-_LOOPS = ("shot.warm_up", "shot.joint", "game.loop", "adapt.loop")
-SEEDS: Mapping[str, int] = {"seed-1": 1, "seed-2": 2}
+_FEW_STEPS = {"shot.joint": {"steps": 2000}, "game.loop": {"steps": 1500}, "adapt.loop": {"steps": 1500}}
+_LOOPS = ("shot.warm_up", *_FEW_STEPS)
 ABLATIONS = ("no-motion-scope", "no-warm-up", "random-frame", "linear", "addition", "cross-attention")
 """`no-adaptation` needs no run: it is the main one before its last phase."""
 _KEPT: tuple[Component, ...] = ("language_model", "autoencoder", "text_encoder", "image_encoder")
 
 
+@dataclass(frozen=True)
+class Variant:
+    """Training with other settings than the main one."""
+
+    name: str
+    changes: Mapping[str, Mapping[str, float]] = field(default_factory=_FEW_STEPS.copy)
+    """Keys of the recipe that it changes, by table."""
+    ablation: str | None = None
+
+    def toml(self) -> str:
+        """Return the changes as a file for `--config`."""
+        tables = (
+            "\n".join([f"[{table}]", *(f"{key} = {value}" for key, value in keys.items())])
+            for table, keys in self.changes.items()
+        )
+        return "\n\n".join(tables) + "\n"
+
+
+def variants() -> Iterator[Variant]:
+    """Yield the variants in the order of their training: the short ones first."""
+    yield Variant(SHORT)
+    yield from (Variant(name, ablation=name) for name in ABLATIONS)
+    yield Variant(OWN_PREDICTIONS, _FEW_STEPS | {"game": {"first_pass": 1500, "history_predicted": 0.5}})
+    yield from (Variant(f"seed-{seed}", {loop: {"seed": seed} for loop in _LOOPS}) for seed in (1, 2))
+
+
 def train_model(out: Path) -> None:
     """Train shots, game and adaptation, on two processes if there is no GPU."""
-    _train(out, out / FITTED, out / MAIN)
+    launch = () if torch.accelerator.is_available() else ("--accelerate", _LAUNCH)
+    run_command("miniature", *_words(out, out / FITTED, out / MAIN), *launch)
 
 
 def train_variants(out: Path) -> None:
-    """Train the variants one after another; finished ones are skipped."""
-    for name, seed in SEEDS.items():
-        folder = out / VARIANTS / name
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / "seed.toml") as part:
-            part.write_text("".join(f"[{loop}]\nseed = {seed}\n" for loop in _LOOPS), encoding="utf-8")
-        _train(out, out / FITTED, folder, "--config", folder / "seed.toml")
-    for name in ABLATIONS:
-        _train(out, start_of(out, name), out / VARIANTS / name, "--ablation", name)
+    """Train the variants; finished ones are skipped.
+
+    Without a GPU two are trained at a time, each by one process: one training by two processes takes about half as
+    much computing again.
+    """
+    starts = [start_of(out, each.ablation) for each in variants()]
+    with ThreadPoolExecutor(1 if torch.accelerator.is_available() else 2) as pool:
+        list(pool.map(partial(_train_variant, out), variants(), starts))
 
 
-def start_of(out: Path, ablation: str) -> Path:
-    """Return the checkpoint that an ablation starts from; it is written if the ablation changes a network."""
+def _train_variant(out: Path, variant: Variant, start: Path) -> None:
+    folder = out / VARIANTS / variant.name
+    changes, log = folder / "changes.toml", folder / "messages.txt"
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(changes) as part:
+        part.write_text(variant.toml(), encoding="utf-8")
+    say(f"variants: {variant.name} is trained, see {log}")
+    ablation = ("--ablation", variant.ablation) if variant.ablation else ()
+    run_command("miniature", *_words(out, start, folder), "--config", changes, *ablation, beside=log)
+
+
+def start_of(out: Path, ablation: str | None) -> Path:
+    """Return the checkpoint that a training starts from; it is written if the ablation changes a network."""
     fitted = Checkpoint.open(out / FITTED)
     config = read_recipe("mini", ablation).model
     if all(getattr(config, part) == getattr(fitted.config, part) for part in ("shot_encoder", "shot_decoder")):
@@ -63,9 +105,7 @@ def start_of(out: Path, ablation: str) -> Path:
     return folder
 
 
-def _train(out: Path, start: Path, folder: Path, *options: str | Path) -> None:
-    run_command(
-        "miniature", "train", "all", "--recipe", "mini", "--data", out / "dataset", "--data", out / MORE,
-        "--from", start, "--out", folder, "--features", out / "features", *options,
-        *(() if torch.accelerator.is_available() else ("--accelerate", _LAUNCH)),
-    )  # fmt: skip
+def _words(out: Path, start: Path, folder: Path) -> tuple[str | Path, ...]:
+    data = ("--data", out / "dataset", "--data", out / MORE)
+    where = ("--from", start, "--out", folder, "--features", out / "features")
+    return ("train", "all", "--recipe", "mini", *data, *where)

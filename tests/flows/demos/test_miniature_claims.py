@@ -120,7 +120,7 @@ def test_games_along_the_stories_are_measured_once(judged_world: Path) -> None:
     measure_claims(judged_world)
     path = judged_world / "claims" / "model.json"
     found: Mapping[str, Any] = json.loads(path.read_text())
-    kinds = {"recorded", "reconstructed", "played", "played without past", "by chance"}
+    kinds = {"played", "played without past", "played without guidance", "recorded", "reconstructed", "by chance"}
     assert [set(each) for each in found.values()] == [kinds, kinds]
     error = found["unseen"]["recorded"]["level drawn, error"]
     assert error["turns"] == len(read_stories(judged_world, "unseen", "val")[0])

@@ -1,4 +1,4 @@
-"""Starts of the miniature's trainings: an ablation of a network has the fitted bases and a network of its own."""
+"""Trainings of the miniature: an ablation of a network has the fitted bases and a network of its own; recipes fit."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.demos.commands import run_command
 from flows.demos.miniature.measured.measured_models import FITTED
-from flows.demos.miniature.model_runs import ABLATIONS, start_of
+from flows.demos.miniature.model_runs import ABLATIONS, Variant, start_of, variants
 from models.checkpoint import Checkpoint
 from models.config import mini_config
 from models.untrained import new_checkpoint
@@ -40,3 +41,21 @@ def test_every_ablation_has_a_start_that_its_recipe_accepts(world: Path, name: s
     assert started.shot_encoder()
     assert started.shot_decoder()
     assert start_of(world, name) == start
+
+
+@pytest.mark.parametrize("variant", variants(), ids=lambda variant: variant.name)
+def test_a_variant_changes_what_its_name_says(tmp_path: Path, variant: Variant) -> None:
+    (changes := tmp_path / "changes.toml").write_text(variant.toml())
+    recipe, main = read_recipe("mini", variant.ablation, changes), read_recipe("mini")
+    loops = [recipe.shot.joint, recipe.game.loop, recipe.adapt.loop]
+    of_main = [main.shot.joint, main.game.loop, main.adapt.loop]
+    is_seed = variant.name.startswith("seed")
+    assert all((loop.steps == other.steps) == is_seed for loop, other in zip(loops, of_main, strict=True))
+    assert {loop.seed for loop in loops} == {int(variant.name[-1]) if is_seed else 0}
+    assert (recipe.game.history_predicted > 0) == (variant.name == "own-predictions")
+
+
+def test_a_command_beside_others_has_its_messages_in_a_file(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="`make miniature` resumes"):
+        run_command("miniature", "train", "all", "--recipe", "none", beside=tmp_path / "messages.txt")
+    assert "train --help" in (tmp_path / "messages.txt").read_text()

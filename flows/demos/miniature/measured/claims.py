@@ -1,23 +1,34 @@
 """Claims step: games of every trained model along the held-out stories, named by the judge.
 
-OUT/claims/NAME.json    by data set, `val` or `unseen`: a figure with its 95 % interval for each field, of the turns
-                        played, of the same without past turns, of the recorded clips (the margin of judge and
-                        optical flow), of these as the autoencoder reconstructs them (the most that can be drawn),
-                        and by chance: of the turns played, exchanged at random
+OUT/claims/NAME.json    by data set, `val` or `unseen`: a figure with its 95 % interval for each field of the turns
+                        played
 
-The models are `model`, `no-adaptation`, and those of the step `variants` that are there.
+The models are `model`, `no-adaptation`, and those of the step `variants` that are there. That of `model` also has the
+figures of turns played without past turns and without guidance, of the recorded clips (the margin of judge and optical
+flow), of these as the autoencoder reconstructs them (the most that can be drawn), and by chance: of the turns played,
+exchanged at random.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from flows.demos.miniature.measured.figures import figures_of
-from flows.demos.miniature.measured.games import exchanged, played, read_stories, reconstructed_turns, recorded
+from flows.demos.miniature.measured.games import (
+    Shown,
+    Story,
+    exchanged,
+    played,
+    read_stories,
+    reconstructed_turns,
+    recorded,
+)
 from flows.demos.miniature.measured.judge_network import Judge
-from flows.demos.miniature.measured.measured_models import MeasuredModel, measure
+from flows.demos.miniature.measured.measured_models import MAIN, MeasuredModel, measure, measured_models
 from flows.demos.miniature.measured.reconstructions import SETS
+from models.engine import Engine
 
 
 def measure_claims(out: Path, seed: int = 0) -> None:
@@ -27,16 +38,30 @@ def measure_claims(out: Path, seed: int = 0) -> None:
     def figures(model: MeasuredModel, judge: Judge) -> tuple[Any, str]:
         engine, found = model.engine(), {}
         for name, of_set in stories.items():
-            clips = [recorded(turn, engine.config) for story in of_set for turn in story]
-            shown = {
-                "recorded": clips,
-                "reconstructed": reconstructed_turns(clips, engine.autoencoder),
-                "played": [turn for story in of_set for turn in played(story, engine, seed)],
-                "played without past": [turn for story in of_set for turn in played(story, engine, seed, past=False)],
-            }
-            shown["by chance"] = exchanged(shown["played"], seed)
+            shown = {"played": list(_games(of_set, engine, seed))}
+            if model.name == MAIN:
+                shown |= {
+                    "played without past": list(_games(of_set, engine, seed, past=False)),
+                    "played without guidance": list(_games(of_set, model.engine(guidance=1.0), seed)),
+                    **_bounds(of_set, engine, shown["played"], seed),
+                }
             found[name] = {kind: figures_of(turns, judge, engine.window_turns) for kind, turns in shown.items()}
         right = (f"{name} {each['played']['as asked']['mean']:.1%}" for name, each in found.items())
         return found, "turns as asked: " + ", ".join(right)
 
-    measure(out, "claims", seed, figures)
+    measure(out, "claims", seed, measured_models(out), figures)
+
+
+def _games(stories: Sequence[Story], engine: Engine, seed: int, *, past: bool = True) -> Iterator[Shown]:
+    for story in stories:
+        yield from played(story, engine, seed, past=past)
+
+
+def _bounds(stories: Sequence[Story], engine: Engine, shown: Sequence[Shown], seed: int) -> dict[str, list[Shown]]:
+    """Return what no model can surpass, and what a model without any skill reaches."""
+    clips = [recorded(turn, engine.config) for story in stories for turn in story]
+    return {
+        "recorded": clips,
+        "reconstructed": reconstructed_turns(clips, engine.autoencoder),
+        "by chance": exchanged(shown, seed),
+    }

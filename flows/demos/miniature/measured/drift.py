@@ -15,14 +15,23 @@ from typing import Any
 from flows.demos.miniature.measured.figures import figures_of
 from flows.demos.miniature.measured.games import Story, played, read_stories
 from flows.demos.miniature.measured.judge_network import Judge
-from flows.demos.miniature.measured.measured_models import MeasuredModel, measure
+from flows.demos.miniature.measured.measured_models import (
+    MAIN,
+    OWN_PREDICTIONS,
+    SHORT,
+    MeasuredModel,
+    measure,
+    measured_models,
+)
 
 GAMES, TURNS, AT_ONCE = 4, 50, 10
+MODELS = (MAIN, SHORT, OWN_PREDICTIONS)
+"""Models that differ in what past they were trained with, and the main one."""
 FIELDS = ("as asked", "who", "where", "what", "level predicted", "level drawn", "states")
 
 
 def measure_drift(out: Path, seed: int = 0) -> None:
-    """Measure all models that have not been measured."""
+    """Measure those of `MODELS` that are there and have not been measured."""
     games = list(long_games(read_stories(out, "dataset", "val")))
 
     def figures(model: MeasuredModel, judge: Judge) -> tuple[Any, str]:
@@ -36,7 +45,7 @@ def measure_drift(out: Path, seed: int = 0) -> None:
         tens = ", ".join(f"{each['as asked']['mean']:.1%}" for each in found.values())
         return found, f"turns as asked, ten by ten: {tens}"
 
-    measure(out, "drift", seed, figures)
+    measure(out, "drift", seed, (model for model in measured_models(out) if model.name in MODELS), figures)
 
 
 def long_games(stories: Sequence[Story]) -> Iterator[Story]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from pipeline.core.ingredients import ResultNotes
 from training.data.shards import open_shards
 from training.data.turns import Catalog
 
-MAIN, WITHOUT_ADAPTATION, VARIANTS = "model", "no-adaptation", "variants"
+MAIN, WITHOUT_ADAPTATION, SHORT, OWN_PREDICTIONS = "model", "no-adaptation", "short", "own-predictions"
+"""Main model; the same before its last phase; one of fewer steps; one that also saw its own predictions as past."""
+VARIANTS = "variants"
 FITTED = Path("autoencoder", "clips", "result")
 """Checkpoint with the fitted autoencoder, which all models start from."""
-_VERSION = 2
+_VERSION = 3
 """Version of the measures, raised when they give other figures."""
 
 
@@ -32,9 +34,9 @@ class MeasuredModel:
     name: str
     checkpoint: Checkpoint
 
-    def engine(self) -> Engine:
+    def engine(self, guidance: float = SHIPPED_GUIDANCE) -> Engine:
         """Load it as `play` loads the model of the package."""
-        return Engine.load(self.checkpoint.folder, EngineOptions("cpu", SHIPPED_STEPS, SHIPPED_GUIDANCE))
+        return Engine.load(self.checkpoint.folder, EngineOptions("cpu", SHIPPED_STEPS, guidance))
 
 
 def measured_models(out: Path) -> list[MeasuredModel]:
@@ -45,13 +47,20 @@ def measured_models(out: Path) -> list[MeasuredModel]:
     return [MeasuredModel(name, Checkpoint.open(folder)) for name, folder in folders.items() if folder.exists()]
 
 
-def measure(out: Path, step: str, seed: int, figures: Callable[[MeasuredModel, Judge], tuple[Any, str]]) -> None:
-    """Write OUT/STEP/NAME.json for every finished model that has not been measured as it is.
+def measure(
+    out: Path,
+    step: str,
+    seed: int,
+    models: Iterable[MeasuredModel],
+    figures: Callable[[MeasuredModel, Judge], tuple[Any, str]],
+) -> None:
+    """Write OUT/STEP/NAME.json for every model that has not been measured as it is.
 
     Args:
         out: folder of the miniature.
         step: name of the step.
         seed: of the games.
+        models: models to measure.
         figures: function that measures a model; it returns the content of the file, and words about it.
     """
     judge = Judge.open(out / "judge" / "result")
@@ -62,7 +71,7 @@ def measure(out: Path, step: str, seed: int, figures: Callable[[MeasuredModel, J
         "data": [Catalog.read(open_shards(out / data, split)).fingerprint for _, data, split in SETS],
     }
     notes = ResultNotes(out / step / "made.json")
-    for model in measured_models(out):
+    for model in models:
 
         def write(model: MeasuredModel = model) -> list[Path]:
             found, words = figures(model, judge)
