@@ -12,7 +12,8 @@
     claims          games along held-out stories, named by the judge             OUT/claims
     drift           games of 50 turns                                            OUT/drift
 
-    variants        two more seeds and six ablations; then run claims and drift again            OUT/variants
+    variants        six ablations in few steps, two more seeds; then run claims and drift again  OUT/variants
+    real-film       the steps from data to model on the labelled clips of Big Buck Bunny         OUT/real-film
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
     unpack          the package's model in the place of a trained one, to be judged and measured            OUT/unpacked
     strip           eight turns of a game by the packed model, as a picture     OUT/strip.png
@@ -97,6 +98,14 @@ def drift(out: Path) -> None:
         measure_drift(out)
 
 
+def real_film(out: Path) -> None:
+    """Train on the clips of Big Buck Bunny, and measure what is learned by heart."""
+    from flows.demos.miniature.real_film import train_on_film
+
+    with Bars().watching():
+        train_on_film(out)
+
+
 def pack(out: Path) -> None:
     """Write the model into the package."""
     from flows.demos.miniature.package import pack_model
@@ -130,6 +139,7 @@ STEPS: dict[str, Callable[[Path], None]] = {
 """Steps in order. Each imports its own module: `--help` and `data` work without torch."""
 APART: dict[str, Callable[[Path], None]] = {
     "variants": variants,
+    "real-film": real_film,
     "pack": pack,
     "unpack": unpack,
     "strip": strip,

@@ -65,10 +65,15 @@ def variants() -> Iterator[Variant]:
     yield from (Variant(f"seed-{seed}", {loop: {"seed": seed} for loop in _LOOPS}) for seed in (1, 2))
 
 
-def train_model(out: Path) -> None:
-    """Train shots, game and adaptation, on two processes if there is no GPU."""
+def train_model(out: Path, variant: Variant | None = None) -> None:
+    """Train shots, game and adaptation, on two processes if there is no GPU.
+
+    Args:
+        out: folder of the miniature, or of other data with a fitted autoencoder.
+        variant: settings in the place of the recipe's.
+    """
     launch = () if torch.accelerator.is_available() else ("--accelerate", _LAUNCH)
-    run_command("miniature", *_words(out, out / FITTED, out / MAIN), *launch)
+    run_command("miniature", *_prepared(out, out / FITTED, out / MAIN, variant), *launch)
 
 
 def train_variants(out: Path) -> None:
@@ -84,18 +89,16 @@ def train_variants(out: Path) -> None:
 
 def _train_variant(out: Path, variant: Variant, start: Path) -> None:
     folder = out / VARIANTS / variant.name
-    changes, log = folder / "changes.toml", folder / "messages.txt"
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(changes) as part:
-        part.write_text(variant.toml(), encoding="utf-8")
+    words, log = _prepared(out, start, folder, variant), folder / "messages.txt"
     say(f"variants: {variant.name} is trained, see {log}")
-    ablation = ("--ablation", variant.ablation) if variant.ablation else ()
-    run_command("miniature", *_words(out, start, folder), "--config", changes, *ablation, beside=log)
+    run_command("miniature", *words, beside=log)
 
 
 def start_of(out: Path, ablation: str | None) -> Path:
     """Return the checkpoint that a training starts from; it is written if the ablation changes a network."""
     fitted = Checkpoint.open(out / FITTED)
+    if ablation is None:
+        return fitted.folder
     config = read_recipe("mini", ablation).model
     if all(getattr(config, part) == getattr(fitted.config, part) for part in ("shot_encoder", "shot_decoder")):
         return fitted.folder
@@ -105,7 +108,15 @@ def start_of(out: Path, ablation: str | None) -> Path:
     return folder
 
 
-def _words(out: Path, start: Path, folder: Path) -> tuple[str | Path, ...]:
-    data = ("--data", out / "dataset", "--data", out / MORE)
-    where = ("--from", start, "--out", folder, "--features", out / "features")
-    return ("train", "all", "--recipe", "mini", *data, *where)
+def _prepared(out: Path, start: Path, folder: Path, variant: Variant | None) -> tuple[str | Path, ...]:
+    """Write the file of a variant's changes, and return the command that trains it."""
+    data = [out / name for name in ("dataset", MORE) if (out / name).exists()]
+    words = ["train", "all", "--recipe", "mini", *(word for path in data for word in ("--data", path))]
+    words += ["--from", start, "--out", folder, "--features", out / "features"]
+    if variant:
+        changes = folder / "changes.toml"
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(changes) as part:
+            part.write_text(variant.toml(), encoding="utf-8")
+        words += ["--config", changes, *(("--ablation", variant.ablation) if variant.ablation else ())]
+    return tuple(words)
