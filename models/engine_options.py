@@ -22,5 +22,5 @@ decoded in tiles."""
     """Compile the shot decoder: the first turn takes longer, later turns less."""
 
 
-SHIPPED_STEPS, SHIPPED_GUIDANCE = 10, 1.0
+SHIPPED_STEPS, SHIPPED_GUIDANCE = 10, 2.0
 """Denoising steps and guidance for the checkpoint of the package: a turn is then drawn in a second or two on a CPU."""

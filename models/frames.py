@@ -22,6 +22,8 @@ from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
+RGB = 3
+"""Channels of a picture, and of the input of an autoencoder that does not take patches."""
 LATENT_CHANNELS = 16
 """Channels of the latents of CogVideoX's autoencoder, and of the tiny one."""
 

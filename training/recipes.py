@@ -157,14 +157,17 @@ def mini() -> Recipe:
         ),
         # micro-batches of windows of like length: attention over padding costs more than anything else here
         game=GamePhaseSettings(
-            loop=LoopSettings(steps=3000, learning_rate=2e-3, optimizer="muon", **{**common, "micro_batch": 2}),
+            loop=LoopSettings(steps=6000, learning_rate=2e-3, optimizer="muon", **{**common, "micro_batch": 2}),
             precision="bf16",
         ),
         # so many because the decoder, more than the game model, limits what a game shows
         adapt=AdaptPhaseSettings(
-            loop=LoopSettings(steps=3000, learning_rate=1e-3, optimizer="muon", **common), precision="bf16"
+            loop=LoopSettings(steps=6000, learning_rate=1e-3, optimizer="muon", **common), precision="bf16"
         ),
-        gc=BaselineSettings(loop=LoopSettings(steps=7500, learning_rate=2e-3, optimizer="muon", **common)),
+        # as many steps as the shot decoder has in its three phases
+        gc=BaselineSettings(
+            loop=LoopSettings(steps=10_700, learning_rate=2e-3, optimizer="muon", **common), precision="bf16"
+        ),
         gfc=BaselineSettings(loop=LoopSettings(steps=2000, learning_rate=1e-3, **common)),
         looks=PreviewSettings(clips=64, pictures=4, denoising_steps=10, guidance=1.0),
     )

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from PIL.Image import Image
 
 from models.engine import device_of
+from models.frames import RGB, decode_latents
 from models.turns import Turn, Values, turn_seed
 from pipeline.core.errors import UserError
 from training.baselines.config import BaselineConfig, BaselineKind, PictureSettings, StorySettings
@@ -173,7 +174,8 @@ class Baseline(ABC):
     def _shot(self, scene: SceneDescription, seed: int, picture: Image | None = None) -> NDArray[np.uint8]:
         """Generate frames from a description, and from a first frame if the pipeline is image-to-video."""
         video, pipeline = self.config.video, self.pipelines["video"]
-        frames_BTHWC = pipeline(
+        patches = pipeline.vae.config.in_channels > RGB  # the pipeline itself cannot make pictures of them
+        drawn = pipeline(
             prompt=scene.description,
             height=video.height,
             width=video.width,
@@ -182,12 +184,13 @@ class Baseline(ABC):
             guidance_scale=video.guidance,
             max_sequence_length=pipeline.transformer.config.max_text_seq_length,
             generator=torch.Generator().manual_seed(seed),
-            output_type="np",
+            output_type="latent" if patches else "np",
             **({} if picture is None else {"image": picture}),
         ).frames
-        shot_THWC: NDArray[np.uint8] = (
-            (frames_BTHWC[0, : video.shown_frames] * 255).round().clip(0, 255).astype(np.uint8)
-        )
+        if patches:
+            decoded: NDArray[np.uint8] = decode_latents(pipeline.vae, drawn)[0, : video.shown_frames].cpu().numpy()
+            return decoded
+        shot_THWC: NDArray[np.uint8] = (drawn[0, : video.shown_frames] * 255).round().clip(0, 255).astype(np.uint8)
         return shot_THWC
 
 

@@ -6,7 +6,8 @@
 | `gfc` | FLUX, the first frame of each shot | CogVideoX 5B image-to-video | adapters of FLUX |
 | `gsc` | SDXL with consistent self-attention, a whole story at once | CogVideoX 5B image-to-video | nothing |
 
-`full` uses the published pipelines from the model hub, `tiny` small random ones of the same architectures.
+`full` uses the published pipelines from the model hub, `tiny` small random ones of the same architectures. `mini` is
+GC alone, on autoencoder and text encoder of a checkpoint of that size, with a small transformer that is trained whole.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from models.config import LEVELS, PUBLISHED_VALUES, Base, ConfigSection, Size
+from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS
 
 BaselineKind = Literal["gc", "gfc", "gsc"]
 PipelinePart = Literal["video", "picture"]
@@ -25,7 +27,7 @@ PipelinePart = Literal["video", "picture"]
 class VideoSettings(ConfigSection):
     """Settings of the shots."""
 
-    later_keys = frozenset({"adaln", "still_last_frame"})
+    later_keys = frozenset({"adaln", "still_last_frame", "whole"})
 
     base: Base = Field(description="a CogVideoX pipeline; image-to-video if there are pictures")
     frames: int = Field(17, ge=9, description="frames of a shot, 8n + 1")
@@ -35,6 +37,7 @@ class VideoSettings(ConfigSection):
     guidance: float = Field(6.0, ge=1, description="guidance scale; 1 is none")
     lora_rank: int = Field(0, ge=0, description="rank of the adapters, which are applied at full weight; 0: none")
     adaln: bool = Field(False, description="with adapters: the adaLN of the blocks is trained in full, as in the model")
+    whole: bool = Field(False, description="without adapters: the transformer is trained whole")
     still_last_frame: bool = Field(
         False, description="trained on clips one frame short, their last frame repeated: play leaves the last frame out"
     )
@@ -49,6 +52,8 @@ class VideoSettings(ConfigSection):
         if self.frames % 8 != 1:
             raise ValueError(f"frames must be 8n + 1 (9, 17, 25, ...), not {self.frames}")
         _check_size(self.height, self.width)
+        if self.whole and self.lora_rank:
+            raise ValueError("a transformer that is trained whole has no adapters: lora_rank must be 0")
         return self
 
 
@@ -109,8 +114,8 @@ class BaselineConfig(ConfigSection):
 
     @property
     def trained_part(self) -> PipelinePart | None:
-        """Pipeline with adapters, if any."""
-        if self.video.lora_rank:
+        """Pipeline whose transformer is trained, if any."""
+        if self.video.lora_rank or self.video.whole:
             return "video"
         return "picture" if self.picture and self.picture.lora_rank else None
 
@@ -148,6 +153,19 @@ def tiny(kind: BaselineKind) -> BaselineConfig:
     picture = PictureSettings(base=base, steps=4, text_tokens=16, lora_rank=rank[1], **size)
     story = StorySettings() if kind == "gsc" else None
     return BaselineConfig(kind=kind, size="tiny", video=video, picture=picture, story=story)
+
+
+def mini() -> BaselineConfig:
+    """Return GC at the size of `mini`."""
+    video = VideoSettings(
+        base=Base(id=inside_id("video")),
+        steps=SHIPPED_STEPS,
+        guidance=SHIPPED_GUIDANCE,
+        height=64,
+        width=96,
+        whole=True,
+    )
+    return BaselineConfig(kind="gc", size="mini", video=video)
 
 
 def inside_id(part: PipelinePart) -> str:

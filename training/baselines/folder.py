@@ -4,7 +4,8 @@ BASELINE/
   baseline.json                         its configuration
   pytorch_lora_weights.safetensors      adapters, if it has any; stock diffusers loads them
   adaln.safetensors                     adaLN of the blocks, if it is trained
-  bases/video/  bases/picture/          pipelines that are not on the model hub, in the hub's format
+  bases/video/  bases/picture/          pipelines that are not on the model hub, in the hub's format; with a transformer
+                                        that was trained whole
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from diffusers import (
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from models.checkpoint import identity_of
+from models.checkpoint import TRANSFORMER_FILE, Checkpoint, identity_of
 from models.checkpoint_writer import writing
 from models.config import Base
 from models.diffusion import make_scheduler
-from models.shot_decoder import own_names
-from models.weights import is_untrained
+from models.shot_decoder import SPATIAL_COMPRESSION, own_names
+from models.weights import is_untrained, write_tensors
 from pipeline.core.errors import UserError
-from training.baselines.config import BaselineConfig, PipelinePart, inside_id
+from training.baselines.config import BaselineConfig, PipelinePart, inside_id, mini
 from training.baselines.pipelines import (
     LORA,
     add_adapters,
@@ -48,6 +49,7 @@ from training.baselines.untrained import (
     save_random_image_to_video,
     save_random_sdxl,
     save_random_text_to_video,
+    save_text_to_video_of,
 )
 
 CONFIG = "baseline.json"
@@ -88,9 +90,9 @@ class BaselineFolder:
         return identity_of([self.folder / CONFIG, *weights])
 
     def untrained(self) -> list[str]:
-        """Return the pipeline with adapters, if these were never trained."""
+        """Return the pipeline with adapters, if these were never trained; nothing of one trained whole."""
         part = self.config.trained_part
-        return [f"{part} pipeline"] if part and is_untrained(self.folder / LORA) else []
+        return [f"{part} pipeline"] if part and self._rank and is_untrained(self.folder / LORA) else []
 
     def video(self, device: Device = "cpu") -> CogVideoXPipeline | CogVideoXImageToVideoPipeline:
         """Load the video pipeline with its adapters, in main memory, in the precision for a device."""
@@ -98,6 +100,7 @@ class BaselineFolder:
         keep_positions(pipeline.transformer, self.config.video.frames)
         if self.config.kind == "gc":
             pipeline.scheduler = make_scheduler()  # the shot decoder's scheduler, so that only the conditions differ
+            pipeline.vae_scale_factor_spatial = SPATIAL_COMPRESSION  # the pipeline does not count patches as input
         return pipeline
 
     def picture(self, device: Device = "cpu") -> FluxPipeline | StableDiffusionXLPipeline:
@@ -105,13 +108,17 @@ class BaselineFolder:
         return self._pipeline("picture", device)
 
     def transformer(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> Any:
-        """Load the transformer with its adapters for training: adapters in float32, requiring a gradient.
+        """Load the transformer for training: what is trained, adapters or all of it, in float32, requiring a gradient.
 
         `dtype` is that of the frozen weights; by default the one for play on that device.
         """
         part = self.config.trained_part
         if part is None:
             raise UserError(f"{self.config.kind} has no adapters to train")
+        if self.config.video.whole:
+            whole = self.part(part, "transformer", device, torch.float32)
+            keep_positions(whole, self.config.video.frames)
+            return whole.requires_grad_(True)
         transformer = self.part(part, "transformer", device, dtype)
         if part == "video":
             keep_positions(transformer, self.config.video.frames)
@@ -137,7 +144,7 @@ class BaselineFolder:
     def _pipeline(self, part: PipelinePart, device: Device) -> Any:
         kind = self._kind(part)
         pipeline = load_pipeline(kind, self.base(part), precision_of(kind, device))
-        if part == self.config.trained_part:
+        if part == self.config.trained_part and self._rank:
             transformer, adaln = pipeline.transformer, self.config.video.adaln
             load_adapters(self.folder, transformer, self._rank, adaln=adaln)
             transformer.fuse_lora()  # one matrix product per projection instead of three
@@ -191,8 +198,24 @@ def new_baseline(folder: Path, config: BaselineConfig, seed: int = 0) -> Baselin
     return BaselineFolder(folder, config)
 
 
+def new_mini_gc(folder: Path, checkpoint: Checkpoint, seed: int = 0) -> BaselineFolder:
+    """Write an untrained GC of size `mini`.
+
+    Args:
+        folder: target folder; must not exist, or be empty.
+        checkpoint: one of size `mini`, whose text encoder, autoencoder and motion scopes it has.
+        seed: seed of the transformer.
+    """
+    config = mini().model_copy(update={"level_values": checkpoint.config.level_values})
+    with writing(folder) as part, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        save_text_to_video_of(part / inside_id("video"), checkpoint)
+        _save_config(part, config)
+    return BaselineFolder(folder, config)
+
+
 def save_trained(folder: Path, start: BaselineFolder, transformer: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Write a baseline with trained adapters.
+    """Write a baseline with trained adapters, or a transformer trained whole.
 
     Args:
         folder: empty target folder.
@@ -204,7 +227,10 @@ def save_trained(folder: Path, start: BaselineFolder, transformer: nn.Module, st
     if bases.is_dir():
         shutil.copytree(bases, folder / "bases")
     _save_config(folder, start.config)
-    save_adapters(folder, transformer, state, adaln=start.config.video.adaln)
+    if start.config.video.whole:
+        write_tensors(state, folder / inside_id("video") / "transformer" / TRANSFORMER_FILE)
+    else:
+        save_adapters(folder, transformer, state, adaln=start.config.video.adaln)
 
 
 def _save_config(folder: Path, config: BaselineConfig) -> None:

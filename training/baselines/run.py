@@ -1,6 +1,6 @@
 """Training run of a baseline's adapters in a run folder: `animegamer train gc` and `gfc`.
 
-RUN/start-gc/      the untrained baseline, if none was given
+RUN/start-gc/      the untrained baseline, unless one was given
 RUN/gc/            see training/run_folder.py; result/ is a playable baseline
 """
 
@@ -11,10 +11,11 @@ from typing import Literal
 
 from accelerate import Accelerator
 
+from models.checkpoint import Checkpoint
 from pipeline.core.errors import UserError
 from training.baselines.config import full, tiny
 from training.baselines.encoding import fill_features, open_features
-from training.baselines.folder import BaselineFolder, new_baseline
+from training.baselines.folder import BaselineFolder, new_baseline, new_mini_gc
 from training.baselines.gc_training import gc_phase
 from training.baselines.gfc_training import gfc_phase
 from training.config import BaselineSettings, Recipe
@@ -37,10 +38,12 @@ def train_baseline(
         kind: kind of the baseline.
         run_folder: the run's folder, its data and its callbacks.
         recipe: settings.
-        start: a baseline to start from; by default an untrained one of the recipe's size is created.
+        start: a baseline to start from; by default an untrained one of the recipe's size is created. At `mini` a
+            checkpoint of that size, whose bases an untrained GC gets.
 
     Raises:
-        UserError: `start` is of another kind, the folder belongs to another run, or a pipeline cannot be loaded.
+        UserError: `start` is of another kind, the folder belongs to another run, a pipeline cannot be loaded, or there
+            is no such baseline at `mini`.
     """
     settings = recipe.gc if kind == "gc" else recipe.gfc
     if not (run_folder.folder / kind / "result").exists():
@@ -67,12 +70,16 @@ def train_baseline(
 def _start(
     kind: Literal["gc", "gfc"], run_folder: RunFolder, recipe: Recipe, start: Path | None, accelerator: Accelerator
 ) -> BaselineFolder:
-    new = run_folder.folder / f"start-{kind}"
-    if start is None and accelerator.is_main_process and not new.exists():
-        config = full(kind) if recipe.model.size == "full" else tiny(kind)
-        new_baseline(new, config, recipe.shot.joint.seed)
+    new, seed, is_mini = run_folder.folder / f"start-{kind}", recipe.shot.joint.seed, recipe.model.size == "mini"
+    if is_mini and (kind != "gc" or start is None):
+        raise UserError("at mini there is GC alone, made of a checkpoint: name one of that size with --from")
+    if accelerator.is_main_process and not new.exists():
+        if is_mini and start:
+            new_mini_gc(new, Checkpoint.open(start), seed)
+        elif start is None:
+            new_baseline(new, full(kind) if recipe.model.size == "full" else tiny(kind), seed)
     accelerator.wait_for_everyone()
-    return BaselineFolder.open(start or new)
+    return BaselineFolder.open(start if start and not is_mini else new)
 
 
 def _caches(baseline: BaselineFolder, run_folder: RunFolder, accelerator: Accelerator) -> list[FeatureCache]:

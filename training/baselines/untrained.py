@@ -1,10 +1,12 @@
-"""Tiny random pipelines with the architectures of the published ones, saved in the hub's format.
+"""Small random pipelines with the architectures of the published ones, saved in the hub's format.
 
-The calls that load the published pipelines load them too. Untrained, they generate noise.
+The calls that load the published pipelines load them too. Untrained, they generate noise. That of `mini` has the fitted
+bases of a checkpoint, and a transformer of the size of its shot decoder.
 """
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 
 from diffusers import (
@@ -31,9 +33,11 @@ from transformers import (
     T5EncoderModel,
 )
 
+from models.checkpoint import Checkpoint
 from models.diffusion import make_scheduler
 from models.frames import LATENT_CHANNELS
 from models.hub import quietly
+from models.shot_decoder import ShotDecoder
 from models.tokens import VOCABULARY, shipped_tokenizer
 from training.baselines.config import VideoSettings
 
@@ -41,6 +45,8 @@ _WIDTH = 32
 """Width of all text states."""
 _HEAD_WIDTH = 16
 _VIDEO_TEXT_TOKENS = 32
+_MINI_TEXT_TOKENS = 48
+"""Room for the longest instruction line of the world in miniature."""
 
 
 def save_random_text_to_video(folder: Path, settings: VideoSettings) -> None:
@@ -48,6 +54,22 @@ def save_random_text_to_video(folder: Path, settings: VideoSettings) -> None:
     parts = _video_parts(settings, LATENT_CHANNELS, learned=False)
     with quietly():
         CogVideoXPipeline(**parts, scheduler=make_scheduler()).save_pretrained(str(folder))
+
+
+def save_text_to_video_of(folder: Path, checkpoint: Checkpoint) -> None:
+    """Save a CogVideoX 2B with text encoder and autoencoder of a checkpoint, and a random transformer like its own."""
+    decoder = ShotDecoder.load_config(checkpoint.base("transformer").id)
+    text_encoder = T5EncoderModel.from_pretrained(checkpoint.base("text_encoder").id)
+    sizes = {key: value for key, value in decoder.items() if key in signature(CogVideoXTransformer3DModel).parameters}
+    sizes |= {"text_embed_dim": text_encoder.config.d_model, "max_text_seq_length": _MINI_TEXT_TOKENS}
+    with quietly():
+        CogVideoXPipeline(
+            tokenizer=shipped_tokenizer(),
+            text_encoder=text_encoder,
+            vae=checkpoint.autoencoder(),
+            transformer=CogVideoXTransformer3DModel(**sizes),
+            scheduler=make_scheduler(),
+        ).save_pretrained(str(folder))
 
 
 def save_random_image_to_video(folder: Path, settings: VideoSettings) -> None:

@@ -6,8 +6,8 @@ OUT/starts/NAME        checkpoint that an ablation of a network starts from: the
                        decoder and shot encoder of the ablation's kind
 
 All start from the fitted autoencoder and share the encoded clips, OUT/features. A seed is that of the examples' order,
-of noise and of levels; the untrained weights of all seeds are the same. Ablations have fewer steps than the main run,
-so they are compared with each other and with `short`, which has as few and no other change.
+of noise and of levels; the untrained weights of all seeds are the same. Ablations and the baseline GC have fewer steps
+than the main run, so they are compared with each other and with `short`, which has as few and no other change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import training
 from flows.console.terminal import say
 from flows.demos.commands import run_command
 from flows.demos.miniature.dataset import MORE
-from flows.demos.miniature.measured.measured_models import FITTED, MAIN, OWN_PREDICTIONS, SHORT, VARIANTS
+from flows.demos.miniature.measured.measured_models import FITTED, GC, MAIN, OWN_PREDICTIONS, SHORT, VARIANTS
 from models.checkpoint import Checkpoint
 from models.config import Component
 from models.untrained import new_checkpoint
@@ -47,6 +47,8 @@ class Variant:
     changes: Mapping[str, Mapping[str, float]] = field(default_factory=_FEW_STEPS.copy)
     """Keys of the recipe that it changes, by table."""
     ablation: str | None = None
+    part: str = "all"
+    """Part of `animegamer train`."""
 
     def toml(self) -> str:
         """Return the changes as a file for `--config`."""
@@ -62,6 +64,7 @@ def variants() -> Iterator[Variant]:
     yield Variant(SHORT)
     yield from (Variant(name, ablation=name) for name in ABLATIONS)
     yield Variant(OWN_PREDICTIONS, _FEW_STEPS | {"game": {"first_pass": 1500, "history_predicted": 0.5}})
+    yield Variant(GC, {"gc.loop": {"steps": 3700}}, part="gc")  # the steps of the shot decoder of the short ones
     yield from (Variant(f"seed-{seed}", {loop: {"seed": seed} for loop in _LOOPS}) for seed in (1, 2))
 
 
@@ -111,7 +114,13 @@ def start_of(out: Path, ablation: str | None) -> Path:
 def _prepared(out: Path, start: Path, folder: Path, variant: Variant | None) -> tuple[str | Path, ...]:
     """Write the file of a variant's changes, and return the command that trains it."""
     data = [out / name for name in ("dataset", MORE) if (out / name).exists()]
-    words = ["train", "all", "--recipe", "mini", *(word for path in data for word in ("--data", path))]
+    words = [
+        "train",
+        variant.part if variant else "all",
+        "--recipe",
+        "mini",
+        *(word for path in data for word in ("--data", path)),
+    ]
     words += ["--from", start, "--out", folder, "--features", out / "features"]
     if variant:
         changes = folder / "changes.toml"

@@ -23,6 +23,8 @@ from flows.demos.world.puppet_motions import COAT_ON, PLANT
 from models.config import mini_config
 from models.untrained import new_checkpoint
 from tests.flows.demos.test_miniature_judge import FACTS
+from training.baselines.folder import new_mini_gc
+from training.baselines.router import NEUTRAL
 
 WINDOW = 5
 RIGHT = Named(
@@ -91,7 +93,7 @@ def test_turns_exchanged_keep_their_scripts() -> None:
 
 @pytest.fixture(scope="module")
 def judged_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """World of one short story, an untrained judge and an untrained model."""
+    """World of one short story, an untrained judge, an untrained model and an untrained GC."""
     out = tmp_path_factory.mktemp("world")
     (film,) = films_of("unseen", 1, unseen=True, stories=1)
     build_datasets(out, {"unseen": [replace(film, scenes=film.scenes[:4])]})
@@ -99,7 +101,8 @@ def judged_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     (out / "judge" / "result").mkdir(parents=True)
     Judge().save(out / "judge" / "result", Judge().state_dict())
-    new_checkpoint(out / "model" / "adapt" / "result", mini_config())
+    model = new_checkpoint(out / "model" / "adapt" / "result", mini_config())
+    new_mini_gc(out / "variants" / "gc" / "gc" / "result", model)
     return out
 
 
@@ -126,6 +129,11 @@ def test_games_along_the_stories_are_measured_once(judged_world: Path) -> None:
     assert error["turns"] == len(read_stories(judged_world, "unseen", "val")[0])
     assert error["low"] <= error["mean"] <= error["high"]
     assert error["mean"] < 0.3, "recorded clips of 96x64 still have about their level"
+    baseline: Mapping[str, Any] = json.loads((judged_world / "claims" / "gc.json").read_text())
+    assert [set(each) for each in baseline.values()] == [{"played"}, {"played"}]
+    turns = read_stories(judged_world, "unseen", "val")[0]
+    neutral = [turn.facts.state == (NEUTRAL.social, NEUTRAL.entertainment, NEUTRAL.stamina) for turn in turns]
+    assert baseline["unseen"]["played"]["states"]["mean"] == np.mean(neutral)
     made = path.stat().st_mtime_ns
     measure_claims(judged_world)
     assert path.stat().st_mtime_ns == made

@@ -47,8 +47,10 @@ def test_every_ablation_has_a_start_that_its_recipe_accepts(world: Path, name: s
 def test_a_variant_changes_what_its_name_says(tmp_path: Path, variant: Variant) -> None:
     (changes := tmp_path / "changes.toml").write_text(variant.toml())
     recipe, main = read_recipe("mini", variant.ablation, changes), read_recipe("mini")
-    loops = [recipe.shot.joint, recipe.game.loop, recipe.adapt.loop]
-    of_main = [main.shot.joint, main.game.loop, main.adapt.loop]
+    loops, of_main = (
+        [each.gc.loop] if variant.part == "gc" else [each.shot.joint, each.game.loop, each.adapt.loop]
+        for each in (recipe, main)
+    )
     is_seed = variant.name.startswith("seed")
     assert all((loop.steps == other.steps) == is_seed for loop, other in zip(loops, of_main, strict=True))
     assert {loop.seed for loop in loops} == {int(variant.name[-1]) if is_seed else 0}

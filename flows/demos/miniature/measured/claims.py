@@ -29,6 +29,7 @@ from flows.demos.miniature.measured.judge_network import Judge
 from flows.demos.miniature.measured.measured_models import MAIN, MeasuredModel, measure, measured_models
 from flows.demos.miniature.measured.reconstructions import SETS
 from models.engine import Engine
+from models.turns import TurnMaker
 
 
 def measure_claims(out: Path, seed: int = 0) -> None:
@@ -36,25 +37,26 @@ def measure_claims(out: Path, seed: int = 0) -> None:
     stories = {name: read_stories(out, data, split) for name, data, split in SETS}
 
     def figures(model: MeasuredModel, judge: Judge) -> tuple[Any, str]:
-        engine, found = model.engine(), {}
+        maker, found = model.maker(), {}
         for name, of_set in stories.items():
-            shown = {"played": list(_games(of_set, engine, seed))}
+            shown = {"played": list(_games(of_set, maker, seed))}
             if model.name == MAIN:
+                engine = model.engine()
                 shown |= {
                     "played without past": list(_games(of_set, engine, seed, past=False)),
                     "played without guidance": list(_games(of_set, model.engine(guidance=1.0), seed)),
                     **_bounds(of_set, engine, shown["played"], seed),
                 }
-            found[name] = {kind: figures_of(turns, judge, engine.window_turns) for kind, turns in shown.items()}
+            found[name] = {kind: figures_of(turns, judge, maker.window_turns) for kind, turns in shown.items()}
         right = (f"{name} {each['played']['as asked']['mean']:.1%}" for name, each in found.items())
         return found, "turns as asked: " + ", ".join(right)
 
     measure(out, "claims", seed, measured_models(out), figures)
 
 
-def _games(stories: Sequence[Story], engine: Engine, seed: int, *, past: bool = True) -> Iterator[Shown]:
+def _games(stories: Sequence[Story], maker: TurnMaker, seed: int, *, past: bool = True) -> Iterator[Shown]:
     for story in stories:
-        yield from played(story, engine, seed, past=past)
+        yield from played(story, maker, seed, past=past)
 
 
 def _bounds(stories: Sequence[Story], engine: Engine, shown: Sequence[Shown], seed: int) -> dict[str, list[Shown]]:

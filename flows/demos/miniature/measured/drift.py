@@ -35,12 +35,12 @@ def measure_drift(out: Path, seed: int = 0) -> None:
     games = list(long_games(read_stories(out, "dataset", "val")))
 
     def figures(model: MeasuredModel, judge: Judge) -> tuple[Any, str]:
-        engine = model.engine()
-        shown = [list(played(game, engine, seed)) for game in games]
+        maker = model.maker()
+        shown = [list(played(game, maker, seed)) for game in games]
         found = {}
         for start in range(0, TURNS, AT_ONCE):
             part = [turn for game in shown for turn in game[start : start + AT_ONCE]]
-            every = figures_of(part, judge, engine.window_turns)
+            every = figures_of(part, judge, maker.window_turns)
             found[f"turns {start + 1}-{start + AT_ONCE}"] = {field: every[field] for field in FIELDS}
         tens = ", ".join(f"{each['as asked']['mean']:.1%}" for each in found.values())
         return found, f"turns as asked, ten by ten: {tens}"

@@ -11,15 +11,22 @@ from flows.console.terminal import say
 from flows.demos.miniature.measured.judge_network import Judge
 from flows.demos.miniature.measured.reconstructions import SETS
 from models.checkpoint import Checkpoint, identity_of
+from models.config import GameModelConfig
 from models.engine import Engine
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
+from models.progress import PartProgress, unwatched
+from models.turns import GameState, Turn, TurnMaker
 from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import ResultNotes
+from training.baselines.agents import Baseline, load_baseline
+from training.baselines.folder import BaselineFolder
 from training.data.shards import open_shards
 from training.data.turns import Catalog
 
 MAIN, WITHOUT_ADAPTATION, SHORT, OWN_PREDICTIONS = "model", "no-adaptation", "short", "own-predictions"
 """Main model; the same before its last phase; one of fewer steps; one that also saw its own predictions as past."""
+GC = "gc"
+"""Baseline without memory or motion level: it draws each instruction by itself."""
 VARIANTS = "variants"
 FITTED = Path("autoencoder", "clips", "result")
 """Checkpoint with the fitted autoencoder, which all models start from."""
@@ -29,22 +36,49 @@ _VERSION = 3
 
 @dataclass(frozen=True)
 class MeasuredModel:
-    """Trained checkpoint with a name."""
+    """Trained checkpoint or baseline with a name."""
 
     name: str
-    checkpoint: Checkpoint
+    trained: Checkpoint | BaselineFolder
+
+    def maker(self) -> TurnMaker:
+        """Load it as a maker of turns."""
+        if isinstance(self.trained, BaselineFolder):
+            return MakerWithoutPast(load_baseline(self.trained.folder, device="cpu"))
+        return self.engine()
 
     def engine(self, guidance: float = SHIPPED_GUIDANCE) -> Engine:
-        """Load it as `play` loads the model of the package."""
-        return Engine.load(self.checkpoint.folder, EngineOptions("cpu", SHIPPED_STEPS, guidance))
+        """Load a checkpoint as `play` loads the model of the package."""
+        return Engine.load(self.trained.folder, EngineOptions("cpu", SHIPPED_STEPS, guidance))
+
+
+@dataclass(frozen=True)
+class MakerWithoutPast:
+    """Turns by a baseline, which sees the instruction alone; level and state are always the same."""
+
+    agent: Baseline
+    window_turns: int = GameModelConfig.model_fields["window_turns"].default
+
+    def next_turn(
+        self,
+        state: GameState,
+        instruction: str,
+        seed: int,
+        progress: PartProgress = unwatched,  # noqa: ARG002
+    ) -> tuple[Turn, GameState]:
+        """Make a turn; the state of the game stays as it is."""
+        (turn,) = self.agent.new_game(seed).play(instruction)
+        return turn, state
 
 
 def measured_models(out: Path) -> list[MeasuredModel]:
     """Return the finished models in a folder of the miniature: the main one first, then the variants by name."""
     run, variants = out / MAIN, sorted((out / VARIANTS).glob("*"))
     folders = {MAIN: run / "adapt" / "result", WITHOUT_ADAPTATION: run / "game" / "result"}
-    folders |= {variant.name: variant / "adapt" / "result" for variant in variants}
-    return [MeasuredModel(name, Checkpoint.open(folder)) for name, folder in folders.items() if folder.exists()]
+    folders |= {variant.name: variant / "adapt" / "result" for variant in variants if variant.name != GC}
+    models = [MeasuredModel(name, Checkpoint.open(folder)) for name, folder in folders.items() if folder.exists()]
+    baseline = out / VARIANTS / GC / GC / "result"
+    return [*models, *([MeasuredModel(GC, BaselineFolder.open(baseline))] if baseline.exists() else [])]
 
 
 def measure(
@@ -80,4 +114,4 @@ def measure(
             say(f"{step}, {model.name}: {words}")
             return [path]
 
-        notes.renew(model.name, made_from | {"model": model.checkpoint.identity()}, write)
+        notes.renew(model.name, made_from | {"model": model.trained.identity()}, write)

@@ -1,0 +1,92 @@
+"""GC of size mini: a small pipeline on the bases of a checkpoint, whose transformer is trained whole and then plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from models.checkpoint import Checkpoint
+from models.config import mini_config
+from models.frames import decode_latents
+from models.untrained import new_checkpoint
+from pipeline.core.config import ShardSettings
+from pipeline.core.errors import UserError
+from pipeline.publish.shards import write_shards
+from tests.support.datasets.made_dataset import MODEL, make_dataset
+from training.baselines.agents import load_baseline
+from training.baselines.config import VideoSettings, mini
+from training.baselines.encoding import fill_features, open_features
+from training.baselines.folder import BaselineFolder, new_mini_gc
+from training.baselines.gc_training import gc_phase
+from training.baselines.run import train_baseline
+from training.config import LoopSettings
+from training.data.filling import share_out
+from training.data.shards import open_shards
+from training.data.turns import Catalog
+from training.recipes import read_recipe
+from training.run_folder import RunFolder
+from training.trainer import StepReport, Trainer
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    folder = tmp_path_factory.mktemp("mini") / "checkpoint"
+    return new_checkpoint(folder, mini_config().replaced(level_values=(1.0, 2.0, 3.0, 4.0, 5.0)))
+
+
+@pytest.fixture(scope="module")
+def baseline(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> BaselineFolder:
+    return new_mini_gc(tmp_path_factory.mktemp("gc") / "gc", checkpoint)
+
+
+def test_it_has_the_bases_of_the_checkpoint_and_draws_its_clips(
+    baseline: BaselineFolder, checkpoint: Checkpoint
+) -> None:
+    assert BaselineFolder.open(baseline.folder).config == baseline.config
+    agent, shape = load_baseline(baseline.folder, device="cpu"), checkpoint.config.shot_decoder
+    (turn,) = agent.play(["Mika walks"])
+    assert turn.frames_THWC.shape == (shape.frames, shape.height, shape.width, 3)
+    assert turn.scope_px == checkpoint.config.level_values[2]
+    pipeline = agent.pipelines["video"]
+    latents_BTCHW = torch.randn(1, 5, 16, 8, 12)
+    drawn = decode_latents(pipeline.vae, latents_BTCHW)
+    assert torch.equal(drawn, decode_latents(checkpoint.autoencoder(), latents_BTCHW))
+    again = next(iter(load_baseline(baseline.folder, device="cpu").play(["Mika walks"])))
+    assert (again.frames_THWC == turn.frames_THWC).all()
+
+
+@pytest.mark.slow
+def test_its_transformer_learns_two_clips_and_plays(
+    baseline: BaselineFolder, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    root = tmp_path_factory.mktemp("dataset")
+    write_shards(make_dataset(root, films=1, scenes=1, clips=2, captioner=MODEL), ShardSettings(samples=3, val_share=0))
+    cache = open_features(baseline, tmp_path / "features", Catalog.read(open_shards(root, "train")))
+    fill_features(baseline, share_out([cache], tuple(cache.features), Accelerator()))
+    phase = gc_phase(baseline, cache, cache)
+    assert all(parameter.requires_grad for parameter in phase.network.parameters())
+    loop = LoopSettings(
+        steps=40, batch_size=4, micro_batch=4, learning_rate=5e-3, schedule="constant", optimizer="muon",
+        rate_warm_up=2, save_every=40, validate_every=10,
+    )  # fmt: skip
+    reports: list[StepReport] = []
+    result = Trainer(phase, loop, tmp_path / "run", Accelerator(cpu=True)).run(reports.append)
+    losses = [report.figures["val/loss"] for report in reports if "val/loss" in report.figures]
+    assert losses == sorted(losses, reverse=True), "slow, since latents of an untrained autoencoder are mostly noise"
+    (turn,), (before,) = (load_baseline(each, device="cpu").play(["one"]) for each in (result, baseline.folder))
+    assert len(turn.frames_THWC) == 16, "the clips have 16"
+    assert (turn.frames_THWC != before.frames_THWC[:16]).any()
+
+
+def test_there_is_no_other_baseline_of_this_size_and_it_needs_a_checkpoint(tmp_path: Path) -> None:
+    root = tmp_path / "dataset"
+    write_shards(make_dataset(root, films=1, scenes=1, clips=2, captioner=MODEL), ShardSettings(samples=3, val_share=0))
+    for kind, start in (("gfc", tmp_path), ("gc", None)):
+        place = RunFolder(tmp_path / kind, [str(root)])
+        with pytest.raises(UserError, match="at mini there is GC alone"):
+            train_baseline(kind, place, read_recipe("mini"), start)  # type: ignore[arg-type]  # mypy widens the pair
+    with pytest.raises(ValueError, match="lora_rank must be 0"):
+        VideoSettings(base=mini().video.base, whole=True, lora_rank=8)
