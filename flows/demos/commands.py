@@ -11,16 +11,15 @@ from pathlib import Path
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
-def run_command(demo: str, *words: str | Path, beside: Path | None = None) -> str:
+def run_command(*words: str | Path, beside: Path | None = None) -> str:
     """Run a command of `animegamer`, and return its last output line: the path of its result.
 
     Args:
-        demo: make target that resumes.
         words: the command.
         beside: file for the messages of a command that runs beside others, with one thread.
 
     Raises:
-        SystemExit: it failed; the message names the make target.
+        SystemExit: it failed; the message says how to go on.
     """
     command = [sys.executable, "-m", "flows.cli", *map(str, words)]
     environment = os.environ | _ONE_THREAD if beside else None
@@ -28,5 +27,6 @@ def run_command(demo: str, *words: str | Path, beside: Path | None = None) -> st
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=messages, env=environment, text=True, check=False)
     if done.returncode:
         said = " ".join(map(str, words[:2]))
-        sys.exit(f"the demo ends here: animegamer {said} failed; `make {demo}` resumes from there")
+        why = f" ({beside} says why)" if beside else ""
+        sys.exit(f"this step ends here: animegamer {said} failed{why}; the same command goes on from there")
     return done.stdout.splitlines()[-1]

@@ -61,7 +61,7 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     cast = write_cast(out / "cast")
     say("2 of 5: the games, written by a stand-in for a language model")
     stories = ("--cast", cast, "--games", "1", "--panels", str(TURNS))
-    benchmark = run_command("demo-eval", "benchmark", "write", *stories, *server, "--out", out / "games.jsonl")
+    benchmark = run_command("benchmark", "write", *stories, *server, "--out", out / "games.jsonl")
     say("3 of 5: the agents")
     agents = write_agents(out)
     write_clip_network(out / "clip")
@@ -70,7 +70,6 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
     yardsticks = ("--cast", cast, "--clip", out / "clip", "--note", NOTE)
     fast = ("--steps", str(SHIPPED_STEPS), "--guidance", str(SHIPPED_GUIDANCE))
     run_command(
-        "demo-eval",
         "evaluate",
         "run",
         out / "evaluation",
@@ -82,7 +81,7 @@ def run_demo(out: Path, server: Sequence[str]) -> str:
         *fast,
     )
     say("5 of 5: the judge, a stand-in for a multimodal model, and the report")
-    return run_command("demo-eval", "evaluate", "judge", out / "evaluation", *server, "--cast", cast)
+    return run_command("evaluate", "judge", out / "evaluation", *server, "--cast", cast)
 
 
 def write_agents(out: Path) -> dict[str, Path]:

@@ -32,7 +32,7 @@ from models.checkpoint_writer import writing
 from models.config import Base
 from models.diffusion import make_scheduler
 from models.shot_decoder import SPATIAL_COMPRESSION, own_names
-from models.weights import is_untrained, write_tensors
+from models.weights import is_as_created, is_untrained, write_tensors
 from pipeline.core.errors import UserError
 from training.baselines.config import BaselineConfig, PipelinePart, inside_id, mini
 from training.baselines.pipelines import (
@@ -90,9 +90,13 @@ class BaselineFolder:
         return identity_of([self.folder / CONFIG, *weights])
 
     def untrained(self) -> list[str]:
-        """Return the pipeline with adapters, if these were never trained; nothing of one trained whole."""
+        """Return the pipeline that is to be trained, if it never was."""
         part = self.config.trained_part
-        return [f"{part} pipeline"] if part and self._rank and is_untrained(self.folder / LORA) else []
+        if self.config.video.whole:
+            never = is_as_created(self._transformer_file, "norm_final.weight")
+        else:
+            never = part is not None and is_untrained(self.folder / LORA)
+        return [f"{part} pipeline"] if never else []
 
     def video(self, device: Device = "cpu") -> CogVideoXPipeline | CogVideoXImageToVideoPipeline:
         """Load the video pipeline with its adapters, in main memory, in the precision for a device."""
@@ -160,6 +164,11 @@ class BaselineFolder:
         return FluxPipeline if self.config.kind == "gfc" else StableDiffusionXLPipeline
 
     @property
+    def _transformer_file(self) -> Path:
+        """File of a transformer that is trained whole."""
+        return self.folder / inside_id("video") / "transformer" / TRANSFORMER_FILE
+
+    @property
     def _rank(self) -> int:
         picture = self.config.picture
         return self.config.video.lora_rank or (picture.lora_rank if picture else 0)
@@ -205,7 +214,12 @@ def new_mini_gc(folder: Path, checkpoint: Checkpoint, seed: int = 0) -> Baseline
         folder: target folder; must not exist, or be empty.
         checkpoint: one of size `mini`, whose text encoder, autoencoder and motion scopes it has.
         seed: seed of the transformer.
+
+    Raises:
+        UserError: the checkpoint is of another size, or the folder is not empty.
     """
+    if checkpoint.config.size != "mini":
+        raise UserError(f"{checkpoint.folder} is of size {checkpoint.config.size}: a GC of size mini needs one of mini")
     config = mini().model_copy(update={"level_values": checkpoint.config.level_values})
     with writing(folder) as part, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
@@ -228,7 +242,7 @@ def save_trained(folder: Path, start: BaselineFolder, transformer: nn.Module, st
         shutil.copytree(bases, folder / "bases")
     _save_config(folder, start.config)
     if start.config.video.whole:
-        write_tensors(state, folder / inside_id("video") / "transformer" / TRANSFORMER_FILE)
+        write_tensors(state, BaselineFolder(folder, start.config)._transformer_file)
     else:
         save_adapters(folder, transformer, state, adaln=start.config.video.adaln)
 

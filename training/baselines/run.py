@@ -1,4 +1,4 @@
-"""Training run of a baseline's adapters in a run folder: `animegamer train gc` and `gfc`.
+"""Training run of a baseline in a run folder: `animegamer train gc` and `gfc`.
 
 RUN/start-gc/      the untrained baseline, unless one was given
 RUN/gc/            see training/run_folder.py; result/ is a playable baseline
@@ -32,7 +32,7 @@ from training.run_folder import RunFolder
 def train_baseline(
     kind: Literal["gc", "gfc"], run_folder: RunFolder, recipe: Recipe, start: Path | None = None
 ) -> Path:
-    """Train a baseline's adapters. Return the folder of the result.
+    """Train a baseline: its adapters, or at `mini` a whole transformer. Return the folder of the result.
 
     Args:
         kind: kind of the baseline.
@@ -62,7 +62,10 @@ def train_baseline(
             kind, baseline, settings, _caches(baseline, run_folder, accelerator), recipe.looks.clips, accelerator
         )
 
-    trained = made_by_files("start", *sorted(baseline.folder.glob("*.*")))["start"]
+    if is_mini(recipe) and start:  # its start is a function of the checkpoint
+        trained = Checkpoint.open(start).identity()
+    else:
+        trained = made_by_files("start", *sorted(baseline.folder.glob("*.*")))["start"]
     defined = {"start": trained, "recipe": repr(settings.model_dump(exclude=settings.unset_later_keys()))}
     return run_folder.phase(kind, settings.loop, accelerator, defined, made)
 
@@ -70,16 +73,23 @@ def train_baseline(
 def _start(
     kind: Literal["gc", "gfc"], run_folder: RunFolder, recipe: Recipe, start: Path | None, accelerator: Accelerator
 ) -> BaselineFolder:
-    new, seed, is_mini = run_folder.folder / f"start-{kind}", recipe.shot.joint.seed, recipe.model.size == "mini"
-    if is_mini and (kind != "gc" or start is None):
-        raise UserError("at mini there is GC alone, made of a checkpoint: name one of that size with --from")
-    if accelerator.is_main_process and not new.exists():
-        if is_mini and start:
+    new, seed = run_folder.folder / f"start-{kind}", recipe.shot.joint.seed
+    if is_mini(recipe):
+        if kind != "gc" or start is None:
+            raise UserError("at mini there is GC alone, made of a checkpoint: name one of that size with --from")
+        if accelerator.is_main_process and not new.exists():
             new_mini_gc(new, Checkpoint.open(start), seed)
-        elif start is None:
-            new_baseline(new, full(kind) if recipe.model.size == "full" else tiny(kind), seed)
+    elif start:
+        return BaselineFolder.open(start)
+    elif accelerator.is_main_process and not new.exists():
+        new_baseline(new, full(kind) if recipe.model.size == "full" else tiny(kind), seed)
     accelerator.wait_for_everyone()
-    return BaselineFolder.open(start if start and not is_mini else new)
+    return BaselineFolder.open(new)
+
+
+def is_mini(recipe: Recipe) -> bool:
+    """Return True if the recipe is of size `mini`, whose only baseline is made of a checkpoint."""
+    return recipe.model.size == "mini"
 
 
 def _caches(baseline: BaselineFolder, run_folder: RunFolder, accelerator: Accelerator) -> list[FeatureCache]:

@@ -6,6 +6,7 @@ bases of a checkpoint, and a transformer of the size of its shot decoder.
 
 from __future__ import annotations
 
+import shutil
 from inspect import signature
 from pathlib import Path
 
@@ -45,8 +46,6 @@ _WIDTH = 32
 """Width of all text states."""
 _HEAD_WIDTH = 16
 _VIDEO_TEXT_TOKENS = 32
-_MINI_TEXT_TOKENS = 48
-"""Room for the longest instruction line of the world in miniature."""
 
 
 def save_random_text_to_video(folder: Path, settings: VideoSettings) -> None:
@@ -61,7 +60,7 @@ def save_text_to_video_of(folder: Path, checkpoint: Checkpoint) -> None:
     decoder = ShotDecoder.load_config(checkpoint.base("transformer").id)
     text_encoder = T5EncoderModel.from_pretrained(checkpoint.base("text_encoder").id)
     sizes = {key: value for key, value in decoder.items() if key in signature(CogVideoXTransformer3DModel).parameters}
-    sizes |= {"text_embed_dim": text_encoder.config.d_model, "max_text_seq_length": _MINI_TEXT_TOKENS}
+    sizes |= {"text_embed_dim": text_encoder.config.d_model, "max_text_seq_length": _VIDEO_TEXT_TOKENS}
     with quietly():
         CogVideoXPipeline(
             tokenizer=shipped_tokenizer(),
@@ -70,6 +69,8 @@ def save_text_to_video_of(folder: Path, checkpoint: Checkpoint) -> None:
             transformer=CogVideoXTransformer3DModel(**sizes),
             scheduler=make_scheduler(),
         ).save_pretrained(str(folder))
+    # byte for byte, so that the encoded clips of the checkpoint's own training are those of this pipeline too
+    shutil.copytree(checkpoint.base("autoencoder").id, folder / "vae", dirs_exist_ok=True)
 
 
 def save_random_image_to_video(folder: Path, settings: VideoSettings) -> None:

@@ -12,7 +12,7 @@
     claims          games along held-out stories, named by the judge             OUT/claims
     drift           games of 50 turns                                            OUT/drift
 
-    variants        six ablations in few steps, two more seeds; then run claims and drift again  OUT/variants
+    variants        six ablations and GC in few steps, two more seeds; then run claims again     OUT/variants
     real-film       the steps from data to model on the labelled clips of Big Buck Bunny         OUT/real-film
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
     unpack          the package's model in the place of a trained one, to be judged and measured            OUT/unpacked
@@ -76,7 +76,7 @@ def model(out: Path) -> None:
 
 
 def variants(out: Path) -> None:
-    """Train the model with other seeds and with ablations."""
+    """Train variants of the model."""
     from flows.demos.miniature.model_runs import train_variants
 
     train_variants(out)
@@ -102,8 +102,7 @@ def real_film(out: Path) -> None:
     """Train on the clips of Big Buck Bunny, and measure what is learned by heart."""
     from flows.demos.miniature.real_film import train_on_film
 
-    with Bars().watching():
-        train_on_film(out)
+    train_on_film(out)
 
 
 def pack(out: Path) -> None:

@@ -1,7 +1,8 @@
 """Trainings of the miniature's model: the main one, and variants of it that the claims compare.
 
 OUT/model              the main run
-OUT/variants/NAME      a run with one change: another seed, or an ablation of the paper
+OUT/variants/NAME      a run with other settings: few steps, besides an ablation of the paper or training on the model's
+                       own predictions; the baseline GC; another seed
 OUT/starts/NAME        checkpoint that an ablation of a network starts from: the fitted one's bases, but a new shot
                        decoder and shot encoder of the ablation's kind
 
@@ -12,7 +13,7 @@ than the main run, so they are compared with each other and with `short`, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +33,8 @@ from pipeline.core.atomic import replacing
 from training.recipes import read_recipe
 
 _LAUNCH = Path(training.__file__).parent / "launch" / "2-cpus-ddp.yaml"
-_FEW_STEPS = {"shot.joint": {"steps": 2000}, "game.loop": {"steps": 1500}, "adapt.loop": {"steps": 1500}}
+_Changes = dict[str, Mapping[str, float]]
+_FEW_STEPS: _Changes = {"shot.joint": {"steps": 2000}, "game.loop": {"steps": 1500}, "adapt.loop": {"steps": 1500}}
 _LOOPS = ("shot.warm_up", *_FEW_STEPS)
 ABLATIONS = ("no-motion-scope", "no-warm-up", "random-frame", "linear", "addition", "cross-attention")
 """`no-adaptation` needs no run: it is the main one before its last phase."""
@@ -63,20 +65,24 @@ def variants() -> Iterator[Variant]:
     """Yield the variants in the order of their training: the short ones first."""
     yield Variant(SHORT)
     yield from (Variant(name, ablation=name) for name in ABLATIONS)
-    yield Variant(OWN_PREDICTIONS, _FEW_STEPS | {"game": {"first_pass": 1500, "history_predicted": 0.5}})
+    # as many steps in all: the first pass is a start
+    halves: _Changes = {"game.loop": {"steps": 750}, "game": {"first_pass": 750, "history_predicted": 0.5}}
+    yield Variant(OWN_PREDICTIONS, _FEW_STEPS | halves)
     yield Variant(GC, {"gc.loop": {"steps": 3700}}, part="gc")  # the steps of the shot decoder of the short ones
     yield from (Variant(f"seed-{seed}", {loop: {"seed": seed} for loop in _LOOPS}) for seed in (1, 2))
 
 
-def train_model(out: Path, variant: Variant | None = None) -> None:
+def train_model(out: Path, variant: Variant | None = None, data: Sequence[str] = ("dataset", MORE)) -> None:
     """Train shots, game and adaptation, on two processes if there is no GPU.
 
     Args:
         out: folder of the miniature, or of other data with a fitted autoencoder.
         variant: settings in the place of the recipe's.
+        data: data sets in the folder.
     """
-    launch = () if torch.accelerator.is_available() else ("--accelerate", _LAUNCH)
-    run_command("miniature", *_prepared(out, out / FITTED, out / MAIN, variant), *launch)
+    folder = out / MAIN
+    words = [*_training(out, out / FITTED, folder, data), *(_settings(variant, folder) if variant else ())]
+    run_command(*words, *(() if torch.accelerator.is_available() else ("--accelerate", _LAUNCH)))
 
 
 def train_variants(out: Path) -> None:
@@ -92,9 +98,10 @@ def train_variants(out: Path) -> None:
 
 def _train_variant(out: Path, variant: Variant, start: Path) -> None:
     folder = out / VARIANTS / variant.name
-    words, log = _prepared(out, start, folder, variant), folder / "messages.txt"
-    say(f"variants: {variant.name} is trained, see {log}")
-    run_command("miniature", *words, beside=log)
+    log = folder / "messages.txt"
+    words = [*_training(out, start, folder, part=variant.part), *_settings(variant, folder)]
+    say(f"variants: {variant.name} begins, its messages are in {log}")
+    run_command(*words, beside=log)
 
 
 def start_of(out: Path, ablation: str | None) -> Path:
@@ -111,21 +118,18 @@ def start_of(out: Path, ablation: str | None) -> Path:
     return folder
 
 
-def _prepared(out: Path, start: Path, folder: Path, variant: Variant | None) -> tuple[str | Path, ...]:
-    """Write the file of a variant's changes, and return the command that trains it."""
-    data = [out / name for name in ("dataset", MORE) if (out / name).exists()]
-    words = [
-        "train",
-        variant.part if variant else "all",
-        "--recipe",
-        "mini",
-        *(word for path in data for word in ("--data", path)),
-    ]
-    words += ["--from", start, "--out", folder, "--features", out / "features"]
-    if variant:
-        changes = folder / "changes.toml"
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(changes) as part:
-            part.write_text(variant.toml(), encoding="utf-8")
-        words += ["--config", changes, *(("--ablation", variant.ablation) if variant.ablation else ())]
-    return tuple(words)
+def _training(
+    out: Path, start: Path, folder: Path, data: Sequence[str] = ("dataset", MORE), part: str = "all"
+) -> list[str | Path]:
+    """Return the command of a training."""
+    places = ("--from", start, "--out", folder, "--features", out / "features")
+    return ["train", part, "--recipe", "mini", *(word for name in data for word in ("--data", out / name)), *places]
+
+
+def _settings(variant: Variant, folder: Path) -> list[str | Path]:
+    """Write the file of a variant's changes, and return the options that name it."""
+    changes = folder / "changes.toml"
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(changes) as part:
+        part.write_text(variant.toml(), encoding="utf-8")
+    return ["--config", changes, *(("--ablation", variant.ablation) if variant.ablation else ())]

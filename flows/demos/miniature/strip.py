@@ -30,7 +30,7 @@ _LINE_HEIGHT, _FONT = 18, 14
 def draw_strip(out: Path) -> Path:
     """Play the game unless it is played, and draw the strip. Return its path."""
     folder = out / "strip" / "game"
-    run_command("miniature", "play", "--game", GAME, "--out", folder)
+    run_command("play", "--game", GAME, "--out", folder)
     game = GameFolder.open(folder)
     turns = [
         _turn(f"{number}. {turn.instruction}", read_clip(game.clip_path(turn.id)))

@@ -38,14 +38,14 @@ def measure_claims(out: Path, seed: int = 0) -> None:
 
     def figures(model: MeasuredModel, judge: Judge) -> tuple[Any, str]:
         maker, found = model.maker(), {}
+        without_guidance = model.engine(guidance=1.0) if model.name == MAIN else None
         for name, of_set in stories.items():
             shown = {"played": list(_games(of_set, maker, seed))}
-            if model.name == MAIN:
-                engine = model.engine()
+            if without_guidance:
                 shown |= {
-                    "played without past": list(_games(of_set, engine, seed, past=False)),
-                    "played without guidance": list(_games(of_set, model.engine(guidance=1.0), seed)),
-                    **_bounds(of_set, engine, shown["played"], seed),
+                    "played without past": list(_games(of_set, maker, seed, past=False)),
+                    "played without guidance": list(_games(of_set, without_guidance, seed)),
+                    **_bounds(of_set, without_guidance, shown["played"], seed),
                 }
             found[name] = {kind: figures_of(turns, judge, maker.window_turns) for kind, turns in shown.items()}
         right = (f"{name} {each['played']['as asked']['mean']:.1%}" for name, each in found.items())

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 from flows.demos.miniature.truth import SceneFacts, Truths
 from flows.demos.world.puppet_motions import PLANT
-from models.config import ModelConfig
-from models.turns import GameState, TurnMaker, turn_seed
+from models.config import GameModelConfig, ModelConfig
+from models.progress import PartProgress, unwatched
+from models.turns import GameState, Turn, TurnMaker, turn_seed
 from pipeline.core.progress import watched
 from pipeline.publish.splits import Split
+from training.baselines.agents import Baseline
 from training.data.shards import open_shards
 from training.data.turns import PackedTurn, read_turns
 from training.phases.autoencoder import reconstructed
@@ -125,3 +127,25 @@ def exchanged(shown: Sequence[Shown], seed: int) -> list[Shown]:
     """Give every turn what another one shows: what is right then is right by chance."""
     others = random.Random(seed).sample(shown, len(shown))
     return [replace(other, scripted=each.scripted) for each, other in zip(shown, others, strict=True)]
+
+
+@dataclass(frozen=True)
+class MakerWithoutPast:
+    """Turns by a baseline, which sees the instruction alone; level and state are always the same.
+
+    Its noise is that of the first turn of a game whose seed is the turn's.
+    """
+
+    agent: Baseline
+    window_turns: int = GameModelConfig.model_fields["window_turns"].default
+
+    def next_turn(
+        self,
+        state: GameState,
+        instruction: str,
+        seed: int,
+        progress: PartProgress = unwatched,  # noqa: ARG002
+    ) -> tuple[Turn, GameState]:
+        """Make a turn; the state of the game stays as it is."""
+        (turn,) = self.agent.new_game(seed).play(instruction)
+        return turn, state

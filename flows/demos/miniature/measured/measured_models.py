@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from flows.console.terminal import say
+from flows.demos.miniature.measured.games import MakerWithoutPast
 from flows.demos.miniature.measured.judge_network import Judge
 from flows.demos.miniature.measured.reconstructions import SETS
 from models.checkpoint import Checkpoint, identity_of
-from models.config import GameModelConfig
 from models.engine import Engine
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
-from models.progress import PartProgress, unwatched
-from models.turns import GameState, Turn, TurnMaker
+from models.turns import TurnMaker
 from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import ResultNotes
-from training.baselines.agents import Baseline, load_baseline
+from training.baselines.agents import load_baseline
 from training.baselines.folder import BaselineFolder
 from training.data.shards import open_shards
 from training.data.turns import Catalog
@@ -52,25 +51,6 @@ class MeasuredModel:
         return Engine.load(self.trained.folder, EngineOptions("cpu", SHIPPED_STEPS, guidance))
 
 
-@dataclass(frozen=True)
-class MakerWithoutPast:
-    """Turns by a baseline, which sees the instruction alone; level and state are always the same."""
-
-    agent: Baseline
-    window_turns: int = GameModelConfig.model_fields["window_turns"].default
-
-    def next_turn(
-        self,
-        state: GameState,
-        instruction: str,
-        seed: int,
-        progress: PartProgress = unwatched,  # noqa: ARG002
-    ) -> tuple[Turn, GameState]:
-        """Make a turn; the state of the game stays as it is."""
-        (turn,) = self.agent.new_game(seed).play(instruction)
-        return turn, state
-
-
 def measured_models(out: Path) -> list[MeasuredModel]:
     """Return the finished models in a folder of the miniature: the main one first, then the variants by name."""
     run, variants = out / MAIN, sorted((out / VARIANTS).glob("*"))
@@ -101,6 +81,7 @@ def measure(
     made_from = {
         "version": _VERSION,
         "seed": seed,
+        "sampler": [SHIPPED_STEPS, SHIPPED_GUIDANCE],
         "judge": identity_of(sorted((out / "judge" / "result").iterdir())),
         "data": [Catalog.read(open_shards(out / data, split)).fingerprint for _, data, split in SETS],
     }
