@@ -1,5 +1,7 @@
 """Adapter training of the baselines GC and GFC: adapters on a frozen transformer, held-out loss by noise level.
 
+GC of size `mini` trains the whole transformer in their place.
+
 Both are phases of the training loop (`training/trainer.py`), built by `gc_phase` and `gfc_phase`.
 """
 

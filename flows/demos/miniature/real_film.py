@@ -32,7 +32,7 @@ from flows.demos.bunny_cast import fetch_cast
 from flows.demos.commands import run_command
 from flows.demos.miniature.autoencoder import train_autoencoder
 from flows.demos.miniature.image_encoder import train_image_encoder
-from flows.demos.miniature.measured.measured_models import MAIN
+from flows.demos.miniature.measured.measured_models import MAIN, SHORT
 from flows.demos.miniature.model_runs import Variant, train_model
 from models.checkpoint import Checkpoint
 from models.engine import Engine
@@ -78,7 +78,7 @@ def train_on_film(out: Path) -> None:
     run_command("build", fetch_bunny(), "--cast", fetch_cast(), "--out", folder / "dataset", "--config", CONFIG)
     train_image_encoder(folder)
     train_autoencoder(folder)
-    train_model(folder, Variant("short"), data=("dataset",))
+    train_model(folder, Variant(SHORT), data=("dataset",))
     result = folder / MAIN / "adapt" / "result"
 
     def measured() -> list[Path]:
