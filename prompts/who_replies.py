@@ -104,12 +104,16 @@ def _others(text: str) -> int | None:
 
 
 def _bare_list(plain: str, names: Sequence[str]) -> set[WhoReply]:
-    """Return the answer of a reply that is nothing but names, or says that there is nobody; numbers are ambiguous."""
+    """Return the answer of a reply that is nothing but names, or says that there is nobody.
+
+    A number without a name may be a count.
+    """
     text = _trimmed(plain)
     if text in {"0", *SAYS_NONE}:
         return {WhoReply(())}
     found = read_cast_list(text, names)
-    return {WhoReply(tuple(sorted(found.indices)))} if found.named and not found.rest else set()
+    usable = found.indices and found.named and not found.rest
+    return {WhoReply(tuple(sorted(found.indices)))} if usable else set()
 
 
 def _count(tag: str, text: str) -> int:
