@@ -16,13 +16,9 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from prompts.cast_list import read_cast_list
-from prompts.reply_text import SAYS_NONE, SAYS_UNKNOWN, as_text, fold, objects, quoted
+from prompts.reply_text import COUNT_WORDS, SAYS_NONE, SAYS_UNKNOWN, as_text, fold, objects, quoted
 from prompts.tags import MOST_OTHERS, TagError, WhoReply
 
-_COUNT_WORDS = (
-    *("zero", "one", "two", "three", "four", "five", "six"),
-    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
-)
 _EDGES = " :;=#(.,\"'"
 _BRACKETED_LIST = re.compile(r"\[([0-9][0-9,;\s]*)\]")
 _WHO_MARK = re.compile(
@@ -121,8 +117,8 @@ def _count(tag: str, text: str) -> int:
     words = re.sub(r" (?:characters?|people|persons?)$", "", _trimmed(without_remark))
     if words in SAYS_NONE:
         return 0
-    if words in _COUNT_WORDS:
-        return _COUNT_WORDS.index(words)
+    if words in COUNT_WORDS:
+        return COUNT_WORDS.index(words)
     if not re.fullmatch(r"[0-9]{1,3}", words) or int(words) > MOST_OTHERS:
         raise TagError(f"After [{tag}] must stand how many appear, as a number, not {quoted(words)}.")
     return int(words)
