@@ -38,7 +38,7 @@ from pipeline.captions.chat_transport import (
     UnreachableError,
     UnusableError,
 )
-from pipeline.captions.dialect import FORMAT, LENGTH, TILES, DialectRequest
+from pipeline.captions.dialect import FORMAT, LENGTH, TEMPERATURE, TILES, DialectRequest
 from pipeline.captions.messages import Message, Reply
 from pipeline.captions.request_limit import Place, RequestLimit
 from pipeline.core.errors import UserError
@@ -181,7 +181,7 @@ class ChatClient:
             "model": endpoint.model,
             "messages": list(messages),
             LENGTH: endpoint.max_tokens,
-            "temperature": endpoint.temperature,
+            TEMPERATURE: endpoint.temperature,
         }
         if pattern and endpoint.guided != "off":
             payload[FORMAT] = {"type": "regex_schema", "regex_schema": pattern}
