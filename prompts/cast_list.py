@@ -23,7 +23,7 @@ class CastList:
     indices: frozenset[int]
     """Numbers on the sheet, some perhaps beyond its end."""
     named: bool
-    """True if a character is given by its name alone."""
+    """True if each is given by its name, with or without its number."""
     rest: str
 
 
@@ -40,10 +40,10 @@ def read_cast_list(text: str, names: Sequence[str]) -> CastList:
     """
     item = _item(tuple(names))
     indices: set[int] = set()
-    named, position = False, 0
+    named, position = True, 0
     while match := item.match(text, position):
         indices.add(_index(match, names))
-        named = named or match["name"] is not None
+        named = named and bool(match["name"] or match["label"])
         separator = _SEPARATOR.match(text, match.end())
         position = separator.end() if separator else match.end()
     rest = text[position:]

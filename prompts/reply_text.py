@@ -11,6 +11,10 @@ from typing import Any
 
 from prompts.tags import TagError
 
+COUNT_WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
 _LONGEST_REPLY = 20_000
 _MOST_OBJECTS = 20
 SAYS_NONE = {

@@ -25,7 +25,7 @@ MOST_WORDS = {"S": 2, "MD": 12, "EV": 3, "MA": 2}
 """Most words of a tag: a little more than the prompt asks for, since `old man` is a good reply to "one noun"."""
 NUMBERS = {"SC": (0, 1), "ET": (0, 1), "ST": (1, -1)}
 """Allowed values of the tags that are numbers."""
-READING = 2
+READING = 3
 """Version of the parsers: raised when they read a reply in another way, so that captions are made anew from replies."""
 NOBODY = "none"
 """Value of the actor if the subject is none of the characters found."""

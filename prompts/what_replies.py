@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-from prompts.reply_text import SAYS_NOTHING, as_text, fold, objects, quoted
+from prompts.reply_text import COUNT_WORDS, SAYS_NOTHING, as_text, fold, objects, quoted
 from prompts.tags import (
     EXAMPLE,
     EXAMPLE_WITH_ACTOR,
@@ -41,9 +41,12 @@ _STILL = {
     *("still", "static", "stationary", "motionless", "be still", "remain still", "stay motionless"),
     *("not move", "not moving", "be not moving", "do not move", "does not move", "don't move", "doesn't move"),
 }
-"""Motions that mean `stay still`, besides those that begin with `no`."""
+"""Motions that mean `stay still`, besides those that say that there is none."""
+_NO_MOTION = re.compile(r"(?:there is )?(?:no|without(?: any)?) (?:\w+ )?(?:motion|movement)s?\b")
 _NOTHING = re.compile(r"not?$|no(?:t any)? |no-one\b|none\b")
 _PRONOUNS = {"he", "she", "it", "they", "him", "her", "them"}
+_PEOPLE = {"boy", "girl", "man", "woman"}
+_SEVERAL = re.compile(rf"(?:[2-9]|[1-9][0-9]+|{'|'.join(COUNT_WORDS[2:])}|both|several|many) ")
 
 # `ML` is the motion level given in the prompt; some models repeat it, and it ends the value before it like any tag.
 _MARK = re.compile(rf"<\s*(/\s*)?({'|'.join(TAGS)}|AC|SE|ML)\s*(/\s*)?>", re.I)
@@ -105,7 +108,7 @@ def read_words(tag: str, texts: list[str]) -> str:
     words = _only(tag, [_canonical(tag, value) for value in texts])
     if not any(map(str.isalpha, words)) or words in SAYS_NOTHING or _NOTHING.match(words):
         raise TagError(f"Tag <{tag}> says nothing.")
-    if tag == "S" and re.search(r"[,/&+]|\b(?:and|or)\b", words):
+    if tag == "S" and (re.search(r"[,/&+]|\b(?:and|or)\b", words) or _names_several(words)):
         raise TagError(f"Tag <S> must be one subject, the one that acts, not {quoted(words)}.")
     if tag == "S" and words in _PRONOUNS:
         raise TagError(f"Tag <S> must be a noun, not {quoted(words)}.")
@@ -119,6 +122,12 @@ def read_words(tag: str, texts: list[str]) -> str:
     return words
 
 
+def _names_several(subject: str) -> bool:
+    """Return true for `two girls` and `girl boy`."""
+    words = subject.split()
+    return bool(_SEVERAL.match(subject)) or (len(words) > 1 and _PEOPLE.issuperset(words))
+
+
 def _canonical(tag: str, value: str) -> str:
     """Return a value in the form in which equal values are equal text."""
     plain = "".join(letter for letter in unicodedata.normalize("NFKD", value) if not unicodedata.combining(letter))
@@ -130,7 +139,7 @@ def _canonical(tag: str, value: str) -> str:
         return adverb(words)
     if tag == "MD":
         words = present_tense(words)
-        return "stay still" if words in _STILL or re.match(r"no (?:\w+ )?(?:motion|movement)s?\b", words) else words
+        return "stay still" if words in _STILL or _NO_MOTION.match(words) else words
     return words
 
 

@@ -16,13 +16,9 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from prompts.cast_list import read_cast_list
-from prompts.reply_text import SAYS_NONE, SAYS_UNKNOWN, as_text, fold, objects, quoted
+from prompts.reply_text import COUNT_WORDS, SAYS_NONE, SAYS_UNKNOWN, as_text, fold, objects, quoted
 from prompts.tags import MOST_OTHERS, TagError, WhoReply
 
-_COUNT_WORDS = (
-    *("zero", "one", "two", "three", "four", "five", "six"),
-    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
-)
 _EDGES = " :;=#(.,\"'"
 _BRACKETED_LIST = re.compile(r"\[([0-9][0-9,;\s]*)\]")
 _WHO_MARK = re.compile(
@@ -104,12 +100,16 @@ def _others(text: str) -> int | None:
 
 
 def _bare_list(plain: str, names: Sequence[str]) -> set[WhoReply]:
-    """Return the answer of a reply that is nothing but names, or says that there is nobody; numbers are ambiguous."""
+    """Return the answer of a reply that is nothing but names, or says that there is nobody.
+
+    A number without a name may be a count.
+    """
     text = _trimmed(plain)
     if text in {"0", *SAYS_NONE}:
         return {WhoReply(())}
     found = read_cast_list(text, names)
-    return {WhoReply(tuple(sorted(found.indices)))} if found.named and not found.rest else set()
+    usable = found.indices and found.named and not found.rest
+    return {WhoReply(tuple(sorted(found.indices)))} if usable else set()
 
 
 def _count(tag: str, text: str) -> int:
@@ -117,8 +117,8 @@ def _count(tag: str, text: str) -> int:
     words = re.sub(r" (?:characters?|people|persons?)$", "", _trimmed(without_remark))
     if words in SAYS_NONE:
         return 0
-    if words in _COUNT_WORDS:
-        return _COUNT_WORDS.index(words)
+    if words in COUNT_WORDS:
+        return COUNT_WORDS.index(words)
     if not re.fullmatch(r"[0-9]{1,3}", words) or int(words) > MOST_OTHERS:
         raise TagError(f"After [{tag}] must stand how many appear, as a number, not {quoted(words)}.")
     return int(words)

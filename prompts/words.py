@@ -27,17 +27,19 @@ def present_tense(phrase: str) -> str:
     """Return a motion with its verbs as lemmas, so that `running`, `runs` and `ran` are one motion.
 
     Verbs are the first word, those joined to it (`runs, jumps and falls`), and every `-ing` form joined to an `-ing`
-    form.
+    form; adverbs in -ly do not count (`slowly runs`).
     """
     words = phrase.split(" ")
-    if len(words) > 1 and words[0] in _AUXILIARIES and words[1].endswith("ing"):
-        words = words[1:]
-    continuous, after_verb, joined = words[0].endswith("ing"), True, True
+    first, second, *_ = *(number for number, word in enumerate(words) if not _is_adverb(word)), 0, 0
+    if words[first] in _AUXILIARIES and words[second].endswith("ing"):
+        del words[first]
+        first = second - 1
+    continuous, after_verb, joined = words[first].endswith("ing"), True, True
     for position, word in enumerate(words):
-        if word in _JOINING:
-            joined = True
-            continue
         bare = word.rstrip(",")
+        if word in _JOINING or _is_adverb(bare):
+            joined = joined or word in _JOINING or word != bare
+            continue
         after_verb = joined and (after_verb or (continuous and bare.endswith("ing")))
         if after_verb:
             words[position] = _lemma(bare, "VERB") + word[len(bare) :]
@@ -88,6 +90,10 @@ def _lemma(word: str, kind: str) -> str:
     known = getLemma(word, upos=kind, lemmatize_oov=False)
     # "saw" is a lemma as well as a form of "see", and the present tense was asked for
     return str(known[0]) if known and word not in known else word
+
+
+def _is_adverb(word: str) -> bool:
+    return word.endswith("ly") and _is(word, "ADV")
 
 
 def _is(word: str, kind: str) -> bool:

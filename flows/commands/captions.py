@@ -20,6 +20,7 @@ from rich.status import Status
 
 from flows.commands.dataset import DatasetPlace, checked_request, open_workspace, settings_of
 from flows.console.terminal import console, say
+from pipeline.core.atomic import replacing
 from pipeline.core.config import CaptionSettings, Config, load_config
 from pipeline.core.plain_text import printable
 
@@ -51,6 +52,9 @@ def caption_server(
     revision: Annotated[
         str | None, typer.Option(help="Commit of the model's repository; unset: the pinned one. 48gb has none.")
     ] = None,
+    settings: Annotated[
+        Path | None, typer.Option(help="File for the settings of a build with this server, written once it answers.")
+    ] = None,
     environment: Annotated[
         Path, typer.Option(help="Environment of lmdeploy, as `make lmdeploy-env` makes it.", show_default=False)
     ] = LMDEPLOY_ENVIRONMENT,
@@ -64,9 +68,9 @@ def caption_server(
     The first start downloads the weights. A server that dies is started again. If the environment variable
     ANIMEGAMER_API_KEY is set, requests need that key.
 
-        animegamer caption-server --card 2x48gb
+        animegamer caption-server --settings captions.toml
 
-        animegamer build ponyo.mkv --cast cast/ --out data/ --captioner server
+        animegamer build ponyo.mkv --cast cast/ --out data/ --captioner server --config captions.toml
     """
     from pipeline.captions.lmdeploy_server import (
         SERVED,
@@ -85,12 +89,12 @@ def caption_server(
     check_port(host, port)
     say(f"starting {model.repository}, revision {model.revision}; its log: {program.log}")
 
-    def settings() -> list[str]:
+    def lines() -> list[str]:
         commit = resolved_revision(model.repository, str(model.revision))
         values = {"endpoint": listening.base, "model": model.repository, "revision": commit}
         return ["[captions]", *(f'{key} = "{value}"' for key, value in values.items())]
 
-    with _ServerDisplay(settings) as display:
+    with _ServerDisplay(lines, settings) as display:
         keep_serving(program, Limits(), _stopped_by_signals(), display)
     say("stopped")
 
@@ -168,8 +172,9 @@ def _figures(trial: Trial, concurrency: int, gpus: int, price: float | None) -> 
 class _ServerDisplay:
     """Line with the time of the start and the end of the server's log; without a terminal, a line every 30 seconds."""
 
-    def __init__(self, settings: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, settings: Callable[[], Sequence[str]], file: Path | None) -> None:
         self._settings = settings
+        self._file = file
         self._status = Status("", console=console)
         self._last_line = time.monotonic()
 
@@ -190,9 +195,14 @@ class _ServerDisplay:
 
     def serving(self) -> None:
         self._status.stop()
+        lines = self._settings()
         say("the server answers; settings for the --config of a build with it:")
-        for line in self._settings():
+        for line in lines:
             say(f"  {line}")
+        if self._file:
+            with replacing(self._file) as temporary:
+                temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            say(f"written to {self._file}")
         say("Ctrl-C stops the server")
 
     def say(self, line: str) -> None:

@@ -5,9 +5,9 @@ A subject is a clip, or a story or a window of games in an evaluation.
 More of them are worked on than requests may be in flight, so that their pictures are ready when a place becomes free;
 no more than that, so that memory does not grow with their number. One that fails is reported by name and the others go
 on. The loop ends early when the service as a whole cannot be used, when the budget is used up, or when several in a row
-are rejected, which ends the asking of the whole build. Requests in flight then end, and their replies are kept: an
-aborted request is paid for, and many of them stall lmdeploy's engine (InternLM/lmdeploy issue 1788). Only an exception
-of `progress`, such as that of Ctrl-C, aborts them.
+are rejected, in this loop and those before it, which ends the asking of the whole build. Requests in flight then end,
+and their replies are kept: an aborted request is paid for, and many of them stall lmdeploy's engine (InternLM/lmdeploy
+issue 1788). Only an exception of `progress`, such as that of Ctrl-C, aborts them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ class AskingLoop(Generic[T]):
         self._kind = kind
         self._ask = ask
         self._failed_before = failed_before
-        self._rejected = 0
         self._stopped_by: UserError | None = None
 
     async def run(self, report: Callable[[], None]) -> None:
@@ -87,13 +86,12 @@ class AskingLoop(Generic[T]):
                 return
             try:
                 await self._ask(client, subject)
-                self._rejected = 0
+                client.budget.answered()
             except RecordError as error:
                 self.failures[name] = error.reason
             except RequestError as error:
                 self.failures[name] = str(error)
-                self._rejected += name not in self._failed_before
-                if self._rejected == REJECTED_IN_A_ROW:
+                if name not in self._failed_before and client.budget.rejected() == REJECTED_IN_A_ROW:
                     reason = f"{REJECTED_IN_A_ROW} {self._kind} in a row failed; the last: {error}"
                     self._stop(client.stop_all, UserError(reason))
             except UserError as error:

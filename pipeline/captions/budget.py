@@ -1,8 +1,8 @@
 """Request budget: the number of requests that one build may send to a model server, attempts and repairs included.
 
-A build sends none any more once the server is known to reject them all. Requests are counted together in a block
-`counted`: those of all films of a build in this process, of one film at a worker, of one trial. Outside of such a block
-each task counts by itself, which is what the tasks of a Ray cluster do.
+A build sends none any more once the server is known to reject them all, as several subjects rejected in a row show.
+Both are counted together in a block `counted`: those of all films of a build in this process, of one film at a worker,
+of one trial. Outside of such a block each task counts by itself, which is what the tasks of a Ray cluster do.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class BudgetError(UserError):
 class _Count:
     def __init__(self) -> None:
         self.requests = 0
+        self.rejected = 0
         self.closed_by: UserError | None = None
         self.lock = threading.Lock()
 
@@ -59,6 +60,17 @@ class Budget:
             if self.most is not None and self._count.requests >= self.most:
                 raise BudgetError(f"the {self.most} requests of this command (`most_requests`) are used up")
             self._count.requests += 1
+
+    def answered(self) -> None:
+        """End the row of rejected subjects."""
+        with self._count.lock:
+            self._count.rejected = 0
+
+    def rejected(self) -> int:
+        """Count one more rejected subject, and return how many there are in a row."""
+        with self._count.lock:
+            self._count.rejected += 1
+            return self._count.rejected
 
     def close(self, error: UserError) -> None:
         """Let the block send nothing more: the server would answer every request with this error."""

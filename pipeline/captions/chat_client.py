@@ -38,7 +38,7 @@ from pipeline.captions.chat_transport import (
     UnreachableError,
     UnusableError,
 )
-from pipeline.captions.dialect import FORMAT, LENGTH, TILES, DialectRequest
+from pipeline.captions.dialect import FORMAT, LENGTH, TEMPERATURE, TILES, DialectRequest
 from pipeline.captions.messages import Message, Reply
 from pipeline.captions.request_limit import Place, RequestLimit
 from pipeline.core.errors import UserError
@@ -110,7 +110,7 @@ class ChatClient:
         self._transport = ChatTransport(
             endpoint.address, endpoint.model, endpoint.api_key_env, endpoint.timeout_seconds
         )
-        self._budget = Budget(endpoint.most_requests)
+        self.budget = Budget(endpoint.most_requests)
         self._limit = RequestLimit(endpoint.concurrency, endpoint.first_pause_seconds)
         self._server = (endpoint.address, endpoint.model)
         self._left_out = frozenset() if endpoint.tiles else frozenset({TILES})
@@ -131,7 +131,7 @@ class ChatClient:
 
     def stop_all(self, error: UserError) -> None:
         """Stop this client, and every other of the same build: the server would reject their requests too."""
-        self._budget.close(error)
+        self.budget.close(error)
         self.stop(error)
 
     async def chat(self, messages: Sequence[Message], pattern: str = "") -> Reply:
@@ -152,7 +152,7 @@ class ChatClient:
         while True:
             async with self._limit.place(alone=tries.alone) as place:
                 try:
-                    self._budget.take()
+                    self.budget.take()
                     reply = await self._transport.send(request.body)
                 except BudgetError as error:
                     raise self._ended(error) from None
@@ -181,7 +181,7 @@ class ChatClient:
             "model": endpoint.model,
             "messages": list(messages),
             LENGTH: endpoint.max_tokens,
-            "temperature": endpoint.temperature,
+            TEMPERATURE: endpoint.temperature,
         }
         if pattern and endpoint.guided != "off":
             payload[FORMAT] = {"type": "regex_schema", "regex_schema": pattern}

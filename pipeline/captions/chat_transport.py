@@ -27,6 +27,8 @@ MOST_REPLY_BYTES = 1 << 20
 _REJECTIONS = {401, 403, 404, 405, 407}
 _TRANSIENT = {408, 425}
 _REFUSALS = {429, 503}
+_NO_REPLY = {"error", "abort"}
+"""Ends of a generation that failed: lmdeploy answers 200 then, with a message of its own as the text."""
 
 
 class _Message(BaseModel):
@@ -48,12 +50,17 @@ class _Completion(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
     usage: _Usage | None = None
 
+    @property
+    def ended(self) -> str | None:
+        """The reason for which the first choice ended; None: not said."""
+        return self.choices[0].finish_reason
+
     def reply(self) -> Reply:
         """Return the first choice as a reply."""
-        choice, usage = self.choices[0], self.usage or _Usage()
+        usage = self.usage or _Usage()
         return Reply(
-            choice.message.content or "",
-            cut_off=choice.finish_reason == "length",
+            self.choices[0].message.content or "",
+            cut_off=self.ended == "length",
             prompt_tokens=usage.prompt_tokens or 0,
             reply_tokens=usage.completion_tokens or 0,
         )
@@ -162,6 +169,10 @@ class ChatTransport:
             other = f"the model {self._clean(completion.model)} answers instead of {self._model}"
             raise UnusableError(f"{other}; set `model` to the one that is served")
         reply = completion.reply()
+        if completion.ended in _NO_REPLY:
+            raise FailedError(f"the generation ended with {completion.ended}: {self._clean(reply.text)!r}")
+        if completion.ended == "content_filter":
+            raise UnusableError("its content filter withholds the reply")
         return replace(reply, text=self._without_key(reply.text))
 
     def _check_status(self, response: aiohttp.ClientResponse, content: bytes) -> None:

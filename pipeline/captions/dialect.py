@@ -1,10 +1,10 @@
 """Dialect of a model server: the keys of OpenAI's protocol that it takes, learned from what it refuses.
 
 Servers differ in keys that a request can do without: lmdeploy knows `max_dynamic_patch` and the regular expressions of
-guided decoding, OpenAI's newer models want `max_completion_tokens` instead of `max_tokens`, and some servers reject
-every key that they do not know. A request starts with all keys. If the server rejects it (400 or 422) and names one of
-them, it is sent once more without that key, and if it is accepted then, the key is left out for this server and model
-as long as the process runs.
+guided decoding, OpenAI's newer models want `max_completion_tokens` instead of `max_tokens` and no `temperature` of 0,
+and some servers reject every key that they do not know. A request starts with all keys. If the server rejects it (400
+or 422) and names one of them, it is sent once more without that key, and if it is accepted then, the key is left out
+for this server and model as long as the process runs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any
 from pipeline.captions.messages import encoded
 
 TILES, LENGTH, NEWER_LENGTH, FORMAT = "max_dynamic_patch", "max_tokens", "max_completion_tokens", "response_format"
+TEMPERATURE = "temperature"
 LENGTHS = {LENGTH, NEWER_LENGTH}
 _NAMED_AS = {
     TILES: TILES,
     LENGTH: LENGTH,
     NEWER_LENGTH: NEWER_LENGTH,
+    TEMPERATURE: TEMPERATURE,
     FORMAT: f"{FORMAT}|regex_schema|guided.decoding",
 }
 """Regular expression of the names by which a server may refuse a key."""

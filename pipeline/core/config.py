@@ -209,7 +209,7 @@ class CaptionSettings(Section):
     api_key_env: VariableName = Field(
         "ANIMEGAMER_API_KEY", description="environment variable with the API key, in capitals"
     )
-    concurrency: int = Field(16, ge=1, le=256, description="requests in flight")
+    concurrency: int = Field(16, ge=1, le=256, description="requests in flight, of each of the films worked on at once")
     batch: int = Field(1024, ge=1, le=1024, description="clips per task; at the end of each the server runs empty")
     timeout_seconds: float = Field(120, gt=0, le=3600, description="timeout of one request")
     attempts: int = Field(

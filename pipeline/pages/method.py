@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
+from pipeline.captions.lmdeploy_server import SERVED
 from pipeline.core.config import CaptionSettings, MotionSettings, SelectionSettings
 from pipeline.core.records import FieldStretch
 from pipeline.core.store import DatasetRecord
@@ -113,6 +114,7 @@ def _caption_sentence(captions: CaptionSettings, summary: Summary) -> str:
     prompts = ", ".join(f"{name} {load_prompt(name).version}" for name in ("who", "what", "actor"))
     kept = sum(clip.caption.is_kept for clip in summary.kept if clip.caption)
     older = f"; {kept} of the kept clips have a caption from an earlier form of the questions" if kept else ""
-    return (
-        f"{summary.record.captioner}{revision}, temperature {captions.temperature:g}, prompt versions {prompts}{older}"
-    )
+    runs_code = summary.record.captioner in {model.repository for model in SERVED.values()}
+    code = ", served with code of the model's repository (trust-remote-code)" if runs_code else ""
+    by = f"{summary.record.captioner}{revision}{code}"
+    return f"{by}, temperature {captions.temperature:g}, prompt versions {prompts}{older}"

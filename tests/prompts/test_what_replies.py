@@ -74,11 +74,23 @@ def test_form_does_not_matter(text: str) -> None:
         ("lies in bed", "lie in bed"),
         ("sitting", "sit"),
         ("press the button", "press the button"),
+        ("slowly runs", "slowly run"),
+        ("slowly running and jumping", "slowly run and jump"),
+        ("is slowly running", "slowly run"),
+        ("runs and happily jumps", "run and happily jump"),
+        ("runs quickly and jumps", "run quickly and jump"),
+        ("eats apples quickly and nuts", "eat apples quickly and nuts"),
+        ("flies", "fly"),
+        ("walks, slowly, waves", "walk, slowly, wave"),
         ("saw wood", "saw wood"),
         ("saws wood", "saw wood"),
         ("lay the table", "lay the table"),
         ("no motion", "stay still"),
         ("No visible movement", "stay still"),
+        ("there is no motion", "stay still"),
+        ("There is no visible movement.", "stay still"),
+        ("without motion", "stay still"),
+        ("without any movement", "stay still"),
         ("still", "stay still"),
         ("does not move", "stay still"),
         ("is not moving", "stay still"),
@@ -119,6 +131,11 @@ def test_a_manner_is_an_adverb(written: str, read: str) -> None:
 )
 def test_a_place_is_a_bare_noun(written: str, read: str) -> None:
     assert value_read("EV", written) == read
+
+
+@pytest.mark.parametrize("written", ["old man", "cat girl", "girl scout", "one girl", "crowd", "seven"])
+def test_a_subject_of_two_words_is_one(written: str) -> None:
+    assert value_read("S", written) == written
 
 
 @pytest.mark.parametrize(
@@ -178,6 +195,10 @@ def test_the_sentence_is_kept_as_written() -> None:
         (LINE.replace("<S>girl", "<S>girl, boy"), "<S> must be one subject"),
         (LINE.replace("<S>girl", "<S>girl and boy"), "<S> must be one subject"),
         (LINE.replace("<S>girl", "<S>girl/boy"), "<S> must be one subject"),
+        (LINE.replace("<S>girl", "<S>two girls"), "<S> must be one subject"),
+        (LINE.replace("<S>girl", "<S>2 girls"), "<S> must be one subject"),
+        (LINE.replace("<S>girl", "<S>several girls"), "<S> must be one subject"),
+        (LINE.replace("<S>girl", "<S>girl boy"), "<S> must be one subject"),
         (LINE.replace("girl", "the young and happy girl"), "<S> must be one subject"),
         (LINE.replace("girl", "the young happy girl"), "<S> is too long"),
         (LINE.replace("run", "run " * 13), "<MD> is too long"),

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from pipeline.captions.lmdeploy_server import SERVED
+from pipeline.core.config import CaptionSettings, Config, load_config
 from tests.support.builds.real_builds import wait_until_gone
 from tests.support.servers.prefect_server import free_port, until
 from tests.support.servers.stand_in_lmdeploy import stand_in_environment, starts_of
@@ -21,9 +22,18 @@ from tests.support.servers.stand_in_lmdeploy import stand_in_environment, starts
 class Command:
     """Running command, with its output in a file."""
 
-    def __init__(self, root: Path, environment: Path, key: str = "") -> None:
+    def __init__(self, root: Path, environment: Path, *options: str, key: str = "") -> None:
         self.environment, self.port, self.output = environment, free_port(), root / "output"
-        words = ["caption-server", "--card", "2x48gb", "--port", str(self.port), "--environment", str(environment)]
+        words = [
+            "caption-server",
+            "--card",
+            "2x48gb",
+            "--port",
+            str(self.port),
+            "--environment",
+            str(environment),
+            *options,
+        ]
         variables = {**os.environ, "ANIMEGAMER_API_KEY": key, "HF_HOME": str(root)}
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
@@ -57,6 +67,21 @@ def test_a_stop_ends_the_server_and_its_children(tmp_path: Path, number: signal.
     assert command.said().endswith("stopped\n")
     (start,) = starts_of(command.environment)
     assert start["arguments"][start["arguments"].index("--tp") + 1] == "2"
+
+
+@pytest.mark.slow
+def test_a_build_reads_the_settings_of_the_server_from_a_file(tmp_path: Path) -> None:
+    file, model = tmp_path / "captions.toml", SERVED["24gb"]
+    file.write_text("[captions]\n")
+    command = Command(tmp_path, stand_in_environment(tmp_path), "--card", "24gb", "--settings", str(file))
+    command.wait_until_serving()
+    read = load_config(file)
+    assert read.captions == CaptionSettings(
+        endpoint=f"http://127.0.0.1:{command.port}/v1", model=model.repository, revision=str(model.revision)
+    )
+    assert read == Config(captions=read.captions)
+    command.process.terminate()
+    assert command.process.wait(30) == 0
 
 
 @pytest.mark.slow

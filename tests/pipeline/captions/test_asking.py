@@ -37,6 +37,28 @@ def test_a_rejection_of_every_clip_stops_after_a_few_with_the_servers_words(tmp_
         assert len(server.requests) <= 5 + 2  # those in flight
 
 
+def test_a_rejection_of_every_clip_stops_small_batches_too(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 12)
+    with CaptionServer(lambda _: Answer(status=400, raw=b"not allowed")) as server, counted():
+        with pytest.raises(UserError, match=r"5 clips in a row failed.*not allowed"):
+            build(stage_for(server.address, Cast(), concurrency=1, batch=2), folder)
+        assert len(server.requests) <= 6
+
+
+def test_generations_that_fail_stop_after_a_few_clips_and_are_no_replies(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 12)
+    words = "internal error happened, status code ResponseType.INTERNAL_ENGINE_ERROR"
+    with CaptionServer(lambda _: Answer(words, finish_reason="error")) as server:
+        stage = stage_for(server.address, Cast(), concurrency=1, attempts=2)
+        with pytest.raises(UserError, match=r"5 clips in a row failed.*INTERNAL_ENGINE_ERROR"):
+            stage.run_batch(folder, clip_ids(folder))
+        assert {request.turn for request in server.requests} == {0}
+        assert len(server.requests) <= 2 * (5 + 5)  # those begun
+        assert replies_kept(folder) == 0
+        server.answer = good_answer
+        assert [caption.fault for caption in build(stage, folder)] == [None] * 12
+
+
 def test_rejections_of_single_clips_stop_nothing(tmp_path: Path) -> None:
     folder = make_screened_film(tmp_path, 12)
 

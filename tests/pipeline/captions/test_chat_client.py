@@ -87,6 +87,8 @@ PASSING = {
     "no choices": Answer(raw=b'{"choices": []}'),
     "deeply nested": Answer(raw=b"[" * 100_000),
     "compressed unasked": Answer(raw=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}),
+    "failed inside": Answer("internal error happened, status code ResponseType.INTERNAL", finish_reason="error"),
+    "aborted inside": Answer("half of", finish_reason="abort"),
     "slow": Answer("late", delay_seconds=1.5),
 }
 
@@ -169,6 +171,13 @@ def test_a_refusal_is_final_and_names_the_remedy(status: int, hint: str) -> None
 def test_a_rejected_request_is_not_repeated() -> None:
     with CaptionServer(in_turn(Answer(status=400, raw=b"context too long"))) as server:
         with pytest.raises(RequestError, match="400: 'context too long'"):
+            ask(server)
+        assert len(server.requests) == 1
+
+
+def test_a_reply_that_a_content_filter_withholds_is_not_asked_for_again() -> None:
+    with CaptionServer(in_turn(Answer("The gi", finish_reason="content_filter"))) as server:
+        with pytest.raises(RequestError, match="content filter withholds"):
             ask(server)
         assert len(server.requests) == 1
 

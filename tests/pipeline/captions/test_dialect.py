@@ -101,6 +101,14 @@ def test_the_length_is_named_as_the_server_wants_it() -> None:
         assert server.requests[-1].body["max_completion_tokens"] == 77
 
 
+def test_a_temperature_that_the_model_refuses_is_left_to_it() -> None:
+    words = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) is supported."
+    with CaptionServer(refusing({"temperature": words})) as server:
+        assert ask(server, 2) == ["yes", "yes"]
+        assert ["temperature" in request.body for request in server.requests] == [True, False, False]
+        assert keys_of(server) == [{"max_tokens", "response_format"}] * 3
+
+
 def test_a_server_that_takes_no_further_key_is_asked_without_any() -> None:
     strict = {key: f"extra field not permitted: {key}" for key in ("max_tokens", "max_completion_tokens")}
     with CaptionServer(refusing({"response_format": "extra: response_format", **strict})) as server:

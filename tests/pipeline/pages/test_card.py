@@ -88,6 +88,13 @@ def test_it_names_the_tools_that_made_the_data_set(tmp_path: Path) -> None:
     assert "rules" not in text.split("## The format")[0]
 
 
+@pytest.mark.parametrize(("model", "ran"), [(MODEL, True), ("OpenGVLab/InternVL2-8B", True), ("gpt-4o", False)])
+def test_it_says_that_the_server_ran_code_of_the_models_repository(tmp_path: Path, model: str, ran: bool) -> None:
+    dataset, config = published(tmp_path, captioner=model)
+    text = write_card(dataset, config.card).read_text(encoding="utf-8")
+    assert (f"{model}, served with code of the model's repository (trust-remote-code), temperature" in text) == ran
+
+
 def test_card_and_report_say_what_was_done_about_fields(tmp_path: Path) -> None:
     dataset, config = published(tmp_path, captioner=MODEL)
     folder, other = dataset.folders()
