@@ -1,7 +1,8 @@
 """Training of GC: adapters on the attention of CogVideoX 2B, text-to-video from instruction lines.
 
-At `mini` the transformer is trained whole instead. Loss, noise and rank are the shot decoder's, so that the two differ only in their conditions. With the notation of
-`training/phases/shot.py` and c the T5 states of the instruction (those of the empty text with probability `dropout`):
+At `mini` the transformer is trained whole instead. Loss, noise and rank are the shot decoder's, so that the two differ
+only in their conditions. With the notation of `training/phases/shot.py` and c the T5 states of the instruction (those
+of the empty text with probability `dropout`):
 
     L = E_{x_0, eps, t} mean (v_theta(x_t, t, c) - v_t)^2,    v_t = sqrt(abar_t) eps - sqrt(1 - abar_t) x_0
 
