@@ -17,7 +17,7 @@ from pipeline.core.errors import UserError
 _ABOUT = (
     "This model has seen nothing but a small world drawn by code: the characters, motions and places above. It knows "
     "few other words. A turn shows one character in action, perhaps with another one beside: who and where as asked, "
-    "the motion in half of the turns. It remembers the time of day, but mostly forgets raincoats and flags."
+    "the motion in seven of eight turns. It remembers the time of day, raincoats half of the time, flags hardly."
 )
 
 
