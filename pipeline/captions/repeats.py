@@ -2,7 +2,7 @@
 
 Replies cost money or GPU hours, so a build that finds repeats stops before it asks (`refuse_repeats`), until the user
 decides: `--ask-again` asks, `[captions] keep_old` keeps the old captions and flags them. A clip that was never asked,
-or never got a usable reply, is no repeat; one whose stored replies are gone is one.
+or never got a usable reply, is no repeat.
 """
 
 from __future__ import annotations
@@ -87,10 +87,8 @@ def changes_of(question: AnyQuestion, stored: Replies, made: Caption | None) -> 
         for key, exchange in stored.exchanges.items()
         if exchange.request == question.request and (_is_good(made) or question.fault_in(stored.to(key)[-1]) is None)
     ]
-    if not earlier and _is_good(made):
-        if stored.exchanges and question.request == "who":
-            return {"cast": "cast (none before)"}  # with the names that `who` finds, `what` is another question
-        return {"replies": "replies (none stored any more)"}
+    if not earlier and question.request == "who" and _is_good(made):
+        return {"cast": "cast (none before)"}  # with the names that `who` finds, `what` is another question
     return min((_differences(exchange, question) for exchange in earlier), key=len, default={})
 
 

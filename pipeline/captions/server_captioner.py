@@ -85,7 +85,7 @@ class ServerCaptioner:
         found = {}
         for clip in clips:
             answers = self._answers(folder, clip, levels)
-            question = answers.open_question if answers.kept.exchanges or clip.clip_id in made else None
+            question = answers.open_question if answers.kept.exchanges else None
             if question and (changes := changes_of(question, answers.kept, made.get(clip.clip_id))):
                 found[clip.clip_id] = changes
         return Repeats(found)

@@ -106,25 +106,6 @@ def test_replies_that_no_table_has_yet_count_as_paid(tmp_path: Path, cast: Cast)
     assert "nor those not yet in the table captions" in kept
 
 
-@pytest.mark.parametrize("changes", [{}, {"temperature": 1}])
-def test_good_captions_whose_replies_are_gone_are_not_asked_for_again(
-    tmp_path: Path, cast: Cast, changes: dict[str, Any]
-) -> None:
-    folder = make_screened_film(tmp_path, 3)
-    with CaptionServer(second_fails) as server:
-        perform(stage_for(server.address, cast, repairs=0, failed_limit=1), folder)
-        for clip_id in clip_ids(folder)[:2]:
-            (folder.path / "replies" / f"{clip_id}.json").unlink()
-        (folder.path / "captions.json").unlink()
-        server.requests.clear()
-        said = refused(stage_for(server.address, cast, repairs=0, failed_limit=1, **changes), folder)
-        assert "replies (none stored any more): 1 clip" in said
-        assert server.requests == []
-        kept = captions_of(stage_for(server.address, cast, failed_limit=1, keep_old=True), folder)
-        assert kept_flags(kept[0]) == ["kept: replies"]
-        assert set(server.asked("who")) == {1}
-
-
 def test_with_leave_the_changed_question_is_asked_once(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 3)
     with CaptionServer(good_answer) as server:
