@@ -13,7 +13,6 @@ import pytest
 from pipeline.captions.cast import MOST_CHARACTERS
 from pipeline.captions.lmdeploy_server import (
     LMDEPLOY,
-    SERVED,
     SESSION_TOKENS,
     Listening,
     arguments,
@@ -24,6 +23,7 @@ from pipeline.captions.lmdeploy_server import (
 from pipeline.captions.messages import Picture
 from pipeline.captions.pictures import GRID_FRAMES
 from pipeline.captions.questions import who_question
+from pipeline.captions.served_models import SERVED
 from pipeline.core.config import CaptionSettings
 from pipeline.core.errors import UserError
 from prompts.template import load_prompt
