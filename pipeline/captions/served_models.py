@@ -1,4 +1,4 @@
-"""Models that `caption-server` serves by lmdeploy, by the card that they fit; all of them run code of their repository."""
+"""Models that `caption-server` serves by lmdeploy, by card; all of them run code of their repository."""
 
 from __future__ import annotations
 
