@@ -30,10 +30,10 @@ def present_tense(phrase: str) -> str:
     form; adverbs in -ly do not count (`slowly runs`).
     """
     words = phrase.split(" ")
-    first, second, *_ = *(number for number, word in enumerate(words) if not _is_adverb(word)), 0, 0
-    if words[first] in _AUXILIARIES and words[second].endswith("ing"):
+    first, *others = [number for number, word in enumerate(words) if not _is_adverb(word)] or [0]
+    if others and words[first] in _AUXILIARIES and words[others[0]].endswith("ing"):
         del words[first]
-        first = second - 1
+        first = others[0] - 1
     continuous, after_verb, joined = words[first].endswith("ing"), True, True
     for position, word in enumerate(words):
         bare = word.rstrip(",")
