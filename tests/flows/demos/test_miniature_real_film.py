@@ -1,4 +1,4 @@
-"""What a model of the real film has learned by heart: clips that are nearer to the training data than to their own."""
+"""Clips that a model of the real film has learned by heart: drawn nearer to training data than to their own."""
 
 from __future__ import annotations
 
