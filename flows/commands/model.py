@@ -95,7 +95,7 @@ def _write_checkpoint(folder: Path, size: ModelSize, base: list[str], seed: int)
 
 def _write_baseline(folder: Path, agent: AgentName, size: ModelSize, seed: int) -> None:
     if size is ModelSize.mini:
-        raise UserError("a GC of size mini is made of a checkpoint: train gc --recipe mini --from CHECKPOINT")
+        raise UserError("at mini there is GC alone, made of a checkpoint: train gc --recipe mini --from CHECKPOINT")
     from training.baselines.config import full, tiny
     from training.baselines.folder import new_baseline
 

@@ -78,8 +78,8 @@ def train(
 
     `shot` trains shot encoder and shot decoder (phase a), `game` the game model on their shot tokens (b), `adapt` the
     shot decoder on the game model's predictions (c); `all` is the three as a Prefect flow. `features` encodes the clips
-    with the frozen networks in advance, and first prints the disk space needed. `gc` and `gfc` train
-    those two baselines; `--from` is then a baseline's folder, at mini a checkpoint.
+    with the frozen networks in advance, and first prints the disk space needed. `gc` and `gfc` train those two
+    baselines; `--from` is then a baseline's folder, at mini a checkpoint.
 
         animegamer train all --data data/ --out run/
         animegamer play --checkpoint run/adapt/result --serve

@@ -62,7 +62,7 @@ def train_baseline(
             kind, baseline, settings, _caches(baseline, run_folder, accelerator), recipe.looks.clips, accelerator
         )
 
-    if is_mini(recipe) and start:  # its start is a function of the checkpoint
+    if _is_mini(recipe) and start:  # its start is a function of the checkpoint
         trained = Checkpoint.open(start).identity()
     else:
         trained = made_by_files("start", *sorted(baseline.folder.glob("*.*")))["start"]
@@ -74,7 +74,7 @@ def _start(
     kind: Literal["gc", "gfc"], run_folder: RunFolder, recipe: Recipe, start: Path | None, accelerator: Accelerator
 ) -> BaselineFolder:
     new, seed = run_folder.folder / f"start-{kind}", recipe.shot.joint.seed
-    if is_mini(recipe):
+    if _is_mini(recipe):
         if kind != "gc" or start is None:
             raise UserError("at mini there is GC alone, made of a checkpoint: name one of that size with --from")
         if accelerator.is_main_process and not new.exists():
@@ -87,8 +87,7 @@ def _start(
     return BaselineFolder.open(new)
 
 
-def is_mini(recipe: Recipe) -> bool:
-    """Return True if the recipe is of size `mini`, whose only baseline is made of a checkpoint."""
+def _is_mini(recipe: Recipe) -> bool:
     return recipe.model.size == "mini"
 
 
