@@ -87,6 +87,8 @@ def caption_server(
     listening = Listening(host, port, CaptionSettings().api_key_env)
     program = lmdeploy_program(environment, model, listening, log or user_log_path("animegamer") / "caption-server.log")
     check_port(host, port)
+    if settings:
+        settings.parent.mkdir(parents=True, exist_ok=True)  # now, not after a download of an hour
     say(f"starting {model.repository}, revision {model.revision}; its log: {program.log}")
 
     def lines() -> list[str]:
