@@ -2,7 +2,7 @@
 
 Replies cost money or GPU hours, so a build that finds repeats stops before it asks (`refuse_repeats`), until the user
 decides: `--ask-again` asks, `[captions] keep_old` keeps the old captions and flags them. A clip that was never asked,
-or never got a usable reply, is no repeat.
+or never got a usable reply, is no repeat; nor is one whose reply alone was deleted, to have it asked again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pipeline.core.records import KEPT, Caption
 
 _FOLLOWS_FROM_OTHERS = "text"
 """Ingredient that changes with the prompt, the level or the cast; named only where it changed alone."""
+_LOST = {"replies": "stored replies (the film has none in its folder `replies`)"}
 _STRICTER = "the stored reply is not accepted any more"
 
 
@@ -68,26 +69,29 @@ def refuse_repeats(repeats: Repeats, *, keep_old: bool) -> None:
     )
 
 
-def changes_of(question: AnyQuestion, stored: Replies, made: Caption | None) -> dict[str, str]:
+def changes_of(question: AnyQuestion, stored: Replies, made: Caption | None, *, all_lost: bool) -> Mapping[str, str]:
     """Return the ingredients by which an open question differs from the one that gave the clip its good caption.
 
     Args:
         question: the next question about the clip.
         stored: replies about the clip.
         made: the clip's row in the table of captions, if it has one.
+        all_lost: no good caption of the film has its replies: it was copied without them.
 
     Returns:
         Descriptions by name; empty if the question is no repeat.
     """
+    if not stored.exchanges:
+        return _LOST if made and is_good(made) and (all_lost or made.is_kept) else {}
     if present := stored.to(question.fingerprint):
         used = () if made is None else (made.raw_who if made.characters is not None else None, made.raw_what)
-        return {"parser": _STRICTER} if present[-1].text in used and _is_good(made) else {}
+        return {"parser": _STRICTER} if present[-1].text in used and is_good(made) else {}
     earlier = [
         exchange
         for key, exchange in stored.exchanges.items()
-        if exchange.request == question.request and (_is_good(made) or question.fault_in(stored.to(key)[-1]) is None)
+        if exchange.request == question.request and (is_good(made) or question.fault_in(stored.to(key)[-1]) is None)
     ]
-    if not earlier and question.request == "who" and _is_good(made):
+    if not earlier and question.request == "who" and is_good(made):
         return {"cast": "cast (none before)"}  # with the names that `who` finds, `what` is another question
     return min((_differences(exchange, question) for exchange in earlier), key=len, default={})
 
@@ -97,7 +101,7 @@ def kept_caption(made: Caption | None, changes: Mapping[str, str], model: str) -
 
     None if it has no good one, or one by another model: a data set never mixes two.
     """
-    if made is None or not _is_good(made) or made.source != model:
+    if made is None or not is_good(made) or made.source != model:
         return None
     doubts = [flag for flag in made.flags if not flag.startswith(KEPT)]
     return made.model_copy(update={"flags": (*doubts, KEPT + ", ".join(changes))})
@@ -107,7 +111,8 @@ def _clips(count: int) -> str:
     return f"{count:,} clip{'s' if count != 1 else ''}"
 
 
-def _is_good(made: Caption | None) -> bool:
+def is_good(made: Caption | None) -> bool:
+    """Return true for a caption from a usable reply."""
     return made is not None and made.fault is None and made.source != "rules"
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import cv2
@@ -27,7 +27,7 @@ from pipeline.captions.chat_client import ChatClient, Endpoint
 from pipeline.captions.flags import flagged
 from pipeline.captions.pictures import view_clip
 from pipeline.captions.questions import conversation, reply_settings
-from pipeline.captions.repeats import Repeats, changes_of, kept_caption
+from pipeline.captions.repeats import Repeats, changes_of, is_good, kept_caption
 from pipeline.captions.reply_cache import load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
@@ -82,11 +82,13 @@ class ServerCaptioner:
     def _repeats(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, made: Mapping[str, Caption]
     ) -> Repeats:
+        good = (clip_id for clip_id, row in made.items() if is_good(row))
+        all_lost = not any(load_replies(folder, clip_id).exchanges for clip_id in good)
         found = {}
         for clip in clips:
             answers = self._answers(folder, clip, levels)
-            question = answers.open_question if answers.kept.exchanges else None
-            if question and (changes := changes_of(question, answers.kept, made.get(clip.clip_id))):
+            question, row = answers.open_question, made.get(clip.clip_id)
+            if question and (changes := changes_of(question, answers.kept, row, all_lost=all_lost)):
                 found[clip.clip_id] = changes
         return Repeats(found)
 
@@ -167,23 +169,23 @@ class ServerCaptioner:
             return
         failed_before = {clip_id for clip_id, answers in waiting.items() if answers.kept.failure}
         cv2.setNumThreads(1)  # pictures are prepared in parallel: OpenCV's own threads would only compete for cores
-        with ThreadPoolExecutor(os.cpu_count()) as preparing:  # more threads would only take more memory
-            ask = partial(self._ask_about, folder, preparing)
-            loop = AskingLoop(_endpoint(self.settings), waiting, ask, failed_before=failed_before)
-            try:
-                asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
-            finally:
-                failures |= loop.failures
+        ask = partial(self._ask_about, folder)
+        loop = AskingLoop(_endpoint(self.settings), waiting, ask, failed_before=failed_before)
+        try:
+            asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
+        finally:
+            failures |= loop.failures
 
-    async def _ask_about(self, folder: FilmFolder, preparing: Executor, client: ChatClient, answers: Answers) -> None:
+    async def _ask_about(self, folder: FilmFolder, client: ChatClient, answers: Answers) -> None:
         """Ask the open questions about one clip, each until a reply is usable or its repairs are used up."""
         path = folder.clip_path(answers.clip.clip_id)
-        views = await asyncio.get_running_loop().run_in_executor(preparing, view_clip, path)
+        in_thread = partial(asyncio.get_running_loop().run_in_executor, _threads())
+        views = await in_thread(view_clip, path)
         while question := answers.open_question:
             before = answers.kept.to(question.fingerprint)
             reply = await client.chat(conversation(question, views, self.cast, before), question.pattern)
             kept = answers.kept.adding(question.fingerprint, question.request, question.ingredients, reply)
-            await asyncio.to_thread(save_replies, folder, kept)
+            await in_thread(save_replies, folder, kept)
             answers = replace(answers, kept=kept)
 
     def _waiting(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Answers]:
@@ -199,6 +201,12 @@ class ServerCaptioner:
 
     def _answers(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> Answers:
         return Answers(clip, levels[clip.clip_id], self.settings, self.cast, load_replies(folder, clip.clip_id))
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads for pictures and files, the same for all batches: glibc keeps memory for each new thread."""
+    return ThreadPoolExecutor(os.cpu_count())  # more threads would only take more memory
 
 
 def _rows(folder: FilmFolder) -> dict[str, Caption]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,39 @@ def test_replies_that_no_table_has_yet_count_as_paid(tmp_path: Path, cast: Cast)
         assert "2 clips with a good caption" in refused(changed, folder)
         kept = refused(stage_for(server.address, cast, temperature=1, keep_old=True), folder)
     assert "nor those not yet in the table captions" in kept
+
+
+@pytest.mark.parametrize("changes", [{}, {"temperature": 1}])
+def test_a_film_copied_without_its_replies_is_not_asked_again(
+    tmp_path: Path, cast: Cast, changes: dict[str, Any]
+) -> None:
+    folder = make_screened_film(tmp_path, 3)
+    with CaptionServer(second_fails) as server:
+        perform(stage_for(server.address, cast, repairs=0, failed_limit=1), folder)
+        shutil.rmtree(folder.path / "replies")
+        (folder.path / "captions.json").unlink()
+        server.requests.clear()
+        said = refused(stage_for(server.address, cast, repairs=0, failed_limit=1, **changes), folder)
+        assert "stored replies (the film has none in its folder `replies`): 2 clips" in said
+        assert server.requests == []
+        server.answer = good_answer
+        kept = captions_of(stage_for(server.address, cast, failed_limit=1, keep_old=True, **changes), folder)
+        assert [kept_flags(caption) for caption in kept] == [["kept: replies"], [], ["kept: replies"]]
+        assert set(server.asked("who")) == {1}
+        later = refused(stage_for(server.address, cast, failed_limit=1, max_tokens=99), folder)
+        assert "3 clips" in later
+        assert "`replies`): 2 clips" in later
+
+
+def test_one_deleted_reply_is_asked_for_again_without_a_word(tmp_path: Path, cast: Cast) -> None:
+    folder = make_screened_film(tmp_path, 3)
+    with CaptionServer(good_answer) as server:
+        perform(stage_for(server.address, cast), folder)
+        server.requests.clear()
+        (folder.path / "replies" / f"{clip_ids(folder)[1]}.json").unlink()
+        (folder.path / "captions.json").unlink()
+        stage_for(server.address, cast).run_batch(folder, clip_ids(folder)[1:2])
+        assert set(server.asked("who")) == {1}
 
 
 def test_with_leave_the_changed_question_is_asked_once(tmp_path: Path, cast: Cast) -> None:
