@@ -227,9 +227,9 @@ def _retry_after_seconds(header: str) -> float:
 
 
 def is_same_model(answered: str, asked: str) -> bool:
-    """Return true for equal names, of which one may have a folder before it or a date behind it."""
+    """Return true for equal names, of which one may have a folder before it, and a date or an `@revision` behind it."""
     one, other = sorted((name.lower().rstrip("/").rsplit("/", 1)[-1] for name in (answered, asked)), key=len)
-    return re.fullmatch(re.escape(one) + r"([-@:]\d[\d-]*)?", other) is not None
+    return re.fullmatch(re.escape(one) + r"([-:]\d[\d-]*|@[\w.-]+)?", other) is not None
 
 
 def read_key(name: str) -> str:

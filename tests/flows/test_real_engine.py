@@ -33,7 +33,8 @@ def test_a_build_survives_a_model_that_answers_noise(tmp_path: Path) -> None:
     (folder,) = Dataset(out).folders()
     rows = folder.read("captions", Caption)
     assert len(rows) == 4
-    assert all(row.fault and row.raw_what and row.S is None for row in rows)
+    faults = [(row.fault, row.raw_what, row.S) for row in rows]
+    assert all(row.fault and row.raw_what and row.S is None for row in rows), faults
     assert len({row.raw_what for row in rows}) > 1, "it draws its replies"
     for row in rows:
         for exchange in load_replies(folder, row.clip_id).exchanges.values():

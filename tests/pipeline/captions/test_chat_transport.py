@@ -14,11 +14,13 @@ from pipeline.captions.chat_transport import is_same_model
         ("/models/InternVL2-26B/", "OpenGVLab/InternVL2-26B", True),
         ("gpt-4o-2024-08-06", "gpt-4o", True),
         ("gpt-4o", "gpt-4o-2024-08-06", True),
+        ("/models/InternVL2-26B@main", "OpenGVLab/InternVL2-26B", True),
+        ("InternVL2-26B@main", "InternVL2-26B@46f3797", False),
         ("gpt-4o-mini", "gpt-4o", False),
         ("InternVL2-26B-AWQ", "InternVL2-26B", False),
         ("InternVL2-8B", "InternVL2-26B", False),
         ("i", "InternVL2-26B", False),
     ],
 )
-def test_a_model_is_known_by_its_name_with_a_folder_or_a_date(answered: str, asked: str, same: bool) -> None:
+def test_a_model_is_known_by_its_name_with_a_folder_a_date_or_a_revision(answered: str, asked: str, same: bool) -> None:
     assert is_same_model(answered, asked) == same
