@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import cv2
@@ -169,23 +169,23 @@ class ServerCaptioner:
             return
         failed_before = {clip_id for clip_id, answers in waiting.items() if answers.kept.failure}
         cv2.setNumThreads(1)  # pictures are prepared in parallel: OpenCV's own threads would only compete for cores
-        ask = partial(self._ask_about, folder)
-        loop = AskingLoop(_endpoint(self.settings), waiting, ask, failed_before=failed_before)
-        try:
-            asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
-        finally:
-            failures |= loop.failures
+        with ThreadPoolExecutor(os.cpu_count()) as preparing:  # more threads would only take more memory
+            ask = partial(self._ask_about, folder, preparing)
+            loop = AskingLoop(_endpoint(self.settings), waiting, ask, failed_before=failed_before)
+            try:
+                asyncio.run(loop.run(lambda: progress(len(clips) - loop.left, len(clips))))
+            finally:
+                failures |= loop.failures
 
-    async def _ask_about(self, folder: FilmFolder, client: ChatClient, answers: Answers) -> None:
+    async def _ask_about(self, folder: FilmFolder, preparing: Executor, client: ChatClient, answers: Answers) -> None:
         """Ask the open questions about one clip, each until a reply is usable or its repairs are used up."""
         path = folder.clip_path(answers.clip.clip_id)
-        in_thread = partial(asyncio.get_running_loop().run_in_executor, _threads())
-        views = await in_thread(view_clip, path)
+        views = await asyncio.get_running_loop().run_in_executor(preparing, view_clip, path)
         while question := answers.open_question:
             before = answers.kept.to(question.fingerprint)
             reply = await client.chat(conversation(question, views, self.cast, before), question.pattern)
             kept = answers.kept.adding(question.fingerprint, question.request, question.ingredients, reply)
-            await in_thread(save_replies, folder, kept)
+            await asyncio.to_thread(save_replies, folder, kept)
             answers = replace(answers, kept=kept)
 
     def _waiting(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Answers]:
@@ -201,12 +201,6 @@ class ServerCaptioner:
 
     def _answers(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> Answers:
         return Answers(clip, levels[clip.clip_id], self.settings, self.cast, load_replies(folder, clip.clip_id))
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    """Return the threads for pictures and files, the same for all batches: glibc keeps memory for each new thread."""
-    return ThreadPoolExecutor(os.cpu_count())  # more threads would only take more memory
 
 
 def _rows(folder: FilmFolder) -> dict[str, Caption]:
