@@ -89,6 +89,23 @@ def test_frame_numbers_and_seconds_of_the_caller_are_reported() -> None:
     assert cuts + finder.finish() == [Boundary(1030, 9.0, "cut", 1029, 1030)]
 
 
+@pytest.mark.parametrize(
+    ("share", "cuts"),
+    [
+        pytest.param(0.5, [(29, 38)], id="a step between both scenes"),
+        pytest.param(None, [(29, 30), (37, 38)], id="another scene"),
+    ],
+)
+def test_two_jumps_within_half_a_second_are_one_unless_a_scene_lies_between(
+    share: float | None, cuts: list[tuple[int, int]]
+) -> None:
+    old, new = painting(4), painting(8)
+    between = painting(5) if share is None else mixed(old, new, share)
+    found = cuts_in([old] * 30 + [between] * 8 + [new] * 30)
+    assert [(cut.last_clean_before, cut.first_clean_after) for cut in found] == cuts
+    assert {cut.kind for cut in found} == {"cut"}
+
+
 @pytest.mark.parametrize("frames_per_drawing", [1, 2, 3, 4, 12])
 def test_held_drawings_make_no_cuts(frames_per_drawing: int) -> None:
     pictures = acted(A, 96, frames_per_drawing) + acted(B, 96, frames_per_drawing)
