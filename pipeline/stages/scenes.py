@@ -1,12 +1,14 @@
 """Scene detection: cuts, dissolves, fades and wipes, found in one pass over small pictures of the film.
 
-Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`. Two cases are treated before:
+Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`. Three cases are treated here:
 
 * Flashes. A flash is two cuts to the detector, and hides a cut nearby. A change that is undone within
   `min_scene_seconds` is replaced by the picture before it; for this the detectors run slightly behind the film.
 * Motion during a gradual change makes its misfit larger than `dissolve_misfit`. Up to `DOUBT` times that it stands if
   no certain change is near, and the pictures before and after it have hardly a pixel in common, though between them
   most pixels do not move far: pans and zooms fit as badly.
+* Steps of a dissolve. Where moving scenes dissolve, one or several pictures look like cuts. At a real cut, the picture
+  before it shows the old scene alone, or the one after it the new scene; any other is widened to a dissolve.
 
 A change stays pending until no later one can overlap it; then neighbouring changes are judged together and reported as
 one `Boundary`.
@@ -17,14 +19,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 import cv2
 import numpy as np
 
 from pipeline.core.config import SceneSettings
-from pipeline.stages.gradual import GradualFinder, mean_change, tiny_gray
+from pipeline.stages.gradual import GradualFinder, mean_change, medians, tiny_gray
 from pipeline.stages.hard_cuts import CutFinder
 from pipeline.stages.same_scene import found_again, is_back, is_relit, is_title, way_of
 
@@ -39,11 +40,16 @@ DOUBT = 2.0
 """Largest misfit of a gradual change in doubt, over `dissolve_misfit`."""
 MOST_FOUND = 0.06
 """Largest share of the picture before a change in doubt that is found again after it."""
-BURST_SECONDS, BURST_LEVELS = 0.5, 40
-"""Weak cuts closer together count as one, of fewer gray levels than this: where moving scenes dissolve, several pictures
-look like cuts, of 14 to 32 levels. At short shots of Big Buck Bunny one of both cuts had 62 or more."""
 LONGEST_WAY = 0.125
 """Longest way of most pixels during a change in doubt, in picture widths: farther on, pans show nothing of before."""
+
+BESIDE_SECONDS = 0.25
+"""Distance of the pictures that show the old scene and the new one from a cut."""
+LEAST_MIX = 0.07
+"""Least share of the other scene before a step of a dissolve, and after it: .09 or more. At the cuts of a composed film
+one of both was .04 or less, and .01 at those of Big Buck Bunny."""
+WIDENED = 0.75
+"""Reach of the dissolve on either side of a step, over `transition_seconds`."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +90,6 @@ class _Change:
     def overlaps(self, other: _Change) -> bool:
         return self.before < other.after and other.before < self.after
 
-    def frames_to(self, other: _Change) -> int:
-        """Return the number of frames between two changes; below 1 if they overlap."""
-        return max(self.before, other.before) - min(self.after, other.after) + 1
-
     def joined(self, other: _Change) -> _Change:
         """Merge two overlapping changes: the frame of the longer one, the kind of the more gradual one."""
         longer = max(self, other, key=lambda change: change.after - change.before)
@@ -111,12 +113,12 @@ class SceneFinder:
     def __init__(self, settings: SceneSettings, fps: float) -> None:
         self._settings = settings
         self._short = max(1, round(settings.min_scene_seconds * fps))
-        self._burst = max(self._short, round(BURST_SECONDS * fps))
+        self._beside = max(1, round(BESIDE_SECONDS * fps))
+        self._widened = round(WIDENED * settings.transition_seconds * fps)
         self._longest = max(8, round(ROOM * settings.transition_seconds * fps))
         self._cuts = CutFinder(settings, fps)
         self._gradual = GradualFinder(self._longest, settings.dissolve_change, DOUBT * settings.dissolve_misfit)
-        delay = max(self._cuts.delay, self._gradual.delay)
-        self.lag = self._longest + delay + self._short + self._burst + 1
+        self.lag = self._longest + max(self._cuts.delay, self._gradual.delay) + 2 * self._short + 1
         self._ahead: deque[_Picture] = deque()
         self._seen: deque[_Picture] = deque(maxlen=self.lag + 2)
         self._steady: deque[_Picture] = deque(maxlen=self.lag + 2)
@@ -161,12 +163,43 @@ class SceneFinder:
             )
             if (is_sure or self._is_other(change)) and not self._is_title_or_light(change):
                 self._enqueue(change)
+        self._widen_steps()
 
     def _enqueue_cuts(self, candidates: Mapping[int, bool]) -> None:
         for frame, is_sure in candidates.items():
             old, new = self._shown(frame - 1), self._shown(frame)
             if self._cuts.is_cut(old.small_bgr_HWC, new.small_bgr_HWC, is_sure):
                 self._enqueue(_Change(frame - 1, frame, frame, "cut"))
+
+    def _widen_steps(self) -> None:
+        """Widen a cut that is a step of a dissolve, up to the next real cuts, as soon as its last picture is there."""
+        newest, cuts = self._count - 1, {cut.frame for cut in self._pending if cut.kind == "cut"}
+        frame = newest - self._widened
+        if frame not in cuts or not self._is_step(frame, cuts):
+            return
+        real = [cut for cut in cuts if cut + self._beside <= newest and not self._is_step(cut, cuts)]
+        before = max(frame - 1 - self._widened, self._judged_to, 0, *(cut for cut in real if cut < frame))
+        after = min([frame + self._widened, *(cut - 1 for cut in real if cut > frame)])
+        self._enqueue(_Change(before, frame, after, "dissolve"))
+
+    def _is_step(self, frame: int, cuts: set[int]) -> bool:
+        """Return true if the pictures right before and after a cut both show a mix of those somewhat farther away.
+
+        Cuts in consecutive frames are one, with mixed frames between.
+        """
+        before, after = frame - 1, frame
+        while before in cuts:
+            before -= 1
+        while after + 1 in cuts:
+            after += 1
+        old_P = self._shown(max(before - self._beside, 0)).tiny_P
+        change_P = self._shown(min(after + self._beside, self._count - 1)).tiny_P - old_P
+        changed_P = np.abs(change_P) > self._settings.dissolve_change
+        if not changed_P.any():
+            return False
+        shown_2P = np.stack([self._shown(at).tiny_P for at in (before, after)])
+        share_before, share_after = medians((shown_2P - old_P)[:, changed_P] / change_P[changed_P])
+        return bool(min(share_before, 1 - share_after) > LEAST_MIX)
 
     def _is_flash(self, seen: _Picture) -> bool:
         """Return true if the picture before this one returns within the frames ahead."""
@@ -212,7 +245,7 @@ class SceneFinder:
         while self._pending and self._pending[0].before <= until:
             group = [self._pending.pop(0)]
             reach = group[0].before + self._longest
-            while self._pending and self._pending[0].before <= reach and self._is_burst(group[-1], self._pending[0]):
+            while self._pending and self._is_close(group[-1], self._pending[0]) and self._pending[0].before <= reach:
                 group.append(self._pending.pop(0))
             self._judged_to = group[-1].after
             cut = self._judge(group)
@@ -220,26 +253,16 @@ class SceneFinder:
                 yield cut
 
     def _is_close(self, one: _Change, other: _Change) -> bool:
-        """Return true if two changes overlap, or the frames between them are a flash."""
-        return one.frames_to(other) < self._short
-
-    def _is_burst(self, one: _Change, other: _Change) -> bool:
-        """Return true if two changes are parts of one."""
-        return self._is_close(one, other) or (
-            one.frames_to(other) < self._burst and max(self._levels(one), self._levels(other)) < BURST_LEVELS
-        )
-
-    def _levels(self, change: _Change) -> float:
-        return mean_change(self._shown(change.before).tiny_P, self._shown(change.after).tiny_P)
+        """Return true if two changes overlap, or the frames between them are too few for a scene."""
+        return max(one.before, other.before) - min(one.after, other.after) + 1 < self._short
 
     def _judge(self, group: Sequence[_Change]) -> Boundary | None:
-        """Return changes in quick succession as one boundary, or None if they are flashes of the first picture."""
+        """Return changes in quick succession as one boundary, or None if they lead back to the first picture."""
         first, last = group[0], group[-1]
         old_P, new_P = self._shown(first.before).tiny_P, self._shown(last.after).tiny_P
         shown = [self._shown(change.after).tiny_P for change in group]
         most = max(mean_change(old_P, picture_P) for picture_P in shown)
-        is_flash = len(group) > 1 and all(self._is_close(one, other) for one, other in pairwise(group))
-        if is_flash and is_back(old_P, new_P, most):
+        if len(group) > 1 and is_back(old_P, new_P, most):
             return None
         arrival = next(
             change

@@ -52,6 +52,19 @@ def acted(background: Picture, frames: int, frames_per_drawing: int) -> list[Pic
     return pictures
 
 
+def wild(background: Picture, frames: int, frames_per_drawing: int, seed: int = 0) -> list[Picture]:
+    """Large shapes before the background: each drawing changes up to two thirds of the picture."""
+    pictures, colours = [], np.random.default_rng(seed).integers(0, 256, (6, 3)).tolist()
+    for frame in range(frames):
+        dice = np.random.default_rng(1000 * seed + frame // frames_per_drawing)
+        picture = background.copy()
+        for colour in colours:
+            left, top = (int(at) for at in dice.integers((0, 0), (WIDTH - 40, HEIGHT - 30)))
+            cv2.rectangle(picture, (left, top), (left + 40, top + 30), colour, cv2.FILLED)
+        pictures.append(picture)
+    return pictures
+
+
 def dissolve(old: Picture, new: Picture, frames: int) -> list[Picture]:
     """Frames of a dissolve, none of them clean."""
     return [mixed(old, new, (frame + 1) / (frames + 1)) for frame in range(frames)]
@@ -89,23 +102,6 @@ def test_frame_numbers_and_seconds_of_the_caller_are_reported() -> None:
     assert cuts + finder.finish() == [Boundary(1030, 9.0, "cut", 1029, 1030)]
 
 
-@pytest.mark.parametrize(
-    ("share", "cuts"),
-    [
-        pytest.param(0.5, [(29, 38)], id="a step between both scenes"),
-        pytest.param(None, [(29, 30), (37, 38)], id="another scene"),
-    ],
-)
-def test_two_jumps_within_half_a_second_are_one_unless_a_scene_lies_between(
-    share: float | None, cuts: list[tuple[int, int]]
-) -> None:
-    old, new = painting(4), painting(8)
-    between = painting(5) if share is None else mixed(old, new, share)
-    found = cuts_in([old] * 30 + [between] * 8 + [new] * 30)
-    assert [(cut.last_clean_before, cut.first_clean_after) for cut in found] == cuts
-    assert {cut.kind for cut in found} == {"cut"}
-
-
 @pytest.mark.parametrize("frames_per_drawing", [1, 2, 3, 4, 12])
 def test_held_drawings_make_no_cuts(frames_per_drawing: int) -> None:
     pictures = acted(A, 96, frames_per_drawing) + acted(B, 96, frames_per_drawing)
@@ -114,16 +110,19 @@ def test_held_drawings_make_no_cuts(frames_per_drawing: int) -> None:
 
 @pytest.mark.parametrize("frames_per_drawing", [2, 3, 4])
 def test_wild_action_on_held_drawings_makes_no_cuts(frames_per_drawing: int) -> None:
-    """Every drawing changes up to two thirds of the picture, and nothing changes between two drawings."""
-    pictures, colours = [], np.random.default_rng(0).integers(0, 256, (6, 3)).tolist()
-    for drawing in range(30):
-        dice = np.random.default_rng(drawing)
-        picture = A.copy()
-        for colour in colours:
-            left, top = (int(at) for at in dice.integers((0, 0), (WIDTH - 40, HEIGHT - 30)))
-            cv2.rectangle(picture, (left, top), (left + 40, top + 30), colour, cv2.FILLED)
-        pictures += [picture] * frames_per_drawing
+    pictures = wild(A, 30 * frames_per_drawing, frames_per_drawing)
     assert [cut.frame for cut in cuts_in(pictures + acted(B, 60, 2))] == [len(pictures)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_a_dissolve_between_wild_scenes_is_one_boundary_without_its_mixed_frames(seed: int) -> None:
+    """The jumps of its drawings look like cuts."""
+    old, new = (wild(painting(number), 80, 3, number) for number in (seed, 10 + seed))
+    mix = [mixed(old[40 + step], new[step], (step + 1) / 37) for step in range(36)]
+    (cut,) = cuts_in(old[:40] + mix + new[36:])
+    assert cut.kind == "dissolve"
+    assert cut.last_clean_before < 40
+    assert cut.first_clean_after >= 76
 
 
 @pytest.mark.parametrize("flash", [[WHITE], [WHITE] * 2, [WHITE] * 3, [BLACK] * 2, [C] * 4])
