@@ -106,6 +106,17 @@ def mean_change(one_P: np.ndarray, other_P: np.ndarray) -> float:
     return float(np.abs(one_P - other_P).sum()) / one_P.size
 
 
+def share_of(picture_P: np.ndarray, old_P: np.ndarray, new_P: np.ndarray, least_change: float) -> float:
+    """Return the share of a new picture in a mix of it and an old one; not a number if both are hardly different.
+
+    The median over the pixels that differ by more than `least_change` gray levels.
+    """
+    changed_P = np.abs(new_P - old_P) > least_change
+    if np.count_nonzero(changed_P) < FIGURE * changed_P.size:
+        return np.nan
+    return float(np.median((picture_P - old_P)[changed_P] / (new_P - old_P)[changed_P]))
+
+
 def likeness_of(one_P: np.ndarray, other_P: np.ndarray, changed_P: np.ndarray) -> float:
     """Correlation of the shapes in two pictures where they differ; near 1 in another light, or under a title.
 

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import cv2
 import numpy as np
 
 from pipeline.core.config import SceneSettings
-from pipeline.stages.gradual import GradualFinder, mean_change, medians, tiny_gray
+from pipeline.stages.gradual import GradualFinder, mean_change, share_of, tiny_gray
 from pipeline.stages.hard_cuts import CutFinder
 from pipeline.stages.same_scene import found_again, is_back, is_relit, is_title, way_of
 
@@ -86,6 +86,13 @@ class _Change:
     kind: TransitionKind
     is_sure: bool = True
     """False: stands only where no sure change overlaps it."""
+    earlier: int = 0
+    """Frames before it that show some of the new scene already, because everything moves."""
+
+    @property
+    def start(self) -> int:
+        """Last frame that shows the old scene alone."""
+        return self.before - self.earlier
 
     def overlaps(self, other: _Change) -> bool:
         return self.before < other.after and other.before < self.after
@@ -94,7 +101,9 @@ class _Change:
         """Merge two overlapping changes: the frame of the longer one, the kind of the more gradual one."""
         longer = max(self, other, key=lambda change: change.after - change.before)
         kind = max(self.kind, other.kind, key=KINDS.index)
-        return _Change(min(self.before, other.before), longer.frame, max(self.after, other.after), kind, self.is_sure)
+        before = min(self.before, other.before)
+        earlier = before - min(self.start, other.start)
+        return _Change(before, longer.frame, max(self.after, other.after), kind, self.is_sure, earlier)
 
 
 class SceneFinder:
@@ -162,7 +171,7 @@ class SceneFinder:
                 gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind, is_sure
             )
             if (is_sure or self._is_other(change)) and not self._is_title_or_light(change):
-                self._enqueue(change)
+                self._enqueue(self._with_clean_start(change))
         self._widen_steps()
 
     def _enqueue_cuts(self, candidates: Mapping[int, bool]) -> None:
@@ -192,14 +201,31 @@ class SceneFinder:
             before -= 1
         while after + 1 in cuts:
             after += 1
-        old_P = self._shown(max(before - self._beside, 0)).tiny_P
-        change_P = self._shown(min(after + self._beside, self._count - 1)).tiny_P - old_P
-        changed_P = np.abs(change_P) > self._settings.dissolve_change
-        if not changed_P.any():
-            return False
-        shown_2P = np.stack([self._shown(at).tiny_P for at in (before, after)])
-        share_before, share_after = medians((shown_2P - old_P)[:, changed_P] / change_P[changed_P])
-        return bool(min(share_before, 1 - share_after) > LEAST_MIX)
+        old, new = max(before - self._beside, 0), min(after + self._beside, self._count - 1)
+        return self._share(before, old, new) > LEAST_MIX and self._share(after, old, new) < 1 - LEAST_MIX
+
+    def _share(self, frame: int, old: int, new: int) -> float:
+        """Return the share of a frame in another one, which is mixed of it and an old one."""
+        shown_P, old_P, new_P = (self._shown(at).tiny_P for at in (frame, old, new))
+        return share_of(shown_P, old_P, new_P, self._settings.dissolve_change)
+
+    def _with_clean_start(self, change: _Change) -> _Change:
+        """Return the change with an earlier start, as long as the frame there shows some of the new scene."""
+        ended = [other.after for other in self._pending if other.after <= change.before]
+        earliest = max(change.before - self._widened, self._count - self.lag + self._short, self._judged_to, *ended)
+        before = change.before
+        while before - self._beside > earliest and self._share(before, before - self._beside, change.after) > LEAST_MIX:
+            before -= 1
+        return replace(change, earlier=change.before - before)
+
+    def _clean_end(self, change: _Change) -> int:
+        """Return the first frame from the end of a change on that shows nothing of the old scene."""
+        begins = [other.before for other in self._pending if other.before >= change.after]
+        latest = min(change.after + self._widened, self._count - 1, *begins)
+        after = change.after
+        while after + self._beside < latest and self._share(after, change.before, after + self._beside) < 1 - LEAST_MIX:
+            after += 1
+        return after
 
     def _is_flash(self, seen: _Picture) -> bool:
         """Return true if the picture before this one returns within the frames ahead."""
@@ -240,15 +266,15 @@ class SceneFinder:
         self._pending.append(change)
 
     def _judge_until(self, until: int) -> Iterator[Boundary]:
-        """Judge the changes that begin up to `until`, and yield their boundaries."""
+        """Judge the changes up to the last one that begins up to `until`, and yield their boundaries."""
         self._pending.sort(key=lambda change: change.before)
-        while self._pending and self._pending[0].before <= until:
+        while any(change.start <= until for change in self._pending):
             group = [self._pending.pop(0)]
             reach = group[0].before + self._longest
             while self._pending and self._is_close(group[-1], self._pending[0]) and self._pending[0].before <= reach:
                 group.append(self._pending.pop(0))
-            self._judged_to = group[-1].after
             cut = self._judge(group)
+            self._judged_to = group[-1].after
             if cut:
                 yield cut
 
@@ -269,7 +295,8 @@ class SceneFinder:
             for change, picture_P in zip(group, shown, strict=True)
             if change is last or is_back(picture_P, new_P, most)
         )
-        at, before, after = self._at(arrival.frame), self._at(first.before), self._at(last.after)
+        start, end = max(first.start, self._judged_to), self._clean_end(last)
+        at, before, after = self._at(arrival.frame), self._at(start), self._at(end)
         return Boundary(at.ordinal, at.seconds, arrival.kind, before.ordinal, after.ordinal)
 
     def _at(self, frame: int) -> _Picture:

@@ -199,6 +199,20 @@ def test_a_dissolve_out_of_a_pan_is_found(step: int) -> None:
     assert abs(cut.frame - 67) <= 3
 
 
+@pytest.mark.parametrize("frames", [40, 48])
+def test_a_dissolve_beside_a_pan_leaves_no_mixed_frames(frames: int) -> None:
+    """While everything moves, the dissolve looks shorter than it is."""
+    wide = painting(11, 400)
+    pan = [np.ascontiguousarray(wide[:, at : at + WIDTH]) for at in range(60 + frames)]
+    mix = [mixed(painting(1), pan[step], (step + 1) / (frames + 1)) for step in range(frames)]
+    pictures = [painting(1)] * 60 + mix + pan[frames:]
+    (into,), (out_of,) = cuts_in(pictures), cuts_in(pictures[::-1])
+    for cut in (into, out_of):
+        assert cut.kind == "dissolve"
+        assert 55 <= cut.last_clean_before <= 61
+        assert 60 + frames - 2 <= cut.first_clean_after <= 60 + frames + 5
+
+
 def test_a_figure_that_appears_in_the_dark_is_found() -> None:
     place, figure = (cv2.convertScaleAbs(picture, alpha=0.3) for picture in (A, *acted(A, 1, 1)))
     (cut,) = cuts_in([place] * 70 + dissolve(place, figure, 20) + [figure] * 70)
