@@ -254,6 +254,45 @@ def test_cuts_are_reported_within_the_documented_delay() -> None:
     assert cuts == 4
 
 
+def random_film(seed: int) -> list[Picture]:
+    """Still, wild and panned scenes of 5 to 70 frames, with cuts, and dissolves of 3 to 45 frames, between them."""
+    dice = np.random.default_rng(seed)
+    pictures, rest = list[Picture](), list[Picture]()
+    for _ in range(6):
+        length, mix = int(dice.integers(5, 70)), int(dice.choice([0, 0, 3, 8, 20, 45]))
+        scene = random_scene(dice, mix + length + 45)
+        mix = min(mix, len(rest))
+        pictures += [mixed(rest[step], scene[step], (step + 1) / (mix + 1)) for step in range(mix)]
+        pictures += scene[mix : mix + length]
+        rest = scene[mix + length :]
+    return pictures
+
+
+def random_scene(dice: np.random.Generator, frames: int) -> list[Picture]:
+    place, kind, step = int(dice.integers(50)), dice.integers(3), dice.choice([0.5, 1, 2, 3])
+    if kind == 0:
+        return [painting(place)] * frames
+    if kind == 1:
+        return wild(painting(place), frames, int(dice.integers(1, 4)), place)
+    wide = painting(place, 700)
+    return [np.ascontiguousarray(wide[:, int(step * at) :][:, :WIDTH]) for at in range(frames)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_boundaries_are_in_order_and_in_time_whatever_the_film(seed: int) -> None:
+    finder, last = SceneFinder(SceneSettings(), FPS), Boundary(0, 0.0, "cut", -1, 0)
+    pictures = random_film(seed)
+    for newest, picture in enumerate(pictures):
+        for cut in finder.add(newest, newest / FPS, picture):
+            assert cut.last_clean_before >= newest - finder.lag
+            assert last.frame - 1 <= cut.last_clean_before < cut.frame <= cut.first_clean_after
+            assert last.frame < cut.frame
+            last = cut
+    for cut in finder.finish():
+        assert last.frame - 1 <= cut.last_clean_before < cut.frame <= cut.first_clean_after < len(pictures)
+        last = cut
+
+
 def test_memory_is_bounded() -> None:
     finder, pictures = SceneFinder(SceneSettings(), FPS), list[weakref.ref[Picture]]()
     for frame in range(600):
