@@ -20,7 +20,8 @@ from pipeline.core.records import KEPT, Caption
 
 _FOLLOWS_FROM_OTHERS = "text"
 """Ingredient that changes with the prompt, the level or the cast; named only where it changed alone."""
-_LOST = {"replies": "stored replies (the film has none in its folder `replies`)"}
+LOST = {"replies": "stored replies (the film has none in its folder `replies`)"}
+"""Change of every good caption in a film that was copied without its replies."""
 _STRICTER = "the stored reply is not accepted any more"
 
 
@@ -69,20 +70,17 @@ def refuse_repeats(repeats: Repeats, *, keep_old: bool) -> None:
     )
 
 
-def changes_of(question: AnyQuestion, stored: Replies, made: Caption | None, *, all_lost: bool) -> Mapping[str, str]:
+def changes_of(question: AnyQuestion, stored: Replies, made: Caption | None) -> dict[str, str]:
     """Return the ingredients by which an open question differs from the one that gave the clip its good caption.
 
     Args:
         question: the next question about the clip.
         stored: replies about the clip.
         made: the clip's row in the table of captions, if it has one.
-        all_lost: no good caption of the film has its replies: it was copied without them.
 
     Returns:
         Descriptions by name; empty if the question is no repeat.
     """
-    if not stored.exchanges:
-        return _LOST if made and is_good(made) and (all_lost or made.is_kept) else {}
     if present := stored.to(question.fingerprint):
         used = () if made is None else (made.raw_who if made.characters is not None else None, made.raw_what)
         return {"parser": _STRICTER} if present[-1].text in used and is_good(made) else {}

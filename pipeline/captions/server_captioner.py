@@ -27,7 +27,7 @@ from pipeline.captions.chat_client import ChatClient, Endpoint
 from pipeline.captions.flags import flagged
 from pipeline.captions.pictures import view_clip
 from pipeline.captions.questions import conversation, reply_settings
-from pipeline.captions.repeats import Repeats, changes_of, is_good, kept_caption
+from pipeline.captions.repeats import LOST, Repeats, changes_of, is_good, kept_caption
 from pipeline.captions.reply_cache import load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
@@ -64,10 +64,13 @@ class ServerCaptioner:
     ) -> tuple[list[str], bool]:
         """Return the ids of the clips still to ask, and whether stored replies are missing from `made`.
 
-        `made` holds the rows of the table by clip id; a killed build may not have collected all replies into it.
+        `made` holds the rows of the current table by clip id; a killed build may not have collected all replies into
+        it, and a copy of the data set may have left all replies behind.
         """
-        waiting, uncollected = [], False
+        waiting, uncollected, lost = [], False, _lost(folder, made)
         for answers in self._all_answers(folder, clips, levels):
+            if answers.clip.clip_id in lost:
+                continue
             if answers.open_question:
                 waiting.append(answers.clip.clip_id)
             elif row := made.get(answers.clip.clip_id):
@@ -82,13 +85,15 @@ class ServerCaptioner:
     def _repeats(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, made: Mapping[str, Caption]
     ) -> Repeats:
-        good = (clip_id for clip_id, row in made.items() if is_good(row))
-        all_lost = not any(load_replies(folder, clip_id).exchanges for clip_id in good)
-        found = {}
+        lost = _lost(folder, made)
+        found: dict[str, Mapping[str, str]] = {}
         for clip in clips:
             answers = self._answers(folder, clip, levels)
-            question, row = answers.open_question, made.get(clip.clip_id)
-            if question and (changes := changes_of(question, answers.kept, row, all_lost=all_lost)):
+            if (question := answers.open_question) is None:
+                continue
+            if clip.clip_id in lost:
+                found[clip.clip_id] = LOST
+            elif answers.kept.exchanges and (changes := changes_of(question, answers.kept, made.get(clip.clip_id))):
                 found[clip.clip_id] = changes
         return Repeats(found)
 
@@ -201,6 +206,14 @@ class ServerCaptioner:
 
     def _answers(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> Answers:
         return Answers(clip, levels[clip.clip_id], self.settings, self.cast, load_replies(folder, clip.clip_id))
+
+
+def _lost(folder: FilmFolder, made: Mapping[str, Caption]) -> set[str]:
+    """Return the clips with a good caption whose reply was left behind, not deleted to have it asked for again."""
+    good = [clip_id for clip_id, row in made.items() if is_good(row)]
+    if any(load_replies(folder, clip_id).exchanges for clip_id in good):
+        good = [clip_id for clip_id in good if made[clip_id].is_kept and not load_replies(folder, clip_id).exchanges]
+    return set(good)
 
 
 def _rows(folder: FilmFolder) -> dict[str, Caption]:

@@ -23,7 +23,7 @@ from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Caption, Clip, Failure, Film, RecordError, Verdict
-from pipeline.core.stage import CAPTIONS, NOTHING_PENDING, Outcome, Pending, Resources, Stage
+from pipeline.core.stage import CAPTIONS, NOTHING_PENDING, Outcome, Pending, Resources, Stage, is_current
 from pipeline.core.store import FilmFolder
 
 
@@ -99,7 +99,7 @@ class WriteCaptions(Stage):
             folder: the film's folder. A stage that runs again before this one may still change its clips or levels.
             screened: rows that the table `screened` is going to have; None: those it has.
         """
-        if not self.spares_captions:
+        if not self.spares_captions or (screened is None and is_current(self, folder)):
             return Repeats()
         return self._server_for(folder).repeats(folder, *candidates(folder, screened))
 

@@ -115,8 +115,10 @@ def test_a_film_copied_without_its_replies_is_not_asked_again(
     with CaptionServer(second_fails) as server:
         perform(stage_for(server.address, cast, repairs=0, failed_limit=1), folder)
         shutil.rmtree(folder.path / "replies")
-        (folder.path / "captions.json").unlink()
         server.requests.clear()
+        unchanged = staleness_of(stage_for(server.address, cast, repairs=0, failed_limit=1), folder)
+        assert unchanged.pending.ids == (clip_ids(folder)[1],)
+        (folder.path / "captions.json").unlink()
         said = refused(stage_for(server.address, cast, repairs=0, failed_limit=1, **changes), folder)
         assert "stored replies (the film has none in its folder `replies`): 2 clips" in said
         assert server.requests == []
