@@ -2,7 +2,8 @@
 
 Replies cost money or GPU hours, so a build that finds repeats stops before it asks (`refuse_repeats`), until the user
 decides: `--ask-again` asks, `[captions] keep_old` keeps the old captions and flags them. A clip that was never asked,
-or never got a usable reply, is no repeat; nor is one whose reply alone was deleted, to have it asked again.
+or never got a usable reply, is no repeat. Captions whose stored replies are gone, as in a data set that was copied
+without them, are kept and flagged as well, unless they are of another model.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from pipeline.captions.questions import AnyQuestion
 from pipeline.captions.reply_cache import Exchange, Replies
@@ -20,8 +22,8 @@ from pipeline.core.records import KEPT, Caption
 
 _FOLLOWS_FROM_OTHERS = "text"
 """Ingredient that changes with the prompt, the level or the cast; named only where it changed alone."""
-LOST = {"replies": "stored replies (the film has none in its folder `replies`)"}
-"""Change of every good caption in a film that was copied without its replies."""
+LOST = {"replies": "stored replies (gone)"}
+"""What has changed about a good caption that has no stored replies."""
 _STRICTER = "the stored reply is not accepted any more"
 
 
@@ -99,8 +101,10 @@ def kept_caption(made: Caption | None, changes: Mapping[str, str], model: str) -
 
     None if it has no good one, or one by another model: a data set never mixes two.
     """
-    if made is None or not is_good(made) or made.source != model:
+    if not is_good(made) or made.source != model:
         return None
+    if made.is_kept and changes == LOST:  # what else changed is known from an earlier build alone
+        return made
     doubts = [flag for flag in made.flags if not flag.startswith(KEPT)]
     return made.model_copy(update={"flags": (*doubts, KEPT + ", ".join(changes))})
 
@@ -109,7 +113,7 @@ def _clips(count: int) -> str:
     return f"{count:,} clip{'s' if count != 1 else ''}"
 
 
-def is_good(made: Caption | None) -> bool:
+def is_good(made: Caption | None) -> TypeGuard[Caption]:
     """Return true for a caption from a usable reply."""
     return made is not None and made.fault is None and made.source != "rules"
 

@@ -46,6 +46,8 @@ class ServerCaptioner:
 
     settings: CaptionSettings
     cast: Cast
+    ask_again: bool = False
+    """True: ask about clips with a good caption too, if the question changed or the stored replies are gone."""
 
     def ingredients(self) -> dict[str, Any]:
         """Ingredients of the captions; the server's address and concurrency do not change them."""
@@ -64,13 +66,10 @@ class ServerCaptioner:
     ) -> tuple[list[str], bool]:
         """Return the ids of the clips still to ask, and whether stored replies are missing from `made`.
 
-        `made` holds the rows of the current table by clip id; a killed build may not have collected all replies into
-        it, and a copy of the data set may have left all replies behind.
+        `made` holds the rows of the table by clip id; a killed build may not have collected all replies into it.
         """
-        waiting, uncollected, lost = [], False, _lost(folder, made)
+        waiting, uncollected = [], False
         for answers in self._all_answers(folder, clips, levels):
-            if answers.clip.clip_id in lost:
-                continue
             if answers.open_question:
                 waiting.append(answers.clip.clip_id)
             elif row := made.get(answers.clip.clip_id):
@@ -85,24 +84,27 @@ class ServerCaptioner:
     def _repeats(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, made: Mapping[str, Caption]
     ) -> Repeats:
-        lost = _lost(folder, made)
         found: dict[str, Mapping[str, str]] = {}
         for clip in clips:
-            answers = self._answers(folder, clip, levels)
-            if (question := answers.open_question) is None:
-                continue
-            if clip.clip_id in lost:
+            answers, row = self._answers(folder, clip, levels), made.get(clip.clip_id)
+            question = answers.open_question
+            if question and not answers.kept.exchanges and is_good(row):
                 found[clip.clip_id] = LOST
-            elif answers.kept.exchanges and (changes := changes_of(question, answers.kept, made.get(clip.clip_id))):
+            elif question and answers.kept.exchanges and (changes := changes_of(question, answers.kept, row)):
                 found[clip.clip_id] = changes
         return Repeats(found)
 
     def _old_captions(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Caption]:
-        """Return the captions to keep with `keep_old` where the question would be asked again, by clip id."""
-        if not self.settings.keep_old:
-            return {}
-        made = _rows(folder)
-        changes = self._repeats(folder, clips, levels, made).changes
+        """Return the captions to keep where the question would be asked again, by clip id.
+
+        Those whose stored replies are gone, and with `keep_old` those whose question changed.
+        """
+        made = {} if self.ask_again else _rows(folder)
+        if self.settings.keep_old:
+            changes = self._repeats(folder, clips, levels, made).changes
+        else:
+            good = [clip.clip_id for clip in clips if is_good(made.get(clip.clip_id))]
+            changes = {clip_id: LOST for clip_id in good if not load_replies(folder, clip_id).exchanges}
         old = {clip_id: kept_caption(made.get(clip_id), why, self.settings.model) for clip_id, why in changes.items()}
         return {clip_id: caption for clip_id, caption in old.items() if caption}
 
@@ -206,14 +208,6 @@ class ServerCaptioner:
 
     def _answers(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> Answers:
         return Answers(clip, levels[clip.clip_id], self.settings, self.cast, load_replies(folder, clip.clip_id))
-
-
-def _lost(folder: FilmFolder, made: Mapping[str, Caption]) -> set[str]:
-    """Return the clips with a good caption whose reply was left behind, not deleted to have it asked for again."""
-    good = [clip_id for clip_id, row in made.items() if is_good(row)]
-    if any(load_replies(folder, clip_id).exchanges for clip_id in good):
-        good = [clip_id for clip_id in good if made[clip_id].is_kept and not load_replies(folder, clip_id).exchanges]
-    return set(good)
 
 
 def _rows(folder: FilmFolder) -> dict[str, Caption]:

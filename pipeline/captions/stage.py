@@ -23,7 +23,7 @@ from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Caption, Clip, Failure, Film, RecordError, Verdict
-from pipeline.core.stage import CAPTIONS, NOTHING_PENDING, Outcome, Pending, Resources, Stage, is_current
+from pipeline.core.stage import CAPTIONS, NOTHING_PENDING, Outcome, Pending, Resources, Stage
 from pipeline.core.store import FilmFolder
 
 
@@ -99,7 +99,7 @@ class WriteCaptions(Stage):
             folder: the film's folder. A stage that runs again before this one may still change its clips or levels.
             screened: rows that the table `screened` is going to have; None: those it has.
         """
-        if not self.spares_captions or (screened is None and is_current(self, folder)):
+        if not self.spares_captions:
             return Repeats()
         return self._server_for(folder).repeats(folder, *candidates(folder, screened))
 
@@ -152,7 +152,7 @@ class WriteCaptions(Stage):
     def _server(self, cast: Cast) -> ServerCaptioner:
         """Return the captioner; leave to ask again overrides the setting that keeps old captions."""
         keep_old = self.settings.keep_old and not self.ask_again
-        return ServerCaptioner(self.settings.model_copy(update={"keep_old": keep_old}), cast)
+        return ServerCaptioner(self.settings.model_copy(update={"keep_old": keep_old}), cast, self.ask_again)
 
 
 def candidates(

@@ -93,7 +93,9 @@ def try_captions(folders: Sequence[FilmFolder], stage: WriteCaptions, count: int
         UserError: there are no clips, or the service cannot be used.
     """
     settings = stage.settings.model_copy(update={"keep_old": False})
-    captioners = {folder.film_id: ServerCaptioner(settings, stage.cast.of(folder.film)) for folder in folders}
+    captioners = {
+        folder.film_id: ServerCaptioner(settings, stage.cast.of(folder.film), ask_again=True) for folder in folders
+    }
     films = {folder.film_id: (folder, *candidates(folder)) for folder in folders}
     places = [(film_id, clip) for film_id, (_, clips, _) in films.items() for clip in clips]
     if not places:

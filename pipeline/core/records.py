@@ -270,7 +270,7 @@ class Caption(Record):
 
     @property
     def is_kept(self) -> bool:
-        """True if it answers an earlier form of the question (`[captions] keep_old`)."""
+        """True if it answers an earlier form of the question (`[captions] keep_old`), or its replies are gone."""
         return any(flag.startswith(KEPT) for flag in self.flags)
 
 

@@ -113,7 +113,8 @@ def _caption_sentence(captions: CaptionSettings, summary: Summary) -> str:
     revision = f" at revision {captions.revision}" if captions.revision else ""
     prompts = ", ".join(f"{name} {load_prompt(name).version}" for name in ("who", "what", "actor"))
     kept = sum(clip.caption.is_kept for clip in summary.kept if clip.caption)
-    older = f"; {kept} of the kept clips have a caption from an earlier form of the questions" if kept else ""
+    why = "from an earlier form of the questions, or without its replies"
+    older = f"; {kept} of the kept clips have a caption {why}" if kept else ""
     runs_code = summary.record.captioner in {model.repository for model in SERVED.values()}
     code = ", served with code of the model's repository (trust-remote-code)" if runs_code else ""
     by = f"{summary.record.captioner}{revision}{code}"

@@ -198,6 +198,8 @@ def test_a_later_answer_is_published_and_finishes_the_build(tmp_path: Path) -> N
         reply.write_text("damaged")  # the error's remedy is to delete it
         reply.unlink()
         server.answer = lambda request: Answer(good_answer(request).text.replace("apple", "pear"))
+        assert build() == set(WORDS[:4]), "the caption is there, and is not paid for twice"
+        request = request.model_copy(update={"ask_again": True})
         assert build() == {"pear", *WORDS[1:4]}
     plan = make_plan(request, Workspace(request.out))  # no question is left
     assert not plan.unfinished

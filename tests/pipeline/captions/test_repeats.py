@@ -11,8 +11,9 @@ import pytest
 from pipeline.captions.cast import Cast
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.errors import UserError
+from pipeline.core.progress import silent
 from pipeline.core.records import Caption, RecordError
-from pipeline.core.stage import perform, staleness_of
+from pipeline.core.stage import make, perform, staleness_of
 from pipeline.core.store import FilmFolder
 from tests.support.media.painted_clips import captions_of, clip_ids, make_cast, make_screened_film, stage_for
 from tests.support.servers.caption_server import Answer, CaptionServer, Request, expect_good, good_answer
@@ -108,37 +109,51 @@ def test_replies_that_no_table_has_yet_count_as_paid(tmp_path: Path, cast: Cast)
 
 
 @pytest.mark.parametrize("changes", [{}, {"temperature": 1}])
-def test_a_film_copied_without_its_replies_is_not_asked_again(
+def test_a_film_copied_without_its_replies_keeps_its_captions(
     tmp_path: Path, cast: Cast, changes: dict[str, Any]
 ) -> None:
     folder = make_screened_film(tmp_path, 3)
     with CaptionServer(second_fails) as server:
-        perform(stage_for(server.address, cast, repairs=0, failed_limit=1), folder)
+        first = captions_of(stage_for(server.address, cast, repairs=0, failed_limit=1), folder)
         shutil.rmtree(folder.path / "replies")
         server.requests.clear()
-        unchanged = staleness_of(stage_for(server.address, cast, repairs=0, failed_limit=1), folder)
-        assert unchanged.pending.ids == (clip_ids(folder)[1],)
-        (folder.path / "captions.json").unlink()
-        said = refused(stage_for(server.address, cast, repairs=0, failed_limit=1, **changes), folder)
-        assert "stored replies (the film has none in its folder `replies`): 2 clips" in said
-        assert server.requests == []
         server.answer = good_answer
-        kept = captions_of(stage_for(server.address, cast, failed_limit=1, keep_old=True, **changes), folder)
-        assert [kept_flags(caption) for caption in kept] == [["kept: replies"], [], ["kept: replies"]]
-        assert set(server.asked("who")) == {1}
-        later = refused(stage_for(server.address, cast, failed_limit=1, max_tokens=99), folder)
-        assert "3 clips" in later
-        assert "`replies`): 2 clips" in later
+        later = stage_for(server.address, cast, repairs=0, **changes)
+        for batch in staleness_of(later, folder).pending.batches:
+            later.run_batch(folder, batch)
+        make(later, folder, silent)
+        assert set(server.asked("who")) == {1}, "the one without a good caption"
+        captions = folder.read("captions", Caption)
+        expect_good(captions[1], 1)
+        for number in (0, 2):
+            assert captions[number].sentence == first[number].sentence
+            assert kept_flags(captions[number]) == ["kept: replies"]
+        assert staleness_of(later, folder).reason is None
+        assert staleness_of(stage_for(server.address, cast, repairs=0, **changes, ask_again=True), folder).pending.ids
 
 
-def test_one_deleted_reply_is_asked_for_again_without_a_word(tmp_path: Path, cast: Cast) -> None:
+def test_captions_whose_replies_are_gone_are_not_replaced_by_another_model_without_leave(
+    tmp_path: Path, cast: Cast
+) -> None:
+    folder = make_screened_film(tmp_path, 3)
+    with CaptionServer(good_answer) as server:
+        perform(stage_for(server.address, cast), folder)
+        shutil.rmtree(folder.path / "replies")
+        assert "(stored replies (gone): 3 clips)" in refused(stage_for(server.address, cast, model="other"), folder)
+        captions = captions_of(stage_for(server.address, cast, model="other", ask_again=True), folder)
+        assert {caption.source for caption in captions} == {"other"}
+
+
+def test_one_deleted_reply_is_asked_for_again_with_leave(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 3)
     with CaptionServer(good_answer) as server:
         perform(stage_for(server.address, cast), folder)
         server.requests.clear()
         (folder.path / "replies" / f"{clip_ids(folder)[1]}.json").unlink()
-        (folder.path / "captions.json").unlink()
-        stage_for(server.address, cast).run_batch(folder, clip_ids(folder)[1:2])
+        assert staleness_of(stage_for(server.address, cast), folder).reason is None
+        with_leave = stage_for(server.address, cast, ask_again=True)
+        for batch in staleness_of(with_leave, folder).pending.batches:
+            with_leave.run_batch(folder, batch)
         assert set(server.asked("who")) == {1}
 
 
