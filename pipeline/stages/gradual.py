@@ -107,7 +107,7 @@ def mean_change(one_P: np.ndarray, other_P: np.ndarray) -> float:
 
 
 def share_of(picture_P: np.ndarray, old_P: np.ndarray, new_P: np.ndarray, least_change: float) -> float:
-    """Return the share of a new picture in a mix of it and an old one; not a number if both are hardly different.
+    """Return the share of the new picture in a mix of an old and a new one; NaN if the two hardly differ.
 
     The median over the pixels that differ by more than `least_change` gray levels.
     """

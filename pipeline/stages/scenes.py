@@ -8,10 +8,10 @@ Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`
   no certain change is near, and the pictures before and after it have hardly a pixel in common, though between them
   most pixels do not move far: pans and zooms fit as badly.
 * Steps of a dissolve. Where moving scenes dissolve, one or several pictures look like cuts. At a real cut, the picture
-  before it shows the old scene alone, or the one after it the new scene; any other is widened to a dissolve.
+  before it shows the old scene alone, or the one after it the new scene; others near each other are one dissolve.
 
-A change stays pending until no later one can overlap it; then neighbouring changes are judged together and reported as
-one `Boundary`.
+A change stays pending until its first frames have to be released; then neighbouring changes are judged together and
+reported as one `Boundary`.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ LONGEST_WAY = 0.125
 BESIDE_SECONDS = 0.25
 """Distance of the pictures that show the old scene and the new one from a cut."""
 LEAST_MIX = 0.07
-"""Least share of the other scene before a step of a dissolve, and after it: .09 or more. At the cuts of a composed film
-one of both was .04 or less, and .01 at those of Big Buck Bunny."""
-WIDENED = 0.75
-"""Reach of the dissolve on either side of a step, over `transition_seconds`."""
+"""Least share of the other scene on either side of a step. At steps it was .09 or more; at real cuts the smaller of the
+two was .04 or less in a composed film, and .01 in Big Buck Bunny."""
+REACH = 0.75
+"""Reach of a dissolve on either side of a step, over `transition_seconds`."""
 
 
 @dataclass(frozen=True)
@@ -87,22 +87,31 @@ class _Change:
     is_sure: bool = True
     """False: stands only where no sure change overlaps it."""
     earlier: int = 0
-    """Frames before it that show some of the new scene already, because everything moves."""
+    """Number of frames up to `before` that already show some of the new scene, missed while everything moves."""
+    is_step: bool = False
+    """True: a step of a dissolve that looks like a cut."""
 
     @property
     def start(self) -> int:
         """Last frame that shows the old scene alone."""
         return self.before - self.earlier
 
+    def frames_to(self, other: _Change) -> int:
+        """Return the number of frames between two changes; below 1 if they touch or overlap."""
+        return max(self.before, other.before) - min(self.after, other.after) + 1
+
     def overlaps(self, other: _Change) -> bool:
         return self.before < other.after and other.before < self.after
 
     def joined(self, other: _Change) -> _Change:
-        """Merge two overlapping changes: the frame of the longer one, the kind of the more gradual one."""
+        """Merge two overlapping changes: the frame of the longer one, the kind of the more gradual one.
+
+        A step within a gradual change is a part of it.
+        """
         longer = max(self, other, key=lambda change: change.after - change.before)
         kind = max(self.kind, other.kind, key=KINDS.index)
         before = min(self.before, other.before)
-        earlier = before - min(self.start, other.start)
+        earlier = before - min(one.before if one.is_step else one.start for one in (self, other))
         return _Change(before, longer.frame, max(self.after, other.after), kind, self.is_sure, earlier)
 
 
@@ -123,7 +132,7 @@ class SceneFinder:
         self._settings = settings
         self._short = max(1, round(settings.min_scene_seconds * fps))
         self._beside = max(1, round(BESIDE_SECONDS * fps))
-        self._widened = round(WIDENED * settings.transition_seconds * fps)
+        self._reach = round(REACH * settings.transition_seconds * fps)
         self._longest = max(8, round(ROOM * settings.transition_seconds * fps))
         self._cuts = CutFinder(settings, fps)
         self._gradual = GradualFinder(self._longest, settings.dissolve_change, DOUBT * settings.dissolve_misfit)
@@ -133,6 +142,7 @@ class SceneFinder:
         self._steady: deque[_Picture] = deque(maxlen=self.lag + 2)
         self._count = 0
         self._pending: list[_Change] = []
+        self._unexamined: set[int] = set()
         self._judged_to = 0
 
     def add(self, ordinal: int, seconds: float, small_bgr_HWC: np.ndarray) -> list[Boundary]:
@@ -155,6 +165,7 @@ class SceneFinder:
             self._take()
         if self._steady:
             self._enqueue_cuts(self._cuts.finish(self._steady[-1].small_bgr_HWC))
+            self._mark_steps()
         return list(self._judge_until(self._count))
 
     def _take(self) -> None:
@@ -172,24 +183,27 @@ class SceneFinder:
             )
             if (is_sure or self._is_other(change)) and not self._is_title_or_light(change):
                 self._enqueue(self._with_clean_start(change))
-        self._widen_steps()
+        self._mark_steps()
 
     def _enqueue_cuts(self, candidates: Mapping[int, bool]) -> None:
         for frame, is_sure in candidates.items():
             old, new = self._shown(frame - 1), self._shown(frame)
             if self._cuts.is_cut(old.small_bgr_HWC, new.small_bgr_HWC, is_sure):
                 self._enqueue(_Change(frame - 1, frame, frame, "cut"))
+                self._unexamined.add(frame)
 
-    def _widen_steps(self) -> None:
-        """Widen a cut that is a step of a dissolve, up to the next real cuts, as soon as its last picture is there."""
-        newest, cuts = self._count - 1, {cut.frame for cut in self._pending if cut.kind == "cut"}
-        frame = newest - self._widened
-        if frame not in cuts or not self._is_step(frame, cuts):
-            return
-        real = [cut for cut in cuts if cut + self._beside <= newest and not self._is_step(cut, cuts)]
-        before = max(frame - 1 - self._widened, self._judged_to, 0, *(cut for cut in real if cut < frame))
-        after = min([frame + self._widened, *(cut - 1 for cut in real if cut > frame)])
-        self._enqueue(_Change(before, frame, after, "dissolve"))
+    def _mark_steps(self) -> None:
+        """Mark the cuts that are steps of a dissolve."""
+        cuts = {change.frame for change in self._pending if change.kind == "cut"}
+        self._unexamined &= cuts
+        newest = self._count - 1
+        for frame in [frame for frame in self._unexamined if frame + self._beside <= newest or not self._ahead]:
+            self._unexamined.remove(frame)
+            if self._is_step(frame, cuts):
+                place = next(place for place, change in enumerate(self._pending) if change.frame == frame)
+                step = self._pending[place]
+                earlier = step.before - self._earliest(step)
+                self._pending[place] = replace(step, earlier=earlier, is_step=True)
 
     def _is_step(self, frame: int, cuts: set[int]) -> bool:
         """Return true if the pictures right before and after a cut both show a mix of those somewhat farther away.
@@ -205,24 +219,31 @@ class SceneFinder:
         return self._share(before, old, new) > LEAST_MIX and self._share(after, old, new) < 1 - LEAST_MIX
 
     def _share(self, frame: int, old: int, new: int) -> float:
-        """Return the share of a frame in another one, which is mixed of it and an old one."""
+        """Return the share of the frame `new` in `frame`, taken as a mix of `old` and `new`."""
         shown_P, old_P, new_P = (self._shown(at).tiny_P for at in (frame, old, new))
         return share_of(shown_P, old_P, new_P, self._settings.dissolve_change)
 
+    def _earliest(self, change: _Change) -> int:
+        """Return the earliest start that a change can be given: after the changes before it, and not yet released."""
+        ended = [other.after for other in self._pending if other.after <= change.before and not other.is_step]
+        reached = max(change.before - self._reach, self._count - self.lag + self._short, self._judged_to, 0, *ended)
+        return min(reached, change.before)
+
     def _with_clean_start(self, change: _Change) -> _Change:
         """Return the change with an earlier start, as long as the frame there shows some of the new scene."""
-        ended = [other.after for other in self._pending if other.after <= change.before]
-        earliest = max(change.before - self._widened, self._count - self.lag + self._short, self._judged_to, *ended)
-        before = change.before
+        earliest, before = self._earliest(change), change.before
         while before - self._beside > earliest and self._share(before, before - self._beside, change.after) > LEAST_MIX:
             before -= 1
         return replace(change, earlier=change.before - before)
 
     def _clean_end(self, change: _Change) -> int:
         """Return the first frame from the end of a change on that shows nothing of the old scene."""
+        if change.kind == "cut" and not change.is_step:
+            return change.after
         begins = [other.before for other in self._pending if other.before >= change.after]
-        latest = min(change.after + self._widened, self._count - 1, *begins)
-        after = change.after
+        after, latest = change.after, min(change.after + self._reach, self._count - 1, *begins)
+        if change.is_step:
+            return max(after, latest)
         while after + self._beside < latest and self._share(after, change.before, after + self._beside) < 1 - LEAST_MIX:
             after += 1
         return after
@@ -266,7 +287,7 @@ class SceneFinder:
         self._pending.append(change)
 
     def _judge_until(self, until: int) -> Iterator[Boundary]:
-        """Judge the changes up to the last one that begins up to `until`, and yield their boundaries."""
+        """Judge the changes in order until none is left that starts up to `until`, and yield their boundaries."""
         self._pending.sort(key=lambda change: change.before)
         while any(change.start <= until for change in self._pending):
             group = [self._pending.pop(0)]
@@ -279,8 +300,8 @@ class SceneFinder:
                 yield cut
 
     def _is_close(self, one: _Change, other: _Change) -> bool:
-        """Return true if two changes overlap, or the frames between them are too few for a scene."""
-        return max(one.before, other.before) - min(one.after, other.after) + 1 < self._short
+        """Return true if two changes overlap, are steps of one dissolve, or leave too few frames for a scene."""
+        return one.frames_to(other) < (self._reach if one.is_step and other.is_step else self._short)
 
     def _judge(self, group: Sequence[_Change]) -> Boundary | None:
         """Return changes in quick succession as one boundary, or None if they lead back to the first picture."""
@@ -297,7 +318,8 @@ class SceneFinder:
         )
         start, end = max(first.start, self._judged_to), self._clean_end(last)
         at, before, after = self._at(arrival.frame), self._at(start), self._at(end)
-        return Boundary(at.ordinal, at.seconds, arrival.kind, before.ordinal, after.ordinal)
+        kind: TransitionKind = "dissolve" if arrival.is_step else arrival.kind
+        return Boundary(at.ordinal, at.seconds, kind, before.ordinal, after.ordinal)
 
     def _at(self, frame: int) -> _Picture:
         """Return a frame as it is in the film."""
