@@ -228,8 +228,16 @@ def _retry_after_seconds(header: str) -> float:
 
 def is_same_model(answered: str, asked: str) -> bool:
     """Return true for equal names, of which one may have a folder before it, and a date or an `@revision` behind it."""
-    one, other = sorted((name.lower().rstrip("/").rsplit("/", 1)[-1] for name in (answered, asked)), key=len)
-    return re.fullmatch(re.escape(one) + r"([-:]\d[\d-]*|@[\w.-]+)?", other) is not None
+    names, revisions = zip(*(_name_and_revision(name) for name in (answered, asked)), strict=True)
+    one, other = sorted(names, key=len)
+    is_same_revision = "" in revisions or len(set(revisions)) == 1
+    return is_same_revision and re.fullmatch(re.escape(one) + r"([-:]\d[\d-]*)?", other) is not None
+
+
+def _name_and_revision(model: str) -> tuple[str, str]:
+    """Split a model's name, without its folder, from its revision; both in lower case."""
+    path, _, revision = model.lower().partition("@")
+    return path.rstrip("/").rsplit("/", 1)[-1], revision
 
 
 def read_key(name: str) -> str:

@@ -23,7 +23,7 @@ from pipeline.core.records import KEPT, Caption
 _FOLLOWS_FROM_OTHERS = "text"
 """Ingredient that changes with the prompt, the level or the cast; named only where it changed alone."""
 LOST = {"replies": "stored replies (gone)"}
-"""What has changed about a good caption that has no stored replies."""
+"""Changed ingredient of a good caption that has no stored replies."""
 _STRICTER = "the stored reply is not accepted any more"
 
 
