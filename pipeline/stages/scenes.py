@@ -8,7 +8,8 @@ Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`
   no certain change is near, and the pictures before and after it have hardly a pixel in common, though between them
   most pixels do not move far: pans and zooms fit as badly.
 * Steps of a dissolve. Where moving scenes dissolve, one or several pictures look like cuts. At a real cut, the picture
-  before it shows the old scene alone, or the one after it the new scene; others near each other are one dissolve.
+  before it shows the old scene alone, or the one after it the new scene; others near each other are one dissolve. The
+  ends of gradual changes move on while the frames there are mixed (`mixed_frames.py`).
 
 A change stays pending until its first frames have to be released; then neighbouring changes are judged together and
 reported as one `Boundary`.
@@ -25,8 +26,9 @@ import cv2
 import numpy as np
 
 from pipeline.core.config import SceneSettings
-from pipeline.stages.gradual import GradualFinder, mean_change, share_of, tiny_gray
+from pipeline.stages.gradual import GradualFinder, mean_change, tiny_gray
 from pipeline.stages.hard_cuts import CutFinder
+from pipeline.stages.mixed_frames import MixedFrames
 from pipeline.stages.same_scene import found_again, is_back, is_relit, is_title, way_of
 
 TransitionKind = Literal["cut", "wipe", "dissolve", "fade"]
@@ -43,11 +45,6 @@ MOST_FOUND = 0.06
 LONGEST_WAY = 0.125
 """Longest way of most pixels during a change in doubt, in picture widths: farther on, pans show nothing of before."""
 
-BESIDE_SECONDS = 0.25
-"""Distance of the pictures that show the old scene and the new one from a cut."""
-LEAST_MIX = 0.07
-"""Least share of the other scene on either side of a step. At steps it was .09 or more; at real cuts the smaller of the
-two was .04 or less in a composed film, and .01 in Big Buck Bunny."""
 REACH = 0.75
 """Reach of a dissolve on either side of a step, over `transition_seconds`."""
 
@@ -131,7 +128,7 @@ class SceneFinder:
     def __init__(self, settings: SceneSettings, fps: float) -> None:
         self._settings = settings
         self._short = max(1, round(settings.min_scene_seconds * fps))
-        self._beside = max(1, round(BESIDE_SECONDS * fps))
+        self._mixed = MixedFrames(lambda frame: self._shown(frame).tiny_P, fps, settings.dissolve_change)
         self._reach = round(REACH * settings.transition_seconds * fps)
         self._longest = max(8, round(ROOM * settings.transition_seconds * fps))
         self._cuts = CutFinder(settings, fps)
@@ -197,31 +194,13 @@ class SceneFinder:
         cuts = {change.frame for change in self._pending if change.kind == "cut"}
         self._unexamined &= cuts
         newest = self._count - 1
-        for frame in [frame for frame in self._unexamined if frame + self._beside <= newest or not self._ahead]:
+        for frame in [frame for frame in self._unexamined if frame + self._mixed.beside <= newest or not self._ahead]:
             self._unexamined.remove(frame)
-            if self._is_step(frame, cuts):
+            if self._mixed.is_step(frame, cuts, newest):
                 place = next(place for place, change in enumerate(self._pending) if change.frame == frame)
                 step = self._pending[place]
                 earlier = step.before - self._earliest(step)
                 self._pending[place] = replace(step, earlier=earlier, is_step=True)
-
-    def _is_step(self, frame: int, cuts: set[int]) -> bool:
-        """Return true if the pictures right before and after a cut both show a mix of those somewhat farther away.
-
-        Cuts in consecutive frames are one, with mixed frames between.
-        """
-        before, after = frame - 1, frame
-        while before in cuts:
-            before -= 1
-        while after + 1 in cuts:
-            after += 1
-        old, new = max(before - self._beside, 0), min(after + self._beside, self._count - 1)
-        return self._share(before, old, new) > LEAST_MIX and self._share(after, old, new) < 1 - LEAST_MIX
-
-    def _share(self, frame: int, old: int, new: int) -> float:
-        """Return the share of the frame `new` in `frame`, taken as a mix of `old` and `new`."""
-        shown_P, old_P, new_P = (self._shown(at).tiny_P for at in (frame, old, new))
-        return share_of(shown_P, old_P, new_P, self._settings.dissolve_change)
 
     def _earliest(self, change: _Change) -> int:
         """Return the earliest start that a change can be given: after the changes before it, and not yet released."""
@@ -231,22 +210,18 @@ class SceneFinder:
 
     def _with_clean_start(self, change: _Change) -> _Change:
         """Return the change with an earlier start, as long as the frame there shows some of the new scene."""
-        earliest, before = self._earliest(change), change.before
-        while before - self._beside > earliest and self._share(before, before - self._beside, change.after) > LEAST_MIX:
-            before -= 1
-        return replace(change, earlier=change.before - before)
+        start = self._mixed.clean_start(change.before, change.after, self._earliest(change))
+        return replace(change, earlier=change.before - start)
 
-    def _clean_end(self, change: _Change) -> int:
-        """Return the first frame from the end of a change on that shows nothing of the old scene."""
+    def _end(self, change: _Change) -> int:
+        """Return the first frame from the end of a change on that shows the new scene alone."""
         if change.kind == "cut" and not change.is_step:
             return change.after
         begins = [other.before for other in self._pending if other.before >= change.after]
-        after, latest = change.after, min(change.after + self._reach, self._count - 1, *begins)
+        latest = min(change.after + self._reach, self._count - 1, *begins)
         if change.is_step:
-            return max(after, latest)
-        while after + self._beside < latest and self._share(after, change.before, after + self._beside) < 1 - LEAST_MIX:
-            after += 1
-        return after
+            return max(change.after, latest)
+        return self._mixed.clean_end(change.before, change.after, latest)
 
     def _is_flash(self, seen: _Picture) -> bool:
         """Return true if the picture before this one returns within the frames ahead."""
@@ -316,7 +291,7 @@ class SceneFinder:
             for change, picture_P in zip(group, shown, strict=True)
             if change is last or is_back(picture_P, new_P, most)
         )
-        start, end = max(first.start, self._judged_to), self._clean_end(last)
+        start, end = max(first.start, self._judged_to), self._end(last)
         at, before, after = self._at(arrival.frame), self._at(start), self._at(end)
         kind: TransitionKind = "dissolve" if arrival.is_step else arrival.kind
         return Boundary(at.ordinal, at.seconds, kind, before.ordinal, after.ordinal)
