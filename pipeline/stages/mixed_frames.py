@@ -19,10 +19,9 @@ BESIDE_SECONDS = 0.25
 LEAST_MIX = 0.07
 """Least share of the other scene in a mixed picture. On either side of a step of a dissolve it was .09 or more; at real
 cuts the smaller of the two was .04 or less in a composed film, and .01 in Big Buck Bunny."""
-
 LIKE = 2.0
-"""Largest ratio of a step to the largest change beside it. The steps of dissolves were 1.5 or less with few exceptions,
-cuts between scenes that move on every frame 6."""
+"""Largest ratio of a step to the largest change beside it. At the steps of dissolves it was 1.5 or less with few
+exceptions, at a cut between scenes that move on every frame 6."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +58,8 @@ class MixedFrames:
             after += 1
         old, new = max(before - self.beside, 0), min(after + self.beside, newest)
         is_mixed = self._share(before, old, new) > LEAST_MIX and self._share(after, old, new) < 1 - LEAST_MIX
-        return is_mixed and self._largest(before, after) < LIKE * max(
-            self._largest(old, before), self._largest(after, new)
-        )
-
-    def _largest(self, first: int, last: int) -> float:
-        """Return the largest change from one frame to the next, in gray levels."""
-        return max(
-            (mean_change(self.tiny(frame), self.tiny(frame + 1)) for frame in range(first, last)),
-            default=0.0,
-        )
+        beside = max(self._largest(old, before), self._largest(after, new))
+        return is_mixed and self._largest(before, after) < LIKE * beside
 
     def clean_start(self, before: int, after: int, earliest: int) -> int:
         """Return the last frame up to `before` that shows nothing of the scene after a change, or `earliest`."""
@@ -85,3 +76,8 @@ class MixedFrames:
     def _share(self, frame: int, old: int, new: int) -> float:
         """Return the share of the frame `new` in `frame`, taken as a mix of `old` and `new`."""
         return share_of(self.tiny(frame), self.tiny(old), self.tiny(new), self.least_change)
+
+    def _largest(self, first: int, last: int) -> float:
+        """Return the largest change from one frame to the next, in gray levels; 0 without a next one."""
+        pairs = ((self.tiny(frame), self.tiny(frame + 1)) for frame in range(first, last))
+        return max((mean_change(*pair) for pair in pairs), default=0.0)

@@ -44,7 +44,6 @@ MOST_FOUND = 0.06
 """Largest share of the picture before a change in doubt that is found again after it."""
 LONGEST_WAY = 0.125
 """Longest way of most pixels during a change in doubt, in picture widths: farther on, pans show nothing of before."""
-
 REACH = 0.75
 """Reach of a dissolve on either side of a step, over `transition_seconds`."""
 
@@ -190,17 +189,16 @@ class SceneFinder:
                 self._unexamined.add(frame)
 
     def _mark_steps(self) -> None:
-        """Mark the cuts that are steps of a dissolve."""
-        cuts = {change.frame for change in self._pending if change.kind == "cut"}
-        self._unexamined &= cuts
-        newest = self._count - 1
-        for frame in [frame for frame in self._unexamined if frame + self._mixed.beside <= newest or not self._ahead]:
+        """Mark the cuts that are steps of a dissolve, once the frames beside them are there or the film has ended."""
+        places = {change.frame: place for place, change in enumerate(self._pending) if change.kind == "cut"}
+        self._unexamined &= places.keys()
+        newest, has_ended = self._count - 1, not self._ahead
+        for frame in [frame for frame in self._unexamined if has_ended or frame + self._mixed.beside <= newest]:
             self._unexamined.remove(frame)
-            if self._mixed.is_step(frame, cuts, newest):
-                place = next(place for place, change in enumerate(self._pending) if change.frame == frame)
-                step = self._pending[place]
+            if self._mixed.is_step(frame, places.keys(), newest):
+                step = self._pending[places[frame]]
                 earlier = step.before - self._earliest(step)
-                self._pending[place] = replace(step, earlier=earlier, is_step=True)
+                self._pending[places[frame]] = replace(step, earlier=earlier, is_step=True)
 
     def _earliest(self, change: _Change) -> int:
         """Return the earliest start that a change can be given: after the changes before it, and not yet released."""
