@@ -63,6 +63,11 @@ class Replies(Record):
         return Replies(clip_id=self.clip_id, exchanges={**self.exchanges, fingerprint: exchange})
 
 
+def has_replies(folder: FilmFolder, clip_id: str) -> bool:
+    """Return true if a file of replies about a clip is stored; it is not read."""
+    return _path(folder, clip_id).exists()
+
+
 def load_replies(folder: FilmFolder, clip_id: str) -> Replies:
     """Read the replies about a clip; empty if there are none.
 

@@ -28,7 +28,7 @@ from pipeline.captions.flags import flagged
 from pipeline.captions.pictures import view_clip
 from pipeline.captions.questions import conversation, reply_settings
 from pipeline.captions.repeats import LOST, Repeats, changes_of, is_good, kept_caption
-from pipeline.captions.reply_cache import load_replies, save_replies
+from pipeline.captions.reply_cache import has_replies, load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip
@@ -104,7 +104,7 @@ class ServerCaptioner:
             changes = self._repeats(folder, clips, levels, made).changes
         else:
             good = [clip.clip_id for clip in clips if is_good(made.get(clip.clip_id))]
-            changes = {clip_id: LOST for clip_id in good if not load_replies(folder, clip_id).exchanges}
+            changes = {clip_id: LOST for clip_id in good if not has_replies(folder, clip_id)}
         old = {clip_id: kept_caption(made.get(clip_id), why, self.settings.model) for clip_id, why in changes.items()}
         return {clip_id: caption for clip_id, caption in old.items() if caption}
 
