@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pipeline.captions.budget import counted
@@ -111,7 +111,8 @@ def try_captions(folders: Sequence[FilmFolder], stage: WriteCaptions, count: int
         captions = captioner.collected(folder, clips, levels, failures)
         seconds += time.monotonic() - started
         tried += [_tried(folder, clip, levels[clip.clip_id], row) for clip, row in zip(clips, captions, strict=True)]
-    left = sum(len(captioners[film_id].pending(*film, {})[0]) for film_id, film in films.items())
+    of_build = {film_id: replace(each, ask_again=stage.ask_again) for film_id, each in captioners.items()}
+    left = sum(len(of_build[film_id].pending(*film, {})[0]) for film_id, film in films.items())
     return Trial(tuple(tried), asked, seconds, len(places), left)
 
 
