@@ -13,11 +13,14 @@ from pydantic import Field, model_validator
 from models.config import ConfigSection, ModelConfig
 from models.diffusion import check_steps
 
-Precision = Literal["no", "fp16", "bf16"]
+Precision = Literal["no", "fp16", "bf16", "auto"]
 Names = Literal["joined", "apart"]
 Predictions = Literal["own", "out-of-fold", "rollout"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Share = Field(0.1, ge=0, lt=1, description="share of examples trained without their conditions, for guidance")
+Autocast: Precision = Field(
+    "no", description="autocast; `auto`: bf16 where the device has it, else none; trained weights are always float32"
+)
 
 
 class WindowSettings(ConfigSection):
@@ -83,7 +86,7 @@ class FitSettings(ConfigSection):
         0.5, gt=0, le=1, description="share of height and width that a crop has; 1: whole frames, dearer and better"
     )
     divergence: float = Field(1e-5, ge=0, description="weight of the latents' KL divergence from unit normal")
-    precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
+    precision: Precision = Autocast
     judged: int = Field(12, ge=1, description="clips of each split whose reconstruction is measured")
     pictures: int = Field(4, ge=0, description="clips among these saved beside their reconstructions")
 
@@ -135,7 +138,7 @@ class ShotPhaseSettings(ConfigSection):
     frame: Literal["first", "random"] = Field(
         "first", description="frame for the shot encoder; `random` is an ablation"
     )
-    precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
+    precision: Precision = Autocast
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 
@@ -161,7 +164,7 @@ class GamePhaseSettings(ConfigSection):
         0, ge=0, description="steps of a first pass on the recorded past, as a start and for `history_predicted`"
     )
     free_text: float = Field(0.5, ge=0, le=1, description="share of instructions in other words than the three fields")
-    precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
+    precision: Precision = Autocast
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
     @model_validator(mode="after")
@@ -182,7 +185,7 @@ class AdaptPhaseSettings(ConfigSection):
     )
     folds: int = Field(2, ge=2, le=10, description="parts of the data for `out-of-fold`, each trained without one")
     dropout: float = Share
-    precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
+    precision: Precision = Autocast
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 
@@ -191,7 +194,7 @@ class BaselineSettings(ConfigSection):
 
     loop: LoopSettings
     dropout: float = Share
-    precision: Precision = Field("no", description="autocast; trained weights are float32 in any case")
+    precision: Precision = Autocast
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 

@@ -8,11 +8,7 @@ resamplers, embedding of the motion scope. It leaves out
   full: decay would pull them away from the base, by several percent over a long run, and not towards it;
 - both embeddings of the language model, pretrained likewise.
 
-Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) replaces the momentum M of a matrix by the nearest
-orthogonal one: with M = U S V^T the step is U V^T, so that no direction learns faster than another. It acts on the
-decayed matrices, convolutions flattened to [outputs, rest]; AdamW trains all else. The step is scaled by
-.2 sqrt(max(rows, columns)), the root mean square of AdamW's, so that one learning rate serves both (Liu et al. 2025,
-https://arxiv.org/abs/2502.16982).
+Muon (`muon.py`) acts on the decayed matrices; AdamW trains all else.
 """
 
 from __future__ import annotations
@@ -21,10 +17,10 @@ import math
 from typing import Any
 
 import torch
-from timm.optim.muon import Muon
 from torch import nn
 
 from training.config import LoopSettings
+from training.muon import Muon
 
 _NOT_DECAYED = ("norm", "embed_tokens", "lm_head")
 """Parts of the names of matrices without weight decay."""
@@ -45,7 +41,7 @@ def parameter_groups(network: nn.Module, loop: LoopSettings) -> list[dict[str, A
         parameters = [parameter for name, parameter in trained if is_decayed(name, parameter) == decayed]
         group: dict[str, Any] = {"params": parameters, "weight_decay": loop.weight_decay if decayed else 0.0}
         if loop.optimizer == "muon":
-            group["use_fallback"] = not decayed
+            group["orthogonal"] = decayed
         if parameters:
             groups.append(group)
     return groups

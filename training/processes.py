@@ -18,6 +18,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, parse_flag_from_env
 
 from training.config import Precision
+from training.precision import resolved
 
 LONGEST_WAIT = timedelta(days=1)
 """Longest wait of a process for another one, which may be downloading or encoding; the default of 10 minutes is less
@@ -45,7 +46,7 @@ def new_accelerator(precision: Precision = "no", **options: Any) -> Accelerator:
     """Return an accelerator for one phase, in the place of the one before; the process group stays.
 
     Args:
-        precision: precision of autocast.
+        precision: precision of autocast; `auto`: bf16, or float32 if the device has no instructions for it.
         options: further arguments of `Accelerator`.
 
     Raises:
@@ -54,7 +55,7 @@ def new_accelerator(precision: Precision = "no", **options: Any) -> Accelerator:
     kind = _kind_of_group()
     AcceleratorState._reset_state()
     PartialState._shared_state["distributed_type"] = kind
-    return Accelerator(mixed_precision=precision, **options)
+    return Accelerator(mixed_precision=resolved(precision, _process_group().device), **options)
 
 
 def _process_group() -> PartialState:

@@ -146,27 +146,27 @@ def mini() -> Recipe:
             stills=LoopSettings(steps=1000, learning_rate=2e-3, batch_size=4, micro_batch=4, **fit),
             clips=LoopSettings(steps=5000, learning_rate=2e-3, batch_size=2, micro_batch=2, **fit),
             crop=1.0,
-            precision="bf16",
+            precision="auto",
             most_clips=2000,
             judged=16,
         ),
         shot=ShotPhaseSettings(
             warm_up=LoopSettings(steps=200, learning_rate=1e-3, **common),
             joint=LoopSettings(steps=4500, learning_rate=2e-3, optimizer="muon", **common),
-            precision="bf16",
+            precision="auto",
         ),
         # micro-batches of windows of like length: attention over padding costs more than anything else here
         game=GamePhaseSettings(
             loop=LoopSettings(steps=6000, learning_rate=2e-3, optimizer="muon", **{**common, "micro_batch": 2}),
-            precision="bf16",
+            precision="auto",
         ),
         # so many because the decoder, more than the game model, limits what a game shows
         adapt=AdaptPhaseSettings(
-            loop=LoopSettings(steps=6000, learning_rate=1e-3, optimizer="muon", **common), precision="bf16"
+            loop=LoopSettings(steps=6000, learning_rate=1e-3, optimizer="muon", **common), precision="auto"
         ),
         # as many steps as the shot decoder has in its three phases
         gc=BaselineSettings(
-            loop=LoopSettings(steps=10_700, learning_rate=2e-3, optimizer="muon", **common), precision="bf16"
+            loop=LoopSettings(steps=10_700, learning_rate=2e-3, optimizer="muon", **common), precision="auto"
         ),
         gfc=BaselineSettings(loop=LoopSettings(steps=2000, learning_rate=1e-3, **common)),
         looks=PreviewSettings(clips=64, pictures=4, denoising_steps=10, guidance=1.0),

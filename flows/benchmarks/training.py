@@ -36,9 +36,9 @@ from training.average import MovingAverage
 from training.config import LoopSettings, Precision, Recipe
 from training.optimizer import make_optimizer
 from training.phase_settings import PHASES, PhaseName
-from training.phases.assembly import FROZEN_PRECISION
 from training.phases.game import GameBatch, GameTraining
 from training.phases.shot import NoisedShots, ShotNetworks
+from training.precision import FROZEN_PRECISION, resolved
 from training.recipes import RECIPES, merged, read_recipe
 from training.speed import PEAK_TFLOPS
 
@@ -184,7 +184,7 @@ def _thaw(phase: PhaseName, encoder: ShotEncoder, decoder: ShotDecoder, *, whole
 def precision_of(phase: PhaseName, recipe: Recipe) -> Precision:
     """Return the precision of a phase."""
     sections = {"game": recipe.game.precision, "adapt": recipe.adapt.precision}
-    return sections.get(phase, recipe.shot.precision)
+    return resolved(sections.get(phase, recipe.shot.precision))
 
 
 def _autocast(phase: PhaseName, recipe: Recipe, device: str) -> torch.autocast:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from timm.optim.muon import Muon as TimmMuon
 from torch import nn
 
 from models.checkpoint import Checkpoint
@@ -95,6 +96,46 @@ def test_muon_moves_a_matrix_alike_in_all_directions_and_adamw_the_rest() -> Non
     assert step.max() < 1.3
     for change in others:
         torch.testing.assert_close(change.abs(), torch.full_like(change, 0.1))  # AdamW's first step is the rate itself
+
+
+def test_muon_takes_the_steps_of_timm() -> None:
+    torch.manual_seed(0)
+    networks = [nn.Sequential(nn.Conv2d(3, 8, 2), nn.LayerNorm(8), nn.Linear(8, 4)) for _ in range(2)]
+    networks[1].load_state_dict(networks[0].state_dict())
+    settings = loop(optimizer="muon", weight_decay=0.1, betas=(0.8, 0.9), epsilon=1e-3)
+    ours = make_optimizer(networks[0], settings)
+    groups = parameter_groups(networks[1], settings)
+    theirs = TimmMuon(
+        [{**group, "use_fallback": not group["orthogonal"]} for group in groups], lr=0.05, betas=(0.8, 0.9), eps=1e-3
+    )
+    for _ in range(3):
+        gradients = [torch.randn_like(parameter) for parameter in networks[0].parameters()]
+        for network in networks:
+            for parameter, gradient in zip(network.parameters(), gradients, strict=True):
+                parameter.grad = gradient.clone()
+        ours.step()
+        theirs.step()
+    for own, other in zip(networks[0].parameters(), networks[1].parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=0.0, atol=2e-3)  # timm's iteration is in bf16; a step is of .05
+
+
+def test_muon_goes_on_from_a_saved_state() -> None:
+    torch.manual_seed(0)
+    network, again = nn.Linear(4, 4), nn.Linear(4, 4)
+    optimizer, resumed = (make_optimizer(each, loop(optimizer="muon")) for each in (network, again))
+
+    def move(each: nn.Module, by: torch.optim.Optimizer, seed: int) -> None:
+        for parameter in each.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed))
+        by.step()
+
+    move(network, optimizer, seed=1)
+    again.load_state_dict(network.state_dict())
+    resumed.load_state_dict(optimizer.state_dict())
+    for each, by in ((network, optimizer), (again, resumed)):
+        move(each, by, seed=2)
+    for one, other in zip(network.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=0.0)
 
 
 def test_the_learning_rate_rises_and_falls_by_a_cosine() -> None:

@@ -13,7 +13,7 @@ from models.config import ModelConfig
 from models.game_model import make_trainable, mistral_of
 from models.shot_decoder import ShotDecoder
 from models.trainable import for_adaptation, for_joint, for_warm_up
-from training.config import Precision, Recipe
+from training.config import Recipe
 from training.data.feature_cache import FeatureCache
 from training.data.history import History
 from training.data.mixture import by_data_set
@@ -23,13 +23,7 @@ from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Windows
 from training.phases.game import GameExamples, GamePhase, GameTraining
 from training.phases.shot import ShotExamples, ShotNetworks, ShotPhase
-
-FROZEN_PRECISION: dict[Precision, torch.dtype] = {
-    "no": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-}
-"""Dtype of frozen weights by precision; trained weights stay in float32 and are cast where they are used."""
+from training.precision import FROZEN_PRECISION, resolved
 
 
 @dataclass(frozen=True)
@@ -58,7 +52,7 @@ def shot_phase(
         train: training data with the features latents, patches and text.
         val: validation data, if any.
     """
-    frozen = FROZEN_PRECISION[recipe.shot.precision]
+    frozen = FROZEN_PRECISION[resolved(recipe.shot.precision)]
     if recipe.shot.trained == "whole":
         frozen = torch.float32
     decoder = checkpoint.shot_decoder("cpu", frozen, torch.float32)
@@ -109,7 +103,7 @@ def game_phase(
     `train` and `val` have the feature shot tokens, and `train` predictions if the past is to have any; otherwise as
     `shot_phase`. A pass besides the phase itself has another `name`; the fold `without` of phase c is not trained on.
     """
-    model = checkpoint.game_model("cpu", FROZEN_PRECISION[recipe.game.precision], torch.float32)
+    model = checkpoint.game_model("cpu", FROZEN_PRECISION[resolved(recipe.game.precision)], torch.float32)
     make_trainable(model.language_model)
     for resampler in (model.input_resampler, model.output_resampler):
         resampler.requires_grad_(True)
@@ -141,7 +135,7 @@ def adapt_phase(
     recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: SplitData, val: SplitData | None
 ) -> ShotPhase:
     """Return phase c; `train` and `val` have the features latents and predictions, otherwise as `shot_phase`."""
-    decoder = checkpoint.shot_decoder("cpu", FROZEN_PRECISION[recipe.adapt.precision], torch.float32)
+    decoder = checkpoint.shot_decoder("cpu", FROZEN_PRECISION[resolved(recipe.adapt.precision)], torch.float32)
     motion_scope = config.shot_decoder.motion_scope
     for_adaptation(decoder, whole="transformer" in config.whole, motion_scope=motion_scope)
     _save_memory(decoder, wanted=recipe.adapt.gradient_checkpointing)

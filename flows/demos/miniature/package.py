@@ -1,16 +1,21 @@
 """Pack and unpack steps: the trained model as the checkpoint of the package, in `models/mini`, and back.
 
-OUT/autoencoder/clips/result, OUT/model/adapt/result    links to the unpacked checkpoint: the judge, claims and drift of
-                                                        the package's model, without a training
+OUT/unpacked                                   the model of the package; OUT/model/adapt/result is a link to it
+OUT/autoencoder/clips/result                   its autoencoder beside the trained image encoder: a start for `variants`
+
+Without the hours of `autoencoder` and `model`, the judge, claims and drift then measure the package's model.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from flows.console.terminal import say
 from flows.demos.miniature.measured.measured_models import FITTED, MAIN
 from models.checkpoint import Checkpoint
+from models.checkpoint_writer import link_or_copy, writing
+from models.config import inside_id
 from models.shipped import PACKED, pack, unpack
 from pipeline.core.errors import UserError
 
@@ -32,20 +37,27 @@ def pack_model(out: Path, packed: Path = PACKED) -> None:
 
 
 def unpack_model(out: Path, packed: Path = PACKED) -> None:
-    """Put the packed model where the steps `autoencoder` and `model` put a trained one.
+    """Put the packed model where the steps `autoencoder` and `model` put trained ones.
 
     Raises:
-        UserError: one of them has begun here.
+        UserError: one of them has begun here, or the image encoder is not trained.
     """
-    folder = out / "unpacked"
-    if not folder.exists():
-        unpack(packed, folder)
-    for step, result in (("autoencoder", "clips/result"), (MAIN, "adapt/result")):
-        link = out / step / result
-        if link.is_symlink():
-            continue
-        if (out / step).exists():
+    unpacked, start, trained = out / "unpacked", out / FITTED, out / MAIN / "adapt" / "result"
+    for step in ("autoencoder", MAIN):
+        if (out / step).exists() and not trained.is_symlink():
             raise UserError(f"{out / step} holds a training: name another --out for the model of the package")
-        link.parent.mkdir(parents=True)
-        link.symlink_to(folder.resolve(), target_is_directory=True)
-    say(f"the model of the package is in {folder}; data, judge, claims and drift measure it")
+    encoder = out / "image_encoder" / "result"
+    if not encoder.exists():
+        raise UserError(f"{encoder} is not there: run the step `image-encoder` first")
+    if not unpacked.exists():
+        unpack(packed, unpacked)
+    if not start.exists():
+        with writing(start) as part:
+            shutil.copytree(encoder, part, copy_function=link_or_copy, dirs_exist_ok=True)
+            autoencoder = inside_id("autoencoder")
+            shutil.rmtree(part / autoencoder)
+            shutil.copytree(unpacked / autoencoder, part / autoencoder, copy_function=link_or_copy)
+    if not trained.exists():
+        trained.parent.mkdir(parents=True)
+        trained.symlink_to(unpacked.resolve(), target_is_directory=True)
+    say(f"the model of the package is in {unpacked}; judge, claims and drift measure it")

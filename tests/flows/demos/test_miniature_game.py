@@ -9,7 +9,9 @@ import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from torch import nn
 
+from flows.demos.miniature.measured.measured_models import FITTED
 from flows.demos.miniature.package import unpack_model
 from flows.demos.miniature.story import StoryScene
 from flows.demos.world.film import pictures_of
@@ -17,10 +19,12 @@ from flows.demos.world.puppet_cast import CAST
 from flows.demos.world.puppet_motions import Cue
 from flows.demos.world.scenery import PLACES
 from models.checkpoint import Checkpoint
+from models.config import mini_config
 from models.engine import Engine
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
 from models.shipped import PACKED, shipped
 from models.turns import GameState, turn_seed
+from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
 
 MOST_BYTES = 20_000_000
@@ -34,6 +38,10 @@ def still(scene: StoryScene) -> NDArray[np.float64]:
     return np.mean(small, axis=0)
 
 
+def first_weights(network: nn.Module) -> bytes:
+    return next(network.parameters()).detach().numpy().tobytes()
+
+
 def test_the_packed_model_is_small() -> None:
     assert sum(path.stat().st_size for path in PACKED.rglob("*") if path.is_file()) <= MOST_BYTES
 
@@ -44,10 +52,18 @@ def test_the_packed_model_names_no_path_of_the_machine_that_trained_it() -> None
 
 
 def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_training(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="run the step `image-encoder` first"):
+        unpack_model(tmp_path / "new")
+    begun = new_checkpoint(tmp_path / "new" / "image_encoder" / "result", mini_config())
     for _ in range(2):
         unpack_model(tmp_path / "new")
-    networks = [Checkpoint.open(tmp_path / "new" / step) for step in ("autoencoder/clips/result", "model/adapt/result")]
-    assert {each.identity() for each in networks} == {Checkpoint.open(tmp_path / "new" / "unpacked").identity()}
+    start, trained = (Checkpoint.open(tmp_path / "new" / step) for step in (FITTED, "model/adapt/result"))
+    assert trained.identity() == Checkpoint.open(tmp_path / "new" / "unpacked").identity()
+    assert first_weights(start.autoencoder()) == first_weights(trained.autoencoder())
+    assert first_weights(start.shot_decoder()) == first_weights(
+        begun.shot_decoder()
+    )  # else variants would start from a trained model
+    assert first_weights(start.shot_decoder()) != first_weights(trained.shot_decoder())
     (tmp_path / "begun" / "model").mkdir(parents=True)
     with pytest.raises(UserError, match="begun/model holds a training: name another --out"):
         unpack_model(tmp_path / "begun")
