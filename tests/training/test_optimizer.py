@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -131,7 +132,7 @@ def test_muon_goes_on_from_a_saved_state() -> None:
 
     move(network, optimizer, seed=1)
     again.load_state_dict(network.state_dict())
-    resumed.load_state_dict(optimizer.state_dict())
+    resumed.load_state_dict(deepcopy(optimizer.state_dict()))  # it would share the momentum
     for each, by in ((network, optimizer), (again, resumed)):
         move(each, by, seed=2)
     for one, other in zip(network.parameters(), again.parameters(), strict=True):
