@@ -12,10 +12,11 @@
     claims          games along held-out stories, named by the judge             OUT/claims
     drift           games of 50 turns                                            OUT/drift
 
-    variants        six ablations and GC in few steps, two more seeds; then run claims again     OUT/variants
+    variants        six ablations and GC in few steps, training on own predictions, two more seeds, or those that --only
+                    names; then run claims again                                 OUT/variants
     real-film       the steps from data to model on the labelled clips of Big Buck Bunny         OUT/real-film
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
-    unpack          the package's model in the place of a trained one, to be judged and measured            OUT/unpacked
+    unpack          instead of autoencoder and model: the package's, to be measured beside variants         OUT/unpacked
     strip           eight turns of a game by the packed model, as a picture     OUT/strip.png
 
 A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
@@ -29,12 +30,14 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
 from flows.console.progress import Bars
 from flows.console.terminal import say
 from flows.console.training_bars import TrainBars
+from pipeline.core.errors import UserError
 
 
 def data(out: Path) -> None:
@@ -75,11 +78,11 @@ def model(out: Path) -> None:
     train_model(out)
 
 
-def variants(out: Path) -> None:
+def variants(out: Path, only: Collection[str] = ()) -> None:
     """Train variants of the model."""
     from flows.demos.miniature.model_runs import train_variants
 
-    train_variants(out)
+    train_variants(out, only)
 
 
 def claims(out: Path) -> None:
@@ -155,10 +158,15 @@ def main() -> None:
     )
     parser.add_argument("step", choices=[*STEPS, "all", *APART], help="step to run")
     parser.add_argument("--out", type=Path, default=Path("miniature"), help="folder for everything")
+    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="of `variants`: those of these names")
     asked = parser.parse_args()
+    steps = STEPS | APART | {"variants": partial(variants, only=asked.only)}
     for name in STEPS if asked.step == "all" else [asked.step]:
         started, spent = time.monotonic(), _cpu_seconds()
-        (STEPS | APART)[name](asked.out)
+        try:
+            steps[name](asked.out)
+        except UserError as error:
+            raise SystemExit(str(error)) from error
         say(f"{name}: {time.monotonic() - started:.0f} s, {_cpu_seconds() - spent:.0f} CPU seconds")
 
 

@@ -13,7 +13,7 @@ than the main run, so they are compared with each other and with `short`, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +30,7 @@ from models.checkpoint import Checkpoint
 from models.config import Component
 from models.untrained import new_checkpoint
 from pipeline.core.atomic import replacing
+from pipeline.core.errors import UserError
 from training.recipes import read_recipe
 
 _LAUNCH = Path(training.__file__).parent / "launch" / "2-cpus-ddp.yaml"
@@ -85,15 +86,23 @@ def train_model(out: Path, variant: Variant | None = None, data: Sequence[str] =
     run_command(*words, *(() if torch.accelerator.is_available() else ("--accelerate", _LAUNCH)))
 
 
-def train_variants(out: Path) -> None:
-    """Train the variants; finished ones are skipped.
+def train_variants(out: Path, only: Collection[str] = ()) -> None:
+    """Train the variants, or only those of some names; finished ones are skipped.
 
     Without a GPU two are trained at a time, each by one process: one training by two processes takes about half as
     much computing again.
+
+    Raises:
+        UserError: a name is not that of a variant.
     """
-    starts = [start_of(out, each.ablation) for each in variants()]
+    by_name = {variant.name: variant for variant in variants()}
+    for name in only:
+        if name not in by_name:
+            raise UserError(f"no variant is named {name}; there are {', '.join(by_name)}")
+    chosen = [variant for name, variant in by_name.items() if not only or name in only]
+    starts = [start_of(out, each.ablation) for each in chosen]
     with ThreadPoolExecutor(1 if torch.accelerator.is_available() else 2) as pool:
-        list(pool.map(partial(_train_variant, out), variants(), starts))
+        list(pool.map(partial(_train_variant, out), chosen, starts))
 
 
 def _train_variant(out: Path, variant: Variant, start: Path) -> None:

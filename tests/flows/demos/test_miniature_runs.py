@@ -8,10 +8,11 @@ import pytest
 
 from flows.demos.commands import run_command
 from flows.demos.miniature.measured.measured_models import FITTED
-from flows.demos.miniature.model_runs import ABLATIONS, Variant, start_of, variants
+from flows.demos.miniature.model_runs import ABLATIONS, Variant, start_of, train_variants, variants
 from models.checkpoint import Checkpoint
 from models.config import mini_config
 from models.untrained import new_checkpoint
+from pipeline.core.errors import UserError
 from training.recipes import read_recipe
 
 OF_TRAINING = {"no-warm-up", "random-frame"}
@@ -56,6 +57,12 @@ def test_a_variant_changes_what_its_name_says(tmp_path: Path, variant: Variant) 
     assert {loop.seed for loop in loops} == {int(variant.name[-1]) if is_seed else 0}
     assert (recipe.game.history_predicted > 0) == (variant.name == "own-predictions")
     assert is_seed or recipe.game.first_pass + recipe.game.loop.steps in (1500, main.game.loop.steps)
+
+
+def test_variants_of_unknown_names_are_refused_before_any_training(world: Path) -> None:
+    with pytest.raises(UserError, match=r"no variant is named seed-3; there are short, .*, seed-1, seed-2"):
+        train_variants(world, ["short", "seed-3"])
+    assert not (world / "variants").exists()
 
 
 def test_a_command_beside_others_has_its_messages_in_a_file(tmp_path: Path) -> None:
