@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline.stages.same_scene import follow, found_again, is_title, way_of
-from tests.pipeline.stages.test_scenes import HEIGHT, WIDTH, A, B, C, Picture, acted, painting
+from tests.support.media.painted_scenes import HEIGHT, WIDTH, A, B, C, Picture, acted, painting
 
 WIDE = painting(7, 600)
 

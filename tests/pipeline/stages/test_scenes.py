@@ -12,11 +12,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scenedetect.common import FrameTimecode
 from scenedetect.detectors import ContentDetector
 
-from flows.demos.world.scene import TransitionKind
 from flows.demos.world.transitions import mixed
 from flows.demos.world.truth import Truth
 from pipeline.core.config import SceneSettings
@@ -24,59 +22,21 @@ from pipeline.stages.hard_cuts import _score
 from pipeline.stages.scenes import Boundary, SceneFinder
 from pipeline.video.film_reader import FilmReader
 from pipeline.video.scaling import Geometry, Scaler
-
-Picture = NDArray[np.uint8]
-
-FPS = 24
-WIDTH, HEIGHT = 160, 90
-BLACK, WHITE = (np.full((HEIGHT, WIDTH, 3), value, np.uint8) for value in (0, 255))
-
-
-def painting(seed: int, width: int = WIDTH) -> Picture:
-    """Background of soft shapes in its own colours, HEIGHT x width."""
-    dice = np.random.default_rng(seed)
-    shapes_HWC = cv2.resize(dice.integers(0, 256, (9, width // 10, 3), np.uint8), (width, HEIGHT))
-    return cv2.addWeighted(shapes_HWC, 0.6, np.full_like(shapes_HWC, dice.integers(0, 256, 3)), 0.4, 0)
-
-
-def acted(background: Picture, frames: int, frames_per_drawing: int) -> list[Picture]:
-    """Character in front of the background, at another position in each drawing."""
-    pictures = []
-    for frame in range(frames):
-        dice = np.random.default_rng(frame // frames_per_drawing)
-        left, top = dice.integers(40, 70), dice.integers(10, 30)
-        picture = background.copy()
-        cv2.rectangle(picture, (int(left), int(top)), (int(left) + 24, HEIGHT), (90, 140, 230), cv2.FILLED)
-        cv2.circle(picture, (int(left) + 12, int(top)), 12, (40, 60, 160), cv2.FILLED)
-        pictures.append(picture)
-    return pictures
-
-
-def wild(background: Picture, frames: int, frames_per_drawing: int, seed: int = 0) -> list[Picture]:
-    """Large shapes before the background: each drawing changes up to two thirds of the picture."""
-    pictures, colours = [], np.random.default_rng(seed).integers(0, 256, (6, 3)).tolist()
-    for frame in range(frames):
-        dice = np.random.default_rng(1000 * seed + frame // frames_per_drawing)
-        picture = background.copy()
-        for colour in colours:
-            left, top = (int(at) for at in dice.integers((0, 0), (WIDTH - 40, HEIGHT - 30)))
-            cv2.rectangle(picture, (left, top), (left + 40, top + 30), colour, cv2.FILLED)
-        pictures.append(picture)
-    return pictures
-
-
-def dissolve(old: Picture, new: Picture, frames: int) -> list[Picture]:
-    """Frames of a dissolve, none of them clean."""
-    return [mixed(old, new, (frame + 1) / (frames + 1)) for frame in range(frames)]
-
-
-def cuts_in(pictures: Iterable[Picture], fps: float = FPS) -> list[Boundary]:
-    finder = SceneFinder(SceneSettings(), fps)
-    cuts = [cut for frame, picture in enumerate(pictures) for cut in finder.add(frame, frame / fps, picture)]
-    return cuts + finder.finish()
-
-
-A, B, C = painting(1), painting(2), painting(3)
+from tests.support.media.painted_scenes import (
+    BLACK,
+    FPS,
+    WHITE,
+    WIDTH,
+    A,
+    B,
+    C,
+    Picture,
+    acted,
+    cuts_in,
+    dissolve,
+    painting,
+    wild,
+)
 
 
 def test_a_hard_cut_is_found_exactly() -> None:
@@ -114,28 +74,6 @@ def test_wild_action_on_held_drawings_makes_no_cuts(frames_per_drawing: int) -> 
     assert [cut.frame for cut in cuts_in(pictures + acted(B, 60, 2))] == [len(pictures)]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 4])
-def test_a_dissolve_between_wild_scenes_is_one_boundary_without_its_mixed_frames(seed: int) -> None:
-    """The jumps of its drawings look like cuts."""
-    old, new = (wild(painting(number), 80, 3, number) for number in (seed, 10 + seed))
-    mix = [mixed(old[40 + step], new[step], (step + 1) / 37) for step in range(36)]
-    (cut,) = cuts_in(old[:40] + mix + new[36:])
-    assert cut.kind == "dissolve"
-    assert 40 - 36 <= cut.last_clean_before < 40
-    assert 76 <= cut.first_clean_after <= 76 + 36
-
-
-def test_real_cuts_beside_a_dissolve_between_wild_scenes_stay() -> None:
-    old, new = (wild(painting(number), 80, 3, number) for number in (1, 11))
-    mix = [mixed(old[30 + step], new[step], (step + 1) / 37) for step in range(36)]
-    pictures = [C] * 70 + old[:30] + mix + new[36:56] + acted(B, 60, 2)
-    first, dissolve_, last = cuts_in(pictures)
-    assert (first.frame, first.kind, first.last_clean_before, first.first_clean_after) == (70, "cut", 69, 70)
-    assert (last.frame, last.kind, last.last_clean_before, last.first_clean_after) == (156, "cut", 155, 156)
-    assert dissolve_.kind == "dissolve"
-    assert dissolve_.last_clean_before < 100 < 136 <= dissolve_.first_clean_after
-
-
 @pytest.mark.parametrize("step", [1, 2, 4])
 def test_a_cut_into_a_pan_loses_no_frame(step: int) -> None:
     wide = painting(7, 500)
@@ -160,105 +98,6 @@ def test_a_flash_before_on_or_after_a_cut_leaves_one_cut() -> None:
     assert [cut.frame for cut in cuts_in([A] * 40 + [B] * 3 + [WHITE] * 2 + [B] * 40)] == [40]
     (cut,) = cuts_in([A] * 40 + [WHITE] * 2 + [B] * 40)
     assert (cut.frame, cut.last_clean_before, cut.first_clean_after) == (42, 39, 42)
-
-
-@pytest.mark.parametrize("frames", [6, 12, 24, 40])
-def test_a_dissolve_is_found_with_all_its_mixed_frames(frames: int) -> None:
-    (cut,) = cuts_in([A] * 60 + dissolve(A, B, frames) + [B] * 60)
-    assert cut.kind == "dissolve"
-    assert abs(cut.frame - (60 + frames / 2)) <= 2
-    assert 55 <= cut.last_clean_before <= 60  # a frame with 6 % of the other scene still counts as clean
-    assert 60 + frames - 1 <= cut.first_clean_after <= 60 + frames + 5
-
-
-@pytest.mark.parametrize("frames", [8, 20, 50])
-def test_figures_that_dissolve_before_a_place_that_stays_are_found(frames: int) -> None:
-    old, new = A.copy(), A.copy()
-    old[20:, 20:60], new[10:, 90:140] = painting(8)[20:, 20:60], painting(9)[10:, 90:140]
-    (cut,) = cuts_in([old] * 70 + dissolve(old, new, frames) + [new] * 70)
-    assert cut.kind == "dissolve"
-    assert abs(cut.last_clean_before - 69) <= 3
-    assert abs(cut.first_clean_after - 70 - frames) <= 3
-
-
-@pytest.mark.parametrize("kind", ["wipe", "iris-in", "iris-out"])
-@pytest.mark.parametrize("frames", [10, 24])
-def test_wipes_and_irises_are_found(kind: TransitionKind, frames: int) -> None:
-    shares = [(frame + 1) / (frames + 1) for frame in range(frames)]
-    (cut,) = cuts_in([A] * 70 + [mixed(A, B, share, kind) for share in shares] + [B] * 70)
-    assert cut.kind == "wipe"
-    assert 67 <= cut.last_clean_before <= 70 + frames // 4
-    assert 70 + 3 * frames // 4 <= cut.first_clean_after <= 73 + frames
-
-
-def test_a_change_of_light_beside_a_cut_leaves_the_cut() -> None:
-    dark = cv2.convertScaleAbs(B, alpha=0.45)
-    (cut,) = cuts_in([A] * 60 + [B] * 16 + dissolve(B, dark, 20) + [dark] * 60)
-    assert (cut.frame, cut.kind) == (60, "cut")
-
-
-def test_a_dissolve_is_found_while_the_camera_moves_slowly() -> None:
-    old, new = painting(4, 400), painting(5, 400)
-    looks = [
-        (old[:, at : at + WIDTH], new[:, 200 - at : 200 - at + WIDTH]) for at in (frame // 4 for frame in range(140))
-    ]
-    shares = np.clip((np.arange(140) - 60) / 17, 0, 1)
-    pictures = [mixed(left, right, share) for (left, right), share in zip(looks, shares, strict=True)]
-    (cut,) = cuts_in(pictures)
-    assert cut.kind == "dissolve"
-    assert abs(cut.frame - 69) <= 3
-
-
-@pytest.mark.parametrize("step", [1, 2])
-def test_a_dissolve_out_of_a_pan_is_found(step: int) -> None:
-    wide = painting(4, 500)
-    shares = np.clip((np.arange(140) - 60) / 13, 0, 1)
-    (cut,) = cuts_in(mixed(wide[:, step * at : step * at + WIDTH], B, share) for at, share in enumerate(shares))
-    assert cut.kind == "dissolve"
-    assert abs(cut.frame - 67) <= 3
-
-
-@pytest.mark.parametrize("frames", [40, 48])
-def test_a_dissolve_beside_a_pan_leaves_no_mixed_frames(frames: int) -> None:
-    """While everything moves, the dissolve looks shorter than it is."""
-    wide = painting(11, 400)
-    pan = [np.ascontiguousarray(wide[:, at : at + WIDTH]) for at in range(60 + frames)]
-    mix = [mixed(painting(1), pan[step], (step + 1) / (frames + 1)) for step in range(frames)]
-    pictures = [painting(1)] * 60 + mix + pan[frames:]
-    (into,), (out_of,) = cuts_in(pictures), cuts_in(pictures[::-1])
-    for cut in (into, out_of):
-        assert cut.kind == "dissolve"
-        assert 55 <= cut.last_clean_before <= 61  # a frame with 6 % of the other scene still counts as clean
-        assert 60 + frames - 2 <= cut.first_clean_after <= 60 + frames + 5
-
-
-def test_a_figure_that_appears_in_the_dark_is_found() -> None:
-    place, figure = (cv2.convertScaleAbs(picture, alpha=0.3) for picture in (A, *acted(A, 1, 1)))
-    (cut,) = cuts_in([place] * 70 + dissolve(place, figure, 20) + [figure] * 70)
-    assert cut.kind == "dissolve"
-    assert abs(cut.frame - 80) <= 3
-
-
-@pytest.mark.parametrize("blank", [BLACK, WHITE])
-def test_a_fade_out_and_a_fade_in_enclose_a_blank_scene(blank: Picture) -> None:
-    cuts = cuts_in([A] * 60 + dissolve(A, blank, 15) + [blank] * 20 + dissolve(blank, B, 15) + [B] * 60)
-    assert [cut.kind for cut in cuts] == ["fade", "fade"]
-    assert abs(cuts[0].frame - 68) <= 2
-    assert abs(cuts[1].frame - 103) <= 2
-
-
-def test_changing_light_and_titles_are_not_transitions() -> None:
-    dark = cv2.convertScaleAbs(A, alpha=0.5)
-    titled = cv2.putText(A.copy(), "TITLE", (20, 55), cv2.FONT_HERSHEY_SIMPLEX, 1.4, (255, 255, 255), 6)
-    lit = [A] * 40 + dissolve(A, dark, 15) + [dark] * 40 + dissolve(dark, A, 15)
-    assert cuts_in(lit + [A] * 40 + dissolve(A, titled, 12) + [titled] * 40 + dissolve(titled, A, 12) + [A] * 40) == []
-
-
-@pytest.mark.parametrize("step", [2, 6, 12])
-def test_a_pan_has_cuts_only_at_its_ends(step: int) -> None:
-    world = painting(7, WIDTH + 60 * step)
-    pan = [world[:, step * frame : step * frame + WIDTH] for frame in range(60)]
-    assert [cut.frame for cut in cuts_in([A] * 30 + pan + acted(B, 30, 1))] == [30, 90]
 
 
 def test_cuts_are_reported_within_the_documented_delay() -> None:

@@ -19,7 +19,7 @@ from flows.demos.world.paintings import Painting
 from flows.demos.world.scene import Scene, Sprites, TransitionKind
 from pipeline.core.config import SelectionSettings
 from pipeline.stages.two_groups import two_groups
-from tests.pipeline.stages.test_scenes import A, B, Picture, acted, dissolve, painting
+from tests.support.media.painted_scenes import A, B, Picture, acted, dissolve, painting
 
 FRAMES = 16
 EVERY = 3
