@@ -70,6 +70,8 @@ WHOLE, WHOLE_ALIKE, WHOLE_MISFIT = 0.5, 0.4, 0.6
 the light or the camera changed (light: 0.9 or more), and the part of the largest misfit."""
 FIGURE, FIGURE_ALIKE, FIGURE_MISFIT = 0.08, 0.6, 0.3
 """The same for figures that dissolve before a place that stays. A line of text that fades in changes fewer pixels."""
+BRIGHT, DARKEST = 110.0, 55.0
+"""Mean gray of a picture from which changes count in full, and from which they count no more in darker ones."""
 BLANK_DEVIATION = 4.0
 """Standard deviation of gray values below which a picture is blank."""
 
@@ -187,8 +189,9 @@ class GradualFinder:
         slot = start % self._size
         window_WP = self._pictures_RP[slot : slot + window.length + 1]
         first_P, last_P = window_WP[0], window_WP[-1]
+        least_change = self._least_change * _light_of(first_P, last_P)
         change_P = last_P - first_P
-        changed_P = np.abs(change_P) > self._least_change
+        changed_P = np.abs(change_P) > least_change
         changed = np.count_nonzero(changed_P)
         if changed < FIGURE * changed_P.size:
             return None
@@ -196,7 +199,7 @@ class GradualFinder:
         for moved_P in (second - first_P, last_P - last_but_one):  # before the medians, which take much longer
             if 2 * np.count_nonzero(changed_P & (moved_P * np.sign(change_P) > CLEAN * np.abs(change_P))) > changed:
                 return None
-        if not _most_misfit(first_P, last_P, self._least_change):  # likewise; asked again of the transition's own ends
+        if not _most_misfit(first_P, last_P, least_change):  # likewise; asked again of the transition's own ends
             return None
         shares_NC = _shares(window_WP, first_P, change_P, changed_P, window.offsets)
         longest_rise = LONGEST_RISE_OF_ALL if window.length == self._windows[0].length else LONGEST_RISE
@@ -207,7 +210,7 @@ class GradualFinder:
             if limit >= self._largest_misfit:
                 continue
             before, after = (int(window.offsets[end]) for end in course.ends)
-            most = _most_misfit(window_WP[before], window_WP[after], self._least_change)
+            most = _most_misfit(window_WP[before], window_WP[after], least_change)
             limit = max(limit, course.misfit / most) if most else np.inf
             if limit < self._largest_misfit:
                 between = np.arange(before, after + 1)
@@ -216,6 +219,11 @@ class GradualFinder:
                 kind: GradualKind = "fade" if blank and course.kind == "dissolve" else course.kind
                 found.append(exact.found(start + before, kind, limit))
         return min(found, key=lambda gradual: gradual.misfit, default=None)
+
+
+def _light_of(old_P: np.ndarray, new_P: np.ndarray) -> float:
+    """Return the factor of the least change: less than 1 where both pictures are dark, and so are all differences."""
+    return min(max(float(old_P.mean()), float(new_P.mean()), DARKEST) / BRIGHT, 1.0)
 
 
 def _shares(

@@ -86,6 +86,8 @@ class _Change:
     """Number of frames up to `before` that already show some of the new scene, missed while everything moves."""
     is_step: bool = False
     """True: a step of a dissolve that looks like a cut."""
+    misfit: float = 0.0
+    """Of a gradual change, see `gradual.py`; a cut has none."""
 
     @property
     def start(self) -> int:
@@ -99,6 +101,15 @@ class _Change:
     def overlaps(self, other: _Change) -> bool:
         return self.before < other.after and other.before < self.after
 
+    def replaces(self, other: _Change) -> bool:
+        """Return true if this change is less than half of another and fits twice as well: the other holds more than it.
+
+        Between an iris that closes on black and one that opens, a window that ends in the second one shows both as one.
+        """
+        is_within = other.before <= self.before and self.after <= other.after
+        is_half = 2 * (self.after - self.before) < other.after - other.before
+        return is_within and is_half and 0 < 2 * self.misfit < other.misfit
+
     def joined(self, other: _Change) -> _Change:
         """Merge two overlapping changes: the frame of the longer one, the kind of the more gradual one.
 
@@ -108,7 +119,8 @@ class _Change:
         kind = max(self.kind, other.kind, key=KINDS.index)
         before = min(self.before, other.before)
         earlier = before - min(one.before if one.is_step else one.start for one in (self, other))
-        return _Change(before, longer.frame, max(self.after, other.after), kind, self.is_sure, earlier)
+        misfit = min(self.misfit, other.misfit)
+        return _Change(before, longer.frame, max(self.after, other.after), kind, self.is_sure, earlier, misfit=misfit)
 
 
 class SceneFinder:
@@ -175,7 +187,8 @@ class SceneFinder:
         for gradual in self._gradual.add(steady.tiny_P):
             is_sure = gradual.misfit < self._settings.dissolve_misfit
             change = _Change(
-                gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind, is_sure
+                *(gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind, is_sure),
+                misfit=gradual.misfit,
             )
             if (is_sure or self._is_other(change)) and not self._is_title_or_light(change):
                 self._enqueue(self._with_clean_start(change))
@@ -250,8 +263,9 @@ class SceneFinder:
 
     def _enqueue(self, change: _Change) -> None:
         """Queue a change, merged with those it overlaps; ignore one that begins within a change already judged."""
-        if change.before < self._judged_to:
+        if change.before < self._judged_to or any(other.replaces(change) for other in self._pending):
             return
+        self._pending = [other for other in self._pending if not change.replaces(other)]
         if change.is_sure:
             self._pending = [other for other in self._pending if other.is_sure or not self._is_close(change, other)]
         for other in [other for other in self._pending if other.overlaps(change)]:

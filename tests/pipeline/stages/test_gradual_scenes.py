@@ -75,6 +75,20 @@ def test_wipes_and_irises_are_found(kind: TransitionKind, frames: int) -> None:
     assert 70 + 3 * frames // 4 <= cut.first_clean_after <= 73 + frames
 
 
+@pytest.mark.parametrize(("seed", "black"), [(1, 18), (1, 30), (3, 12), (5, 48)])
+def test_an_iris_that_closes_and_one_that_opens_are_two_changes(seed: int, black: int) -> None:
+    shares, old, new = [(frame + 1) / 11 for frame in range(10)], painting(seed), painting(seed + 10)
+    closes, opens = (
+        [mixed(one, other, share, kind) for share in shares]
+        for one, other, kind in ((old, BLACK, "iris-out"), (BLACK, new, "iris-in"))
+    )
+    first, last = cuts_in([old] * 70 + closes + [BLACK] * black + opens + [new] * 70)
+    assert abs(first.frame - 75) <= 5
+    assert abs(last.frame - 85 - black) <= 5
+    assert first.first_clean_after <= 82
+    assert last.last_clean_before >= 78 + black
+
+
 def test_a_change_of_light_beside_a_cut_leaves_the_cut() -> None:
     dark = cv2.convertScaleAbs(B, alpha=0.45)
     (cut,) = cuts_in([A] * 60 + [B] * 16 + dissolve(B, dark, 20) + [dark] * 60)
@@ -119,6 +133,16 @@ def test_a_dissolve_beside_a_pan_leaves_no_mixed_frames(frames: int) -> None:
 def test_a_figure_that_appears_in_the_dark_is_found() -> None:
     place, figure = (cv2.convertScaleAbs(picture, alpha=0.3) for picture in (A, *acted(A, 1, 1)))
     (cut,) = cuts_in([place] * 70 + dissolve(place, figure, 20) + [figure] * 70)
+    assert cut.kind == "dissolve"
+    assert abs(cut.frame - 80) <= 3
+
+
+@pytest.mark.parametrize("light", [0.35, 0.4])
+def test_a_figure_like_its_place_is_found_at_night(light: float) -> None:
+    figure = A.copy()
+    figure[20:, 60:100] = painting(8)[20:, 60:100]
+    old, new = (cv2.convertScaleAbs(picture, alpha=light) for picture in (A, figure))
+    (cut,) = cuts_in([old] * 70 + dissolve(old, new, 20) + [new] * 70)
     assert cut.kind == "dissolve"
     assert abs(cut.frame - 80) <= 3
 
