@@ -23,8 +23,8 @@ A and B are other scenes if most pixels differ and the shapes there are not alik
 that stays change fewer pixels, as pans do too; they must fit a dissolve better. A fade is a dissolve from or to a blank
 picture (black, white or any colour), and always another scene.
 
-Pictures are 32x18 gray pixels (P = 576): film grain, small movements and hold patterns vanish at this size. Most
-windows are rejected by their second and their last picture but one.
+A pixel differs by `least_change` gray levels or more, in the dark by half of it: all differences are smaller there.
+Pictures are tiny ones (`tiny_pictures.py`). Most windows are rejected by their second and their last picture but one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import cv2
 import numpy as np
+
+from pipeline.stages.tiny_pictures import (
+    LEAST_CHANGED,
+    TINY_HEIGHT,
+    TINY_WIDTH,
+    is_blank,
+    light_of,
+    likeness_of,
+    medians,
+)
 
 GradualKind = Literal["dissolve", "fade", "wipe"]
 
-TINY_WIDTH, TINY_HEIGHT = 32, 18
 SHORTEST_WINDOW = 6
 """Frames. A shorter transition is a hard cut to the eye and to the detector of hard cuts."""
 WINDOW_GROWTH = 1.5
@@ -63,17 +71,11 @@ MOST_RETURNED = 0.15
 """Largest share of the pixels that show the old scene again after the new one during a wipe."""
 MOST_UNLIKE = 0.2
 """Largest misfit of a frame before or after the mixed ones: it shows A or B, not a third scene."""
-LAYOUT = 5
-"""Pixels; structures larger than this are layout, which other places may share, and not detail."""
 WHOLE, WHOLE_ALIKE, WHOLE_MISFIT = 0.5, 0.4, 0.6
 """Least share of the pixels changed by a transition of the whole picture, the likeness of both from which nothing but
 the light or the camera changed (light: 0.9 or more), and the part of the largest misfit."""
-FIGURE, FIGURE_ALIKE, FIGURE_MISFIT = 0.08, 0.6, 0.3
-"""The same for figures that dissolve before a place that stays. A line of text that fades in changes fewer pixels."""
-BRIGHT, DARKEST = 110.0, 55.0
-"""Mean gray of a picture from which changes count in full, and from which they count no more in darker ones."""
-BLANK_DEVIATION = 4.0
-"""Standard deviation of gray values below which a picture is blank."""
+FIGURE_ALIKE, FIGURE_MISFIT = 0.6, 0.3
+"""The last two for figures that dissolve before a place that stays."""
 
 
 @dataclass(frozen=True)
@@ -95,54 +97,6 @@ class _Window:
     length: int
     stride: int
     offsets: np.ndarray
-
-
-def tiny_gray(gray_HW: np.ndarray) -> np.ndarray:
-    """Return the input of the finder for a picture: 576 gray values, float32."""
-    tiny_HW = cv2.resize(gray_HW, (TINY_WIDTH, TINY_HEIGHT), interpolation=cv2.INTER_AREA)
-    return tiny_HW.astype(np.float32).ravel()
-
-
-def mean_change(one_P: np.ndarray, other_P: np.ndarray) -> float:
-    """Mean absolute difference of two results of `tiny_gray`: mean_p |a_p - b_p|, in gray levels."""
-    return float(np.abs(one_P - other_P).sum()) / one_P.size
-
-
-def share_of(picture_P: np.ndarray, old_P: np.ndarray, new_P: np.ndarray, least_change: float) -> float:
-    """Return the share of the new picture in a mix of an old and a new one; NaN if the two hardly differ.
-
-    The median over the pixels that differ by more than `least_change` gray levels.
-    """
-    changed_P = np.abs(new_P - old_P) > least_change
-    if np.count_nonzero(changed_P) < FIGURE * changed_P.size:
-        return np.nan
-    return float(np.median((picture_P - old_P)[changed_P] / (new_P - old_P)[changed_P]))
-
-
-def likeness_of(one_P: np.ndarray, other_P: np.ndarray, changed_P: np.ndarray) -> float:
-    """Correlation of the shapes in two pictures where they differ; near 1 in another light, or under a title.
-
-    Compared is the detail, without the broad layout of light and dark, at the changed pixels and their neighbours.
-    """
-    if not changed_P.any():
-        return 1.0
-    changed_HW = changed_P.reshape(TINY_HEIGHT, TINY_WIDTH).view(np.uint8)
-    # a count of changed neighbours is a dilation in a sixth of the time
-    counts_HW = cv2.boxFilter(changed_HW, -1, (3, 3), normalize=False, borderType=cv2.BORDER_CONSTANT)
-    around_P = counts_HW.ravel() > 0
-    one_R, other_R = (_detail(picture_P)[around_P] for picture_P in (one_P, other_P))
-    one_R, other_R = one_R - one_R.mean(), other_R - other_R.mean()
-    return float(one_R @ other_R / np.sqrt((one_R @ one_R) * (other_R @ other_R) + 1e-6))
-
-
-def _detail(picture_P: np.ndarray) -> np.ndarray:
-    picture_HW = picture_P.reshape(TINY_HEIGHT, TINY_WIDTH)
-    return (picture_HW - cv2.blur(picture_HW, (LAYOUT, LAYOUT), borderType=cv2.BORDER_REPLICATE)).ravel()
-
-
-def is_blank(picture_P: np.ndarray) -> bool:
-    """Return true if the picture shows nothing: black, white or any even gray."""
-    return bool(cv2.meanStdDev(picture_P)[1].item() < BLANK_DEVIATION)
 
 
 class GradualFinder:
@@ -189,11 +143,11 @@ class GradualFinder:
         slot = start % self._size
         window_WP = self._pictures_RP[slot : slot + window.length + 1]
         first_P, last_P = window_WP[0], window_WP[-1]
-        least_change = self._least_change * _light_of(first_P, last_P)
+        least_change = self._least_change * light_of(first_P, last_P)
         change_P = last_P - first_P
         changed_P = np.abs(change_P) > least_change
         changed = np.count_nonzero(changed_P)
-        if changed < FIGURE * changed_P.size:
+        if changed < LEAST_CHANGED * changed_P.size:
             return None
         second, last_but_one = window_WP[window.offsets[1]], window_WP[window.offsets[-2]]
         for moved_P in (second - first_P, last_P - last_but_one):  # before the medians, which take much longer
@@ -221,11 +175,6 @@ class GradualFinder:
         return min(found, key=lambda gradual: gradual.misfit, default=None)
 
 
-def _light_of(old_P: np.ndarray, new_P: np.ndarray) -> float:
-    """Return the factor of the least change: less than 1 where both pictures are dark, and so are all differences."""
-    return min(max(float(old_P.mean()), float(new_P.mean()), DARKEST) / BRIGHT, 1.0)
-
-
 def _shares(
     window_WP: np.ndarray, first_P: np.ndarray, change_P: np.ndarray, changed_P: np.ndarray, frames: np.ndarray
 ) -> np.ndarray:
@@ -243,7 +192,7 @@ def _most_misfit(old_P: np.ndarray, new_P: np.ndarray, least_change: float) -> f
     likeness = likeness_of(old_P, new_P, changed_P)
     if share >= WHOLE and likeness < WHOLE_ALIKE:
         return WHOLE_MISFIT
-    return FIGURE_MISFIT if share >= FIGURE and likeness < FIGURE_ALIKE else 0.0
+    return FIGURE_MISFIT if share >= LEAST_CHANGED and likeness < FIGURE_ALIKE else 0.0
 
 
 @dataclass(frozen=True)
@@ -297,13 +246,6 @@ def _dissolve_of(shares_NC: np.ndarray) -> _Course:
     if medians(misfits_NC[~mixed_N]).max() > MOST_UNLIKE:
         return _Course("dissolve", shares_N, np.inf)
     return _Course("dissolve", shares_N, float(np.median(misfits_NC[mixed_N])))
-
-
-def medians(values_NC: np.ndarray) -> np.ndarray:
-    """Return the median of every row, as `np.median` does for finite values, in half its time."""
-    sorted_NC, count = np.sort(values_NC, axis=1), values_NC.shape[1]
-    medians_N: np.ndarray = (sorted_NC[:, (count - 1) // 2] + sorted_NC[:, count // 2]) / 2
-    return medians_N
 
 
 def _wipe_of(shares_NC: np.ndarray) -> _Course:

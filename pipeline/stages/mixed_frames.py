@@ -2,7 +2,7 @@
 
 The detectors find ends where everything stands still. While everything moves, the first and last frames of a gradual
 change look like motion, and single drawings in the middle like cuts. Both show in the share of one picture in another,
-taken as a mix of it and a third one (`gradual.share_of`): pictures somewhat farther away show one scene alone.
+taken as a mix of it and a third one (`tiny_pictures.share_of`): pictures somewhat farther away show one scene alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.stages.gradual import mean_change, share_of
+from pipeline.stages.tiny_pictures import mean_change, share_of
 
 BESIDE_SECONDS = 0.25
 """Distance between a picture and the one farther away that shows one scene alone."""
@@ -29,7 +29,7 @@ class MixedFrames:
     """Judge of the pictures beside changes, in frames counted from the first one.
 
     Args:
-        tiny: result of `gradual.tiny_gray` for a frame.
+        tiny: result of `tiny_pictures.tiny_gray` for a frame.
         fps: nominal rate.
         least_change: least difference of a changed pixel, in gray levels.
     """

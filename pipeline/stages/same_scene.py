@@ -15,7 +15,7 @@ from itertools import pairwise
 import cv2
 import numpy as np
 
-from pipeline.stages.gradual import likeness_of, mean_change
+from pipeline.stages.tiny_pictures import likeness_of, mean_change
 
 SAME_SHARE, SAME_LEVELS = 0.3, 15
 """A picture has returned after a flash if it differs by less than this share of the flash and by fewer than this many

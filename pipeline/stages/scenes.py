@@ -20,19 +20,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import cv2
 import numpy as np
 
 from pipeline.core.config import SceneSettings
-from pipeline.stages.gradual import GradualFinder, mean_change, tiny_gray
+from pipeline.stages.changes import Change, TransitionKind
+from pipeline.stages.gradual import GradualFinder
 from pipeline.stages.hard_cuts import CutFinder
 from pipeline.stages.mixed_frames import MixedFrames
 from pipeline.stages.same_scene import found_again, is_back, is_relit, is_title, way_of
-
-TransitionKind = Literal["cut", "wipe", "dissolve", "fade"]
-KINDS: tuple[TransitionKind, ...] = ("cut", "wipe", "dissolve", "fade")
+from pipeline.stages.tiny_pictures import mean_change, tiny_gray
 
 ROOM = 1.4
 """Length of the longest window over that of the longest transition: room for clean frames at both ends."""
@@ -72,57 +70,6 @@ class _Picture:
     tiny_P: np.ndarray
 
 
-@dataclass(frozen=True)
-class _Change:
-    """A detected change, not judged yet; frames are counted from the first one added."""
-
-    before: int
-    frame: int
-    after: int
-    kind: TransitionKind
-    is_sure: bool = True
-    """False: stands only where no sure change overlaps it."""
-    earlier: int = 0
-    """Number of frames up to `before` that already show some of the new scene, missed while everything moves."""
-    is_step: bool = False
-    """True: a step of a dissolve that looks like a cut."""
-    misfit: float = 0.0
-    """Of a gradual change, see `gradual.py`; a cut has none."""
-
-    @property
-    def start(self) -> int:
-        """Last frame that shows the old scene alone."""
-        return self.before - self.earlier
-
-    def frames_to(self, other: _Change) -> int:
-        """Return the number of frames between two changes; below 1 if they touch or overlap."""
-        return max(self.before, other.before) - min(self.after, other.after) + 1
-
-    def overlaps(self, other: _Change) -> bool:
-        return self.before < other.after and other.before < self.after
-
-    def replaces(self, other: _Change) -> bool:
-        """Return true if this change is less than half of another and fits twice as well: the other holds more than it.
-
-        Between an iris that closes on black and one that opens, a window that ends in the second one shows both as one.
-        """
-        is_within = other.before <= self.before and self.after <= other.after
-        is_half = 2 * (self.after - self.before) < other.after - other.before
-        return is_within and is_half and 0 < 2 * self.misfit < other.misfit
-
-    def joined(self, other: _Change) -> _Change:
-        """Merge two overlapping changes: the frame of the longer one, the kind of the more gradual one.
-
-        A step within a gradual change is a part of it.
-        """
-        longer = max(self, other, key=lambda change: change.after - change.before)
-        kind = max(self.kind, other.kind, key=KINDS.index)
-        before = min(self.before, other.before)
-        earlier = before - min(one.before if one.is_step else one.start for one in (self, other))
-        misfit = min(self.misfit, other.misfit)
-        return _Change(before, longer.frame, max(self.after, other.after), kind, self.is_sure, earlier, misfit=misfit)
-
-
 class SceneFinder:
     """Detector of scene boundaries in one film, from frames in presentation order, in bounded memory.
 
@@ -149,7 +96,7 @@ class SceneFinder:
         self._seen: deque[_Picture] = deque(maxlen=self.lag + 2)
         self._steady: deque[_Picture] = deque(maxlen=self.lag + 2)
         self._count = 0
-        self._pending: list[_Change] = []
+        self._pending: list[Change] = []
         self._unexamined: set[int] = set()
         self._judged_to = 0
 
@@ -186,7 +133,7 @@ class SceneFinder:
         self._enqueue_cuts(self._cuts.add(steady.small_bgr_HWC, steady.gray_HW))
         for gradual in self._gradual.add(steady.tiny_P):
             is_sure = gradual.misfit < self._settings.dissolve_misfit
-            change = _Change(
+            change = Change(
                 *(gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind, is_sure),
                 misfit=gradual.misfit,
             )
@@ -198,7 +145,7 @@ class SceneFinder:
         for frame, is_sure in candidates.items():
             old, new = self._shown(frame - 1), self._shown(frame)
             if self._cuts.is_cut(old.small_bgr_HWC, new.small_bgr_HWC, is_sure):
-                self._enqueue(_Change(frame - 1, frame, frame, "cut"))
+                self._enqueue(Change(frame - 1, frame, frame, "cut"))
                 self._unexamined.add(frame)
 
     def _mark_steps(self) -> None:
@@ -213,18 +160,18 @@ class SceneFinder:
                 earlier = step.before - self._earliest(step)
                 self._pending[places[frame]] = replace(step, earlier=earlier, is_step=True)
 
-    def _earliest(self, change: _Change) -> int:
+    def _earliest(self, change: Change) -> int:
         """Return the earliest start that a change can be given: after the changes before it, and not yet released."""
         ended = [other.after for other in self._pending if other.after <= change.before and not other.is_step]
         reached = max(change.before - self._reach, self._count - self.lag + self._short, self._judged_to, 0, *ended)
         return min(reached, change.before)
 
-    def _with_clean_start(self, change: _Change) -> _Change:
+    def _with_clean_start(self, change: Change) -> Change:
         """Return the change with an earlier start, as long as the frame there shows some of the new scene."""
         start = self._mixed.clean_start(change.before, change.after, self._earliest(change))
         return replace(change, earlier=change.before - start)
 
-    def _end(self, change: _Change) -> int:
+    def _end(self, change: Change) -> int:
         """Return the first frame from the end of a change on that shows the new scene alone."""
         if change.kind == "cut" and not change.is_step:
             return change.after
@@ -240,7 +187,7 @@ class SceneFinder:
         change = mean_change(before_P, seen.tiny_P)
         return change > FLASH_LEVELS and any(is_back(before_P, later.tiny_P, change) for later in self._ahead)
 
-    def _is_other(self, change: _Change) -> bool:
+    def _is_other(self, change: Change) -> bool:
         """Return true if a change in doubt is far from certain ones, and leads to another scene."""
         if change.before < self._judged_to or any(
             other.is_sure and self._is_close(other, change) for other in self._pending
@@ -249,7 +196,7 @@ class SceneFinder:
         pictures = [self._shown(frame).small_bgr_HWC for frame in range(change.before, change.after + 1)]
         return found_again(pictures[0], pictures[-1]) < MOST_FOUND and way_of(pictures) < LONGEST_WAY
 
-    def _is_title_or_light(self, change: _Change) -> bool:
+    def _is_title_or_light(self, change: Change) -> bool:
         """Return true if letters dissolve, or a cut lies within, and only the light changes before or after it."""
         if change.kind != "dissolve":
             return False
@@ -261,7 +208,7 @@ class SceneFinder:
     def _is_relit(self, frame: int, later: int) -> bool:
         return later - frame > 1 and is_relit(self._shown(frame).tiny_P, self._shown(later).tiny_P)
 
-    def _enqueue(self, change: _Change) -> None:
+    def _enqueue(self, change: Change) -> None:
         """Queue a change, merged with those it overlaps; ignore one that begins within a change already judged."""
         if change.before < self._judged_to or any(other.replaces(change) for other in self._pending):
             return
@@ -286,11 +233,11 @@ class SceneFinder:
             if cut:
                 yield cut
 
-    def _is_close(self, one: _Change, other: _Change) -> bool:
+    def _is_close(self, one: Change, other: Change) -> bool:
         """Return true if two changes overlap, are steps of one dissolve, or leave too few frames for a scene."""
         return one.frames_to(other) < (self._reach if one.is_step and other.is_step else self._short)
 
-    def _judge(self, group: Sequence[_Change]) -> Boundary | None:
+    def _judge(self, group: Sequence[Change]) -> Boundary | None:
         """Return changes in quick succession as one boundary, or None if they lead back to the first picture."""
         first, last = group[0], group[-1]
         old_P, new_P = self._shown(first.before).tiny_P, self._shown(last.after).tiny_P

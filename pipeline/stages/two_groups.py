@@ -25,8 +25,9 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from pipeline.stages.gradual import TINY_HEIGHT, TINY_WIDTH, likeness_of, medians, tiny_gray, undecided
+from pipeline.stages.gradual import undecided
 from pipeline.stages.same_scene import Followed, follow
+from pipeline.stages.tiny_pictures import TINY_HEIGHT, TINY_WIDTH, likeness_of, medians, tiny_gray
 
 CHANGED = 12
 """Least difference of a changed pixel, gray levels."""

@@ -1,0 +1,61 @@
+"""Changes between scenes as the detectors find them, before they are judged together (`scenes.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+TransitionKind = Literal["cut", "wipe", "dissolve", "fade"]
+KINDS: tuple[TransitionKind, ...] = ("cut", "wipe", "dissolve", "fade")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A detected change, not judged yet; frames are counted from the first one added."""
+
+    before: int
+    frame: int
+    after: int
+    kind: TransitionKind
+    is_sure: bool = True
+    """False: stands only where no sure change overlaps it."""
+    earlier: int = 0
+    """Number of frames up to `before` that already show some of the new scene, missed while everything moves."""
+    is_step: bool = False
+    """True: a step of a dissolve that looks like a cut."""
+    misfit: float = 0.0
+    """Of a gradual change, see `gradual.py`; a cut has none."""
+
+    @property
+    def start(self) -> int:
+        """Last frame that shows the old scene alone."""
+        return self.before - self.earlier
+
+    def frames_to(self, other: Change) -> int:
+        """Return the number of frames between two changes; below 1 if they touch or overlap."""
+        return max(self.before, other.before) - min(self.after, other.after) + 1
+
+    def overlaps(self, other: Change) -> bool:
+        """Return true if two changes share a frame that is not clean."""
+        return self.before < other.after and other.before < self.after
+
+    def replaces(self, other: Change) -> bool:
+        """Return true if this change is less than half of another and fits twice as well: the other holds more than it.
+
+        Between an iris that closes on black and one that opens, a window that ends in the second one shows both as one.
+        """
+        is_within = other.before <= self.before and self.after <= other.after
+        is_half = 2 * (self.after - self.before) < other.after - other.before
+        return is_within and is_half and 0 < 2 * self.misfit < other.misfit
+
+    def joined(self, other: Change) -> Change:
+        """Merge two overlapping changes: the frame of the longer one, the kind of the more gradual one.
+
+        A step within a gradual change is a part of it.
+        """
+        longer = max(self, other, key=lambda change: change.after - change.before)
+        kind = max(self.kind, other.kind, key=KINDS.index)
+        before = min(self.before, other.before)
+        earlier = before - min(one.before if one.is_step else one.start for one in (self, other))
+        misfit = min(self.misfit, other.misfit)
+        return Change(before, longer.frame, max(self.after, other.after), kind, self.is_sure, earlier, misfit=misfit)
