@@ -8,6 +8,9 @@ from typing import Literal
 TransitionKind = Literal["cut", "wipe", "dissolve", "fade"]
 KINDS: tuple[TransitionKind, ...] = ("cut", "wipe", "dissolve", "fade")
 
+LOPSIDED = 0.2
+"""Largest distance of the middle of a lopsided change from one of its ends, as a share of its length."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -23,8 +26,6 @@ class Change:
     """Number of frames up to `before` that already show some of the new scene, missed while everything moves."""
     is_step: bool = False
     """True: a step of a dissolve that looks like a cut."""
-    misfit: float = 0.0
-    """Of a gradual change, see `gradual.py`; a cut has none."""
 
     @property
     def start(self) -> int:
@@ -40,13 +41,15 @@ class Change:
         return self.before < other.after and other.before < self.after
 
     def replaces(self, other: Change) -> bool:
-        """Return true if this change is less than half of another and fits twice as well: the other holds more than it.
+        """Return true if this gradual change is all there is to another one, which is longer and lopsided.
 
-        Between an iris that closes on black and one that opens, a window that ends in the second one shows both as one.
+        A gradual change proceeds evenly. Between an iris that closes on black and one that opens, a window that ends in
+        the second one takes both for one change, whose middle lies near one end.
         """
-        is_within = other.before <= self.before and self.after <= other.after
-        is_half = 2 * (self.after - self.before) < other.after - other.before
-        return is_within and is_half and 0 < 2 * self.misfit < other.misfit
+        length, whole = self.after - self.before, other.after - other.before
+        shared = min(self.after, other.after) - max(self.before, other.before)
+        is_lopsided = not LOPSIDED < (other.frame - other.before) / whole < 1 - LOPSIDED
+        return self.kind != "cut" and is_lopsided and whole > 2 * length and shared > 0.75 * length
 
     def joined(self, other: Change) -> Change:
         """Merge two overlapping changes: the frame of the longer one, the kind of the more gradual one.
@@ -57,5 +60,4 @@ class Change:
         kind = max(self.kind, other.kind, key=KINDS.index)
         before = min(self.before, other.before)
         earlier = before - min(one.before if one.is_step else one.start for one in (self, other))
-        misfit = min(self.misfit, other.misfit)
-        return Change(before, longer.frame, max(self.after, other.after), kind, self.is_sure, earlier, misfit=misfit)
+        return Change(before, longer.frame, max(self.after, other.after), kind, self.is_sure, earlier)

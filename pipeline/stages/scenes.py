@@ -133,10 +133,7 @@ class SceneFinder:
         self._enqueue_cuts(self._cuts.add(steady.small_bgr_HWC, steady.gray_HW))
         for gradual in self._gradual.add(steady.tiny_P):
             is_sure = gradual.misfit < self._settings.dissolve_misfit
-            change = Change(
-                *(gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind, is_sure),
-                misfit=gradual.misfit,
-            )
+            change = Change(gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind, is_sure)
             if (is_sure or self._is_other(change)) and not self._is_title_or_light(change):
                 self._enqueue(self._with_clean_start(change))
         self._mark_steps()
