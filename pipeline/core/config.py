@@ -123,7 +123,10 @@ class SceneSettings(Section):
         2.0, ge=0.5, le=5, description="longest dissolve, fade or wipe that is surely found"
     )
     dissolve_change: float = Field(
-        12, ge=4, le=100, description="a pixel that changes less, in gray levels, has not changed"
+        12,
+        ge=4,
+        le=100,
+        description="a pixel that changes less, in gray levels, has not changed; in dark pictures half",
     )
     dissolve_misfit: Share = Field(0.25, description="misfit of a gradual change at most, as in gradual.py")
 

@@ -26,6 +26,8 @@ class Change:
     """Number of frames up to `before` that already show some of the new scene, missed while everything moves."""
     is_step: bool = False
     """True: a step of a dissolve that looks like a cut."""
+    is_joined: bool = False
+    """True: joined from several detections."""
 
     @property
     def start(self) -> int:
@@ -41,15 +43,18 @@ class Change:
         return self.before < other.after and other.before < self.after
 
     def replaces(self, other: Change) -> bool:
-        """Return true if this gradual change is all there is to another one, which is longer and lopsided.
+        """Return true if another gradual change is a false detection of this one: it is longer, and lopsided.
 
-        A gradual change proceeds evenly. Between an iris that closes on black and one that opens, a window that ends in
-        the second one takes both for one change, whose middle lies near one end.
+        A gradual change proceeds evenly. Between an iris that closes on black and one that opens, a window that ends
+        inside the second one shows a single change from before the first to there, with its middle near one end. Of
+        changes joined from several nothing follows from the middle, so they are never replaced.
         """
+        if self.kind == "cut" or other.is_joined or (other.is_sure and not self.is_sure):
+            return False
         length, whole = self.after - self.before, other.after - other.before
         shared = min(self.after, other.after) - max(self.before, other.before)
         is_lopsided = not LOPSIDED < (other.frame - other.before) / whole < 1 - LOPSIDED
-        return self.kind != "cut" and is_lopsided and whole > 2 * length and shared > 0.75 * length
+        return is_lopsided and whole > 2 * length and shared > 0.75 * length
 
     def joined(self, other: Change) -> Change:
         """Merge two overlapping changes: the frame of the longer one, the kind of the more gradual one.
@@ -60,4 +65,4 @@ class Change:
         kind = max(self.kind, other.kind, key=KINDS.index)
         before = min(self.before, other.before)
         earlier = before - min(one.before if one.is_step else one.start for one in (self, other))
-        return Change(before, longer.frame, max(self.after, other.after), kind, self.is_sure, earlier)
+        return Change(before, longer.frame, max(self.after, other.after), kind, self.is_sure, earlier, is_joined=True)

@@ -23,7 +23,7 @@ A and B are other scenes if most pixels differ and the shapes there are not alik
 that stays change fewer pixels, as pans do too; they must fit a dissolve better. A fade is a dissolve from or to a blank
 picture (black, white or any colour), and always another scene.
 
-A pixel differs by `least_change` gray levels or more, in the dark by half of it: all differences are smaller there.
+A pixel differs by more than `least_change` gray levels, times `light_of`: in darker pictures by down to half of it.
 Pictures are tiny ones (`tiny_pictures.py`). Most windows are rejected by their second and their last picture but one.
 """
 

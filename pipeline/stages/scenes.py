@@ -1,6 +1,6 @@
 """Scene detection: cuts, dissolves, fades and wipes, found in one pass over small pictures of the film.
 
-Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`. Three cases are treated here:
+Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`. Four cases are treated here:
 
 * Flashes. A flash is two cuts to the detector, and hides a cut nearby. A change that is undone within
   `min_scene_seconds` is replaced by the picture before it; for this the detectors run slightly behind the film.
@@ -10,6 +10,7 @@ Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`
 * Steps of a dissolve. Where moving scenes dissolve, one or several pictures look like cuts. At a real cut, the picture
   before it shows the old scene alone, or the one after it the new scene; others near each other are one dissolve. The
   ends of gradual changes move on while the frames there are mixed (`mixed_frames.py`).
+* False detections. A gradual change that is longer than another one in it, and lopsided, is dropped (`changes.py`).
 
 A change stays pending until its first frames have to be released; then neighbouring changes are judged together and
 reported as one `Boundary`.

@@ -15,7 +15,7 @@ LAYOUT = 5
 LEAST_CHANGED = 0.08
 """Least share of the pixels that a change of scene changes, even one of figures. A line of text changes fewer."""
 BRIGHT, DARKEST = 110.0, 55.0
-"""Mean gray of a picture from which changes count in full, and from which they count no more in darker ones."""
+"""Mean gray of a picture from which the least change applies in full, and below which half of it does."""
 BLANK_DEVIATION = 4.0
 """Standard deviation of gray values below which a picture is blank."""
 
@@ -69,7 +69,7 @@ def is_blank(picture_P: np.ndarray) -> bool:
 
 
 def light_of(old_P: np.ndarray, new_P: np.ndarray) -> float:
-    """Return the factor of the least change: less than 1 where both pictures are dark, and so are all differences."""
+    """Return the factor of the least change for two pictures, 1/2 to 1: differences are smaller in the dark."""
     return min(max(float(old_P.mean()), float(new_P.mean()), DARKEST) / BRIGHT, 1.0)
 
 
