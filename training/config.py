@@ -1,7 +1,7 @@
 """Settings of a training run: the model's shape and the settings of each phase, immutable and range-checked.
 
-A `Recipe` determines the resulting weights, apart from the data and the starting checkpoint. `training/recipes.py` has
-functions that return complete recipes; a TOML file overrides single keys.
+A `Recipe` determines the resulting weights, apart from data, starting checkpoint and the rounding of the device.
+`training/recipes.py` has functions that return complete recipes; a TOML file overrides single keys.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ from torch import Tensor, nn
 from training.precision import has_bf16
 
 MOMENTUM = 0.95
+LEAST_SIDE, MOST_ASPECT = 4, 128
+"""Least rows or columns of a matrix that takes Muon's step, and largest ratio of them; AdamW trains thinner ones."""
 _COEFFICIENTS = [
     (4.0848, -6.8946, 2.9270),
     (3.9505, -6.3029, 2.6377),
@@ -35,17 +37,20 @@ _COEFFICIENTS = [
 
 
 class Muon(torch.optim.AdamW):
-    """Optimizer of parameter groups, each with the key `orthogonal`: true for matrices that take Muon's step."""
+    """Optimizer of parameter groups, each with the key `orthogonal`: true if its matrices take Muon's step."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step. Gradients of the matrices with Muon's step are gone afterwards: AdamW must not see them."""
+        with torch.enable_grad():
+            loss = closure() if closure else None
         for group in self.param_groups:
-            for parameter in group["params"] if group["orthogonal"] else ():
+            for parameter in filter(is_matrix, group["params"]) if group["orthogonal"] else ():
                 if parameter.grad is not None:
                     self._move(parameter, group["lr"], group["weight_decay"])
                     parameter.grad = None
-        return super().step(closure)
+        super().step()
+        return loss
 
     def _move(self, parameter: nn.Parameter, rate: float, weight_decay: float) -> None:
         state = self.state[parameter]
@@ -58,8 +63,16 @@ class Muon(torch.optim.AdamW):
         parameter.sub_(moved.view_as(parameter), alpha=rate * 0.2 * max(moved.shape) ** 0.5)
 
 
+def is_matrix(parameter: Tensor) -> bool:
+    """Return whether Muon's step suits a parameter: it has several directions, and is not all but a vector."""
+    if parameter.ndim < 2 or min(parameter.shape[:2]) == 1:
+        return False
+    short, long = sorted((len(parameter), parameter.numel() // len(parameter)))
+    return short >= LEAST_SIDE and long <= MOST_ASPECT * short
+
+
 def orthogonal(matrix_MN: Tensor) -> Tensor:
-    """Return about U V^T of a matrix U S V^T: its singular values are near 1, up to a third more or less."""
+    """Return about U V^T of a matrix U S V^T: singular values become about 1, only very small ones stay smaller."""
     dtype = torch.bfloat16 if has_bf16(matrix_MN.device) else torch.float32
     near_MN: Tensor = zeropower_via_newtonschulz(matrix_MN, len(_COEFFICIENTS), _COEFFICIENTS, dtype=dtype)
     return near_MN.to(matrix_MN.dtype)

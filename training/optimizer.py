@@ -8,7 +8,7 @@ resamplers, embedding of the motion scope. It leaves out
   full: decay would pull them away from the base, by several percent over a long run, and not towards it;
 - both embeddings of the language model, pretrained likewise.
 
-Muon (`muon.py`) acts on the decayed matrices; AdamW trains all else.
+Muon (`muon.py`) acts on the decayed matrices that are not too thin for it; AdamW trains all else.
 """
 
 from __future__ import annotations

@@ -23,16 +23,9 @@ _INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 """Capabilities of x86 and ARM processors, by torch's names."""
 
 
-def resolved(precision: Precision, device: torch.device | None = None) -> Precision:
-    """Return the precision that `auto` stands for, or any other unchanged.
-
-    Args:
-        precision: of a recipe.
-        device: that computes; by default the accelerator, if there is one.
-    """
-    if precision != "auto":
-        return precision
-    return "bf16" if has_bf16(device or torch.accelerator.current_accelerator() or torch.device("cpu")) else "no"
+def resolved(precision: Precision, device: torch.device) -> Precision:
+    """Return the precision that `auto` stands for on a device, or any other unchanged."""
+    return precision if precision != "auto" else "bf16" if has_bf16(device) else "no"
 
 
 def has_bf16(device: torch.device) -> bool:

@@ -35,6 +35,12 @@ def process_count() -> int:
     return int(_process_group().num_processes)
 
 
+def training_device() -> torch.device:
+    """Return the device that this process trains on."""
+    device: torch.device = _process_group().device
+    return device
+
+
 def in_main_process(make: Callable[[], None]) -> None:
     """Call a function in the main process alone; the others wait. Collective call."""
     if process_number() == 0:
@@ -55,7 +61,7 @@ def new_accelerator(precision: Precision = "no", **options: Any) -> Accelerator:
     kind = _kind_of_group()
     AcceleratorState._reset_state()
     PartialState._shared_state["distributed_type"] = kind
-    return Accelerator(mixed_precision=resolved(precision, _process_group().device), **options)
+    return Accelerator(mixed_precision=resolved(precision, training_device()), **options)
 
 
 def _process_group() -> PartialState:

@@ -85,11 +85,14 @@ class RunFolder:
         Phases of one process may differ in precision: phase c trains game models if its predictions are out of fold.
         """
         try:
-            return new_accelerator(
+            accelerator = new_accelerator(
                 precision, log_with=list(self.trackers) or None, project_dir=str(self.folder / "log")
             )
         except ValueError as error:
             raise UserError(f"{section}: {error}; set {section}.precision in the recipe, or --tracker") from error
+        if precision == "auto":
+            self.say(f"{section}: precision {accelerator.mixed_precision}, as suits {accelerator.device}")
+        return accelerator
 
     def catalogs(self) -> dict[Split, Catalog]:
         """Return the catalogs of the splits that exist; `val` is optional.

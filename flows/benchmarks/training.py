@@ -184,7 +184,8 @@ def _thaw(phase: PhaseName, encoder: ShotEncoder, decoder: ShotDecoder, *, whole
 def precision_of(phase: PhaseName, recipe: Recipe) -> Precision:
     """Return the precision of a phase."""
     sections = {"game": recipe.game.precision, "adapt": recipe.adapt.precision}
-    return resolved(sections.get(phase, recipe.shot.precision))
+    card = torch.device("meta")  # any GPU, whatever this machine has
+    return resolved(sections.get(phase, recipe.shot.precision), card)
 
 
 def _autocast(phase: PhaseName, recipe: Recipe, device: str) -> torch.autocast:

@@ -99,9 +99,15 @@ def test_muon_moves_a_matrix_alike_in_all_directions_and_adamw_the_rest() -> Non
         torch.testing.assert_close(change.abs(), torch.full_like(change, 0.1))  # AdamW's first step is the rate itself
 
 
+def layers() -> list[nn.Module]:
+    """Matrices, convolutions and a norm; the last three are too thin for Muon's step."""
+    thick = [nn.Conv2d(3, 8, 2), nn.LayerNorm(8), nn.Linear(8, 4)]
+    return [*thick, nn.Linear(4, 3), nn.Linear(3, 1), nn.Linear(800, 5)]
+
+
 def test_muon_takes_the_steps_of_timm() -> None:
     torch.manual_seed(0)
-    networks = [nn.Sequential(nn.Conv2d(3, 8, 2), nn.LayerNorm(8), nn.Linear(8, 4)) for _ in range(2)]
+    networks = [nn.Sequential(*layers()) for _ in range(2)]
     networks[1].load_state_dict(networks[0].state_dict())
     settings = loop(optimizer="muon", weight_decay=0.1, betas=(0.8, 0.9), epsilon=1e-3)
     ours = make_optimizer(networks[0], settings)

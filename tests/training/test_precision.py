@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from training.precision import has_bf16, has_instructions, resolved
-from training.processes import new_accelerator
+from training.processes import new_accelerator, training_device
 
 CPU = torch.device("cpu")
 
@@ -30,5 +30,7 @@ def test_a_processor_has_bf16_by_its_instructions(capabilities: dict[str, Any], 
 def test_auto_is_what_the_device_has_and_others_stay() -> None:
     wanted = "bf16" if has_bf16(CPU) else "no"
     assert [resolved(each, CPU) for each in ("auto", "no", "fp16", "bf16")] == [wanted, "no", "fp16", "bf16"]
-    if not torch.accelerator.is_available():
-        assert new_accelerator("auto").mixed_precision == wanted
+
+
+def test_accelerator_and_frozen_weights_agree_about_auto() -> None:
+    assert new_accelerator("auto").mixed_precision == resolved("auto", training_device())

@@ -16,7 +16,7 @@
                     names; then run claims again                                 OUT/variants
     real-film       the steps from data to model on the labelled clips of Big Buck Bunny         OUT/real-film
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
-    unpack          instead of autoencoder and model: the package's, to be measured beside variants         OUT/unpacked
+    unpack          package's model, to be measured without the steps autoencoder and model                 OUT/unpacked
     strip           eight turns of a game by the packed model, as a picture     OUT/strip.png
 
 A step that is done does nothing, and one that was killed resumes when the same command is given again. OUT/dataset is
@@ -160,6 +160,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("miniature"), help="folder for everything")
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="of `variants`: those of these names")
     asked = parser.parse_args()
+    if asked.only and asked.step != "variants":
+        parser.error(f"--only chooses among `variants`, `{asked.step}` has nothing to choose from")
     steps = STEPS | APART | {"variants": partial(variants, only=asked.only)}
     for name in STEPS if asked.step == "all" else [asked.step]:
         started, spent = time.monotonic(), _cpu_seconds()

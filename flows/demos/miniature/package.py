@@ -8,6 +8,7 @@ Without the hours of `autoencoder` and `model`, the judge, claims and drift then
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -51,13 +52,20 @@ def unpack_model(out: Path, packed: Path = PACKED) -> None:
         raise UserError(f"{encoder} is not there: run the step `image-encoder` first")
     if not unpacked.exists():
         unpack(packed, unpacked)
-    if not start.exists():
-        with writing(start) as part:
-            shutil.copytree(encoder, part, copy_function=link_or_copy, dirs_exist_ok=True)
-            autoencoder = inside_id("autoencoder")
-            shutil.rmtree(part / autoencoder)
-            shutil.copytree(unpacked / autoencoder, part / autoencoder, copy_function=link_or_copy)
-    if not trained.exists():
+    if not trained.is_symlink():  # before the start, since it tells an interrupted unpacking from a training
         trained.parent.mkdir(parents=True)
-        trained.symlink_to(unpacked.resolve(), target_is_directory=True)
+        trained.symlink_to(os.path.relpath(unpacked, trained.parent), target_is_directory=True)
+    if start.is_symlink():  # by an earlier version: to the trained model
+        start.unlink()
+    if not start.exists():
+        _write_start(start, encoder, unpacked / inside_id("autoencoder"))
     say(f"the model of the package is in {unpacked}; judge, claims and drift measure it")
+
+
+def _write_start(start: Path, encoder: Path, autoencoder: Path) -> None:
+    """Write the checkpoint of the trained image encoder with another autoencoder."""
+    with writing(start) as part:
+        shutil.copytree(encoder, part, copy_function=link_or_copy, dirs_exist_ok=True)
+        replaced = part / inside_id("autoencoder")
+        shutil.rmtree(replaced)
+        shutil.copytree(autoencoder, replaced, copy_function=link_or_copy)

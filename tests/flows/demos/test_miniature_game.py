@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,12 +59,19 @@ def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_traini
     for _ in range(2):
         unpack_model(tmp_path / "new")
     start, trained = (Checkpoint.open(tmp_path / "new" / step) for step in (FITTED, "model/adapt/result"))
-    assert trained.identity() == Checkpoint.open(tmp_path / "new" / "unpacked").identity()
+    trained_identity = trained.identity()
+    assert trained_identity == Checkpoint.open(tmp_path / "new" / "unpacked").identity()
     assert first_weights(start.autoencoder()) == first_weights(trained.autoencoder())
     assert first_weights(start.shot_decoder()) == first_weights(
         begun.shot_decoder()
     )  # else variants would start from a trained model
     assert first_weights(start.shot_decoder()) != first_weights(trained.shot_decoder())
+    shutil.rmtree(tmp_path / "new" / FITTED)  # as a kill before the start was written leaves it
+    (tmp_path / "new" / FITTED).symlink_to(tmp_path / "new" / "unpacked")  # as an earlier version did
+    (tmp_path / "new").rename(tmp_path / "moved")
+    unpack_model(tmp_path / "moved")
+    assert not (tmp_path / "moved" / FITTED).is_symlink()
+    assert Checkpoint.open(tmp_path / "moved" / "model" / "adapt" / "result").identity() == trained_identity
     (tmp_path / "begun" / "model").mkdir(parents=True)
     with pytest.raises(UserError, match="begun/model holds a training: name another --out"):
         unpack_model(tmp_path / "begun")
