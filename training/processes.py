@@ -18,7 +18,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, parse_flag_from_env
 
 from training.config import Precision
-from training.precision import resolved
+from training.precision import FROZEN_PRECISION, resolved
 
 LONGEST_WAIT = timedelta(days=1)
 """Longest wait of a process for another one, which may be downloading or encoding; the default of 10 minutes is less
@@ -39,6 +39,11 @@ def training_device() -> torch.device:
     """Return the device that this process trains on."""
     device: torch.device = _process_group().device
     return device
+
+
+def frozen_dtype(precision: Precision) -> torch.dtype:
+    """Return the dtype of frozen weights beside autocast in a precision; trained weights stay in float32."""
+    return FROZEN_PRECISION[resolved(precision, training_device())]
 
 
 def in_main_process(make: Callable[[], None]) -> None:

@@ -24,8 +24,7 @@ from training.data.feature_cache import FeatureCache
 from training.data.filling import share_out, space_needed
 from training.data.identities import made_by_files
 from training.phase import Phase
-from training.precision import FROZEN_PRECISION, resolved
-from training.processes import process_count, training_device
+from training.processes import frozen_dtype, process_count
 from training.run_folder import RunFolder
 
 
@@ -117,7 +116,7 @@ def _phase(
     accelerator: Accelerator,
 ) -> Phase:
     train, val = caches[0], caches[1] if len(caches) > 1 else None
-    frozen, seed = FROZEN_PRECISION[resolved(settings.precision, training_device())], settings.loop.seed
+    frozen, seed = frozen_dtype(settings.precision), settings.loop.seed
     checkpointing = settings.gradient_checkpointing
     if kind == "gfc":
         return gfc_phase(

@@ -23,8 +23,7 @@ from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Windows
 from training.phases.game import GameExamples, GamePhase, GameTraining
 from training.phases.shot import ShotExamples, ShotNetworks, ShotPhase
-from training.precision import FROZEN_PRECISION, resolved
-from training.processes import training_device
+from training.processes import frozen_dtype
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def shot_phase(
         train: training data with the features latents, patches and text.
         val: validation data, if any.
     """
-    frozen = FROZEN_PRECISION[resolved(recipe.shot.precision, training_device())]
+    frozen = frozen_dtype(recipe.shot.precision)
     if recipe.shot.trained == "whole":
         frozen = torch.float32
     decoder = checkpoint.shot_decoder("cpu", frozen, torch.float32)
@@ -104,9 +103,7 @@ def game_phase(
     `train` and `val` have the feature shot tokens, and `train` predictions if the past is to have any; otherwise as
     `shot_phase`. A pass besides the phase itself has another `name`; the fold `without` of phase c is not trained on.
     """
-    model = checkpoint.game_model(
-        "cpu", FROZEN_PRECISION[resolved(recipe.game.precision, training_device())], torch.float32
-    )
+    model = checkpoint.game_model("cpu", frozen_dtype(recipe.game.precision), torch.float32)
     make_trainable(model.language_model)
     for resampler in (model.input_resampler, model.output_resampler):
         resampler.requires_grad_(True)
@@ -138,9 +135,7 @@ def adapt_phase(
     recipe: Recipe, checkpoint: Checkpoint, config: ModelConfig, train: SplitData, val: SplitData | None
 ) -> ShotPhase:
     """Return phase c; `train` and `val` have the features latents and predictions, otherwise as `shot_phase`."""
-    decoder = checkpoint.shot_decoder(
-        "cpu", FROZEN_PRECISION[resolved(recipe.adapt.precision, training_device())], torch.float32
-    )
+    decoder = checkpoint.shot_decoder("cpu", frozen_dtype(recipe.adapt.precision), torch.float32)
     motion_scope = config.shot_decoder.motion_scope
     for_adaptation(decoder, whole="transformer" in config.whole, motion_scope=motion_scope)
     _save_memory(decoder, wanted=recipe.adapt.gradient_checkpointing)
