@@ -7,6 +7,7 @@ matrices then takes ten times as long as in float32.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ def resolved(precision: Precision, device: torch.device) -> Precision:
     return precision if precision != "auto" else "bf16" if has_bf16(device) else "no"
 
 
+@cache
 def has_bf16(device: torch.device) -> bool:
     """Return whether a device has instructions for bf16."""
     if device.type == "cuda":
