@@ -9,7 +9,7 @@ TransitionKind = Literal["cut", "wipe", "dissolve", "fade"]
 KINDS: tuple[TransitionKind, ...] = ("cut", "wipe", "dissolve", "fade")
 
 LOPSIDED = 0.2
-"""Largest distance of the middle of a lopsided change from one of its ends, as a share of its length."""
+"""Largest distance of the middle of a lopsided change from the nearer of its ends, as a share of its length."""
 
 
 @dataclass(frozen=True)

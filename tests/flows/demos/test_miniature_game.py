@@ -62,9 +62,8 @@ def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_traini
     trained_identity = trained.identity()
     assert trained_identity == Checkpoint.open(tmp_path / "new" / "unpacked").identity()
     assert first_weights(start.autoencoder()) == first_weights(trained.autoencoder())
-    assert first_weights(start.shot_decoder()) == first_weights(
-        begun.shot_decoder()
-    )  # else variants would start from a trained model
+    # else variants would start from a trained model
+    assert first_weights(start.shot_decoder()) == first_weights(begun.shot_decoder())
     assert first_weights(start.shot_decoder()) != first_weights(trained.shot_decoder())
     shutil.rmtree(tmp_path / "new" / FITTED)  # as a kill before the start was written leaves it
     (tmp_path / "new" / FITTED).symlink_to(tmp_path / "new" / "unpacked")  # as an earlier version did

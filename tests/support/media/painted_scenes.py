@@ -14,7 +14,6 @@ from pipeline.stages.scenes import Boundary, SceneFinder
 
 Picture = NDArray[np.uint8]
 
-
 FPS = 24
 WIDTH, HEIGHT = 160, 90
 BLACK, WHITE = (np.full((HEIGHT, WIDTH, 3), value, np.uint8) for value in (0, 255))
