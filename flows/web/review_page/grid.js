@@ -133,7 +133,10 @@ export class Grid {
     };
     video.onloadeddata = () => this.#loaded(tile, false);
     video.onerror = () => this.#loaded(tile, video.hasAttribute("src"));
-    video.onemptied = () => tile.loading = video.hasAttribute("src");
+    video.onemptied = () => {
+      tile.loading = video.hasAttribute("src");
+      if (!tile.loading) this.#loadMore(); // its request has ended, and others may be waiting for its place
+    };
     at("tiles").append(tile.box);
     return tile;
   }

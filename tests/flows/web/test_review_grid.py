@@ -1,0 +1,57 @@
+"""Grid of the review page in a real Chromium: few nodes, videos and requests, and pictures for every clip in view."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Route, expect
+
+from tests.support.servers.chromium import wait_until
+from tests.support.servers.played_page import opened
+from tests.support.servers.reviewed_page import reviewing, small_dataset
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+PICTURES_SHOWN = """
+[...document.querySelectorAll(".tile:not([hidden]) video")].every((video) => !video.hidden && video.readyState >= 2)
+"""
+SCROLL_TO_ROW = "row => { grid.scrollTop = row * document.querySelector('.tile').offsetHeight; }"
+
+
+def test_nodes_videos_and_requests_are_bounded(chromium: Browser, tmp_path: Path) -> None:
+    with reviewing(tmp_path, small_dataset(3000)) as review, opened(chromium, review) as page:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url) if request.url.endswith(".mp4") else None)
+        page.wait_for_timeout(500)
+        counts = []
+        for place in range(12):
+            page.evaluate("share => { grid.scrollTop = share * grid.scrollHeight; }", place / 12)
+            counts.append(
+                page.evaluate("[document.querySelectorAll('*').length, document.querySelectorAll('video').length]")
+            )
+        page.wait_for_timeout(1500)
+        assert max(nodes for nodes, _ in counts) < 1200
+        assert max(videos for _, videos in counts) < 60
+        assert len(asked) < 100, "tiles that were scrolled past ask for nothing"
+        page.locator("#level").select_option("3")
+        page.keyboard.press("Escape")
+        page.keyboard.press("End")
+        wait_until(page, "document.querySelector('.tile.current video').readyState >= 2")
+        assert page.evaluate("document.querySelectorAll('*').length") < 1200
+
+
+def test_clips_get_pictures_when_all_that_were_loading_go_out_of_view(chromium: Browser, tmp_path: Path) -> None:
+    with reviewing(tmp_path, small_dataset(3000)) as review, opened(chromium, review) as page:
+        expect(page.locator(".tile:visible").first).to_be_visible()
+        page.evaluate(SCROLL_TO_ROW, 5)
+        page.wait_for_timeout(300)
+        wait_until(page, PICTURES_SHOWN)
+        held: list[Route] = []
+        page.route("**/*.mp4", lambda route: held.append(route), times=4)
+        page.evaluate(SCROLL_TO_ROW, 10)
+        page.wait_for_timeout(500)
+        assert len(held) == 4, "as many as load at once"
+        page.locator("#text").fill("swim sea slowly")
+        expect(page.locator(".tile:visible")).to_have_count(6)
+        wait_until(page, PICTURES_SHOWN)
