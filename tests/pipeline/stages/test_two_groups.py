@@ -52,6 +52,11 @@ def talking(name: str, x: int) -> Scene:
     return Scene("talk", LENGTH, Painting("bg meadow"), talk((name, x)))
 
 
+def standing(name: str, x: int) -> Scene:
+    """Small figure that stands still, at a twentieth of the picture."""
+    return Scene("stand", LENGTH, Painting("bg meadow"), lambda _: (posed(name, 0, x, 700, 0.45),), 2)
+
+
 def zooming(layout: int, seed: int, end: float) -> Scene:
     place = Landscape(layout, seed)
     look = zoom(place.whole, 500, 300, 1, end, LENGTH)
@@ -106,6 +111,18 @@ def test_a_gradual_change_amid_motion_makes_two_groups(
     assert value_of(clip(start, old, replace(new, opened_by=kind, opening_frames=frames))) > DROPPED
 
 
+@pytest.mark.parametrize(
+    ("start", "old", "new", "frames"),
+    [
+        (48, standing("lucy", 500), standing("eileen", 800), 20),
+        (30, Scene("hills", LENGTH, Landscape(4, 1)), Scene("like hills", LENGTH, Landscape(4, 2)), 30),
+    ],
+    ids=["small figures", "like hills"],
+)
+def test_a_dissolve_that_changes_little_makes_two_groups(start: int, old: Scene, new: Scene, frames: int) -> None:
+    assert value_of(clip(start, old, replace(new, opened_by="dissolve", opening_frames=frames))) > DROPPED
+
+
 def test_one_scene_makes_no_two_groups() -> None:
     wide = painting(7, 900)
     dark = cv2.convertScaleAbs(A, alpha=0.5)
@@ -122,6 +139,7 @@ def test_one_scene_makes_no_two_groups() -> None:
     [
         fighting(3, 1),
         zooming(3, 1, 2.6),
+        zooming(7, 1, 1.1),
         panning(4),
         panning(40),
         Scene("walk", LENGTH, Landscape(5, 1), walk("lucy", -100, 40), 2),
