@@ -73,7 +73,9 @@ def two_groups(pictures_THW: np.ndarray) -> float:
     """Return how far gray pictures of one size, in time order, fall into two groups: 0 (one) to 1 (two)."""
     pictures_PT = np.stack([tiny_gray(picture_HW) for picture_HW in pictures_THW], axis=1)
     share, split, kept_P = _most_kept(pictures_PT)
-    is_dissolve = share >= LEAST_DISSOLVED and _is_dissolve(pictures_PT[kept_P], split)
+    # in a long dissolve the medians of both sides are mixes themselves, the first and last pictures less
+    dissolved = _share_of_others(kept_P, pictures_PT[:, 0], pictures_PT[:, -1], kept_P)
+    is_dissolve = dissolved >= LEAST_DISSOLVED and _is_dissolve(pictures_PT[kept_P], split)
     if share < LEAST_SHARE and not is_dissolve:
         return 0.0
     near = [cv2.resize(picture_HW, FOLLOWED, interpolation=cv2.INTER_AREA) for picture_HW in _near(pictures_THW, split)]
@@ -100,9 +102,14 @@ def _most_kept(pictures_PT: np.ndarray) -> tuple[float, int, np.ndarray]:
         changed_P = np.minimum(np.abs(new_P - old_P), np.abs(new_P - light * old_P)) > CHANGED
         kept_P = changed_P & _is_kept(pictures_PT, split, old_P) & _is_kept(pictures_PT[:, ::-1], frames - split, new_P)
         if kept_P.mean() > best[0]:
-            share = float(kept_P.mean()) * (1 - max(likeness_of(old_P, new_P, changed_P), 0.0))
+            share = _share_of_others(kept_P, old_P, new_P, changed_P)
             best = max(best, (share, split, kept_P), key=lambda found: found[0])
     return best
+
+
+def _share_of_others(kept_P: np.ndarray, old_P: np.ndarray, new_P: np.ndarray, changed_P: np.ndarray) -> float:
+    """Return the share of the picture that is kept, times the unlikeness of the changed pixels."""
+    return float(kept_P.mean()) * (1 - max(likeness_of(old_P, new_P, changed_P), 0.0))
 
 
 def _is_kept(pictures_PT: np.ndarray, split: int, gray_P: np.ndarray) -> np.ndarray:
