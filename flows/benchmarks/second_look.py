@@ -1,0 +1,105 @@
+"""Benchmark of the second look alone: pieces of composed films across every transition, as if no boundary were found.
+
+    .venv/bin/python -m flows.benchmarks.second_look --folder bench-scenes
+
+The films are those of `make bench-scenes`. A piece has the pictures of a clip of two seconds. Every transition is put
+at five places of a piece; pieces in which two scenes each fill a tenth or more count, and other pieces show one scene.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import cv2
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from flows.benchmarks.scenes import ENCODINGS, HALVES, KINDS, LEAST_SHARE, compose, kind_of, shown_scenes
+from flows.demos.world.film import FPS
+from flows.demos.world.scene_changes import scene_changes
+from flows.demos.world.truth import Truth, truth_about
+from pipeline.core.config import SelectionSettings
+from pipeline.stages.two_groups import two_groups
+from pipeline.video.film_reader import FilmReader
+
+FRAMES, EVERY = 16, FPS // 8
+"""Pictures of a piece, and frames of the film for one of them."""
+PLACES = (0.15, 0.3, 0.5, 0.7, 0.85)
+"""Places of a transition in a piece, as shares of its length."""
+NEXT = 8
+"""Pictures from the start of one piece of one scene to the next."""
+MOST_OTHER = 0.02
+"""Largest share of a second scene in a piece of one scene."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Piece of a film: its first picture, and the kind of the transition in it, None in one scene."""
+
+    first: int
+    kind: str | None
+
+
+def pieces_of(truth: Truth) -> Iterator[Piece]:
+    """Yield the pieces across transitions, then those of one scene."""
+    last = len(truth.frames) // EVERY - FRAMES
+    for transition, place in product(truth.transitions, PLACES):
+        first = round(transition.frame / EVERY - FRAMES * place)
+        if 0 <= first <= last:
+            shares = _shares(truth, first)
+            if shares[1] >= LEAST_SHARE and sum(shares[2:]) < MOST_OTHER:
+                yield Piece(first, kind_of(truth, transition))
+    first = 0
+    while first <= last:
+        is_one = _shares(truth, first)[1] < MOST_OTHER
+        if is_one:
+            yield Piece(first, None)
+        first += NEXT if is_one else 1
+
+
+def _shares(truth: Truth, first: int) -> list[float]:
+    """Return the shares of the scenes in a piece, the largest first, at least two."""
+    frames = range(EVERY * first, EVERY * (first + FRAMES), EVERY)
+    return sorted([*shown_scenes(truth, frames).values(), 0.0], reverse=True)
+
+
+def small_pictures(film: Path) -> np.ndarray:
+    """Return every third frame as `looks` sees it: gray, (T, 120, 180), uint8."""
+    with FilmReader(film) as reader:
+        chosen = (frame.picture for number, frame in enumerate(reader.frames()) if number % EVERY == 0)
+        return np.stack(
+            [cv2.resize(each.to_ndarray(format="gray"), (180, 120), None, 0, 0, cv2.INTER_AREA) for each in chosen]
+        )
+
+
+def measured(pictures_THW: np.ndarray, truth: Truth) -> tuple[Counter[str | None], Counter[str | None]]:
+    """Count the pieces of each kind, and those that selection drops."""
+    pieces = list(pieces_of(truth))
+    limit = SelectionSettings().max_two_groups
+    dropped = [each for each in pieces if two_groups(pictures_THW[each.first : each.first + FRAMES]) > limit]
+    return Counter(each.kind for each in pieces), Counter(each.kind for each in dropped)
+
+
+def main() -> None:
+    """Measure all films and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("bench-scenes"), help="the films, kept between runs")
+    folder = parser.parse_args().folder
+    folder.mkdir(exist_ok=True)
+    table = Table("half", "film", *KINDS, "one scene", title="pieces dropped as two scenes, of all")
+    for half, encoding in track(list(product(HALVES, ENCODINGS)), "films", console=Console(stderr=True)):
+        truth = truth_about(scene_changes(HALVES[half]), FPS)
+        pieces, dropped = measured(small_pictures(compose(folder, half, encoding)), truth)
+        table.add_row(half, encoding, *(f"{dropped[kind]}/{pieces[kind]}" for kind in (*KINDS, None)))
+    Console(width=160).print(table)
+
+
+if __name__ == "__main__":
+    main()
