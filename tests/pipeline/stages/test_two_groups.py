@@ -152,6 +152,16 @@ def test_one_scene_amid_motion_makes_no_two_groups(scene: Scene) -> None:
     assert value_of(clip(12, scene)) < DROPPED
 
 
+def test_a_light_that_rises_on_a_part_makes_no_two_groups() -> None:
+    place = clip(0, Scene("place", LENGTH, Painting("bg uni")))[0]
+    height, width = place.shape[:2]
+    y_HW, x_HW = np.mgrid[:height, :width]
+    glow_HW1 = np.exp(-(((x_HW / width - 0.6) / 0.2) ** 2) - ((y_HW / height - 0.5) / 0.3) ** 2)[..., None]
+    shares = np.clip((np.arange(FRAMES) - 4) / 8, 0, 1)
+    lit = [(place + (235.0 - place) * glow_HW1 * share).astype(np.uint8) for share in shares]
+    assert value_of(lit) < DROPPED / 2
+
+
 def test_clips_are_measured_in_threads() -> None:
     clips = [small(acted(A, at, 1) + acted(B, FRAMES - at, 1)) for at in range(3, 14)] * 4
     with ThreadPoolExecutor(4) as pool:
