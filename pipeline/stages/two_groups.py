@@ -65,7 +65,8 @@ MOST_ALIKE = 0.7
 between drawings of one layout, .81 and more where a light rises on a part of the picture."""
 MOST_LOST = 0.5
 """Largest share of kept pixels lost in one scene through which the pictures pass as through a dissolve. It was .16 in
-composed pans and zooms, up to .44 in pieces of Big Buck Bunny; in nine of ten dissolves it was .6 or more."""
+composed pans and zooms, up to .44 in pieces of Big Buck Bunny without its title; in nine of ten dissolves it was .6 or
+more."""
 MOST_EDGES = 0.28
 """Largest share of the edges found again in another scene."""
 LONGEST_WAY = 0.15
