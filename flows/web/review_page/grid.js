@@ -196,8 +196,9 @@ export class Grid {
   /** Asks for the videos of the tiles near the view, a few at a time: the clip that is opened must not wait for them. */
   #load() {
     for (const tile of this.#tiles) {
-      if (!tile.row) quiet(tile.video);
-      else if (tile.video.getAttribute("src") === videoOf(tile.row)) {
+      const shows = tile.row && tile.video.getAttribute("src") === videoOf(tile.row);
+      if (!tile.row || (tile.loading && !shows)) quiet(tile.video); // a clip out of view takes no place from those in view
+      else if (shows) {
         tile.video.hidden = false;
         this.#run(tile);
       }
