@@ -21,7 +21,7 @@ the edges is found again, although the camera does not go far.
 
 A dissolve of figures, or between places of like colours, changes a small share of the picture. It is known by its
 pictures in between, in which all kept pixels have come equally far from A to B. In a slow zoom they have too, but most
-are found again; where most are lost, `lost` is the value. Large letters that fade in look the same.
+are found again; where most are lost, `lost` is the value, if larger. Large letters that fade in look the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CHANGED = 12
 COMMON, RARE = 0.5, 0.15
 """Least share of the pictures on a side that show its own gray of a pixel, and largest that show the other one."""
 LEAST_SHARE = 0.06
-"""Share of the picture below which nothing but dissolves is followed, for its cost: only a figure changes there."""
+"""Share of the picture below which only dissolves are followed, to save time: no more than a figure changes there."""
 LEAST_DISSOLVED = 0.02
 """Share of the picture below which nothing is followed."""
 REACH = 4
@@ -85,9 +85,9 @@ def two_groups(pictures_THW: np.ndarray) -> float:
     kept_HW = cv2.resize(tiny_HW, FOLLOWED, interpolation=cv2.INTER_NEAREST) > 0
     ways = follow(near), follow(near[::-1])
     lost = min(float(way.is_lost_HW[kept_HW].mean()) for way in ways)
-    if is_dissolve and lost > MOST_LOST:
-        return lost
     value = min(share * lost / SURE, 1.0)
+    if is_dissolve and lost > MOST_LOST:
+        return max(lost, value)
     is_doubtful = _passes_through_others(pictures_PT[kept_P], split) and not _is_elsewhere(ways)
     return value * (DOUBT if is_doubtful else 1.0)
 
