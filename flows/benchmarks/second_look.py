@@ -3,7 +3,8 @@
     .venv/bin/python -m flows.benchmarks.second_look --folder bench-scenes
 
 The films are those of `make bench-scenes`. A piece has the pictures of a clip of two seconds. Every transition is put
-at five places of a piece; pieces in which two scenes each fill a tenth or more count, and other pieces show one scene.
+at five places of a piece. Pieces across a transition count if two scenes each fill a tenth or more and a third one less
+than a fiftieth; in pieces of one scene no other fills a fiftieth.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-import cv2
 import numpy as np
 from rich.console import Console
 from rich.progress import track
@@ -26,6 +26,7 @@ from flows.demos.world.film import FPS
 from flows.demos.world.scene_changes import scene_changes
 from flows.demos.world.truth import Truth, truth_about
 from pipeline.core.config import SelectionSettings
+from pipeline.stages.looks import small_gray
 from pipeline.stages.two_groups import two_groups
 from pipeline.video.film_reader import FilmReader
 
@@ -36,7 +37,7 @@ PLACES = (0.15, 0.3, 0.5, 0.7, 0.85)
 NEXT = 8
 """Pictures from the start of one piece of one scene to the next."""
 MOST_OTHER = 0.02
-"""Largest share of a second scene in a piece of one scene."""
+"""Share that a third scene, or a second one in a piece of one scene, stays below."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,13 @@ def _shares(truth: Truth, first: int) -> list[float]:
 
 
 def small_pictures(film: Path) -> np.ndarray:
-    """Return every third frame as `looks` sees it: gray, (T, 120, 180), uint8."""
+    """Return every third frame in the size in which `looks` sees it, gray, (T, 120, 180), uint8.
+
+    Unlike a clip's, the picture has not been cropped and encoded again.
+    """
     with FilmReader(film) as reader:
         chosen = (frame.picture for number, frame in enumerate(reader.frames()) if number % EVERY == 0)
-        return np.stack(
-            [cv2.resize(each.to_ndarray(format="gray"), (180, 120), None, 0, 0, cv2.INTER_AREA) for each in chosen]
-        )
+        return np.stack([small_gray(each.to_ndarray(format="gray")) for each in chosen])
 
 
 def measured(pictures_THW: np.ndarray, truth: Truth) -> tuple[Counter[str | None], Counter[str | None]]:

@@ -88,7 +88,7 @@ def measure_looks(clip_id: str, frames: NDArray[np.uint8], text: TextFacts | Non
         frames: at least one, uint8; BGR (T, H, W, 3) or luma at full range (T, H, W).
         text: result of `find_text`, None if text detection is off.
     """
-    small_THW = np.stack([_small_gray(frame) for frame in frames])
+    small_THW = np.stack([small_gray(frame) for frame in frames])
     return Looks(
         clip_id=clip_id,
         light=float(small_THW.mean()),
@@ -115,6 +115,7 @@ def _most_change(step_HW: NDArray[np.float32]) -> float:
     return float(np.abs(means_HW).max())
 
 
-def _small_gray(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def small_gray(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the small gray picture of a frame, BGR (H, W, 3) or luma at full range (H, W)."""
     small = cv2.resize(frame, _SMALL, interpolation=cv2.INTER_AREA)
     return np.asarray(small if small.ndim == 2 else cv2.cvtColor(small, cv2.COLOR_BGR2GRAY), np.uint8)
