@@ -78,7 +78,7 @@ def small_pictures(film: Path) -> np.ndarray:
     """
     with FilmReader(film) as reader:
         chosen = (frame.picture for number, frame in enumerate(reader.frames()) if number % EVERY == 0)
-        return np.stack([small_gray(each.to_ndarray(format="gray")) for each in chosen])
+        return np.stack([small_gray(np.asarray(each.to_ndarray(format="gray"), np.uint8)) for each in chosen])
 
 
 def measured(pictures_THW: np.ndarray, truth: Truth) -> tuple[Counter[str | None], Counter[str | None]]:
