@@ -174,7 +174,9 @@ export class Grid {
   #empty(tile) {
     tile.row = null;
     tile.box.hidden = true;
-    tile.box.classList.remove("gone");
+    tile.box.classList.remove("gone", "current");
+    tile.box.removeAttribute("id"); // another tile may show the clip from now on
+    delete tile.box.dataset.clip;
     tile.video.hidden = true;
     tile.video.pause();
   }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
-from tests.support.servers.chromium import wait_until
+from tests.support.servers.chromium import wait_for, wait_until
 from tests.support.servers.played_page import opened
 from tests.support.servers.reviewed_page import reviewing, small_dataset
 
@@ -16,6 +16,14 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PICTURES_SHOWN = """
 [...document.querySelectorAll(".tile:not([hidden]) video")].every((video) => !video.hidden && video.readyState >= 2)
 """
+SCROLL_ON = """
+[...Array(12).keys()].map((place) => {
+  grid.scrollTop = (place / 12) * grid.scrollHeight;
+  grid.dispatchEvent(new Event("scroll"));  // at once: between two evaluations a slow browser comes to rest
+  return [document.querySelectorAll("*").length, document.querySelectorAll("video").length];
+})
+"""
+"""Scrolls by twelfths without a rest, and gives nodes and videos at each."""
 SCROLL_TO_ROW = "row => { grid.scrollTop = row * document.querySelector('.tile').offsetHeight; }"
 
 
@@ -23,14 +31,10 @@ def test_nodes_videos_and_requests_are_bounded(chromium: Browser, tmp_path: Path
     with reviewing(tmp_path, small_dataset(3000)) as review, opened(chromium, review) as page:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url) if request.url.endswith(".mp4") else None)
-        page.wait_for_timeout(500)
-        counts = []
-        for place in range(12):
-            page.evaluate("share => { grid.scrollTop = share * grid.scrollHeight; }", place / 12)
-            counts.append(
-                page.evaluate("[document.querySelectorAll('*').length, document.querySelectorAll('video').length]")
-            )
-        page.wait_for_timeout(1500)
+        expect(page.locator(".tile:visible").first).to_be_visible()
+        wait_until(page, PICTURES_SHOWN)
+        counts = page.evaluate(SCROLL_ON)
+        wait_until(page, PICTURES_SHOWN)
         assert max(nodes for nodes, _ in counts) < 1200
         assert max(videos for _, videos in counts) < 60
         assert len(asked) < 100, "tiles that were scrolled past ask for nothing"
@@ -48,17 +52,26 @@ def test_clips_get_pictures_when_all_that_were_loading_go_out_of_view(
     with reviewing(tmp_path, small_dataset(3000)) as review, opened(chromium, review) as page:
         expect(page.locator(".tile:visible").first).to_be_visible()
         page.evaluate(SCROLL_TO_ROW, 5)
-        page.wait_for_timeout(300)
         wait_until(page, PICTURES_SHOWN)
         held: list[Route] = []
         page.route("**/*.mp4", lambda route: held.append(route), times=4)
         page.evaluate(SCROLL_TO_ROW, 10)
-        page.wait_for_timeout(500)
-        assert len(held) == 4, "as many as load at once"
+        wait_for(page, lambda: len(held) == 4, "as many videos as load at once")
         if way == "filter":
             page.locator("#text").fill("swim sea slowly")
             expect(page.locator(".tile:visible")).to_have_count(6)
         else:
             page.evaluate(SCROLL_TO_ROW, 100)  # other clips in the tiles that were loading
-            page.wait_for_timeout(300)
         wait_until(page, PICTURES_SHOWN)
+
+
+def test_a_tile_without_a_clip_is_not_the_current_one(chromium: Browser, tmp_path: Path) -> None:
+    with reviewing(tmp_path, small_dataset(3000)) as review, opened(chromium, review) as page:
+        page.locator(".tile:visible").nth(10).click()
+        expect(page.locator(".tile.current")).to_be_visible()
+        page.locator("#text").fill("swim sea slowly")
+        expect(page.locator(".tile:visible")).to_have_count(6)
+        page.keyboard.press("Escape")
+        page.keyboard.press("End")
+        expect(page.locator(".tile.current")).to_be_visible()
+        expect(page.locator(".tile[data-clip]")).to_have_count(6)

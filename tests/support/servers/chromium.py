@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -35,7 +35,16 @@ def launched() -> Iterator[Browser]:
 
 def wait_until(page: Page, expression: str) -> None:
     """Wait until the expression is true; playwright's own wait needs `eval` in the page, which our policies forbid."""
+    wait_for(page, lambda: bool(page.evaluate(expression)), expression)
+
+
+def wait_for(page: Page, is_so: Callable[[], bool], words: str) -> None:
+    """Wait until a function returns True, while the page goes on.
+
+    Raises:
+        AssertionError: it has not for `WAIT_SECONDS`; `words` say what it waited for.
+    """
     deadline = time.monotonic() + WAIT_SECONDS
-    while not page.evaluate(expression):
-        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s for {expression}"
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s for {words}"
         page.wait_for_timeout(50)
