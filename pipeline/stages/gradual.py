@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -67,8 +68,9 @@ LONGEST_RISE_OF_ALL = 0.93
 """The same in the longest windows, since no longer ones would show a long transition with a shorter rise."""
 UNDECIDED = 2.0
 """Limit on the undecided pixels of a wipe, over that on the misfit of a dissolve: its border is blurred here."""
-MOST_RETURNED = 0.15
-"""Largest share of the pixels that show the old scene again after the new one during a wipe."""
+MOST_RETURNED, MOST_RETURNED_OF_BLANK = 0.15, 0.5
+"""Largest share of the pixels that show the old scene again after the new one during a wipe, and the same from or to a
+blank picture, where no camera moves: figures that leap about in the other scene look like it by chance."""
 MOST_UNLIKE = 0.2
 """Largest misfit of a frame before or after the mixed ones: it shows A or B, not a third scene."""
 WHOLE, WHOLE_ALIKE, WHOLE_MISFIT = 0.5, 0.4, 0.6
@@ -156,9 +158,11 @@ class GradualFinder:
         if not _most_misfit(first_P, last_P, least_change):  # likewise; asked again of the transition's own ends
             return None
         shares_NC = _shares(window_WP, first_P, change_P, changed_P, window.offsets)
+        most_returned = MOST_RETURNED_OF_BLANK if is_blank(first_P) or is_blank(last_P) else MOST_RETURNED
+        wipe_of = partial(_wipe_of, most_returned=most_returned)
         longest_rise = LONGEST_RISE_OF_ALL if window.length == self._windows[0].length else LONGEST_RISE
         found = []
-        for course_of in (_dissolve_of, _wipe_of) if changed >= WHOLE * changed_P.size else (_dissolve_of,):
+        for course_of in (_dissolve_of, wipe_of) if changed >= WHOLE * changed_P.size else (_dissolve_of,):
             course = course_of(shares_NC)
             limit = course.least_limit(longest_rise)
             if limit >= self._largest_misfit:
@@ -248,12 +252,12 @@ def _dissolve_of(shares_NC: np.ndarray) -> _Course:
     return _Course("dissolve", shares_N, float(np.median(misfits_NC[mixed_N])))
 
 
-def _wipe_of(shares_NC: np.ndarray) -> _Course:
+def _wipe_of(shares_NC: np.ndarray, most_returned: float) -> _Course:
     new_NC = shares_NC > 0.5
     shares_N = new_NC.mean(axis=1)
     mixed_N = (shares_N > CLEAN) & (shares_N < 1 - CLEAN)
     returned = (new_NC[:-1] & ~new_NC[1:]).sum() / new_NC.shape[1]
-    if returned > MOST_RETURNED or not mixed_N.any():
+    if returned > most_returned or not mixed_N.any():
         return _Course("wipe", shares_N, np.inf)
     return _Course("wipe", shares_N, float(undecided(shares_NC[mixed_N]).mean()) / UNDECIDED)
 

@@ -136,6 +136,7 @@ class SceneFinder:
             is_sure = gradual.misfit < self._settings.dissolve_misfit
             change = Change(gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind, is_sure)
             if (is_sure or self._is_other(change)) and not self._is_title_or_light(change):
+                self._pending = [other for other in self._pending if not self._is_light_beside(other, change)]
                 self._enqueue(self._with_clean_start(change))
         self._mark_steps()
 
@@ -195,13 +196,24 @@ class SceneFinder:
         return found_again(pictures[0], pictures[-1]) < MOST_FOUND and way_of(pictures) < LONGEST_WAY
 
     def _is_title_or_light(self, change: Change) -> bool:
-        """Return true if letters dissolve, or a cut lies within, and only the light changes before or after it."""
+        """Return true if letters dissolve, or a cut or wipe lies within, and only the light changes beside it."""
         if change.kind != "dissolve":
             return False
         cuts = [cut for cut in self._pending if cut.kind == "cut" and change.before <= cut.before < change.after - 1]
-        return is_title(self._shown(change.before).gray_HW, self._shown(change.after).gray_HW) or any(
-            self._is_relit(cut.after, change.after) or self._is_relit(change.before, cut.before) for cut in cuts
+        return (
+            is_title(self._shown(change.before).gray_HW, self._shown(change.after).gray_HW)
+            or any(self._is_relit(cut.after, change.after) or self._is_relit(change.before, cut.before) for cut in cuts)
+            or any(self._is_light_beside(change, wipe) for wipe in self._pending)
         )
+
+    def _is_light_beside(self, change: Change, wipe: Change) -> bool:
+        """Return true if a dissolve that overlaps a wipe is nothing but a part of it and a change of the light."""
+        if change.kind != "dissolve" or wipe.kind != "wipe" or not change.overlaps(wipe):
+            return False
+        beside = (wipe.after - wipe.before) // 4  # its ends show little of the other scene, in the corners
+        rests = [(change.before, wipe.before - beside), (wipe.after + beside, change.after)]
+        relit = [self._is_relit(frame, later) for frame, later in rests if frame < later]
+        return bool(relit) and all(relit)
 
     def _is_relit(self, frame: int, later: int) -> bool:
         return later - frame > 1 and is_relit(self._shown(frame).tiny_P, self._shown(later).tiny_P)

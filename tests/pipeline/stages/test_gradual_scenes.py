@@ -75,6 +75,34 @@ def test_wipes_and_irises_are_found(kind: TransitionKind, frames: int) -> None:
     assert 70 + 3 * frames // 4 <= cut.first_clean_after <= 73 + frames
 
 
+@pytest.mark.parametrize(("seed", "frames"), [(5, 16), (8, 16), (1, 28), (2, 28), (4, 28)])
+@pytest.mark.parametrize("kind", ["iris-in", "iris-out"])
+def test_an_iris_into_or_out_of_wild_action_is_found(kind: TransitionKind, seed: int, frames: int) -> None:
+    action = wild(painting(seed), 140, 2, seed)
+    iris = [
+        mixed(BLACK, picture, (frame + 1) / (frames + 1), "iris-in") for frame, picture in enumerate(action[:frames])
+    ]
+    film = [BLACK] * 60 + iris + action[frames:]
+    (cut,) = cuts_in(film if kind == "iris-in" else film[::-1])
+    start = 60 if kind == "iris-in" else len(film) - 60 - frames
+    assert cut.kind == "wipe"
+    assert start <= cut.frame <= start + frames
+
+
+@pytest.mark.parametrize(("frames", "dimmed"), [(16, 0.5), (16, 0.7), (28, 0.7)])
+@pytest.mark.parametrize("kind", ["iris-in", "iris-out"])
+def test_an_iris_beside_changing_light_keeps_its_place(kind: TransitionKind, frames: int, dimmed: float) -> None:
+    lights = np.interp(np.arange(140), [0, 60], [dimmed, 1])
+    lit = [(A * light).astype(np.uint8) for light in lights]
+    iris = [mixed(BLACK, lit[frame], (frame + 1) / (frames + 1), "iris-in") for frame in range(frames)]
+    film = [BLACK] * 60 + iris + lit[frames:]
+    (cut,) = cuts_in(film if kind == "iris-in" else film[::-1])
+    start = 60 if kind == "iris-in" else len(film) - 60 - frames
+    assert cut.kind == "wipe"
+    assert start <= cut.frame <= start + frames
+    assert start - 9 <= cut.last_clean_before < cut.first_clean_after <= start + frames + 9
+
+
 @pytest.mark.parametrize(
     ("seed", "frames", "black"), [(1, 10, 18), (1, 10, 30), (3, 10, 12), (5, 10, 48), (1, 16, 39), (2, 22, 24)]
 )
