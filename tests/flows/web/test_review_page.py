@@ -26,6 +26,7 @@ def review(tmp_path: Path) -> Iterator[Reviewed]:
 
 def in_time_order(page: Page) -> None:
     """Show all clips from the first one on, with the keys on the grid."""
+    expect(page.locator(".tile.current")).to_be_visible()  # before that, the page does not listen
     page.locator("#order").select_option("time")
     page.keyboard.press("Escape")
     page.keyboard.press("Home")
@@ -306,10 +307,10 @@ def test_two_reviewers_disagree_and_one_settles(chromium: Browser, review: Revie
 
 def test_a_failure_is_shown_and_nothing_is_lost(chromium: Browser, review: Reviewed) -> None:
     page = chromium.new_context().new_page()  # `opened` takes a reply of 507 for a fault
-    page.goto(review.address)
-    in_time_order(page)
     full = {"status": 507, "json": {"message": "The disk is full: make room there, then save again."}}
     page.route("**/api/decisions", lambda route: route.fulfill(**full))
+    page.goto(review.address)
+    in_time_order(page)
     for key in ("i", "ArrowRight", "x"):
         page.keyboard.press(key)
     expect(page.locator("#saved")).to_have_text(
