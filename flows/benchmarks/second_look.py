@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from flows.benchmarks.scenes import ENCODINGS, HALVES, KINDS, LEAST_SHARE, compose, kind_of, shown_scenes
+from flows.benchmarks.scenes import ENCODINGS, KINDS, LEAST_SHARE, SEEDS, compose, kind_of, shown_scenes
 from flows.demos.world.film import FPS
 from flows.demos.world.scene_changes import scene_changes
 from flows.demos.world.truth import Truth, truth_about
@@ -95,11 +95,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("bench-scenes"), help="the films, kept between runs")
     folder = parser.parse_args().folder
     folder.mkdir(exist_ok=True)
-    table = Table("half", "film", *KINDS, "one scene", title="pieces dropped as two scenes, of all")
-    for half, encoding in track(list(product(HALVES, ENCODINGS)), "films", console=Console(stderr=True)):
-        truth = truth_about(scene_changes(HALVES[half]), FPS)
-        pieces, dropped = measured(small_pictures(compose(folder, half, encoding)), truth)
-        table.add_row(half, encoding, *(f"{dropped[kind]}/{pieces[kind]}" for kind in (*KINDS, None)))
+    table = Table("film", "encoding", *KINDS, "one scene", title="pieces dropped as two scenes, of all")
+    for letter, encoding in track(list(product(SEEDS, ENCODINGS)), "films", console=Console(stderr=True)):
+        truth = truth_about(scene_changes(SEEDS[letter]), FPS)
+        pieces, dropped = measured(small_pictures(compose(folder, letter, encoding)), truth)
+        table.add_row(letter, encoding, *(f"{dropped[kind]}/{pieces[kind]}" for kind in (*KINDS, None)))
     Console(width=160).print(table)
 
 
