@@ -7,8 +7,8 @@ pixel p that differs between both, the share of B in frame t is
 
 In a dissolve all pixels have the same share: the misfit is the median of |r_tp - s_t| over the mixed frames and their
 pixels. In a wipe or iris every pixel shows A or B: the misfit is the share of pixels that are undecided (neither below
-1/4 nor above 3/4), and none returns. Medians, since characters and the camera move on during a transition. A window is
-a transition if all of these hold:
+1/4 nor above 3/4), and at most `MOST_RETURNED` of them return. Medians, since characters and the camera move on during
+a transition. A window is a transition if all of these hold:
 
     -LARGEST_RETURN <= s_(t+1) - s_t <= LARGEST_STEP    else, upwards, a hard cut: a perfect mix, but s jumps
     s < CLEAN next to A, s > 1 - CLEAN next to B        else part of the transition lies outside the window
