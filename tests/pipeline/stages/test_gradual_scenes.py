@@ -75,16 +75,18 @@ def test_wipes_and_irises_are_found(kind: TransitionKind, frames: int) -> None:
     assert 70 + 3 * frames // 4 <= cut.first_clean_after <= 73 + frames
 
 
+def iris_of(kind: TransitionKind, action: list[Picture], frames: int) -> tuple[list[Picture], int]:
+    """Return black pictures and an iris of some frames that opens on a scene, or backwards, and the iris's start."""
+    shares = [(frame + 1) / (frames + 1) for frame in range(frames)] + [1.0] * (len(action) - frames)
+    film = [BLACK] * 60 + [mixed(BLACK, *drawn, "iris-in") for drawn in zip(action, shares, strict=True)]
+    return (film, 60) if kind == "iris-in" else (film[::-1], len(film) - 60 - frames)
+
+
 @pytest.mark.parametrize(("seed", "frames"), [(5, 16), (8, 16), (1, 28), (2, 28), (4, 28)])
 @pytest.mark.parametrize("kind", ["iris-in", "iris-out"])
 def test_an_iris_into_or_out_of_wild_action_is_found(kind: TransitionKind, seed: int, frames: int) -> None:
-    action = wild(painting(seed), 140, 2, seed)
-    iris = [
-        mixed(BLACK, picture, (frame + 1) / (frames + 1), "iris-in") for frame, picture in enumerate(action[:frames])
-    ]
-    film = [BLACK] * 60 + iris + action[frames:]
-    (cut,) = cuts_in(film if kind == "iris-in" else film[::-1])
-    start = 60 if kind == "iris-in" else len(film) - 60 - frames
+    film, start = iris_of(kind, wild(painting(seed), 140, 2, seed), frames)
+    (cut,) = cuts_in(film)
     assert cut.kind == "wipe"
     assert start <= cut.frame <= start + frames
 
@@ -93,11 +95,8 @@ def test_an_iris_into_or_out_of_wild_action_is_found(kind: TransitionKind, seed:
 @pytest.mark.parametrize("kind", ["iris-in", "iris-out"])
 def test_an_iris_beside_changing_light_keeps_its_place(kind: TransitionKind, frames: int, dimmed: float) -> None:
     lights = np.interp(np.arange(140), [0, 60], [dimmed, 1])
-    lit = [(A * light).astype(np.uint8) for light in lights]
-    iris = [mixed(BLACK, lit[frame], (frame + 1) / (frames + 1), "iris-in") for frame in range(frames)]
-    film = [BLACK] * 60 + iris + lit[frames:]
-    (cut,) = cuts_in(film if kind == "iris-in" else film[::-1])
-    start = 60 if kind == "iris-in" else len(film) - 60 - frames
+    film, start = iris_of(kind, [(A * light).astype(np.uint8) for light in lights], frames)
+    (cut,) = cuts_in(film)
     assert cut.kind == "wipe"
     assert start <= cut.frame <= start + frames
     assert start - 9 <= cut.last_clean_before < cut.first_clean_after <= start + frames + 9
