@@ -17,11 +17,16 @@ PICTURES_SHOWN = """
 [...document.querySelectorAll(".tile:not([hidden]) video")].every((video) => !video.hidden && video.readyState >= 2)
 """
 SCROLL_ON = """
-[...Array(12).keys()].map((place) => {
-  grid.scrollTop = (place / 12) * grid.scrollHeight;
-  grid.dispatchEvent(new Event("scroll"));  // at once: between two evaluations a slow browser comes to rest
-  return [document.querySelectorAll("*").length, document.querySelectorAll("video").length];
-})
+async () => {
+  const counts = [];
+  for (let place = 0; place < 12; place++) {
+    grid.scrollTop = (place / 12) * grid.scrollHeight;
+    grid.dispatchEvent(new Event("scroll"));
+    counts.push([document.querySelectorAll("*").length, document.querySelectorAll("video").length]);
+    await new Promise((next) => setTimeout(next));  // requests go out; due before the grid's rest, however slow all is
+  }
+  return counts;
+}
 """
 """Scrolls by twelfths without a rest, and gives nodes and videos at each."""
 SCROLL_TO_ROW = "row => { grid.scrollTop = row * document.querySelector('.tile').offsetHeight; }"
