@@ -41,7 +41,7 @@ class MeasureLooks(Stage):
     """Stage `looks`: table `looks`."""
 
     name: ClassVar[str] = "looks"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     needs: ClassVar[tuple[str, ...]] = ("cut",)
 
     settings: LooksSettings
