@@ -15,6 +15,12 @@ from tests.support.servers.played_page import CAST, CONFIG, SIZES, Served, meter
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
+def late(route: Route, milliseconds: int) -> None:
+    """Let a request through after a while."""
+    route.request.frame.page.wait_for_timeout(milliseconds)
+    route.continue_()
+
+
 def test_a_game_from_the_first_choice_to_the_film(
     chromium: Browser, game: Served, size: tuple[int, int], tmp_path: Path
 ) -> None:
@@ -134,18 +140,23 @@ def test_a_double_click_plays_once(chromium: Browser, game: Served) -> None:
 
 
 def test_input_before_the_page_is_ready_is_kept(chromium: Browser, game: Served) -> None:
-    with opened(chromium, game) as page:
-        wait = {"GET": 400, "POST": 900}
-        page.route("**/api/*", lambda route: (page.wait_for_timeout(wait[route.request.method]), route.continue_()))
-        page.reload()
+    wait = {"GET": 400, "POST": 900}
+    routes = {"**/api/*": lambda route: late(route, wait[route.request.method])}
+    with opened(chromium, game, routes=routes) as page:
         play(page, "walk")
 
 
 def test_a_late_reply_does_not_change_another_view(chromium: Browser, game: Served) -> None:
-    with opened(chromium, game) as page:
+    held: list[Route] = []
+
+    def hold_run(route: Route) -> None:
+        if "run" in str(route.request.post_data):
+            held.append(route)
+        else:
+            route.continue_()
+
+    with opened(chromium, game, routes={"**/turns": hold_run}) as page:
         play(page, "walk")
-        held: list[Route] = []
-        page.route("**/turns", lambda route: held.append(route))
         page.locator("#motion-text").fill("run")
         with page.expect_request("**/turns"):
             page.locator("#motion-text").press("Enter")
@@ -183,10 +194,12 @@ def test_two_pages_of_one_game(chromium: Browser, game: Served) -> None:
 
 
 def test_a_lost_end_of_a_drawing_is_recovered(chromium: Browser, game: Served) -> None:
-    with opened(chromium, game) as page:
-        none = {"content_type": "text/event-stream", "body": 'data: {"status": "none"}\n\n'}
-        page.route("**/drawing", lambda route: route.fulfill(**none))
-        page.route("**/api/games/*", lambda route: (page.wait_for_timeout(500), route.continue_()))
+    none = {"content_type": "text/event-stream", "body": 'data: {"status": "none"}\n\n'}
+    routes = {
+        "**/drawing": lambda route: route.fulfill(**none),
+        "**/api/games/*": lambda route: late(route, 500),
+    }
+    with opened(chromium, game, routes=routes) as page:
         page.locator("#motion-text").fill("walk")
         page.locator("#motion-text").press("Enter")
         expect(page.locator("#strip li")).to_have_count(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -54,12 +55,23 @@ def test_nodes_videos_and_requests_are_bounded(chromium: Browser, tmp_path: Path
 def test_clips_get_pictures_when_all_that_were_loading_go_out_of_view(
     chromium: Browser, tmp_path: Path, way: str
 ) -> None:
-    with reviewing(tmp_path, small_dataset(3000)) as review, opened(chromium, review) as page:
+    held: list[Route] = []
+    slow = threading.Event()
+
+    def reply(route: Route) -> None:
+        if slow.is_set() and len(held) < 4:
+            held.append(route)
+        else:
+            route.continue_()
+
+    with (
+        reviewing(tmp_path, small_dataset(3000)) as review,
+        opened(chromium, review, routes={"**/*.mp4": reply}) as page,
+    ):
         expect(page.locator(".tile:visible").first).to_be_visible()
         page.evaluate(SCROLL_TO_ROW, 5)
         wait_until(page, PICTURES_SHOWN)
-        held: list[Route] = []
-        page.route("**/*.mp4", lambda route: held.append(route), times=4)
+        slow.set()
         page.evaluate(SCROLL_TO_ROW, 10)
         wait_for(page, lambda: len(held) == 4, "as many videos as load at once")
         if way == "filter":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -199,10 +200,11 @@ def test_a_character_who_acts_is_on_screen(chromium: Browser, review: Reviewed) 
 
 
 def test_discarding_a_refused_decision_keeps_the_others(chromium: Browser, review: Reviewed) -> None:
-    page = chromium.new_context().new_page()  # `opened` takes a reply of 422 for a fault
+    reached = threading.Event()
+    page = chromium.new_context().new_page()  # `opened` takes a request that fails for a fault
+    page.route("**/api/decisions", lambda route: route.continue_() if reached.is_set() else route.abort())
     page.goto(review.address)
     in_time_order(page)
-    page.route("**/api/decisions", lambda route: route.abort())
     for key in ("i", "x", "f"):
         page.keyboard.press(key)
     expect(page.locator("#saved")).to_contain_text("3 decisions not saved")
@@ -212,13 +214,14 @@ def test_discarding_a_refused_decision_keeps_the_others(chromium: Browser, revie
         queue[1].value = "neither";
         localStorage.setItem(key, JSON.stringify(queue));
     }""")
-    page.unroute("**/api/decisions")
+    reached.set()
     page.once("dialog", lambda dialog: dialog.accept())
     page.reload()
     expect(page.locator("#saved")).to_contain_text("2 decisions not saved")
     page.locator("#discard").click()
     saved(page)
     assert review.lines() == [("anna", "SC", 1), ("anna", "ET", 1)]
+    page.context.close()
 
 
 FILTERS: dict[str, Callable[[dict[str, Any]], bool]] = {
@@ -306,9 +309,10 @@ def test_two_reviewers_disagree_and_one_settles(chromium: Browser, review: Revie
 
 
 def test_a_failure_is_shown_and_nothing_is_lost(chromium: Browser, review: Reviewed) -> None:
-    page = chromium.new_context().new_page()  # `opened` takes a reply of 507 for a fault
+    room = threading.Event()
     full = {"status": 507, "json": {"message": "The disk is full: make room there, then save again."}}
-    page.route("**/api/decisions", lambda route: route.fulfill(**full))
+    page = chromium.new_context().new_page()  # `opened` takes a reply of 507 for a fault
+    page.route("**/api/decisions", lambda route: route.continue_() if room.is_set() else route.fulfill(**full))
     page.goto(review.address)
     in_time_order(page)
     for key in ("i", "ArrowRight", "x"):
@@ -321,17 +325,17 @@ def test_a_failure_is_shown_and_nothing_is_lost(chromium: Browser, review: Revie
     page.once("dialog", lambda dialog: dialog.accept())
     page.reload()
     expect(page.locator("#saved")).to_contain_text("2 decisions not saved")
-    page.unroute("**/api/decisions")
+    room.set()
     page.locator("#retry").click()
     saved(page)
     assert review.lines() == [("anna", "SC", 1), ("anna", "keep", False)]
+    page.context.close()
 
 
 def test_saved_is_shown_after_the_reply_only(chromium: Browser, review: Reviewed) -> None:
-    with opened(chromium, review) as page:
+    held: list[Route] = []
+    with opened(chromium, review, routes={"**/api/decisions": lambda route: held.append(route)}) as page:
         in_time_order(page)
-        held: list[Route] = []
-        page.route("**/api/decisions", lambda route: held.append(route))
         with page.expect_request("**/api/decisions"):
             page.keyboard.press("x")
         expect(page.locator("#saved")).to_have_text("saving 1")

@@ -10,7 +10,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ from models.turns import GameState, Turn
 from pipeline.core.errors import UserError
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 STEPS = 10
 SIZES = {"phone": (390, 844), "desk": (1280, 800)}
@@ -187,8 +187,13 @@ def opened(
     size: tuple[int, int] = SIZES["desk"],
     place: str = "/",
     motion: str = "no-preference",
+    routes: Mapping[str, Callable[[Route], object]] | None = None,
 ) -> Iterator[Page]:
-    """Open the page in a new browser; on exit, check that no error was logged and only our server was used."""
+    """Open the page in a new browser; on exit, check that no error was logged and only our server was used.
+
+    `routes` handle requests by the pattern of their address. They are set before the page opens, and stay: Chromium
+    may let a request pass, or hang, that an open page makes while a route is set or taken away.
+    """
     context = browser.new_context(viewport={"width": size[0], "height": size[1]}, reduced_motion=motion)  # type: ignore[arg-type]
     context.set_default_timeout(20_000)
     page = context.new_page()
@@ -197,6 +202,8 @@ def opened(
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("dialog", lambda dialog: faults.append(dialog.message))
     page.on("request", lambda request: None if request.url.startswith(game.address) else faults.append(request.url))
+    for pattern, handle in (routes or {}).items():
+        page.route(pattern, handle)
     page.goto(game.address + place)
     yield page
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
