@@ -6,7 +6,7 @@ SIZE ?= tiny
 RECIPE ?= full
 KILLS ?= 200
 BIN := .venv/bin
-# half of a slow test is waiting, for servers and child processes: three workers for two cores
+# a good part of the tests is waiting, for servers and child processes: three workers for two cores
 WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
@@ -70,7 +70,7 @@ test: install-dev  ## lint, types, import contracts, fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n auto --dist loadfile
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile
 
 test-slow: install-dev  ## the slow tests of the gate, and those on the real film
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m '(slow or film) and not nightly' --timeout 1200 --durations=10

@@ -199,6 +199,7 @@ def captions_in_order(root: Path) -> list[Caption]:
     return [row for folder in Dataset(root).folders() for row in folder.read("captions", Caption)]
 
 
+@pytest.mark.nightly
 def test_a_hostile_caption_server_loses_no_caption(builds: ForkedBuilds, films: list[Path], tmp_path: Path) -> None:
     """Slow, busy, broken, cut off, garbage, malformed, in any order: finally every clip has its own caption."""
     make_cast(tmp_path / "cast", "Ponyo", "Sosuke")

@@ -1,6 +1,6 @@
 """Builds killed at each of their writes in turn: the next build ends with the same bytes and repeats no question.
 
-The gate kills at every third write, the nightly tests at each. Random moments, whole commands and
+The gate kills at every twelfth write, the nightly tests at each. Random moments, whole commands and
 Prefect's server are in `test_killed.py`.
 """
 
@@ -27,7 +27,7 @@ from tests.support.servers.caption_server import Answer, CaptionServer, Request,
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_build_after_a_kill_at_any_write_ends_with_the_same_bytes(tmp_path: Path, every: int) -> None:
     film = make_film(tmp_path / "film.mp4", frames=60, size=(360, 240))
 

@@ -56,7 +56,7 @@ def assert_on_both_nodes(spans: list[tuple[str, str]]) -> None:
     assert [pair for pair in combinations(sorted(spans), 2) if pair[1][0] < pair[0][1]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_cluster_builds_the_bytes_of_one_process(tmp_path: Path, cluster: Any) -> None:
     films = [make_film(tmp_path / f"{number}.mp4", frames=240, scenes=[0, 70 + number]) for number in range(2)]
     build_here(BuildRequest(films=tuple(films), out=tmp_path / "plain", config=checked(tomllib.loads(SMALL), "test")))

@@ -181,8 +181,8 @@ def most_apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     return max(float((one[key] - other[key]).abs().max()) for key in one)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["no", pytest.param("bf16", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("precision", ["no", "bf16"])
 def test_two_processes_by_the_documented_command_train_as_one(
     whole: tuple[Path, list[StepReport]], tmp_path: Path, precision: str
 ) -> None:
@@ -355,17 +355,9 @@ def test_two_data_sets_train_one_model_and_other_weights_another(tmp_path: Path)
         small_run(tmp_path / "run", run.recipe, [data[0], str(other.root)], names="apart").shot()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kills",
-    [
-        (("fold-1-of-2", 4),),
-        pytest.param((("first-pass", 2), ("game", 5), ("fold-1-of-2", 4)), marks=pytest.mark.nightly),
-    ],
-)
-def test_a_run_on_its_own_past_killed_in_a_pass_ends_with_the_same_bytes(
-    tmp_path: Path, kills: tuple[tuple[str, int], ...]
-) -> None:
+@pytest.mark.nightly
+def test_a_run_on_its_own_past_killed_in_a_pass_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    kills = (("first-pass", 2), ("game", 5), ("fold-1-of-2", 4))
     past = {"history_noise": 0.5, "history_predicted": 0.5, "first_pass": 3}
     short = {"warm_up": {"steps": 0}, "joint": {"steps": 1}}
     described = small_recipe(shot=short, game=past, adapt={"predictions": "out-of-fold"})
@@ -403,7 +395,7 @@ def test_each_phase_of_a_process_has_its_own_precision(tmp_path: Path) -> None:
     assert run.accelerator("no", "adapt").mixed_precision == "no"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rolled_out_and_out_of_fold_predictions_differ_from_the_models_own(tmp_path: Path) -> None:
     made = {}
     for mode in ("own", "rollout", "out-of-fold"):

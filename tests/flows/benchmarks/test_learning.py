@@ -91,7 +91,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Learned]:
     return {most: learn("game", folder / str(most), data, start, recipe) for most, recipe in recipes.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_game_model_learns_four_turns_and_to_use_the_past(tmp_path: Path) -> None:
     """By the instruction alone the two second turns are one: only the past tells them apart."""
     turns: list[ShapeTurn] = []

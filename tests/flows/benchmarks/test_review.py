@@ -21,7 +21,7 @@ def test_a_median_over_its_limit_is_marked() -> None:
     assert rows["a clip"][5].strip() == "over"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.skipif(shutil.which("chromium") is None and not os.environ.get("CI"), reason="needs Chromium")
 def test_a_short_run_measures_everything(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_all_phases_as_a_flow(tmp_path: Path) -> None:
     assert_all_phases_end(train_all(tmp_path, ONE_STEP), tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sigterm_to_the_flow_saves_the_phase_under_way_and_the_same_command_goes_on(tmp_path: Path) -> None:
     saves_by_sigterm_alone = SMALL.replace("steps = 3", "steps = 200")
     saves_by_sigterm_alone = saves_by_sigterm_alone.replace("save_every = 1", "save_every = 500\nvalidate_every = 5")

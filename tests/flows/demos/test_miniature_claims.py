@@ -118,7 +118,7 @@ def test_a_flag_ages_from_the_turn_that_planted_it(judged_world: Path) -> None:
         assert turn.flag_age == (since[-1] if since else None)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_games_along_the_stories_are_measured_once(judged_world: Path) -> None:
     measure_claims(judged_world)
     path = judged_world / "claims" / "model.json"

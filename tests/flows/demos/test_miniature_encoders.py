@@ -30,7 +30,7 @@ def test_a_learning_curve_has_the_validations_and_goes_on_after_a_stop(tmp_path:
     assert 100 <= second["cpu_seconds"] < 101
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_both_encoders_are_trained_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "dataset").symlink_to(small_dataset())
     loop = LOOP.model_copy(update={"steps": 2, "batch_size": 4, "micro_batch": 4})

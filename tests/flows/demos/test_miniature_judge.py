@@ -60,7 +60,7 @@ def test_a_judge_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert Judge.open(tmp_path).name(frames) == judge.name(frames)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_judge_learns_a_few_clips_once_and_says_how_well(tmp_path: Path) -> None:
     (film,) = films_of("stories", 1, stories=1)
     others = {name: films_of(name, 1, unseen=True, stories=1) for name in ("unseen", "judging")}

@@ -194,7 +194,7 @@ def test_a_port_in_use_is_an_error_with_a_remedy(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_a_real_engine_is_served_and_stops_cleanly(tmp_path: Path, interruptible: None, stop: signal.Signals) -> None:
     from tests.support.networks.tiny_models import tiny_checkpoint
 

@@ -308,7 +308,7 @@ def test_a_film_without_one_sound_frame_is_refused(tmp_path: Path) -> None:
     assert caught.value.record_id == folder.film_id
 
 
-@pytest.mark.film
+@pytest.mark.nightly
 def test_two_minutes_of_big_buck_bunny_are_cut(tmp_path: Path, bunny: Path) -> None:
     folder = folder_of(tmp_path, bunny)
     with counting_decoded_frames() as decoded:

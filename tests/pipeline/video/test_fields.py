@@ -231,7 +231,7 @@ def test_interlaced_video_has_no_combs_left(tmp_path: Path, top_first: bool, cod
         assert np.abs(picture_of(frame).astype(int) - whole[2 * number]).mean() < 5  # the moment of its first field
 
 
-@pytest.mark.film
+@pytest.mark.nightly
 def test_a_real_film_at_480p_comes_back_for_less_than_6_ms_a_frame(tmp_path: Path, bunny: Path) -> None:
     with FilmReader(bunny) as reader:
         shown = (picture_of(frame) for frame in reader.frames(30) if frame.seconds >= 20)

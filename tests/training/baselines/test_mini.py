@@ -61,7 +61,7 @@ def test_it_has_the_bases_of_the_checkpoint_and_draws_its_clips(
     assert (again.frames_THWC == turn.frames_THWC).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_its_transformer_learns_two_clips_and_plays(
     baseline: BaselineFolder, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:

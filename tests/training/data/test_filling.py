@@ -105,7 +105,7 @@ def _fill_slowly(
     FeatureCache(folder, catalog, [PIXELS], shared=True).fill_from_videos("pixels", encode, batch_size=1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_runs_that_fill_a_folder_at_once_leave_the_files_of_one(tmp_path: Path, catalogs: list[Catalog]) -> None:
     context = multiprocessing.get_context("spawn")
     encoded, ready = context.Queue(), context.Barrier(2)

@@ -36,7 +36,7 @@ def files(folder: Path) -> dict[Path, bytes]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_measurement_goes_on_and_gives_the_same_measures(tmp_path: Path) -> None:
     whole = measures(tmp_path, tmp_path / "whole")
     killed = tmp_path / "killed"

@@ -36,7 +36,7 @@ def test_a_defect_worsens_its_metrics_and_leaves_the_others_alone(tmp_path: Path
     assert fast["mae_f"] > 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_defect_worsens_the_metrics_named_for_it_and_slopes_are_recovered(tmp_path: Path) -> None:
     games = 10
     known = known_slopes(1 / games)
