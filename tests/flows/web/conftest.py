@@ -1,4 +1,4 @@
-"""Fixtures of the game page: the page served on loopback, and window sizes."""
+"""Fixtures of the game page and the review page: each served on loopback, and window sizes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers.played_page import SIZES, Served, served
+from tests.support.servers.reviewed_page import Reviewed, reviewing
 
 
 @pytest.fixture(params=["desk", pytest.param("phone", marks=pytest.mark.slow)])
@@ -20,3 +21,9 @@ def game(tmp_path: Path) -> Iterator[Served]:
     with served(tmp_path) as game:
         yield game
         game.engine.go.set()
+
+
+@pytest.fixture
+def review(tmp_path: Path) -> Iterator[Reviewed]:
+    with reviewing(tmp_path) as page:
+        yield page

@@ -1,41 +1,28 @@
-"""Review page in a real Chromium: worked on by keys alone, in bulk, by two reviewers, on a phone, through failures."""
+"""Review page in a real Chromium: worked on by keys alone, in bulk, by two reviewers, on a phone."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Page, expect
 
 from flows.benchmarks.review_dataset import CAST
 from pipeline.reviews.clips import reviewable
 from tests.support.servers.chromium import wait_until
 from tests.support.servers.played_page import CONTRASTS, SIZES, opened
-from tests.support.servers.reviewed_page import Reviewed, decide, reviewing, small_dataset
+from tests.support.servers.reviewed_page import (
+    Reviewed,
+    decide,
+    in_time_order,
+    reviewing,
+    saved,
+    small_dataset,
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-
-
-@pytest.fixture
-def review(tmp_path: Path) -> Iterator[Reviewed]:
-    with reviewing(tmp_path) as page:
-        yield page
-
-
-def in_time_order(page: Page) -> None:
-    """Show all clips from the first one on, with the keys on the grid."""
-    expect(page.locator(".tile.current")).to_be_visible()  # before that, the page does not listen
-    page.locator("#order").select_option("time")
-    page.keyboard.press("Escape")
-    page.keyboard.press("Home")
-    expect(page.locator("#grid")).to_be_focused()
-
-
-def saved(page: Page) -> None:
-    expect(page.locator("#saved")).to_have_text("saved")
 
 
 def value(page: Page, field: str) -> str:
@@ -199,31 +186,6 @@ def test_a_character_who_acts_is_on_screen(chromium: Browser, review: Reviewed) 
         assert review.lines()[6:] == [("anna", "characters", ())]
 
 
-def test_discarding_a_refused_decision_keeps_the_others(chromium: Browser, review: Reviewed) -> None:
-    reached = threading.Event()
-    page = chromium.new_context().new_page()  # `opened` takes a request that fails for a fault
-    page.route("**/api/decisions", lambda route: route.continue_() if reached.is_set() else route.abort())
-    page.goto(review.address)
-    in_time_order(page)
-    for key in ("i", "x", "f"):
-        page.keyboard.press(key)
-    expect(page.locator("#saved")).to_contain_text("3 decisions not saved")
-    page.evaluate("""() => {
-        const [key] = Object.keys(localStorage).filter((one) => one.startsWith("unsaved"));
-        const queue = JSON.parse(localStorage.getItem(key));
-        queue[1].value = "neither";
-        localStorage.setItem(key, JSON.stringify(queue));
-    }""")
-    reached.set()
-    page.once("dialog", lambda dialog: dialog.accept())
-    page.reload()
-    expect(page.locator("#saved")).to_contain_text("2 decisions not saved")
-    page.locator("#discard").click()
-    saved(page)
-    assert review.lines() == [("anna", "SC", 1), ("anna", "ET", 1)]
-    page.context.close()
-
-
 FILTERS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "level": lambda row: row["level"] == 2,
     "character": lambda row: "Ponyo" in row["machine"].get("characters", ()),
@@ -306,60 +268,6 @@ def test_two_reviewers_disagree_and_one_settles(chromium: Browser, review: Revie
         expect(page.locator("#nothing")).to_be_visible()
         saved(page)
         assert review.lines()[-1] == ("settled: anna", "MD", "dive")
-
-
-def test_a_failure_is_shown_and_nothing_is_lost(chromium: Browser, review: Reviewed) -> None:
-    room = threading.Event()
-    full = {"status": 507, "json": {"message": "The disk is full: make room there, then save again."}}
-    page = chromium.new_context().new_page()  # `opened` takes a reply of 507 for a fault
-    page.route("**/api/decisions", lambda route: route.continue_() if room.is_set() else route.fulfill(**full))
-    page.goto(review.address)
-    in_time_order(page)
-    for key in ("i", "ArrowRight", "x"):
-        page.keyboard.press(key)
-    expect(page.locator("#saved")).to_have_text(
-        "2 decisions not saved. The disk is full: make room there, then save again."
-    )
-    expect(page.locator("#retry")).to_be_visible()
-    assert review.lines() == []
-    page.once("dialog", lambda dialog: dialog.accept())
-    page.reload()
-    expect(page.locator("#saved")).to_contain_text("2 decisions not saved")
-    room.set()
-    page.locator("#retry").click()
-    saved(page)
-    assert review.lines() == [("anna", "SC", 1), ("anna", "keep", False)]
-    page.context.close()
-
-
-def test_saved_is_shown_after_the_reply_only(chromium: Browser, review: Reviewed) -> None:
-    held: list[Route] = []
-    with opened(chromium, review, routes={"**/api/decisions": lambda route: held.append(route)}) as page:
-        in_time_order(page)
-        with page.expect_request("**/api/decisions"):
-            page.keyboard.press("x")
-        expect(page.locator("#saved")).to_have_text("saving 1")
-        page.wait_for_timeout(200)
-        expect(page.locator("#saved")).to_have_text("saving 1")
-        held[0].continue_()
-        saved(page)
-        assert review.lines() == [("anna", "keep", False)]
-
-
-def test_a_new_server_takes_what_the_killed_one_did_not(chromium: Browser, tmp_path: Path) -> None:
-    with reviewing(tmp_path) as review:
-        port = int(review.address.rpartition(":")[2])
-        context = chromium.new_context()
-        page = context.new_page()
-        page.goto(review.address)
-        in_time_order(page)
-    page.keyboard.press("x")
-    expect(page.locator("#saved")).to_contain_text("The server does not answer")
-    with reviewing(tmp_path, port=port) as review:
-        page.locator("#retry").click()
-        saved(page)
-        assert review.lines() == [("anna", "keep", False)]
-    context.close()
 
 
 def test_hostile_text_is_shown_as_text(chromium: Browser, tmp_path: Path) -> None:

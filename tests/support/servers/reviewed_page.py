@@ -1,6 +1,6 @@
 """Review page served on loopback from this process, over a data set with known captions and small clips.
 
-`reviewing` serves it; `opened` of `played_page` opens it in a browser; `decisions` reads the file behind it.
+`reviewing` serves it; `opened` of `played_page` opens it in a browser; `in_time_order` goes to the first clip there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -21,6 +22,9 @@ from pipeline.core.store import Dataset
 from pipeline.reviews.clips import reviewable
 from pipeline.reviews.decisions import Decision, Value, append_decisions, read_decisions
 from tests.support.shared_folders import shared_folder
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 SMALL = (64, 96)
 
@@ -94,3 +98,21 @@ def decide(page: Reviewed, place: int, reviewer: str, field: str, value: Value) 
         }
     )
     append_decisions(page.task.file, [decision])
+
+
+def in_time_order(page: Page) -> None:
+    """Show all clips from the first one on, with the keys on the grid."""
+    from playwright.sync_api import expect  # tests over HTTP need no playwright
+
+    expect(page.locator(".tile.current")).to_be_visible()  # before that, the page does not listen
+    page.locator("#order").select_option("time")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Home")
+    expect(page.locator("#grid")).to_be_focused()
+
+
+def saved(page: Page) -> None:
+    """Wait until the page shows that every decision is on the server's disk."""
+    from playwright.sync_api import expect
+
+    expect(page.locator("#saved")).to_have_text("saved")

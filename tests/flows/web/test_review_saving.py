@@ -1,0 +1,93 @@
+"""Saving of the review page in a real Chromium: decisions on their way to the server, through failures of it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Route, expect
+
+from tests.support.servers.played_page import opened
+from tests.support.servers.reviewed_page import Reviewed, in_time_order, reviewing, saved
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+def test_saved_is_shown_after_the_reply_only(chromium: Browser, review: Reviewed) -> None:
+    held: list[Route] = []
+    with opened(chromium, review, routes={"**/api/decisions": lambda route: held.append(route)}) as page:
+        in_time_order(page)
+        with page.expect_request("**/api/decisions"):
+            page.keyboard.press("x")
+        expect(page.locator("#saved")).to_have_text("saving 1")
+        page.wait_for_timeout(200)
+        expect(page.locator("#saved")).to_have_text("saving 1")
+        held[0].continue_()
+        saved(page)
+        assert review.lines() == [("anna", "keep", False)]
+
+
+def test_a_failure_is_shown_and_nothing_is_lost(chromium: Browser, review: Reviewed) -> None:
+    room = threading.Event()
+    full = {"status": 507, "json": {"message": "The disk is full: make room there, then save again."}}
+    page = chromium.new_context().new_page()  # `opened` takes a reply of 507 for a fault
+    page.route("**/api/decisions", lambda route: route.continue_() if room.is_set() else route.fulfill(**full))
+    page.goto(review.address)
+    in_time_order(page)
+    for key in ("i", "ArrowRight", "x"):
+        page.keyboard.press(key)
+    expect(page.locator("#saved")).to_have_text(
+        "2 decisions not saved. The disk is full: make room there, then save again."
+    )
+    expect(page.locator("#retry")).to_be_visible()
+    assert review.lines() == []
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.reload()
+    expect(page.locator("#saved")).to_contain_text("2 decisions not saved")
+    room.set()
+    page.locator("#retry").click()
+    saved(page)
+    assert review.lines() == [("anna", "SC", 1), ("anna", "keep", False)]
+    page.context.close()
+
+
+def test_discarding_a_refused_decision_keeps_the_others(chromium: Browser, review: Reviewed) -> None:
+    reached = threading.Event()
+    page = chromium.new_context().new_page()  # `opened` takes a request that fails for a fault
+    page.route("**/api/decisions", lambda route: route.continue_() if reached.is_set() else route.abort())
+    page.goto(review.address)
+    in_time_order(page)
+    for key in ("i", "x", "f"):
+        page.keyboard.press(key)
+    expect(page.locator("#saved")).to_contain_text("3 decisions not saved")
+    page.evaluate("""() => {
+        const [key] = Object.keys(localStorage).filter((one) => one.startsWith("unsaved"));
+        const queue = JSON.parse(localStorage.getItem(key));
+        queue[1].value = "neither";
+        localStorage.setItem(key, JSON.stringify(queue));
+    }""")
+    reached.set()
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.reload()
+    expect(page.locator("#saved")).to_contain_text("2 decisions not saved")
+    page.locator("#discard").click()
+    saved(page)
+    assert review.lines() == [("anna", "SC", 1), ("anna", "ET", 1)]
+    page.context.close()
+
+
+def test_a_new_server_takes_what_the_killed_one_did_not(chromium: Browser, tmp_path: Path) -> None:
+    with reviewing(tmp_path) as review:
+        port = int(review.address.rpartition(":")[2])
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(review.address)
+        in_time_order(page)
+    page.keyboard.press("x")
+    expect(page.locator("#saved")).to_contain_text("The server does not answer")
+    with reviewing(tmp_path, port=port) as review:
+        page.locator("#retry").click()
+        saved(page)
+        assert review.lines() == [("anna", "keep", False)]
+    context.close()
