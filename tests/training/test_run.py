@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -29,6 +27,7 @@ from pipeline.core.toml import as_toml
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import STEPS, small_dataset, small_recipe, small_run
+from tests.support.networks.small_run_process import start, train_through_kills, weights
 from tests.support.networks.tiny_models import copy_of_tiny
 from training.config import Precision, Recipe
 from training.data.shards import open_shards
@@ -38,8 +37,6 @@ from training.run import TrainingRun
 from training.run_folder import RunFolder
 from training.snapshots import take_snapshot
 from training.trainer import StepReport
-
-TRAINED = ("shot_encoder.safetensors", "shot_decoder", "game_model", "bases/transformer")
 
 
 @pytest.fixture(scope="module")
@@ -59,36 +56,6 @@ def recipe() -> Recipe:
         shot={"joint": {"ema_decay": 0.9, "snapshot_every": 4}},
         game={"loop": {"ema_decay": 0.9, "ema_on_cpu": True}},
     )
-
-
-def weights(run: Path) -> dict[str, Tensor]:
-    """All trained tensors of the last checkpoint of a run, by file and name."""
-    result = run / "adapt" / "result"
-    return {
-        f"{path.relative_to(result)}:{name}": tensor
-        for part in TRAINED
-        for path in ([result / part] if (result / part).is_file() else sorted((result / part).glob("*.safetensors")))
-        for name, tensor in load_file(path).items()
-    }
-
-
-def start(out: Path, *launcher: str, described: Recipe | None = None, **environment: str) -> subprocess.Popen[str]:
-    """The same training in processes of its own."""
-    written = out.with_suffix(".json")
-    written.write_text((described or recipe()).model_dump_json())
-    command = [
-        sys.executable,
-        *launcher,
-        "-m",
-        "tests.support.networks.training_process",
-        str(small_dataset()),
-        str(out),
-    ]
-    return subprocess.Popen(
-        [*command, str(written), *(["--sharded"] if "sharded" in out.name else [])],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
-        start_new_session=True,
-    )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -140,17 +107,8 @@ def test_plain_diffusers_and_plain_peft_load_what_was_trained(whole: tuple[Path,
 def test_killed_in_a_phase_it_ends_with_the_same_bytes(
     whole: tuple[Path, list[StepReport]], tmp_path: Path, kills: tuple[tuple[str, int], ...]
 ) -> None:
-    out = tmp_path / "killed"
-    for phase, step in (*kills, (None, 0)):
-        process = start(out)
-        assert process.stdout
-        for line in process.stdout:
-            if phase and line.startswith(f"{phase} {step} "):
-                os.killpg(process.pid, signal.SIGKILL)
-                break
-        process.communicate()
-    assert process.returncode == 0
-    expected, found = weights(whole[0]), weights(out)
+    train_through_kills(tmp_path / "killed", recipe(), kills)
+    expected, found = weights(whole[0]), weights(tmp_path / "killed")
     assert expected.keys() == found.keys()
     assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
 
@@ -226,7 +184,7 @@ def test_two_processes_that_share_the_weights_train_as_one(
         one = small_run(tmp_path / "one", described, watch=reports.append)
         for train in (one.shot, one.game, one.adapt):
             train()
-    process = start(tmp_path / "sharded", *launcher, described=described, ACCELERATE_USE_CPU="true")
+    process = start(tmp_path / "sharded", described, *launcher, ACCELERATE_USE_CPU="true")
     told, errors = process.communicate(timeout=900)
     assert process.returncode == 0, errors[-3000:]
     assert "FSDPCogVideoXBlock" in errors
@@ -251,7 +209,7 @@ def test_a_batch_that_two_processes_cannot_share_is_refused_before_encoding(
 ) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     odd = Recipe.model_validate(merged(recipe().model_dump(), change))
-    process = start(tmp_path / "odd", *launcher, described=odd, ACCELERATE_USE_CPU="true")
+    process = start(tmp_path / "odd", odd, *launcher, ACCELERATE_USE_CPU="true")
     _, errors = process.communicate(timeout=300)
     assert process.returncode != 0
     assert said in errors, errors
@@ -355,75 +313,10 @@ def test_two_data_sets_train_one_model_and_other_weights_another(tmp_path: Path)
         small_run(tmp_path / "run", run.recipe, [data[0], str(other.root)], names="apart").shot()
 
 
-@pytest.mark.nightly
-def test_a_run_on_its_own_past_killed_in_a_pass_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    kills = (("first-pass", 2), ("game", 5), ("fold-1-of-2", 4))
-    past = {"history_noise": 0.5, "history_predicted": 0.5, "first_pass": 3}
-    short = {"warm_up": {"steps": 0}, "joint": {"steps": 1}}
-    described = small_recipe(shot=short, game=past, adapt={"predictions": "out-of-fold"})
-    reports: list[StepReport] = []
-    run = small_run(tmp_path / "whole", described, watch=reports.append)
-    run.shot()
-    run.game()
-    run.adapt()
-    passes = {"joint": 1, "first-pass": 3, "game": STEPS, "fold-1-of-2": 3 + STEPS, "fold-2-of-2": 3 + STEPS}
-    assert Counter(report.phase for report in reports) == {**passes, "adapt": STEPS}
-    assert reports[3 + STEPS].figures["val/train_shot_tokens"] > 0
-    out = tmp_path / "killed"
-    for phase, step in (*kills, (None, 0)):
-        process = start(out, described=described)
-        assert process.stdout
-        for line in process.stdout:
-            if phase and line.startswith(f"{phase} {step} "):
-                os.killpg(process.pid, signal.SIGKILL)
-                break
-        process.communicate()
-    assert process.returncode == 0
-    expected, found = weights(tmp_path / "whole"), weights(out)
-    assert expected.keys() == found.keys()
-    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
-    lines: list[str] = []
-    small_run(tmp_path / "whole", small_recipe(shot=short, game=past), say=lines.append).game()
-    assert lines == ["first-pass: done already", "game: done already"]
-    with pytest.raises(UserError, match="first-pass was begun with another recipe"):
-        small_run(tmp_path / "whole", small_recipe(shot=short, game={**past, "history_noise": 0.4})).game()
-
-
 def test_each_phase_of_a_process_has_its_own_precision(tmp_path: Path) -> None:
     run = RunFolder(tmp_path, str(small_dataset()))
     assert run.accelerator("bf16", "game").mixed_precision == "bf16"
     assert run.accelerator("no", "adapt").mixed_precision == "no"
-
-
-@pytest.mark.nightly
-def test_rolled_out_and_out_of_fold_predictions_differ_from_the_models_own(tmp_path: Path) -> None:
-    made = {}
-    for mode in ("own", "rollout", "out-of-fold"):
-        described = small_recipe(
-            shot={"warm_up": {"steps": 0}, "joint": {"steps": 1}},
-            game={"precision": "bf16"},
-            adapt={"predictions": mode, "loop": {"steps": 1}},
-        )
-        folder = tmp_path / mode
-        if mode != "own":
-            shutil.copytree(tmp_path / "own", folder, ignore=shutil.ignore_patterns("adapt", "predictions"))
-        run = small_run(folder, described)
-        run.shot()
-        run.game()
-        run.adapt()
-        made[mode] = {
-            path.name: load_file(path) for path in (folder / "features" / "predictions").rglob("*.safetensors")
-        }
-    for mode in ("rollout", "out-of-fold"):
-        assert made[mode].keys() == made["own"].keys()
-        same = [
-            torch.equal(made[mode][file][clip], made["own"][file][clip])
-            for file in made["own"]
-            for clip in made["own"][file]
-        ]
-        assert not all(same)
-    with pytest.raises(UserError, match="run `animegamer train game` in this folder first"):
-        small_run(tmp_path / "new", small_recipe(adapt={"predictions": "out-of-fold"})).adapt()
 
 
 def test_a_base_that_is_another_network_is_refused_before_encoding(tmp_path: Path) -> None:
