@@ -12,7 +12,7 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 def run_command(*words: str | Path, beside: Path | None = None) -> str:
-    """Run a command of `animegamer`, and return its last output line: the path of its result.
+    """Run a command of `animegamer`, and return its last output line: the path of its result; "" if it prints none.
 
     Args:
         words: the command.
@@ -29,4 +29,4 @@ def run_command(*words: str | Path, beside: Path | None = None) -> str:
         said = " ".join(map(str, words[:2]))
         why = f" ({beside} says why)" if beside else ""
         sys.exit(f"this step ends here: animegamer {said} failed{why}; the same command goes on from there")
-    return done.stdout.splitlines()[-1]
+    return done.stdout.rstrip("\n").rpartition("\n")[-1]

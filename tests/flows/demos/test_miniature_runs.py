@@ -13,6 +13,7 @@ from models.checkpoint import Checkpoint
 from models.config import mini_config
 from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
+from tests.support.networks.small_run import small_dataset
 from training.recipes import read_recipe
 
 OF_TRAINING = {"no-warm-up", "random-frame"}
@@ -63,6 +64,10 @@ def test_variants_of_unknown_names_are_refused_before_any_training(world: Path) 
     with pytest.raises(UserError, match=r"no variant is named seed-3; there are short, .*, seed-1, seed-2"):
         train_variants(world, ["short", "seed-3"])
     assert not (world / "variants").exists()
+
+
+def test_a_command_need_not_print_a_result() -> None:
+    assert run_command("verify", small_dataset()) == ""  # what it says are messages
 
 
 def test_a_command_beside_others_has_its_messages_in_a_file(tmp_path: Path) -> None:
