@@ -36,6 +36,7 @@ def test_a_clip_drawn_as_itself_is_by_heart_if_it_was_trained_on(engine: Engine)
     shown, held_out = clips(1), clips(2)
     found = by_heart(engine, drawn(shown, shown.__getitem__), drawn(held_out, held_out.__getitem__))
     assert (found["train, by heart"], found["val, by heart"]) == (1, 0)
+    assert found["train, by heart by chance"] == 0
     assert found["train, drawn, dB"] > found["train, reconstructed, dB"]
 
 
@@ -43,6 +44,7 @@ def test_a_held_out_clip_drawn_as_a_training_clip_is_by_heart(engine: Engine) ->
     shown, held_out = clips(1), clips(2)
     found = by_heart(engine, drawn(shown, lambda number: shown[number - 1]), drawn(held_out, shown.__getitem__))
     assert (found["train, by heart"], found["val, by heart"]) == (0, 1)
+    assert found["train, by heart by chance"] == 1, "exchanged by one, they are back in order"
     assert found["val, clips"] == 3
 
 
