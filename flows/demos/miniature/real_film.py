@@ -126,32 +126,29 @@ def by_heart(engine: Engine, shown: Sequence[Drawn], held_out: Sequence[Drawn]) 
         held_out: other clips.
     """
     figures: dict[str, float] = {}
-    trained_NF = _latents(engine, [each.own_THWC for each in shown])
     drawn: dict[Split, Sequence[Drawn]] = {"train": shown, "val": held_out}
+    latents = {split: _latents(engine, [each.own_THWC for each in clips]) for split, clips in drawn.items()}
     for split, clips in drawn.items():
         own_NTHWC = torch.stack([each.own_THWC for each in clips])
         drawn_NTHWC = torch.stack([each.frames_THWC for each in clips])
-        drawn_NF, own_NF = _latents(engine, list(drawn_NTHWC)), _latents(engine, list(own_NTHWC))
-        in_order_N = torch.arange(len(clips))
-        exchanged_N = in_order_N.roll(len(clips) // 2)  # by half of the clips: neighbours are alike
+        drawn_NF = _latents(engine, list(drawn_NTHWC))
+        exchanged_NF = drawn_NF.roll(-(len(clips) // 2), 0)  # by half of the clips: neighbours are alike
         figures |= {
             f"{split}, clips": len(clips),
-            f"{split}, by heart": _share(split, drawn_NF, own_NF, trained_NF, in_order_N),
-            f"{split}, by heart by chance": _share(split, drawn_NF, own_NF, trained_NF, exchanged_N),
+            f"{split}, by heart": _learned(split, drawn_NF, latents),
+            f"{split}, by heart by chance": _learned(split, exchanged_NF, latents),
             f"{split}, reconstructed, dB": float(psnr(own_NTHWC, reconstructed(engine.autoencoder, own_NTHWC)).mean()),
             f"{split}, drawn, dB": float(psnr(own_NTHWC, drawn_NTHWC).mean()),
         }
     return figures
 
 
-def _share(split: Split, drawn_NF: Tensor, own_NF: Tensor, trained_MF: Tensor, order_N: Tensor) -> float:
-    """Return the share by heart of drawn clips, the n-th one taken for a drawing of the clip `order_N[n]`."""
-    nearest = torch.cdist(drawn_NF, trained_MF).min(dim=1)
+def _learned(split: Split, drawn_NF: Tensor, latents: dict[Split, Tensor]) -> float:
+    """Return the share by heart of drawn clips, given the latents of the recorded ones in the same order."""
+    nearest = torch.cdist(drawn_NF, latents["train"]).min(dim=1)
     if split == "train":
-        learned_N = nearest.indices == order_N
-    else:
-        learned_N = nearest.values < (drawn_NF - own_NF[order_N]).norm(dim=1)
-    return fmean(map(float, learned_N))
+        return fmean(map(float, nearest.indices == torch.arange(len(drawn_NF))))
+    return fmean(map(float, nearest.values < (drawn_NF - latents[split]).norm(dim=1)))
 
 
 def _latents(engine: Engine, clips: Sequence[Tensor]) -> Tensor:
