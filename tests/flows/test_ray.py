@@ -1,4 +1,4 @@
-"""Stages on a real Ray cluster of two nodes: the same bytes as without, and in the long test both nodes at work."""
+"""Stages on a real Ray cluster of two nodes: the same bytes as without, and both nodes at work."""
 
 from __future__ import annotations
 
