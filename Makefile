@@ -65,6 +65,9 @@ play: install-train  ## play in a small drawn world, on a page: the model comes 
 miniature: install-train  ## train the model of that world on two cores, step by step (4 hours), and measure it
 	$(BIN)/python -m flows.demos.miniature all --out miniature
 
+# our modules have no bytecode: else every command that the tests start compiles them anew
+test test-slow test-nightly: export PYTHONDONTWRITEBYTECODE =
+
 test: install-dev  ## lint, types, import contracts, fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -36,6 +36,6 @@ def test_the_data_half_sets_nothing_and_needs_neither_torch_nor_prefect() -> Non
     assert imported("pipeline", "prompts") == ("[]", "[]")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_importing_all_of_flows_sets_nothing() -> None:
     assert imported("flows")[0] == "[]"

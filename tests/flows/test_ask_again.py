@@ -22,6 +22,7 @@ from tests.support.servers.caption_server import CaptionServer, good_answer
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.nightly
 def test_a_build_that_would_pay_twice_stops_before_any_work(tmp_path: Path) -> None:
     film, new_film, out = numbered_film(tmp_path / "a.mp4", 0), numbered_film(tmp_path / "b.mp4", 4), tmp_path / "data"
     with CaptionServer(good_answer) as server:

@@ -114,6 +114,7 @@ class TestOnAServer:
         yield
         captions.answer = answer_slowly
 
+    @pytest.mark.nightly
     def test_a_worker_builds_the_same_as_the_command_within_the_limit(
         self, deployed: PrefectServer, asked: Asked, plain: Contents, captions: CaptionServer, tmp_path: Path
     ) -> None:

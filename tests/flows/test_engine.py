@@ -22,7 +22,7 @@ def is_busy(_: object, __: TaskRun | None, state: State[object]) -> bool:
     return isinstance(state.result(raise_on_failure=False), BusyError)
 
 
-@pytest.fixture(params=["without a server", "with a server"])
+@pytest.fixture(params=["without a server", pytest.param("with a server", marks=pytest.mark.slow)])
 def engine(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param == "with a server":
         request.getfixturevalue("prefect")

@@ -96,12 +96,13 @@ def expect_clear(said: str, root: Path, reason: str) -> None:
     assert any(reason in line and str(root) in line for line in said.splitlines()), said
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kibibytes", "where"),
     [
-        pytest.param(8, "the plan", marks=pytest.mark.nightly),
+        (8, "the plan"),
         (100, "the clips of the first film"),
-        pytest.param(450, "the shards", marks=pytest.mark.nightly),
+        (450, "the shards"),
     ],
 )
 def test_a_build_on_a_full_disk_succeeds_after_it_is_enlarged(
@@ -120,6 +121,7 @@ def test_a_build_on_a_full_disk_succeeds_after_it_is_enlarged(
         assert leftovers(root) == []
 
 
+@pytest.mark.nightly
 def test_a_disk_that_fills_up_leaves_published_files_intact(
     builds: ForkedBuilds, films: list[Path], config: Path, reference: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -265,6 +267,7 @@ def test_a_recovered_server_is_asked_only_the_open_questions(
 # --- a decoder that dies
 
 
+@pytest.mark.nightly
 def test_a_decoder_that_dies_fails_only_its_film(
     builds: ForkedBuilds, films: list[Path], config: Path, tmp_path: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_a_second_build_names_the_holder_of_the_data_set(tmp_path: Path, film: P
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("prefect")
 def test_changed_edges_ask_only_about_clips_of_another_level(tmp_path: Path) -> None:
     """Stored replies are never requested again, whatever the settings in between."""

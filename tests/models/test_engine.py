@@ -76,6 +76,7 @@ def test_guidance_uses_the_unconditional_tokens_of_the_shot_encoder() -> None:
     assert (plain.frames_THWC != guided.frames_THWC).any()
 
 
+@pytest.mark.slow
 def test_the_precisions_of_a_gpu_play_together_and_leave_the_positions_exact() -> None:
     checkpoint = Checkpoint.open(brief_checkpoint())
     full = checkpoint.game_model()

@@ -35,6 +35,7 @@ def trained(start: Checkpoint) -> Checkpoint:
     return checkpoint
 
 
+@pytest.mark.slow
 def test_an_unpacked_checkpoint_is_the_trained_one_in_half_precision(
     start: Checkpoint, trained: Checkpoint, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_mutant_replaces_its_bytes_alone_and_knows_the_lines_of_its_statement(
     assert boundary.lines == (2, 4)
 
 
+@pytest.mark.slow
 def test_a_sample_is_the_same_again_valid_code_and_of_every_room() -> None:
     sources = {path: text for path, text in read_sources(ROOT).items() if path.startswith(("pipeline/", "prompts/"))}
     drawn = sample(sources, 20, seed=11)

@@ -98,7 +98,7 @@ def test_a_fork_without_changes_ends_with_the_same_bytes_also_after_its_source_i
     assert "was forked from" in said
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fork_with_changes_takes_them_and_keeps_the_rest_of_the_state(source: Path, tmp_path: Path) -> None:
     other = shutil.copytree(small_dataset(), tmp_path / "data")
     index = json.loads((other / "shards" / "index.json").read_text())
@@ -185,7 +185,7 @@ def test_a_snapshot_of_a_state_has_the_bytes_of_a_result_after_so_many_steps(sou
     assert "has 4, 6" in called("snapshot", source / "joint", "--step", "5")[1].replace("\n", " ")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_snapshots_written_in_training_and_afterwards_are_the_same_also_of_averages(
     source: Path, tmp_path: Path
 ) -> None:

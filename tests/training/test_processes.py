@@ -18,7 +18,7 @@ for precision in ("no", "bf16", "no"):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_second_accelerator_shards_as_the_first() -> None:
     done = subprocess.run([sys.executable, "-c", PHASES], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_measures_both_readers() -> None:
     command = [sys.executable, "-m", "flows.benchmarks.clips", "--clips", "56"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

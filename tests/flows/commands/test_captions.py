@@ -22,7 +22,7 @@ def answer(request: Request) -> Answer:
     return good_answer(request)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_a_trial_shows_replies_and_cost_and_is_not_paid_twice(tmp_path: Path, chromium: Browser) -> None:
     films, out = [numbered_film(tmp_path / f"{first}.mp4", first) for first in (0, 4)], tmp_path / "data"

@@ -1,4 +1,4 @@
-"""`animegamer` command as a user runs it, in a separate process."""
+"""`animegamer` command as a user runs it, most of it in a separate process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from flows.cli import app
 from pipeline.core.config import Config, load_config
 from pipeline.core.records import Caption
 from pipeline.plan.request import BuildRequest
@@ -31,6 +33,14 @@ height = 120
 def animegamer(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "flows.cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def invoked(*arguments: object, code: int = 0) -> str:
+    """Run a command in this process, which spares the start of Python, and return what it said."""
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exit_code == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.output
 
 
 @pytest.fixture
@@ -69,27 +79,23 @@ def test_every_command_explains_itself() -> None:
         "import-weights",
         "play",
     )
-    said = animegamer("--help").stdout
+    said = invoked("--help")
     assert all(name in said for name in names)
-    assert "--until" in animegamer("build", "--help").stdout
+    assert "--until" in invoked("build", "--help")
 
 
 def test_config_prints_the_complete_default(tmp_path: Path) -> None:
     path = tmp_path / "all.toml"
-    path.write_text(animegamer("config").stdout)
+    path.write_text(invoked("config"))
     assert load_config(path) == Config()
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("[motion]\nmodle = 'dis'", "motion.modle"), ("[clips]\nfps = 'fast'", "clips.fps"), ("not toml", "TOML")],
-)
-def test_a_bad_config_names_the_key(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_bad_config_names_the_key(tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
-    path.write_text(text)
+    path.write_text("[motion]\nmodle = 'dis'")
     done = animegamer("build", "film.mp4", "--out", tmp_path / "data", "--config", path)
     assert done.returncode == 1
-    assert expected in done.stderr
+    assert "motion.modle" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -126,17 +132,9 @@ def test_a_file_name_that_is_not_unicode_fails_one_film(tmp_path: Path, settings
     assert (tmp_path / "data" / "shards" / "index.json").exists()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "status",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("verify", "report", "calibrate", "vocabulary")),
-    ],
-)
+@pytest.mark.parametrize("command", ["status", "verify", "report", "calibrate", "vocabulary"])
 def test_a_folder_that_is_not_a_data_set_is_unchanged(tmp_path: Path, command: str) -> None:
-    done = animegamer(command, tmp_path / "typo")
-    assert done.returncode == 1
-    assert "no data set here" in done.stderr
+    assert "no data set here" in invoked(command, tmp_path / "typo", code=1)
     assert not (tmp_path / "typo").exists()
 
 
@@ -146,15 +144,12 @@ def test_a_vocabulary_is_suggested_once(tmp_path: Path) -> None:
     doing = ("shout", "shouts", "shout")
     rows = [row.model_copy(update={"MD": doing[n % 3]}) for n, row in enumerate(folder.read("captions", Caption))]
     folder.write("captions", rows)
-    done = animegamer("vocabulary", dataset.root)
-    assert done.returncode == 0, done.stderr
-    assert "1 values of MD, 0 values of EV" in done.stdout
+    assert "1 values of MD, 0 values of EV" in invoked("vocabulary", dataset.root)
     path = dataset.root / "vocabulary.toml"
     assert load_vocabulary(dataset.root).published["MD"] == {"shouts": "shout"}
     path.write_text("# mine")
-    again = animegamer("vocabulary", dataset.root)
-    assert (again.returncode, path.read_text()) == (1, "# mine")
-    assert "there is one already" in again.stderr
+    assert "there is one already" in invoked("vocabulary", dataset.root, code=1)
+    assert path.read_text() == "# mine"
 
 
 def test_prefect_telemetry_is_off_and_heartbeats_are_frequent() -> None:

@@ -1,4 +1,4 @@
-"""Command `clips` as a user runs it: lines, CSV, its end of the pipe closed, bad input, an address."""
+"""Command `clips`: lines, CSV, its end of the pipe closed, bad input, an address."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from flows.cli import app
 from pipeline.core.records import Caption
 from pipeline.publish.clip_rows import clip_rows
 from pipeline.publish.seen_clips import seen_clips
@@ -18,10 +21,9 @@ from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.servers.object_store import ObjectStore
 
 
-def clips(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flows.cli", "clips", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, done.stderr
+def clips(*arguments: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, ["clips", *map(str, arguments)])
+    assert done.exit_code == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
 

@@ -58,7 +58,7 @@ def test_a_new_baseline_is_written(tmp_path: Path) -> None:
     assert "--base goes with the model" in said
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_unreachable_hub_id_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "flows.cli", "new-checkpoint", str(tmp_path / "start")]

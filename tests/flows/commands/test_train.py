@@ -91,7 +91,10 @@ def test_a_phase_becomes_a_command() -> None:
     assert command_of("game", request) == [*launched, *asked.split(), "--tracker", "tensorboard"]
 
 
-@pytest.mark.parametrize(("given", "seconds"), [({}, "540"), ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "900"}, "900")])
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [({}, "540"), pytest.param({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "900"}, "900", marks=pytest.mark.slow)],
+)
 def test_a_launcher_leaves_its_processes_the_time_for_a_state(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, str], seconds: str
 ) -> None:
@@ -124,7 +127,7 @@ def assert_all_phases_end(process: subprocess.Popen[str], folder: Path) -> None:
     assert Checkpoint.open(folder / "run" / "adapt" / "result").config.size == "tiny"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_phases_as_a_flow(tmp_path: Path) -> None:
     assert_all_phases_end(train_all(tmp_path, ONE_STEP), tmp_path)
 

@@ -28,7 +28,7 @@ main()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_value_error_of_a_library_has_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "game.txt").write_text("run\n")
     words = ("play", "--checkpoint", tiny_checkpoint(), "--game", tmp_path / "game.txt", "--out", tmp_path / "out")

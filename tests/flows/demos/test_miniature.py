@@ -117,6 +117,7 @@ def test_a_caption_is_one_that_a_captioner_may_give() -> None:
         assert parse_what(format_what(reply)) == reply
 
 
+@pytest.mark.slow
 def test_characters_places_nights_and_coats_differ_at_the_size_of_the_model() -> None:
     base = StoryScene(Cue("Mika", "wave", 2), "meadow", False, False, False, 0)
     scenes = [

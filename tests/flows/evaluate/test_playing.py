@@ -131,6 +131,7 @@ def test_a_story_drawn_at_once_resumes_to_the_same_clips(tmp_path: Path, benchma
     assert contents(resumed.path) == contents(whole.path)
 
 
+@pytest.mark.slow
 def test_a_baseline_gets_its_states_from_a_language_model_and_asks_for_no_scene_twice(
     tmp_path: Path, benchmark: Path
 ) -> None:
@@ -164,6 +165,7 @@ def share_of_states(evaluation: EvaluationFolder) -> dict[str, float]:
     return {each.metric: each.value for each in figures if each.metric == "acc_s" and not (each.game or each.turn)}
 
 
+@pytest.mark.slow
 def test_another_benchmark_agent_or_setting_is_refused_and_a_new_agent_joins(tmp_path: Path, benchmark: Path) -> None:
     out, clips = tmp_path / "out", tmp_path / "clips"
     shutil.copytree(run_evaluation(tmp_path / "first", benchmark, agents("gc"), OPTIONS).games / "gc", clips)

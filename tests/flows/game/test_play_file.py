@@ -225,7 +225,7 @@ PLAYING = """
 
     write_clip = game_folder.write_clip
     if sys.argv[1] == "between the files of a turn and its line":
-        game_folder._sync_folder = die
+        game_folder.sync = die
     else:
         game_folder.write_clip = die_in_the_second_shot
     play_file(*map(Path, sys.argv[2:]), EngineOptions("cpu", steps=2), seed=3)
@@ -239,18 +239,13 @@ MOMENTS = {
 """With the turns that are done then, and what is left of the next."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("length", "moments"),
-    [(2, ["in the middle of a shot"]), pytest.param(3, list(MOMENTS), marks=pytest.mark.nightly)],
-)
-def test_a_killed_game_goes_on_to_the_same_files(tmp_path: Path, length: int, moments: list[str]) -> None:
+@pytest.mark.nightly
+def test_a_killed_game_goes_on_to_the_same_files(tmp_path: Path) -> None:
     """kill -9 with real networks, at moments of a few milliseconds: so the process kills itself."""
-    game = written(tmp_path / "game.txt", *STORY[:length])
+    game = written(tmp_path / "game.txt", *STORY[:3])
     play_file(game, brief_checkpoint(), tmp_path / "whole", EngineOptions("cpu", steps=2), seed=3)
     out = tmp_path / "killed"
-    for moment in moments:
-        turns, left = MOMENTS[moment]
+    for moment, (turns, left) in MOMENTS.items():
         arguments = [moment, str(game), str(brief_checkpoint()), str(out)]
         done = subprocess.run([sys.executable, "-c", textwrap.dedent(PLAYING), *arguments], check=False)
         assert done.returncode == -signal.SIGKILL

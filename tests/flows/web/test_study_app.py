@@ -254,6 +254,7 @@ def test_lan_is_spelled_out_with_a_warning_and_a_link_for_each(tmp_path: Path) -
         assert any(line.startswith(person.name) and line.endswith(f"/{person.link}/") for line in lines)
 
 
+@pytest.mark.slow
 def test_export_writes_table_and_results_without_a_server(tmp_path: Path) -> None:
     evaluation = painted_evaluation(tmp_path)
     with studied(evaluation, names=("anna", "=ben")) as page:
@@ -287,6 +288,7 @@ def test_export_writes_table_and_results_without_a_server(tmp_path: Path) -> Non
     assert "Human study" in (evaluation.path / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_results_are_not_written_while_another_command_is_at_work(tmp_path: Path) -> None:
     evaluation = painted_evaluation(tmp_path, games=1)
     with _command(evaluation.path) as server:

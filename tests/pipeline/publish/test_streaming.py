@@ -66,7 +66,7 @@ def streamed(script: Path, epoch: int, processes: int) -> list[list[dict[str, An
     return [[json.loads(line) for line in out.splitlines()] for out, _ in said]
 
 
-@pytest.mark.parametrize("library", ["webdataset.gopen", "datasets"])
+@pytest.mark.parametrize("library", ["webdataset.gopen", pytest.param("datasets", marks=pytest.mark.nightly)])
 def test_every_clip_is_seen_once_an_epoch(index: Index, tmp_path: Path, library: str) -> None:
     script = tmp_path / "example.py"
     script.write_text(example(library) + DRIVER)

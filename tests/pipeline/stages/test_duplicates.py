@@ -166,7 +166,7 @@ def test_the_index_finds_the_same_as_an_exhaustive_comparison() -> None:
     assert find_repeats(clips, NEAR, GAP) == slow
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_twenty_thousand_clips_take_seconds() -> None:
     drawer = Drawer(9)
     clips = []

@@ -63,7 +63,7 @@ def sdr(tmp_path_factory: pytest.TempPathFactory) -> FilmFolder:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pq", "hlg"])
+@pytest.mark.parametrize("name", [pytest.param("pq", marks=pytest.mark.nightly), "hlg"])
 def test_an_hdr_film_is_judged_like_its_sdr_twin(tmp_path: Path, sdr: FilmFolder, name: str) -> None:
     hdr = screened(planned(tmp_path, write_coded(tmp_path / "film.mp4", twin_pictures(), name)))
     boxes = [

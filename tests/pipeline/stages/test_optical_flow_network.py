@@ -69,6 +69,7 @@ def vectors_of(network: OpticalFlowNetwork, *clips: Frames) -> np.ndarray:
     return np.stack(list(network.steps(clips)), axis=1)
 
 
+@pytest.mark.nightly
 def test_memflow_remembers_earlier_steps(memflow: OpticalFlowNetwork, clips: tuple[Frames, Frames], save: Save) -> None:
     second_step, forgetful = vectors_of(memflow, clips[0])[0, 1], vectors_of(memflow, clips[0][1:])[0, 0]
     assert np.abs(second_step - forgetful).max() > 20 * TOLERANCE
@@ -77,6 +78,7 @@ def test_memflow_remembers_earlier_steps(memflow: OpticalFlowNetwork, clips: tup
     assert second_step == pytest.approx(forgetful, abs=TOLERANCE)
 
 
+@pytest.mark.nightly
 def test_memflow_forgets_between_clips_and_a_batch_equals_one_by_one(
     memflow: OpticalFlowNetwork, clips: tuple[Frames, Frames]
 ) -> None:

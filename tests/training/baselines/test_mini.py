@@ -45,6 +45,7 @@ def baseline(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -
     return new_mini_gc(tmp_path_factory.mktemp("gc") / "gc", checkpoint)
 
 
+@pytest.mark.slow
 def test_it_has_the_bases_of_the_checkpoint_and_draws_its_clips(
     baseline: BaselineFolder, checkpoint: Checkpoint
 ) -> None:

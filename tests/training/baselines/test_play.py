@@ -87,7 +87,9 @@ def test_a_story_is_played(kind: BaselineKind) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "gc" else pytest.param(kind, marks=pytest.mark.nightly) for kind in KINDS]
+)
 def test_the_same_seed_plays_the_same_game(kind: BaselineKind) -> None:
     def played(seed: int, instructions: Sequence[str | list[str]]) -> list[np.ndarray]:
         game = load_baseline(brief_baseline(kind), seed=seed)
@@ -182,6 +184,7 @@ def test_adapters_change_the_first_frame_and_plain_diffusers_loads_them(tmp_path
     assert close(drawn(plain), ours)
 
 
+@pytest.mark.slow
 def test_a_shorter_shot_keeps_the_learned_positions_of_its_frames(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(brief_baseline("gfc"), tmp_path / "gfc"))
     weights = next((folder / "bases/video/transformer").glob("*.safetensors"))

@@ -164,6 +164,7 @@ def test_a_turn_without_instruction_gets_zeros(cache: FeatureCache) -> None:
     assert rows_BLD.mean(dim=(1, 2)).tolist() == [1, 0, 1]
 
 
+@pytest.mark.slow
 def test_rolled_out_predictions_follow_their_own_within_a_shard_and_the_recorded_before_it(
     cache: FeatureCache, engine: Engine
 ) -> None:

@@ -48,6 +48,7 @@ def test_alpha_of_one_value_alone_is_undefined() -> None:
     assert (found.equal, found.alpha) == (2, None)
 
 
+@pytest.mark.slow
 def test_very_many_values_fit_into_memory() -> None:
     """A table of all of them would take 1 TB; half of the answers are equal."""
     answers: list[dict[str, Value]] = [
