@@ -20,6 +20,8 @@ ADJUSTABLE_SETTINGS = {
     *("save_every", "keep", "snapshot_every", "validate_every"),
 }
 """Loop settings that may change on resume: the result is the same up to rounding."""
+ON_TILES = " on latents encoded in tiles"
+"""Addition to the recipe of a phase whose latents have the slight seams of tiles."""
 _STEPS = re.compile(r"""(?P<key>['"]steps['"]: ?)\d+""")
 
 
@@ -36,7 +38,7 @@ def ingredients_of(recipe: Recipe, phase: str) -> str:
     loops = dict.fromkeys(("loop", "warm_up", "joint"), dict.fromkeys(ADJUSTABLE_SETTINGS, True))
     other = {"warm-up": "joint", "joint": "warm_up"}.get(phase)
     left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
-    tiled = " on latents encoded in tiles" if recipe.features.tiled and phase in sections else ""
+    tiled = ON_TILES if recipe.features.tiled and phase in sections else ""
     return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out)) + tiled
 
 

@@ -21,11 +21,13 @@ import torch
 from torch import Tensor
 
 from models.config import Base
+from models.engine import TILE
 from models.frames import LATENT_CHANNELS, encode_frames
 from models.progress import PartProgress, unwatched
 from pipeline.core.errors import UserError
 from training.baselines.folder import BaselineFolder, Device
 from training.baselines.pipelines import inside, sizes_of
+from training.data.definitions import made_in_tiles
 from training.data.feature_cache import Feature, FeatureCache
 from training.data.filling import Share
 from training.data.identities import Sha256, made_by_base, remembered
@@ -38,17 +40,25 @@ _BATCH_SIZE = 16
 """Clips encoded at once for the other features."""
 
 
-def open_features(baseline: BaselineFolder, folder: Path, catalog: Catalog, *, shared: bool = False) -> FeatureCache:
+def open_features(
+    baseline: BaselineFolder,
+    folder: Path,
+    catalog: Catalog,
+    *,
+    tiled: bool = False,
+    shared: bool = False,
+) -> FeatureCache:
     """Open the feature cache of a baseline's training data; nothing is encoded yet.
 
     Raises:
         UserError: the baseline has no adapters, or a pipeline is not available.
     """
-    defined = {"gc": _of_gc, "gfc": _of_gfc}.get(baseline.config.kind)
-    if defined is None:
-        raise UserError(f"{baseline.config.kind} has no adapters to train; take gc or gfc")
+    kind = baseline.config.kind
+    if kind not in ("gc", "gfc"):
+        raise UserError(f"{kind} has no adapters to train; take gc or gfc")
     with remembered(folder) as sha256:
-        features = [_renamed(feature, catalog) for feature in defined(baseline, sha256)]
+        defined = _of_gc(baseline, sha256, tiled) if kind == "gc" else _of_gfc(baseline, sha256)
+        features = [_renamed(feature, catalog) for feature in defined]
     return FeatureCache(folder, catalog, features, shared=shared)
 
 
@@ -58,6 +68,8 @@ def fill_features(
     work: Mapping[str, Share],
     device: Device = "cpu",
     progress: PartProgress = unwatched,
+    *,
+    tiled: bool = False,
 ) -> None:
     """Encode missing and stale features; the encoders are loaded only if there are any, and once.
 
@@ -66,10 +78,14 @@ def fill_features(
         work: shards to encode, by feature, from `training/data/filling.py:share_out`.
         device: device of the encoders.
         progress: callback after every batch.
+        tiled: encode latents of gc clip by clip and in tiles, for which the cache must be defined.
     """
     if not any(shards for share in work.values() for shards in share.values()):
         return
     encoders = baseline.encoders("video" if baseline.config.kind == "gc" else "picture", device)
+    if tiled and baseline.config.kind == "gc":
+        encoders.vae.enable_tiling(**TILE)
+        encoders.vae.enable_slicing()
     encode: dict[str, Callable[[FeatureCache, Any], Tensor]] = {
         "latents": lambda _, turns: _latents(baseline, encoders, turns),
         "prompts": lambda cache, turns: text_states(encoders, _texts(turns), cache.features["prompts"].shape[0]),
@@ -128,15 +144,16 @@ def _texts(turns: Sequence[RecordedTurn]) -> list[str]:
     return [turn.instruction for turn in turns]
 
 
-def _of_gc(baseline: BaselineFolder, sha256: Sha256) -> list[Feature]:
+def _of_gc(baseline: BaselineFolder, sha256: Sha256, tiled: bool) -> list[Feature]:
     video, base, dtype = baseline.config.video, baseline.base("video"), _storage(baseline)
     tokens = sizes_of(base, "transformer")["max_text_seq_length"]
     height, width, frames = video.height // 8, video.width // 8, (video.frames - 1) // 4 + 1
     shape = (2, frames, LATENT_CHANNELS, height, width)
     prompts = (tokens, sizes_of(base, "text_encoder")["d_model"])
     text = made_by_base("text_encoder", _with_tokenizer(base, "text_encoder", "tokenizer"), sha256)
+    latents = made_by_base("autoencoder", inside(base, "vae"), sha256) | made_in_tiles(tiled)
     return [
-        Feature("latents", shape, dtype, made_by_base("autoencoder", inside(base, "vae"), sha256)),
+        Feature("latents", shape, dtype, latents),
         Feature("prompts", prompts, dtype, text),
     ]
 

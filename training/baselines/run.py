@@ -24,6 +24,7 @@ from training.data.feature_cache import FeatureCache
 from training.data.filling import share_out, space_needed
 from training.data.identities import made_by_files
 from training.phase import Phase
+from training.phase_settings import ON_TILES
 from training.processes import frozen_dtype, process_count
 from training.run_folder import RunFolder
 
@@ -56,16 +57,18 @@ def train_baseline(
             f"{baseline.folder} is a {baseline.config.kind}: train it as {baseline.config.kind}, or start from a {kind}"
         )
 
+    tiled = kind == "gc" and recipe.features.tiled  # pictures of gfc are single ones
+
     def made() -> Phase:
-        return _phase(
-            kind, baseline, settings, _caches(baseline, run_folder, accelerator), recipe.looks.clips, accelerator
-        )
+        caches = _caches(baseline, run_folder, accelerator, tiled=tiled)
+        return _phase(kind, baseline, settings, caches, recipe.looks.clips, accelerator)
 
     if _is_mini(recipe) and start:  # its start is a function of the checkpoint
         trained = Checkpoint.open(start).identity()
     else:
         trained = made_by_files("start", *sorted(baseline.folder.glob("*.*")))["start"]
-    defined = {"start": trained, "recipe": repr(settings.model_dump(exclude=settings.unset_later_keys()))}
+    ingredients = repr(settings.model_dump(exclude=settings.unset_later_keys())) + (ON_TILES if tiled else "")
+    defined = {"start": trained, "recipe": ingredients}
     return run_folder.phase(kind, settings.loop, accelerator, defined, made)
 
 
@@ -90,19 +93,21 @@ def _is_mini(recipe: Recipe) -> bool:
     return recipe.model.size == "mini"
 
 
-def _caches(baseline: BaselineFolder, run_folder: RunFolder, accelerator: Accelerator) -> list[FeatureCache]:
+def _caches(
+    baseline: BaselineFolder, run_folder: RunFolder, accelerator: Accelerator, *, tiled: bool
+) -> list[FeatureCache]:
     """Return filled feature caches of `train` and, if it exists, `val`."""
     own, shared = run_folder.folder / f"features-{baseline.config.kind}", run_folder.shared_features
     with accelerator.main_process_first():  # it hashes the networks, and remembers the hashes for the others
         caches = [
-            open_features(baseline, shared or own, catalog, shared=shared is not None)
+            open_features(baseline, shared or own, catalog, tiled=tiled, shared=shared is not None)
             for catalog in run_folder.catalogs().values()
         ]
     names = tuple(caches[0].features)
     if accelerator.is_main_process and (line := space_needed(caches, names)):
         run_folder.say(line)
     work = share_out(caches, names, accelerator)
-    fill_features(baseline, work, accelerator.device, run_folder.watch_features)
+    fill_features(baseline, work, accelerator.device, run_folder.watch_features, tiled=tiled)
     accelerator.wait_for_everyone()
     return caches
 

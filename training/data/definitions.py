@@ -52,6 +52,11 @@ def bytes_per_clip(names: Sequence[Name], config: ModelConfig) -> int:
     return sum(sizes) * storage_dtype(config).itemsize
 
 
+def made_in_tiles(tiled: bool) -> dict[str, str]:
+    """Return the size of the tiles as an ingredient of latents; empty if clips are encoded whole."""
+    return {"tiles": f"{TILE['tile_sample_min_width']}x{TILE['tile_sample_min_height']}"} if tiled else {}
+
+
 @dataclass(frozen=True)
 class _Definitions:
     """Definitions of features by the networks of a checkpoint."""
@@ -71,8 +76,7 @@ class _Definitions:
         """Return the ingredients of a feature, including those of the features that it depends on."""
         checkpoint, recipe = self.checkpoint, self.recipe
         if name == "latents":
-            tiles = {"tiles": f"{TILE['tile_sample_min_width']}x{TILE['tile_sample_min_height']}"}
-            return self._base("autoencoder") | (tiles if recipe.features.tiled else {})
+            return self._base("autoencoder") | made_in_tiles(recipe.features.tiled)
         if name == "patches":
             shot = checkpoint.config.shot_decoder
             seen = {"frames": f"{shot.frames} {shot.width}x{shot.height}"}  # equal for all features of one run

@@ -45,7 +45,8 @@ def unpack_model(out: Path, packed: Path = PACKED) -> None:
     """
     unpacked, start, trained = out / "unpacked", out / FITTED, out / MAIN / "adapt" / "result"
     for step in ("autoencoder", MAIN):
-        if (out / step).exists() and not trained.is_symlink():
+        # folders alone are what a killed unpacking leaves
+        if not trained.is_symlink() and any(not path.is_dir() for path in (out / step).rglob("*")):
             raise UserError(f"{out / step} holds a training: name another --out for the model of the package")
     encoder = out / "image_encoder" / "result"
     if not encoder.exists():
@@ -53,7 +54,7 @@ def unpack_model(out: Path, packed: Path = PACKED) -> None:
     if not unpacked.exists():
         unpack(packed, unpacked)
     if not trained.is_symlink():  # before the start, since it tells an interrupted unpacking from a training
-        trained.parent.mkdir(parents=True)
+        trained.parent.mkdir(parents=True, exist_ok=True)
         trained.symlink_to(os.path.relpath(unpacked, trained.parent), target_is_directory=True)
     if start.is_symlink():  # by an earlier version: to the trained model
         start.unlink()

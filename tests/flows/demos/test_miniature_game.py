@@ -56,6 +56,7 @@ def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_traini
     with pytest.raises(UserError, match="run the step `image-encoder` first"):
         unpack_model(tmp_path / "new")
     begun = new_checkpoint(tmp_path / "new" / "image_encoder" / "result", mini_config())
+    (tmp_path / "new" / "model" / "adapt").mkdir(parents=True)  # as a kill before the link leaves it
     for _ in range(2):
         unpack_model(tmp_path / "new")
     start, trained = (Checkpoint.open(tmp_path / "new" / step) for step in (FITTED, "model/adapt/result"))
@@ -71,7 +72,9 @@ def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_traini
     unpack_model(tmp_path / "moved")
     assert not (tmp_path / "moved" / FITTED).is_symlink()
     assert Checkpoint.open(tmp_path / "moved" / "model" / "adapt" / "result").identity() == trained_identity
-    (tmp_path / "begun" / "model").mkdir(parents=True)
+    begun_log = tmp_path / "begun" / "model" / "log" / "events"
+    begun_log.parent.mkdir(parents=True)
+    begun_log.touch()
     with pytest.raises(UserError, match="begun/model holds a training: name another --out"):
         unpack_model(tmp_path / "begun")
     assert not (tmp_path / "begun" / "model" / "adapt").exists()

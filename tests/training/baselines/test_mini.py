@@ -24,7 +24,7 @@ from training.baselines.encoding import fill_features, open_features
 from training.baselines.folder import BaselineFolder, new_mini_gc
 from training.baselines.gc_training import gc_phase
 from training.baselines.run import train_baseline
-from training.config import LoopSettings
+from training.config import FeatureSettings, LoopSettings
 from training.data.definitions import open_cache
 from training.data.filling import share_out
 from training.data.shards import open_shards
@@ -110,9 +110,17 @@ def test_a_run_makes_it_of_a_checkpoint_and_of_no_other_afterwards(
     result = train_baseline("gc", place("run"), recipe, checkpoint.folder)
     assert train_baseline("gc", place("run"), recipe, checkpoint.folder) == result
     catalog = place("run").catalogs()["train"]
-    of_model = open_cache(tmp_path, catalog, checkpoint, recipe, ("latents",)).features["latents"]
-    of_baseline = open_features(BaselineFolder.open(result), tmp_path, catalog).features["latents"]
-    assert of_baseline.ingredients == of_model.ingredients, "both read the same encoded clips"
+    in_tiles = recipe.model_copy(update={"features": FeatureSettings(tiled=True)})
+    for each in (recipe, in_tiles):
+        of_model = open_cache(tmp_path, catalog, checkpoint, each, ("latents",)).features["latents"]
+        tiled = each.features.tiled
+        of_baseline = open_features(BaselineFolder.open(result), tmp_path, catalog, tiled=tiled).features["latents"]
+        assert of_baseline.ingredients == of_model.ingredients, "both read the same encoded clips"
+    with pytest.raises(UserError, match="recipe"):  # it was trained on latents without the seams of tiles
+        train_baseline("gc", place("run"), in_tiles, checkpoint.folder)
+    tiled_result = train_baseline("gc", place("tiled"), in_tiles, checkpoint.folder)
+    assert set(place("tiled").folder.glob("features-gc/latents/*")) != set()
+    assert tiled_result.exists()
     other = new_checkpoint(tmp_path / "other", mini_config(), seed=1).folder
     with pytest.raises(UserError, match="start"):
         train_baseline("gc", place("run"), recipe, other)
