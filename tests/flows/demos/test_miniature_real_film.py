@@ -52,3 +52,8 @@ def test_the_films_clips_are_of_the_shape_that_the_model_draws() -> None:
     clips, decoder = load_config(CONFIG).clips, mini_config().shot_decoder
     assert (clips.frames, clips.fps) == (decoder.frames, decoder.fps)
     assert clips.width * decoder.height == clips.height * decoder.width
+
+
+def test_its_data_set_states_the_licence_of_the_film() -> None:
+    card, of_demo = (load_config(path).card for path in (CONFIG, CONFIG.parents[1] / "demo.toml"))
+    assert (card.licence, card.provenance) == (of_demo.licence, of_demo.provenance)
