@@ -143,7 +143,7 @@ def test_writer_and_judge_killed_again_and_again_ask_nothing_twice(tmp_path: Pat
         killed_judge = ("evaluate", "judge", killed / "eval", *judge)
         kill_at(killed / "eval" / "judge" / "replies", (2, 9), gate, *killed_judge)
         scores = killed / "eval" / "measures" / "judge.parquet"
-        before = len(server.requests)
+        before = settled(server)
         gate.allow(WINDOWS * ORDERS)
         with started(*killed_judge) as running:
             kill_when(scores.exists, running)  # all are answered; figures and report are not made yet
@@ -174,9 +174,17 @@ def kill_at(replies: Path, counts: Sequence[int], gate: Gate, *words: str | Path
         assert stored == count, "no more was answered"
 
 
+def settled(server: CaptionServer) -> int:
+    """Return the number of requests once it stays the same: a busy server reads some after their sender was killed."""
+    count = -1
+    while count != (count := len(server.requests)):
+        time.sleep(1)
+    return count
+
+
 def asked(server: CaptionServer, gate: Gate, *words: str | Path) -> int:
     """Run a command to its end, and return the number of its requests."""
-    before = len(server.requests)
+    before = settled(server)
     gate.allow(WINDOWS * ORDERS)
     run(*words)
     return len(server.requests) - before
