@@ -40,14 +40,24 @@ def check_captions(turns: Sequence[RecordedTurn], source: str) -> None:
     """Check that the clips have captions by a model or a person.
 
     Raises:
-        UserError: no clip has a caption, or all captions are by rules, which know neither characters nor actions.
+        UserError: no clip has a caption, or all captions are by rules, which know neither characters nor actions, and
+            no review has added a subject.
     """
     captioned = [turn for turn in turns if turn.instruction]
     remedy = "build it again with a captioner that is a model: `captions.captioner`"
     if not captioned:
         raise UserError(f"{source} has no captions to learn from: {remedy}")
-    if all(turn.sample.caption.source == "rules" for turn in captioned):
-        raise UserError(f"{source} has captions by rules only, without characters and actions: {remedy}")
+    if all(_is_by_rules_alone(turn) for turn in captioned):
+        raise UserError(
+            f"{source} has captions by rules only, without characters and actions: {remedy}, or label its clips"
+            f" with `animegamer review {source}`"
+        )
+
+
+def _is_by_rules_alone(turn: RecordedTurn) -> bool:
+    """Return True if the caption names neither subject nor character; a review may have added them."""
+    said = turn.sample.caption
+    return said.source == "rules" and not (said.S or said.actor or said.characters)
 
 
 def check_frames(turns: Sequence[RecordedTurn], frames: int, source: str) -> None:

@@ -51,6 +51,17 @@ def test_every_data_set_of_a_mixture_is_checked(tmp_path: Path) -> None:
         small_run(tmp_path / "run", recipe, [str(small_dataset()), str(short.root)]).features()
 
 
+def test_captions_by_rules_are_learned_from_once_a_review_has_added_a_subject(turns: tuple[RecordedTurn, ...]) -> None:
+    def with_caption(turn: RecordedTurn, **words: object) -> RecordedTurn:
+        caption = turn.sample.caption.model_copy(update={"source": "rules", **words})
+        return turn.model_copy(update={"sample": turn.sample.model_copy(update={"caption": caption})})
+
+    poor = [with_caption(turn, S=None, actor=None, characters=None) for turn in turns]
+    with pytest.raises(UserError, match=r"captions by rules only.*or label its clips with `animegamer review here`"):
+        check_captions(poor, "here")
+    check_captions([*poor[1:], with_caption(turns[0], actor="Hana", reviewed=("actor",))], "here")
+
+
 def test_a_data_set_without_captions_is_refused(turns: tuple[RecordedTurn, ...]) -> None:
     silent = [turn.model_copy(update={"instruction": ""}) for turn in turns]
     with pytest.raises(UserError, match="here has no captions to learn from"):
