@@ -91,6 +91,11 @@ class SampleCaption(Published):
     reviewed: tuple[str, ...] = Field(description="fields that a reviewer has confirmed or corrected")
 
 
+def is_by_rules_alone(caption: Caption | SampleCaption) -> bool:
+    """Return True if a caption by rules names neither subject nor character; a review may have added them."""
+    return caption.source == "rules" and not (caption.S or caption.actor or caption.characters)
+
+
 class DialogueLine(Published):
     """A line spoken in a clip."""
 

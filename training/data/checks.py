@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from models.tokens import MOST_INSTRUCTION_TOKENS, instruction_ids, shipped_tokenizer
 from pipeline.core.errors import UserError
+from pipeline.publish.samples import is_by_rules_alone
 from training.config import LoopSettings, Recipe, WindowSettings
 from training.data.phrasing import wordings
 from training.data.turns import RecordedTurn
@@ -47,17 +48,11 @@ def check_captions(turns: Sequence[RecordedTurn], source: str) -> None:
     remedy = "build it again with a captioner that is a model: `captions.captioner`"
     if not captioned:
         raise UserError(f"{source} has no captions to learn from: {remedy}")
-    if all(_is_by_rules_alone(turn) for turn in captioned):
+    if all(is_by_rules_alone(turn.sample.caption) for turn in captioned):
         raise UserError(
             f"{source} has captions by rules only, without characters and actions: {remedy}, or label its clips"
             f" with `animegamer review {source}`"
         )
-
-
-def _is_by_rules_alone(turn: RecordedTurn) -> bool:
-    """Return True if the caption names neither subject nor character; a review may have added them."""
-    said = turn.sample.caption
-    return said.source == "rules" and not (said.S or said.actor or said.characters)
 
 
 def check_frames(turns: Sequence[RecordedTurn], frames: int, source: str) -> None:

@@ -29,6 +29,7 @@ from pipeline.publish.export.recut import CutLog
 from pipeline.publish.export.room import check_room_for_copies, check_room_for_cuts
 from pipeline.publish.export.spans import spans_to_cut
 from pipeline.publish.export.trainers import TableKind, Trainer
+from pipeline.publish.samples import is_by_rules_alone
 from pipeline.publish.seen_clips import SeenClip, seen_clips
 from pipeline.remote.objects import is_address
 
@@ -138,7 +139,7 @@ def _captioned(
         raise UserError(_no_captions(form, by_rules=dataset.record.captioner == RULES))
     if missing := len(kept) - len(clips):
         notices.append(f"{missing} of {len(kept)} clips left out: they have no {form} as caption")
-    if by_rules := sum(_is_by_rules_alone(clip.seen) for clip in clips):
+    if by_rules := sum(is_by_rules_alone(said) for clip in clips if (said := clip.seen.answer)):
         notices.append(
             f"{by_rules} of {len(clips)} captions are made by rules alone: they name no subject or character"
         )
@@ -158,12 +159,6 @@ def _check_table(request: ExportRequest, clips: Sequence[ExportClip]) -> None:
                     f"{clip.seen.clip.clip_id}: {trainer.title} takes the caption {clip.caption!r} in CSV for a "
                     f"missing one; give --table {table.kinds[0]}"
                 )
-
-
-def _is_by_rules_alone(seen: SeenClip) -> bool:
-    """Return True if the caption names neither subject nor character; a review may have added them."""
-    said = seen.answer
-    return said is not None and said.source == RULES and not (said.S or said.actor or said.characters)
 
 
 def _no_captions(form: CaptionForm, *, by_rules: bool) -> str:
