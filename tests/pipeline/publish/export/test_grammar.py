@@ -22,7 +22,7 @@ from pipeline.publish.export.run import write_export
 from pipeline.publish.export.trainers import TRAINERS, Trainer
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
-from tests.support.trainers.grammar import FILES
+from tests.support.trainers.grammar.files import FILES
 from tests.support.trainers.start_commands import options_of, started
 
 PAIRS = [(TRAINERS[name], preset) for name in FILES for preset in PRESETS.values()]
