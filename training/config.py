@@ -171,6 +171,8 @@ class GamePhaseSettings(ConfigSection):
     def _check_first_pass(self) -> Self:
         if self.history_predicted and not self.first_pass:
             raise ValueError("history_predicted needs the predictions of a first pass: set first_pass to its steps")
+        if self.first_pass and not self.loop.steps:
+            raise ValueError("first_pass is the start of a training: set loop.steps too, or only loop.steps")
         return self
 
 

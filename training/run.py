@@ -262,18 +262,23 @@ class TrainingRun:
     def _previous_checkpoint(self, phase: PhaseName) -> Checkpoint:
         """Return the checkpoint of the last preceding phase that has steps.
 
-        If no preceding phase was trained in this folder, return the checkpoint given to the run.
+        If no preceding phase was begun in this folder, return the checkpoint given to the run.
         """
-        for name in reversed(PHASES[: PHASES.index(phase)]):
-            if loop_of(self.recipe, name).steps == 0 or (self.fork and self.fork.precedes(name)):
-                continue
-            result = self.run_folder.folder / name / "result"
-            if result.exists():
-                return self._open_matching(result)
-            if self.initial is None:
-                remedy = f"run `animegamer train {COMMANDS[name]}` first, or name a checkpoint with --from"
-                raise UserError(f"{result} is not there yet: {remedy}")
-        return self.start()
+        preceding = [
+            name
+            for name in PHASES[: PHASES.index(phase)]
+            if loop_of(self.recipe, name).steps and not (self.fork and self.fork.precedes(name))
+        ]
+        begun = any((self.run_folder.folder / name).exists() for name in preceding)
+        if not preceding or (self.initial is not None and not begun):
+            return self.start()
+        last = preceding[-1]
+        result = self.run_folder.folder / last / "result"
+        if not result.exists():
+            remedy = f"run `animegamer train {COMMANDS[last]}` first"
+            other = "since --from is for a run without earlier phases" if begun else "or name a checkpoint with --from"
+            raise UserError(f"{result} is not there yet: {remedy}, {other}")
+        return self._open_matching(result)
 
     def _config_after(self, name: str, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:
         """Return the configuration of the result: the data's level values, and the words that the game page offers.

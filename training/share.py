@@ -28,15 +28,16 @@ class Share:
 
     @classmethod
     def of(cls, accelerator: Accelerator) -> Self:
-        """Return the share of this process."""
-        return cls(accelerator.process_index, accelerator.num_processes, accelerator.gather)
+        """Return the share of this process; values may lie on any device, while NCCL gathers from GPUs alone."""
+        device, gather = accelerator.device, accelerator.gather
+        return cls(accelerator.process_index, accelerator.num_processes, lambda rows: gather(rows.to(device)))
 
     def values(self, items: Sequence[T], value_of: Callable[[T], Tensor]) -> Tensor:
         """Return the values of all items, stacked in their order. Collective call.
 
         Args:
             items: at least one.
-            value_of: value of an item, on this process's device; all of one shape.
+            value_of: value of an item; all of one shape.
         """
         rounds = -(-len(items) // self.processes)
         own = [items[min(each * self.processes + self.process, len(items) - 1)] for each in range(rounds)]

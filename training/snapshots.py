@@ -61,6 +61,8 @@ def _phase_of(folder: Path, step: int | None) -> Path:
     if step is not None:
         kinds = (STATES, SNAPSHOTS)
         having = [each for each in phases if any((each / kind / folder_name(step)).is_dir() for kind in kinds)]
+    if having and having[0].name not in PHASES:
+        raise UserError(f"{having[0]}: snapshots are made of the phases {', '.join(PHASES)}, not of a pass before them")
     if len(having) > 1:
         raise UserError(f"{' and '.join(map(str, having))} have saved states: name the folder of one phase")
     if not having:

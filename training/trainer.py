@@ -131,6 +131,7 @@ class Trainer:
         """
         result = self.folder / "result"
         with self.termination.watched(), closing(self._batches()) as batches:
+            self._export_missed()
             steps = zip(range(self.done, self.loop.steps), batches, strict=True)
             for step, examples in self.speed.waiting(steps):
                 self._train(step, examples, watch)
@@ -151,13 +152,27 @@ class Trainer:
             states.save(self._states, self.done, self._state(), loop.keep, self.accelerator)
         if stops and not is_last:
             raise Terminated(self.phase.name, self.done)
-        if loop.snapshot_every and self.done % loop.snapshot_every == 0 and not is_last:
-            self.export(self.folder / SNAPSHOTS / states.folder_name(self.done))
+        if self._snapshot:
+            self.export(self._snapshot)
         if self.done % loop.validate_every == 0 or is_last:
             figures |= self._validate()  # after saving the state: sampling needs additional memory
         self.accelerator.log(figures | speeds, step=self.done)
         if watch:
             watch(StepReport(self.phase.name, self.done, loop.steps, figures))
+
+    def _export_missed(self) -> None:
+        """Export the snapshot of the restored state if the run was stopped between the two. Collective call."""
+        if self.done and self._snapshot:
+            missing = torch.tensor(float(not self._snapshot.exists()), device=self.accelerator.device)
+            if self._over_all({"missing": missing})["missing"] > 0:
+                self.export(self._snapshot)
+
+    @property
+    def _snapshot(self) -> Path | None:
+        """Folder of the snapshot that is due after the steps done, if one is; after the last step it is the result."""
+        every = self.loop.snapshot_every
+        is_due = every and self.done % every == 0 and self.done < self.loop.steps
+        return self.folder / SNAPSHOTS / states.folder_name(self.done) if is_due else None
 
     @property
     def _states(self) -> Path:

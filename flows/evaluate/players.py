@@ -1,4 +1,4 @@
-"""Players: agents that play game after game of a benchmark with networks that are loaded once, at the first turn.
+"""Players: agents that play game after game of a benchmark with networks that are loaded once.
 
 `turns` plays what a game folder lacks. A game that is resumed gets the same turns as one played without a stop.
 """
@@ -40,6 +40,10 @@ class Player(Protocol):
         """Return the settings of a game with this seed."""
         ...
 
+    def load(self) -> None:
+        """Load the networks, unless they are loaded: else the first turn would take the time and memory of it."""
+        ...
+
     def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
         """Yield the turns that a game folder lacks; each is to be kept before the next is asked for."""
         ...
@@ -67,6 +71,10 @@ class CheckpointPlayer:
     def settings(self, seed: int) -> GameSettings:
         """Return the settings of a game with this seed."""
         return GameSettings.of(self.checkpoint, self.options, seed)
+
+    def load(self) -> None:
+        """Load the networks, unless they are loaded."""
+        _ = self.engine
 
     def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
         """Yield the turns that a game folder lacks."""
@@ -97,6 +105,10 @@ class BaselinePlayer:
     def settings(self, seed: int) -> GameSettings:
         """Return the settings of a game with this seed."""
         return baseline_settings(self.baseline, seed)
+
+    def load(self) -> None:
+        """Load the pipelines, unless they are loaded."""
+        _ = self.agent
 
     def turns(self, folder: GameFolder, instructions: Sequence[str]) -> Iterator[Turn]:
         """Yield the turns that a game folder lacks."""

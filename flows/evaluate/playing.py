@@ -73,6 +73,7 @@ def _play_games(evaluation: EvaluationFolder, agent: AgentEntry, player: Player)
     total = sum(len(game.panels) for game in evaluation.benchmark.games)
     done = total - sum(missing.values())
     say(f"{agent.name}: {done} of {total} turns played before" if done else f"{agent.name}: {total} turns to play")
+    player.load()
     with watched(agent.name, "play") as watch:
         watch(done, total)
         for game in evaluation.benchmark.games:

@@ -33,7 +33,7 @@ class KeptScenes:
         Raises:
             UserError: the language model fails, or a kept scene is damaged.
         """
-        asked = {"story": [asdict(turn) for turn in story], "instruction": instruction}
+        asked = {"story": [_asked(turn) for turn in story], "instruction": instruction}
         model = {"model": self._router.endpoint.model, "prompt": load_prompt("scene").identity}
         path = self._folder / f"{fingerprint({**model, **asked})}.json"
         if not path.exists():
@@ -45,3 +45,9 @@ class KeptScenes:
                 return _SCENE.validate_json(path.read_bytes())
         except ValidationError as error:
             raise UserError(f"{path}: damaged ({faults_of(error)}); delete it, and it is asked for again") from error
+
+
+def _asked(turn: StoryTurn) -> dict[str, object]:
+    """Return what the language model reads of an earlier turn; the time that its scene took is no part of it."""
+    scene = {"description": turn.scene.description, "state": asdict(turn.scene.state)}
+    return {"instruction": turn.instruction, "scene": scene}

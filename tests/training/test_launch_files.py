@@ -21,7 +21,10 @@ from accelerate.commands.config.config_args import ClusterConfig, load_config_fr
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils import DistributedType
 
+from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset, small_recipe
+from training.data.checks import check_batch
+from training.phase_settings import PHASES, loop_of
 from training.phases.game import GamePhase
 from training.phases.shot import ShotPhase
 from training.recipes import read_recipe
@@ -53,6 +56,14 @@ def test_accelerate_reads_the_file_as_its_name_says(path: Path) -> None:
 def test_the_recipe_for_eight_clips_is_valid() -> None:
     recipe = read_recipe("full", path=ROOT / "training" / "launch" / "overfit.toml")
     assert (recipe.shot.joint.steps, recipe.shot.joint.batch_size, recipe.looks.pictures) == (1000, 8, 8)
+
+
+def test_batches_for_two_machines_are_shared_by_sixteen_processes() -> None:
+    recipe = read_recipe("full", path=ROOT / "training" / "launch" / "two-machines.toml")
+    for phase in PHASES:
+        check_batch(phase, loop_of(recipe, phase), 16)
+    with pytest.raises(UserError, match="a batch of 24 cannot be shared by 16 processes"):
+        check_batch("joint", read_recipe("full").shot.joint, 16)
 
 
 def blocks() -> set[str]:

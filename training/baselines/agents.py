@@ -123,16 +123,16 @@ class Baseline(ABC):
         """
         texts = [instructions] if isinstance(instructions, str) else list(instructions)
         for together in self._portions(texts):
-            turns, seconds = self._routed(together)
+            turns = self._routed(together)
             numbers = range(len(self.story) + 1, len(self.story) + 1 + len(turns))
             shots = self._draw([turn.scene for turn in turns], [turn_seed(self.seed, number) for number in numbers])
-            for turn, routing, shot in zip(turns, seconds, shots, strict=True):
+            for turn, shot in zip(turns, shots, strict=True):
                 self._follow(turn)
-                yield self._turn(turn, DrawnShot(shot.frames_THWC, {"router": routing, **shot.seconds}))
+                yield self._turn(turn, DrawnShot(shot.frames_THWC, {"router": turn.scene.seconds, **shot.seconds}))
 
     def skip(self, instructions: Sequence[str]) -> None:
         """Add instructions to the story without generating shots; they are routed, so later turns can continue."""
-        for turn in self._routed(instructions)[0]:
+        for turn in self._routed(instructions):
             self._follow(turn)
 
     def _follow(self, turn: StoryTurn) -> None:
@@ -145,14 +145,11 @@ class Baseline(ABC):
         for instruction in instructions:
             yield [instruction]
 
-    def _routed(self, instructions: Sequence[str]) -> tuple[list[StoryTurn], list[float]]:
+    def _routed(self, instructions: Sequence[str]) -> list[StoryTurn]:
         turns: list[StoryTurn] = []
-        seconds: list[float] = []
         for instruction in instructions:
-            started = time.perf_counter()
             turns.append(StoryTurn(instruction, self.router.route((*self.story, *turns), instruction)))
-            seconds.append(time.perf_counter() - started)
-        return turns, seconds
+        return turns
 
     def _turn(self, turn: StoryTurn, shot: DrawnShot) -> Turn:
         state = turn.scene.state
@@ -252,7 +249,7 @@ class GSC(Baseline):
         descriptions = [turn.scene.description for turn in self.story] + [scene.description for scene in scenes]
         all_seeds = [turn_seed(self.seed, number) for number in range(1, len(descriptions) + 1)]
         pictures = draw_story(self.pipelines["picture"], descriptions, all_seeds, picture, story)[done:]
-        share = (time.perf_counter() - started) / len(scenes)  # the pictures of all turns are generated together
+        share = (time.perf_counter() - started) / len(descriptions)  # the pictures of all turns are generated together
         for scene, seed, image in zip(scenes, seeds, pictures, strict=True):
             started = time.perf_counter()
             frames_THWC = self._shot(scene, seed, image)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
@@ -45,6 +46,8 @@ class SceneDescription:
     description: str
     """Prompt for the generator; understandable without the story."""
     state: State
+    seconds: float = field(default=0.0, compare=False)
+    """Time of the language model, also where the scene was kept and is read again; 0 without one."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,8 @@ class LanguageRouter:
         prompt = load_prompt("scene").render(
             story=_story_text(story), instruction=_checked(instruction), words=MOST_WORDS, example=_EXAMPLE
         )
-        return asyncio.run(self._ask(prompt))
+        started = time.perf_counter()
+        return replace(asyncio.run(self._ask(prompt)), seconds=time.perf_counter() - started)
 
     async def _ask(self, prompt: str) -> SceneDescription:
         messages = [user(prompt)]

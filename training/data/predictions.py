@@ -53,7 +53,8 @@ def folds_of(turns: Iterable[RecordedTurn], folds: int) -> dict[str, int]:
 def by_windows(windows: Windows, predict: Predict, shape: Sequence[int]) -> Callable[[Sequence[RecordedTurn]], Tensor]:
     """Return an encoder of turns that predicts each in the longest window, as during play.
 
-    A turn without an instruction cannot be predicted; it gets zeros, which are never read.
+    A turn without an instruction, or one that overlaps the turn before it, is in no window; it gets zeros, which are
+    never read.
     """
     item_of = {turn.clip_id: item for item, turn in enumerate(windows.turns)}
 
@@ -97,6 +98,8 @@ def after_own(
                 for turn in window.past
             ]
             (prediction,) = rolled_out(model, tokenizer, config, [target], past)
+            while len(made) >= config.game_model.window_turns:
+                del made[next(iter(made))]  # the oldest; no window reaches back so far
             made[target.clip_id] = PastTurn(target.instruction, prediction.shot_tokens_LD, prediction.state)
             rows.append(prediction.shot_tokens_LD)
         return torch.stack(rows)

@@ -165,8 +165,8 @@ def adapt_phase(
 
 
 def _instructed(turns: Iterable[RecordedTurn]) -> list[RecordedTurn]:
-    """Return the turns with an instruction: others cannot be predicted."""
-    return [turn for turn in turns if turn.instruction]
+    """Return the turns that the game model has predicted: with an instruction, and in a window (`by_windows`)."""
+    return [turn for turn in turns if turn.instruction and not turn.sample.overlap_seconds]
 
 
 def _save_memory(decoder: ShotDecoder, *, wanted: bool) -> None:

@@ -21,30 +21,34 @@ def mean_looks(frames: Sequence[Embeddings]) -> Embeddings:
     return np.asarray(means_TD / np.linalg.norm(means_TD, axis=1, keepdims=True), np.float32)
 
 
-def style_values(looks_TD: Embeddings) -> list[Values]:
-    """Similarity of each turn after the first ones to the nearest of them."""
-    first_FD = looks_TD[:FIRST_TURNS]
-    later = [{"style": float(np.max(first_FD @ look_D))} for look_D in looks_TD[FIRST_TURNS:]]
-    return [{} for _ in first_FD] + later
+def style_values(panels: Sequence[Panel], looks_TD: Embeddings) -> list[Values]:
+    """Similarity of each turn after the first ones to the nearest of them; turns may be missing from a game."""
+    first = [place for place, panel in enumerate(panels) if panel.turn <= FIRST_TURNS]
+    if not first:
+        return [{} for _ in panels]
+    similar_TF = looks_TD @ looks_TD[first].T
+    return [{} if place in first else {"style": float(similar_TF[place].max())} for place in range(len(panels))]
 
 
 def place_values(panels: Sequence[Panel], looks_TD: Embeddings) -> list[Values]:
     """Similarity on each return to a place to the place's last turn, beside that to turns elsewhere.
 
-    A return is a turn at a place that was left: the turn before is elsewhere, and an earlier one is there.
+    A return is a turn at a place that was left: the turn before is elsewhere, and an earlier one is there. Turns may be
+    missing from a game; those since the last one there are counted by their numbers.
     """
     places = [panel.EV.casefold() if panel.EV else None for panel in panels]
-    return [_return_values(turn, places[: turn + 1], looks_TD) for turn in range(len(panels))]
+    turns = [panel.turn for panel in panels]
+    return [_return_values(now, places[: now + 1], turns, looks_TD) for now in range(len(panels))]
 
 
-def _return_values(turn: int, places: Sequence[str | None], looks_TD: Embeddings) -> Values:
-    place = places[turn]
-    here = [before for before in range(turn) if places[before] == place]
-    elsewhere = [before for before in range(turn) if places[before] not in (place, None)]
-    if place is None or not here or turn - 1 not in elsewhere:
+def _return_values(now: int, places: Sequence[str | None], turns: Sequence[int], looks_TD: Embeddings) -> Values:
+    place = places[now]
+    here = [before for before in range(now) if places[before] == place]
+    elsewhere = [before for before in range(now) if places[before] not in (place, None)]
+    if place is None or not here or now - 1 not in elsewhere:
         return {}
-    similar_T = looks_TD[:turn] @ looks_TD[turn]
+    similar_T = looks_TD[:now] @ looks_TD[now]
     last, others = float(similar_T[here[-1]]), similar_T[elsewhere]
-    kept, turns_since = float(last > others.max()), turn - here[-1]
+    kept, turns_since = float(last > others.max()), turns[now] - turns[here[-1]]
     [end] = [end for end, (least, most) in RETURNS.items() if least <= turns_since <= most]
     return {"place_kept": kept, f"place_kept_{end}": kept, "place_memory": last - float(others.mean())}

@@ -108,13 +108,14 @@ class Measurer:
 
     def measure(self, turns: Sequence[PlayedTurn]) -> Iterator[Measure]:
         """Yield the measures of one agent's game, its turns in order."""
+        panels = [turn.panel for turn in turns]
         truths = [self._truths.get(turn.panel.clip_id or "") for turn in turns]
         self._features.fill([turn.clip for turn in turns] + [truth for truth in truths if truth])
         hashes = [content_hash(turn.clip) for turn in turns]
         values = [self._turn(*each) for each in zip(turns, hashes, truths, strict=True)]
-        styles = style_values(mean_looks([self._frames(self._looks, sha256) for sha256 in hashes]))
+        styles = style_values(panels, mean_looks([self._frames(self._looks, sha256) for sha256 in hashes]))
         compared = mean_looks([self._frames(self._compared, sha256) for sha256 in hashes])
-        places = place_values([turn.panel for turn in turns], compared)
+        places = place_values(panels, compared)
         for turn, *found in zip(turns, values, styles, places, strict=True):
             for metric, value in (pair for each in found for pair in each.items()):
                 yield Measure(

@@ -200,11 +200,12 @@ def labels_of(facts: SceneFacts) -> dict[Field, Tensor]:
 def accuracy(judge: Judge, clips: JudgedClips) -> dict[str, float]:
     """Return the share of clips of which a field is named rightly; of unknown labels nothing is asked."""
     judge.eval()
+    device = next(judge.parameters()).device
     right: dict[str, list[Tensor]] = {field: [] for field in LABELS}
     for start in range(0, len(clips), _AT_ONCE):
         part = clips.some(range(start, min(start + _AT_ONCE, len(clips))))
-        for field, logits_BK in judge(part.frames_BTHWC).items():
-            truth = part.truth[field]
+        for field, logits_BK in judge(part.frames_BTHWC.to(device)).items():
+            truth = part.truth[field].to(device)
             if field in ONE_OF:
                 right[field].append(logits_BK.argmax(dim=1) == truth)
             else:

@@ -163,6 +163,6 @@ def _worsened(pixels_BTCHW: Tensor) -> Tensor:
         blurred_TCHW = functional.avg_pool2d(functional.pad(moved_TCHW, [1] * 4, mode="replicate"), 3, stride=1)
         clips.append(moved_TCHW + share * (blurred_TCHW - moved_TCHW))
     worse_BTCHW = torch.stack(clips)
-    tint_B1C11 = _TINT * torch.randn(len(clips), 1, 3, 1, 1)
-    strength_B1111 = _NOISE * torch.rand(len(clips), 1, 1, 1, 1)
+    tint_B1C11 = _TINT * torch.randn(len(clips), 1, 3, 1, 1).to(worse_BTCHW)
+    strength_B1111 = _NOISE * torch.rand(len(clips), 1, 1, 1, 1).to(worse_BTCHW)
     return worse_BTCHW + tint_B1C11 + strength_B1111 * torch.randn_like(worse_BTCHW)
