@@ -28,7 +28,7 @@ from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import STEPS, small_dataset, small_recipe, small_run
 from tests.support.networks.small_run_process import start, train_through_kills, weights
-from tests.support.networks.tiny_models import copy_of_tiny
+from tests.support.networks.tiny_models import brief_checkpoint, copy_of_tiny
 from training.config import Precision, Recipe
 from training.data.shards import open_shards
 from training.phase_settings import PHASES
@@ -230,6 +230,20 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
     (other / "shards" / "index.json").write_text(json.dumps(index))
     with pytest.raises(UserError, match="warm-up was begun with another data"):
         small_run(folder, run.recipe, other).shot()
+
+
+def test_a_run_with_an_unfinished_phase_takes_no_other_start(tmp_path: Path) -> None:
+    (tmp_path / "warm-up" / "result").mkdir(parents=True)
+    (tmp_path / "joint" / "states").mkdir(parents=True)
+    run_folder = RunFolder(tmp_path, str(small_dataset()))
+    with pytest.raises(UserError, match=r"joint.result is not there yet: .*, since --from is for a run without"):
+        TrainingRun(run_folder, small_recipe(), brief_checkpoint()).game()
+
+
+def test_a_pass_before_a_phase_has_no_snapshots(tmp_path: Path) -> None:
+    (tmp_path / "first-pass" / "states" / "step-00000002").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"first-pass: snapshots are made of the phases warm-up, joint, game, adapt"):
+        take_snapshot(tmp_path / "first-pass")
 
 
 @pytest.mark.nightly

@@ -146,6 +146,19 @@ def test_sigterm_saves_after_the_step_and_the_resumed_run_is_exact(tmp_path: Pat
     assert same(trained(tmp_path / "stopped", loop()), whole)
 
 
+def test_a_snapshot_missed_by_sigterm_is_made_by_the_resumed_run(tmp_path: Path) -> None:
+    settings, snapshots = loop(snapshot_every=4), tmp_path / "stopped" / "snapshots"
+    trained(tmp_path / "whole", settings)
+    stopped = Trainer(Sum(), settings, tmp_path / "stopped", Accelerator(cpu=True))
+    with pytest.raises(Terminated):
+        stopped.run(lambda report: os.kill(os.getpid(), signal.SIGTERM) if report.step == 3 else None)
+    assert not snapshots.exists()
+    trained(tmp_path / "stopped", settings)
+    for whole in (tmp_path / "whole" / "snapshots").iterdir():
+        assert same(*(load_file(each / "line.safetensors") for each in (snapshots / whole.name, whole)))
+    assert len(list(snapshots.iterdir())) == 4
+
+
 def test_sigterm_in_the_last_step_begins_no_further_phase(tmp_path: Path) -> None:
     finished = Trainer(Sum(), loop(), tmp_path, Accelerator(cpu=True))
     with pytest.raises(Terminated, match="the state of step 20"):

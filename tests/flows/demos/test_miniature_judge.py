@@ -11,7 +11,7 @@ import torch
 
 from flows.demos.miniature.dataset import build_datasets, films_of
 from flows.demos.miniature.measured.judge import JudgedClips, accuracy, labels_of, train_judge
-from flows.demos.miniature.measured.judge_network import LABELS, Judge, loss_of
+from flows.demos.miniature.measured.judge_network import HEIGHT, LABELS, WIDTH, Judge, loss_of
 from flows.demos.miniature.measured.measured_models import FITTED
 from flows.demos.miniature.truth import SceneFacts
 from flows.demos.world.puppet_motions import COAT_ON, PLANT
@@ -51,6 +51,12 @@ def test_unknown_labels_change_neither_loss_nor_accuracy() -> None:
     unknown = right | {"raincoats": torch.full((2, 4), -1.0)}
     assert accuracy(judge, JudgedClips(frames, unknown))["raincoats"] == 1
     assert loss_of(logits, unknown)["raincoats"].tolist() == [0, 0]
+
+
+def test_clips_are_worsened_on_the_device_of_the_judge() -> None:
+    frames_BTHWC = torch.empty(2, 3, HEIGHT, WIDTH, 3, dtype=torch.uint8, device="meta")
+    named = Judge().to("meta").train()(frames_BTHWC)
+    assert {logits_BK.device.type for logits_BK in named.values()} == {"meta"}
 
 
 def test_a_judge_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -108,6 +108,26 @@ def test_agents_play_every_game_and_a_stopped_evaluation_goes_on_to_the_same_cli
 
 
 @pytest.mark.slow
+def test_networks_are_loaded_before_the_first_turn_is_timed(
+    tmp_path: Path, benchmark: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said_before: list[str] = []
+
+    class Listens(StopsAfter):
+        def begin(self, subject: str, name: str) -> Progress:
+            said_before.append(capsys.readouterr().out)
+            return super().begin(subject, name)
+
+    token = watcher.set(Listens(reports=1))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_evaluation(tmp_path / "out", benchmark, agents("ours"), OPTIONS)
+    finally:
+        watcher.reset(token)
+    assert "loading the networks" in said_before[0]
+
+
+@pytest.mark.slow
 def test_agents_are_compared_on_equal_noise_and_games_differ(tmp_path: Path, benchmark: Path) -> None:
     twice = [*agents("ours"), f"again={brief_checkpoint()}"]
     evaluation = run_evaluation(tmp_path / "out", benchmark, twice, OPTIONS)

@@ -67,7 +67,9 @@ def test_only_the_last_turns_of_a_long_game_are_in_the_prompt() -> None:
 def test_a_faulty_answer_is_repaired_in_the_same_conversation() -> None:
     faulty = json.dumps({**GOOD, "motion_level": 9})
     with CaptionServer(saying("I would love to!", faulty, json.dumps(GOOD))) as server:
-        assert router(server).route([], "run") == SCENE
+        scene = router(server).route([], "run")
+        assert scene == SCENE
+        assert scene.seconds > 0
     assert [request.turn for request in server.requests] == [0, 1, 2]
     assert "holds no JSON object" in server.requests[1].text
     assert "motion_level: Input should be 1, 2, 3, 4 or 5" in server.requests[2].text
