@@ -64,7 +64,7 @@ class Published(Record):
 class SampleMotion(Published):
     """Motion of the clip, in pixels per step between two of its frames."""
 
-    scope_px: float
+    scope_px: float = Field(ge=0)
     level: Level
     flow_model: str
     edges: Edges
@@ -117,7 +117,7 @@ class Sample(Published):
     end_seconds: float
     overlap_seconds: float = Field(description="shared with the clip before; such a clip is in no training window")
     split: Split
-    fps: Rate = Field(description='an exact fraction as text, `"8"` or `"24000/1001"`: JSON numbers would round it')
+    fps: Rate = Field(gt=0, description='an exact fraction as text, `"8"` or `"24000/1001"`: JSON numbers would round it')
     frames: int
     motion: SampleMotion
     caption: SampleCaption

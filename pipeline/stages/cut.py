@@ -264,6 +264,7 @@ def _stored_bytes(film: Film) -> int:
 
 
 def _remove_others(folder: Path, names: set[str]) -> None:
-    for file in folder.iterdir() if folder.is_dir() else ():
-        if file.name not in names:
+    """Remove clips of an earlier cut; what others have put there (`.ipynb_checkpoints`, a disk's index) stays."""
+    for file in folder.glob("*.mp4"):
+        if file.name not in names and file.is_file():
             file.unlink()

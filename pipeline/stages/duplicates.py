@@ -133,9 +133,12 @@ def _candidates(table: _Table, distance: int, gap_seconds: float) -> NDArray[np.
     alone = np.unique(np.column_stack([clip_M.astype(np.uint64), hashes_M4]), axis=0)  # held frames count once
     clip_M, hashes_M4 = alone[:, 0].astype(np.int64), np.ascontiguousarray(alone[:, 1:])
     found = [np.empty((0, 2), np.int64)]
-    for word_M in hashes_M4.view(np.uint16).T:
+    words_MW = hashes_M4.view(np.uint16)
+    for number, word_M in enumerate(words_MW.T):
         for left, right in _equal_pairs(word_M):
-            comparable = table.may_repeat(clip_M[left], clip_M[right], gap_seconds)
+            # a pair is taken at its first equal word: hours of one still picture agree in all of them
+            new = (words_MW[left, :number] != words_MW[right, :number]).all(axis=1)
+            comparable = new & table.may_repeat(clip_M[left], clip_M[right], gap_seconds)
             left, right = left[comparable], right[comparable]
             near = np.bitwise_count(hashes_M4[left] ^ hashes_M4[right]).sum(1) <= distance
             clips_P2 = np.stack([clip_M[left[near]], clip_M[right[near]]], axis=1)

@@ -184,6 +184,8 @@ def test_a_key_in_two_shards_is_found(dataset: Dataset) -> None:
         (lambda s: s.pop("scene"), r"json is not a sample \(scene: Field required"),
         (lambda s: s.update(scene="0"), r"json is not a sample \(scene: Input should be a valid integer"),
         (lambda s: s["motion"].update(scope_px=float("nan")), r"json is not a sample \(motion.scope_px"),
+        (lambda s: s["motion"].update(scope_px=-1.0), r"json is not a sample \(motion.scope_px"),
+        (lambda s: s.update(fps="0"), r"json is not a sample \(fps: Input should be greater than 0"),
         (lambda s: s.update(clip_id="other"), "its clip_id is other, it should be kiki"),
         (lambda s: s.update(film_id="other"), "its film_id is other, it should be kiki"),
         (lambda s: s.update(split="val"), "its split is val, it should be train"),

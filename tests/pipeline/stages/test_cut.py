@@ -276,12 +276,14 @@ def test_the_stage_writes_its_tables_and_repeats_them_to_the_byte(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_clips_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
+def test_clips_of_an_earlier_run_are_removed_and_nothing_else(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=120))
+    index = folder.path / "clips" / "@eaDir"  # as a disk's indexer makes it
+    index.mkdir(parents=True)
     for margin in (2, 5):
         perform(stage(ClipSettings(margin_frames=margin)), folder)
         listed = {f"{clip.clip_id}.mp4" for clip in folder.read("clips", Clip)}
-        assert {file.name for file in (folder.path / "clips").iterdir()} == listed
+        assert {file.name for file in (folder.path / "clips").iterdir()} == {*listed, index.name}
 
 
 @pytest.mark.slow
