@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import numpy as np
@@ -77,11 +78,22 @@ def test_a_flag_counts_by_the_turns_since_it_was_seen() -> None:
 
 
 def test_a_figure_is_a_mean_with_its_interval() -> None:
-    hits = figure([True] * 95 + [False] * 5)
+    hits = figure([(number, number < 95) for number in range(100)])  # a story each
     assert (hits["turns"], hits["mean"]) == (100, 0.95)
     assert (hits["low"], hits["high"]) == (pytest.approx(0.888, abs=0.001), pytest.approx(0.978, abs=0.001))
-    errors = figure([0, 1, 2, 1])
+    errors = figure(list(enumerate([0.0, 1.0, 2.0, 1.0])))
     assert (errors["mean"], errors["high"] - 1) == (1, pytest.approx(1 - errors["low"]))
+    assert errors["high"] - 1 == pytest.approx(1.96 * stdev([0, 1, 2, 1]) / 2)
+
+
+def test_intervals_of_stories_that_differ_hold_the_truth() -> None:
+    dice, held = np.random.default_rng(0), 0
+    for _ in range(200):
+        shares = dice.beta(0.87 * 19, 0.13 * 19, size=7)  # of seven stories: mean .87, correlation within one .05
+        twins = [(story, bool(dice.random() < share)) for story, share in enumerate(shares) for _ in range(14)]
+        found = figure(twins + twins)
+        held += found["low"] <= 0.87 <= found["high"]
+    assert held >= 0.85 * 200, f"{held} of 200; about 70 % if every turn is a sample of its own"
 
 
 def test_turns_exchanged_keep_their_scripts() -> None:

@@ -2,13 +2,15 @@
 
 What an instruction asks for is who, where and what, together `as asked`. Time of day, raincoats and flags follow from
 earlier turns; a flag in the window was last seen in a turn that the game model still has before it.
+
+Turns of a story depend on each other (many scenes have two clips of one instruction), so an interval takes stories as
+the sample, not turns.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import cv2
@@ -19,13 +21,13 @@ from numpy.typing import NDArray
 from flows.demos.miniature.dataset import CONFIG
 from flows.demos.miniature.measured.games import ScriptedTurn, Shown
 from flows.demos.miniature.measured.judge_network import Judge, Named
-from pipeline.reviews.audit.intervals import wilson
+from pipeline.reviews.audit.intervals import Stratum, estimated
 from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.stages.motion_levels import PUBLISHED_EDGES, level_of
 from training.evaluation.metrics.features import with_pixels
 
 Figure = Mapping[str, Any]
-"""Number of turns, mean over them (of hits: their share), and the ends of its 95 % interval."""
+"""Number of turns and of stories, mean over the turns (of hits: their share), and the ends of its 95 % interval."""
 _AT_ONCE, _Z = 16, 1.96
 
 
@@ -37,13 +39,13 @@ def figures_of(shown: Sequence[Shown], judge: Judge, window: int) -> dict[str, F
         judge: network that names what they show.
         window: turns in the game model's context, the one to predict included.
     """
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[Hashable, float]]] = {}
     for start in range(0, len(shown), _AT_ONCE):
         part = shown[start : start + _AT_ONCE]
         names = judge.name(torch.from_numpy(np.stack([each.frames_THWC for each in part])))
         for each, named in zip(part, names, strict=True):
             for field, value in values_of(each, named, window).items():
-                found.setdefault(field, []).append(value)
+                found.setdefault(field, []).append(((each.facts.film, each.facts.story), value))
     return {field: figure(values) for field, values in found.items()}
 
 
@@ -92,12 +94,28 @@ def drawn_level(frames_THWC: NDArray[np.uint8]) -> int:
     return level_of(motion.scope_px, settings.edges or PUBLISHED_EDGES)
 
 
-def figure(values: Sequence[float]) -> Figure:
-    """Return the mean with its 95 % interval: Wilson's for hits, the normal one for other values."""
-    mean, count = fmean(values), len(values)
-    if all(isinstance(value, bool) for value in values):
-        low, high = wilson(mean, count)
+def figure(values: Sequence[tuple[Hashable, float]]) -> Figure:
+    """Return the mean with its 95 % interval: Wilson's for hits, the normal one for other values.
+
+    Args:
+        values: the story and the value of each turn; at least one.
+    """
+    stories = {story: number for number, story in enumerate(dict.fromkeys(story for story, _ in values))}
+    numbers_T, values_T = [stories[story] for story, _ in values], [float(value) for _, value in values]
+    sums_S, turns_S = np.bincount(numbers_T, values_T), np.bincount(numbers_T).astype(np.float64)
+    mean = float(sums_S.sum() / len(values))
+    share = estimated([Stratum(sums_S, turns_S)]) if all(isinstance(value, bool) for _, value in values) else None
+    if share:
+        low, high = share.low, share.high
     else:
-        reach = _Z * stdev(values) / math.sqrt(count) if count > 1 else math.inf
+        reach = _reach(sums_S - mean * turns_S, len(values))
         low, high = mean - reach, mean + reach
-    return {"turns": count, "mean": mean, "low": low, "high": high}
+    return {"turns": len(values), "stories": len(stories), "mean": mean, "low": low, "high": high}
+
+
+def _reach(excess_S: NDArray[np.float64], turns: int) -> float:
+    """Return half the interval of a ratio, from what each story's sum has beyond the mean."""
+    stories = len(excess_S)
+    return (
+        _Z * math.sqrt(stories / (stories - 1) * float(np.square(excess_S).sum())) / turns if stories > 1 else math.inf
+    )

@@ -29,7 +29,7 @@ GC = "gc"
 VARIANTS = "variants"
 FITTED = Path("autoencoder", "clips", "result")
 """Checkpoint with the fitted autoencoder, which all models start from."""
-_VERSION = 3
+_VERSION = 4
 """Version of the measures, raised when they give other figures."""
 
 
