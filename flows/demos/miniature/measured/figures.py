@@ -102,7 +102,8 @@ def figure(values: Sequence[tuple[Hashable, float]]) -> Figure:
     """
     stories = {story: number for number, story in enumerate(dict.fromkeys(story for story, _ in values))}
     numbers_T, values_T = [stories[story] for story, _ in values], [float(value) for _, value in values]
-    sums_S, turns_S = np.bincount(numbers_T, values_T), np.bincount(numbers_T).astype(np.float64)
+    sums_S = np.bincount(numbers_T, values_T).astype(np.float64)
+    turns_S = np.bincount(numbers_T).astype(np.float64)
     mean = float(sums_S.sum() / len(values))
     share = estimated([Stratum(sums_S, turns_S)]) if all(isinstance(value, bool) for _, value in values) else None
     if share:
@@ -116,6 +117,6 @@ def figure(values: Sequence[tuple[Hashable, float]]) -> Figure:
 def _reach(excess_S: NDArray[np.float64], turns: int) -> float:
     """Return half the interval of a ratio, from what each story's sum has beyond the mean."""
     stories = len(excess_S)
-    return (
-        _Z * math.sqrt(stories / (stories - 1) * float(np.square(excess_S).sum())) / turns if stories > 1 else math.inf
-    )
+    if stories == 1:
+        return math.inf
+    return _Z * math.sqrt(stories / (stories - 1) * float(np.square(excess_S).sum())) / turns
