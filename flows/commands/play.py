@@ -70,7 +70,7 @@ def play(
 
     An instruction is free text, or has the form of the training data:
 
-        Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky.
+        Character: Mika; Motion: slowly walk; Background: beach.
 
     With `--game`, every turn is written to OUT as a video beside `turns.jsonl`, and the whole game as `film.mp4`. The
     same command after a stop, or with more lines in the file, plays only the missing turns (`--agent gsc` draws a whole

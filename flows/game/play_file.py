@@ -28,6 +28,7 @@ from pipeline.core.progress import Watch, watched
 
 FILM = "film.mp4"
 """The film of the whole game, in its folder."""
+_NAMES_SHOWN = 12
 SHARES = {"game model": (0.0, 0.1), "denoising": (0.1, 0.8), "frames": (0.9, 0.1)}
 """Start and length of each part of a turn, as rough shares of its time, for the progress bar."""
 
@@ -51,9 +52,19 @@ def play_file(game: Path, checkpoint: Path, out: Path, options: EngineOptions = 
     instructions = read_game_file(game, check=partial(instruction_ids, opened.tokenizer()))
     with opened_game(out, GameSettings.of(opened, options, seed), instructions) as folder:
         if is_unfinished(folder, instructions):
+            _say_unknown(opened.config.characters, instructions)
             say("loading the networks")
             play_on(folder, Engine.load(checkpoint, options), instructions)
     return out / FILM
+
+
+def _say_unknown(characters: Sequence[str], instructions: Sequence[str]) -> None:
+    """Print how many instructions name nobody that the model was trained with: they are played all the same."""
+    names = [name.casefold() for name in characters]
+    unknown = sum(not any(name in instruction.casefold() for name in names) for instruction in instructions)
+    if names and unknown:
+        listed = ", ".join(characters[:_NAMES_SHOWN]) + (", ..." if len(characters) > _NAMES_SHOWN else "")
+        say(f"{unknown} of {len(instructions)} instructions name no character of the training data ({listed})")
 
 
 def play_on(folder: GameFolder, engine: TurnMaker, instructions: Sequence[str]) -> None:

@@ -117,6 +117,16 @@ def test_a_line_for_each_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
+def test_instructions_without_a_known_character_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = tmp_path / "known"
+    shutil.copytree(brief_checkpoint(), known)
+    save_config(known, Checkpoint.open(known).config.replaced(characters=("Haru", "Mika")))
+    game = tmp_path / "game.txt"
+    game.write_text("haru runs\nQiqi runs\n")
+    play_file(game, known, tmp_path / "out", EngineOptions(device="cpu", steps=1, guidance=1.0))
+    assert "1 of 2 instructions name no character of the training data (Haru, Mika)" in capsys.readouterr().err
+
+
 def test_a_game_file_becomes_a_game_and_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With real networks; then the same again, and then with a line more."""
     game, out = written(tmp_path / "game.txt", "# a game", STORY[0]), tmp_path / "out"
