@@ -89,7 +89,7 @@ def run_phase(phase: str, request: TrainRequest) -> str:
     """
     code, printed = termination.get(Termination()).run(command_of(phase, request))
     if code:
-        raise UserError(f"ended with exit code {code}; the same command resumes from its last state")
+        raise UserError(f"ended with exit code {code}; the same command goes on from its last saved state, if any")
     return printed.splitlines()[-1]
 
 

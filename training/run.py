@@ -26,7 +26,7 @@ from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import LoopSettings, Recipe
-from training.data.checks import check_batch, check_data_set
+from training.data.checks import by_rules_alone, check_batch, check_data_set
 from training.data.definitions import FROZEN, Name
 from training.data.predictions import PredictedBy, folds_of
 from training.data.turns import Catalog, has_padded, offered
@@ -227,6 +227,8 @@ class TrainingRun:
         fold_of = folds_of(train.turns, self.recipe.adapt.folds)
         for source, part in self.run_folder.mixture.with_turns(train):
             check_data_set(part.turns, self.recipe, fold_of, source.address)
+            if poor := by_rules_alone(part.turns):
+                self.run_folder.say(f"{poor} of {len(part.turns)} captions of {source.address} are by rules alone")
 
     def _check(self, *phases: PhaseName) -> None:
         """Refuse also batches that the processes cannot share."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from models.tokens import MOST_INSTRUCTION_TOKENS, instruction_ids, shipped_tokenizer
 from pipeline.core.errors import UserError
@@ -37,8 +37,13 @@ def check_data_set(turns: Sequence[RecordedTurn], recipe: Recipe, fold_of: Mappi
         check_folds(turns, fold_of, source)
 
 
-def check_captions(turns: Sequence[RecordedTurn], source: str) -> None:
+def check_captions(turns: Sequence[RecordedTurn], source: str, part: str = "") -> None:
     """Check that the clips have captions by a model or a person.
+
+    Args:
+        turns: the clips.
+        source: folder or address of their data set.
+        part: the part of it that they are, if not all of it.
 
     Raises:
         UserError: no clip has a caption, or all captions are by rules, which know neither characters nor actions, and
@@ -46,13 +51,19 @@ def check_captions(turns: Sequence[RecordedTurn], source: str) -> None:
     """
     captioned = [turn for turn in turns if turn.instruction]
     remedy = "build it again with a captioner that is a model: `captions.captioner`"
+    what = f"{source}{part and f', {part},'}"
     if not captioned:
-        raise UserError(f"{source} has no captions to learn from: {remedy}")
-    if all(is_by_rules_alone(turn.sample.caption) for turn in captioned):
+        raise UserError(f"{what} has no captions to learn from: {remedy}")
+    if by_rules_alone(captioned) == len(captioned):
         raise UserError(
-            f"{source} has captions by rules only, without characters and actions: {remedy}, or label its clips"
+            f"{what} has captions by rules only, without characters and actions: {remedy}, or label its clips"
             f" with `animegamer review {source}`"
         )
+
+
+def by_rules_alone(turns: Iterable[RecordedTurn]) -> int:
+    """Return the number of clips with an instruction that names neither character nor subject, as rules write it."""
+    return sum(is_by_rules_alone(turn.sample.caption) for turn in turns if turn.instruction)
 
 
 def check_frames(turns: Sequence[RecordedTurn], frames: int, source: str) -> None:

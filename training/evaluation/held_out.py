@@ -32,7 +32,7 @@ def write_held_out(source: str, out: Path, turns: int, games: int | None) -> tup
             other games, which someone may have edited.
     """
     catalog = Catalog.read(open_shards(source, "val"))
-    check_captions(catalog.turns, source)
+    check_captions(catalog.turns, source, "split val")
     windows = _spread(_disjoint(catalog.turns, turns))[:games]
     if not windows:
         raise UserError(f"{source} has no {turns} turns in a row in its split val; take fewer with --turns")

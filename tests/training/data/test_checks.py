@@ -16,7 +16,7 @@ from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import small_dataset, small_recipe, small_run
 from training.baselines.run import train_baseline
 from training.config import WindowSettings
-from training.data.checks import check_captions, check_instructions, check_windows
+from training.data.checks import by_rules_alone, check_captions, check_instructions, check_windows
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
 
@@ -59,7 +59,11 @@ def test_captions_by_rules_are_learned_from_once_a_review_has_added_a_subject(tu
     poor = [with_caption(turn, S=None, actor=None, characters=None) for turn in turns]
     with pytest.raises(UserError, match=r"captions by rules only.*or label its clips with `animegamer review here`"):
         check_captions(poor, "here")
-    check_captions([*poor[1:], with_caption(turns[0], actor="Hana", reviewed=("actor",))], "here")
+    with pytest.raises(UserError, match=r"^here, split val, has captions by rules only"):
+        check_captions(poor, "here", "split val")
+    labelled = [*poor[1:], with_caption(turns[0], actor="Hana", reviewed=("actor",))]
+    check_captions(labelled, "here")
+    assert by_rules_alone(labelled) == len(turns) - 1
 
 
 def test_a_data_set_without_captions_is_refused(turns: tuple[RecordedTurn, ...]) -> None:
