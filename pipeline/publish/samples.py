@@ -10,11 +10,12 @@ import hashlib
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from pipeline.core.config import ShardSettings
 from pipeline.core.records import (
@@ -55,6 +56,18 @@ _CLIP = {
 _MORE = {"actor", "others", "sentence"}
 
 
+def _positive(value: Fraction) -> Fraction:
+    if value <= 0:
+        raise ValueError("it should be greater than 0")
+    return value
+
+
+def _not_negative(value: float) -> float:
+    if value < 0:
+        raise ValueError("it should be 0 or more")
+    return value
+
+
 class Published(Record):
     """Base of the records read by other programs: no unknown field, no conversion, no NaN."""
 
@@ -64,7 +77,7 @@ class Published(Record):
 class SampleMotion(Published):
     """Motion of the clip, in pixels per step between two of its frames."""
 
-    scope_px: float = Field(ge=0)
+    scope_px: Annotated[float, AfterValidator(_not_negative)]
     level: Level
     flow_model: str
     edges: Edges
@@ -117,7 +130,9 @@ class Sample(Published):
     end_seconds: float
     overlap_seconds: float = Field(description="shared with the clip before; such a clip is in no training window")
     split: Split
-    fps: Rate = Field(gt=0, description='an exact fraction as text, `"8"` or `"24000/1001"`: JSON numbers would round it')
+    fps: Annotated[Rate, AfterValidator(_positive)] = Field(
+        description='an exact fraction as text, `"8"` or `"24000/1001"`: JSON numbers would round it'
+    )
     frames: int
     motion: SampleMotion
     caption: SampleCaption
