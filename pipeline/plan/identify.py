@@ -1,14 +1,14 @@
 """Film identification by content hash, independent of file name and path.
 
-A renamed, moved or touched film is the same film. A file with new content is a new film; the film found at its path
-before is delisted, but its folder and cached captions are kept.
+A renamed, moved or touched film is the same film. A file with new content is a new film, which takes the place of the
+film found at its path before; that one is delisted, but its folder and cached captions are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from pipeline.core.hashes import FILM_HASHES, Hashes
 from pipeline.core.plain_text import is_text, printable
@@ -32,15 +32,24 @@ class IdentifiedFilms:
     films: list[Film] = field(default_factory=list)
     refused: list[Failure] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    replaced: set[str] = field(default_factory=set)
-    """Ids of films whose path holds other content now."""
+    replaced: dict[str, str] = field(default_factory=dict)
+    """Ids of films whose path holds other content now, with the ids of the films there."""
 
     def listed(self, before: Sequence[FilmEntry]) -> tuple[FilmEntry, ...]:
-        """The data set's entries with these films: new ones appended, replaced ones removed."""
+        """The data set's entries with these films: each new one in the place of the film it replaces, or appended."""
         known = {entry.film_id for entry in before}
-        added = [FilmEntry(film_id=f.film_id, name=f.name, sha256=f.sha256) for f in self.films]
-        kept = [entry for entry in before if entry.film_id not in self.replaced]
-        return (*kept, *(entry for entry in added if entry.film_id not in known))
+        new = {
+            film.film_id: FilmEntry(film_id=film.film_id, name=film.name, sha256=film.sha256)
+            for film in self.films
+            if film.film_id not in known
+        }
+        listed: list[FilmEntry] = []
+        for entry in before:
+            if entry.film_id not in self.replaced:
+                listed.append(entry)
+            elif successor := new.pop(self.replaced[entry.film_id], None):
+                listed.append(successor)
+        return (*listed, *new.values())
 
 
 def identify(paths: Sequence[str], dataset: Dataset) -> IdentifiedFilms:
@@ -77,7 +86,7 @@ def _find_replaced(found: IdentifiedFilms, id_by_source: dict[str, str]) -> None
     for film in found.films:
         before = id_by_source.get(film.source, film.film_id)
         if before not in here:
-            found.replaced.add(before)
+            found.replaced[before] = film.film_id
             found.notices.append(
                 f"{film.name}: new content, which takes the place of {before}; the folder of {before} is kept"
             )
@@ -93,13 +102,21 @@ def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film
     known = known_film(folder)
     film = known
     if film is None or is_unseen(film):
-        film = probe_in_child(film_file(path, dataset.root, progress), film_id, sha256)
+        film = _probe_alone(film_file(path, dataset.root, progress), film_id, sha256)
     if known:
         film = film.model_copy(update={"name": known.name, "fields": known.fields})
     film = film.model_copy(update={"source": source})
     if film != known:
         folder.save_film(film)
     return folder.film
+
+
+def _probe_alone(path: Path, film_id: str, sha256: str) -> Film:
+    """Probe a film; even a bug that it shows in the probe, whose traceback is printed, refuses that film only."""
+    try:
+        return probe_in_child(path, film_id, sha256)
+    except RuntimeError as error:
+        raise RecordError(film_id, f"the probe failed: {error}") from error
 
 
 def _id_before(sha256: str, dataset: Dataset) -> str | None:

@@ -22,7 +22,8 @@ def scene_splits(
 
     A film in which no scene starts in a block of `val`, such as a film of one scene, is in one split as a whole. It is
     `val` if floor((n + 1) * s) > floor(n * s), with its place n among the data set's films and the share s: with a
-    share of 0.2 the fifth film, the tenth, ... Films are only ever appended, so a later film moves no other.
+    share of 0.2 the fifth film, the tenth, ... New films are appended, or take the place of the film that they
+    replace, so they move no other.
 
     Args:
         scenes: all scenes of the film.

@@ -12,6 +12,9 @@ their frames lie on one row of moments t_0 + n / fps, and the last clip takes th
 
 It reaches back into the clip before it, and is left out if nothing is left after that one.
 
+A frame that stays on screen for longer than `HELD_SECONDS`, mostly because of a wrong timestamp, is in no clip: those
+before it end there, as at the end of a scene, and t_0 of those after it is the time of the next frame.
+
 Only presentation times count, so the grid is exact for every frame rate, including variable ones. It needs no
 look-ahead, so a film can be split while it is decoded.
 """
@@ -29,6 +32,9 @@ TOLERANCE_SECONDS = 0.0043
 """A frame that starts at most this long after the wanted time counts as on screen. Containers round timestamps to a
 millisecond, and 24000/1001 drifts from the grid by 2 ms in 2 s: without the tolerance the first step of every clip
 would be a frame short. (Not a round number, so that no drift equals it exactly.)"""
+
+HELD_SECONDS = 30
+"""Longest time on screen of a frame in clips: a timestamp that jumps by an hour would give 1,800 still clips."""
 
 
 class Timed(Protocol):
@@ -77,17 +83,24 @@ class ClipGrid(Generic[F, P]):
         self._grid_seconds = settings.seconds
         self._span_seconds = span_seconds(settings)
         self._keep = keep
+        self._kept: tuple[int, P] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
         self._scene_start: float | None = None
         self._done = 0
         self._on_screen: F | None = None
-        self._kept: tuple[int, P] | None = None
         self._chosen: list[tuple[int, P]] = []
-        self._latest: deque[tuple[int, P]] = deque(maxlen=settings.frames + 1)
+        self._latest: deque[tuple[int, P]] = deque(maxlen=self._frames + 1)
         """The last frames of the row of moments, if `placing` is overlap."""
 
     def add(self, frame: F) -> list[Piece[P]]:
         """Take the next clean frame and return the clips that it completes."""
-        pieces = self._advance(frame.seconds)
+        if self._is_held(frame.seconds):
+            pieces = self.finish(frame.seconds)
+            self._begin()
+        else:
+            pieces = self._advance(frame.seconds)
         if self._scene_start is None:
             self._scene_start = frame.seconds
         self._on_screen = frame
@@ -95,9 +108,14 @@ class ClipGrid(Generic[F, P]):
 
     def finish(self, end_seconds: float) -> list[Piece[P]]:
         """Return the clips completed when the last clean frame leaves the screen."""
+        if self._on_screen is not None and self._is_held(end_seconds):
+            end_seconds = self._on_screen.seconds
         pieces = self._advance(end_seconds)
         last = self._last_piece(end_seconds)
         return [*pieces, last] if last else pieces
+
+    def _is_held(self, until_seconds: float) -> bool:
+        return self._on_screen is not None and until_seconds - self._on_screen.seconds > HELD_SECONDS
 
     def _advance(self, until_seconds: float) -> list[Piece[P]]:
         """Return the clips completed if the frame on screen stays there `until_seconds`."""

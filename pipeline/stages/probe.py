@@ -10,7 +10,6 @@ A broken file may crash FFmpeg. In a child process that costs only this film; `p
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from pipeline.core.child_process import call_in_child
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Film, RecordError
+from pipeline.stages.packet_times import NO_TIME, REORDERED, PacketTimes
 from pipeline.video.colour_tags import ColourTags, check_colours
 from pipeline.video.containers import decode, demux, film_streams, open_film, video_stream
 
@@ -36,10 +36,12 @@ STANDARD_RATES = (
     *(Fraction(rate) for rate in (8, 10, 12, 12.5, 15, 16, 18, 20, 24, 25, 30, 48, 50, 60, 100, 120)),
 )
 FRAMES_DECODED = 24
-NO_TIME = -(2**63)
+SLOWEST_RATE = Fraction(1, 1000)
+"""Frames per second below which a film is a cover picture over sound, or has wrong times."""
+SMALLEST_SIDE = 2
+"""Least width and height in pixels: clips are coded in blocks of 2x2 pixels."""
 REMUX = "for example into Matroska with mkvmerge"
-REORDERED = 16
-"""Most frames by which storage order may differ (H.264's limit): the last ones of a truncated film have gaps."""
+NO_TIMES = "its frames carry no times; remux it, " + REMUX
 SHARPEST_ASPECT = 10
 """Largest plausible aspect of a stored pixel, in either direction; beyond it the header is wrong."""
 
@@ -55,12 +57,13 @@ def probe(path: Path, film_id: str, sha256: str) -> Film:
         written = ColourTags.of_stream(stream.codec_context)  # decoding replaces them by those of the bitstream
         track = _demux(container, stream, film_id)
         missing_seconds = _missing_seconds(container, stream, track)
-        picture, timing = track.picture, _timing(track, stream, truncated=missing_seconds > 0)
+        picture, timing = track.picture, _timing(track, stream, film_id, truncated=missing_seconds > 0)
         aspect, aspect_warning = _sample_aspect(stream.sample_aspect_ratio)
         rotation = _rotation(picture.rotation)
         codec, tags = stream.codec_context.codec.canonical_name, written.seen_in(picture)
         check_colours(picture, tags, codec, stream.codec_context.codec_tag, film_id)
         display = (round(picture.width * aspect), picture.height)
+        _check_use(track, timing, display, film_id)
         film = Film(
             film_id=film_id,
             name=path.name,
@@ -129,7 +132,7 @@ class _Track:
 
 def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Track:
     """Read every packet once and keep only numbers: a film has about 200,000 packets."""
-    shown, opening = _Shown(), _Opening()
+    shown, opening = PacketTimes(), _Opening()
     stopped: list[str] = []
     end_seconds = 0.0
     stream.thread_count = 1
@@ -149,7 +152,7 @@ def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Tra
         raise RecordError(film_id, "its video stream holds no frames; get the file anew")
     ticks = shown.ticks()
     if ticks[0] == NO_TIME or (shown.count > 1 and ticks[0] == ticks[-1]):
-        raise RecordError(film_id, "its frames carry no times; remux it, " + REMUX)
+        raise RecordError(film_id, NO_TIMES)
     if opening.picture is None:
         raise RecordError(film_id, f"none of its {shown.count} frames can be decoded: encrypted, or damaged throughout")
     if opening.steps_back > 1:
@@ -158,32 +161,6 @@ def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Tra
     last_length = shown.last_length() or _typical_length(ticks, base, stream.average_rate)
     duration_seconds = float((int(ticks[-1] - ticks[0]) + last_length) * base)
     return _Track(ticks, base, duration_seconds, opening.picture, opening.interlaced, end_seconds, stopped)
-
-
-class _Shown:
-    """Times of the packets that are shown, without the pre-roll that an edit list discards."""
-
-    def __init__(self) -> None:
-        self._pts, self._dts, self._lengths = array("q"), array("q"), array("q")
-
-    @property
-    def count(self) -> int:
-        return len(self._pts)
-
-    def add(self, packet: Packet[Stream]) -> None:
-        if packet.is_discard or not packet.size:  # the empty packet at the end flushes the decoder
-            return
-        self._pts.append(NO_TIME if packet.pts is None else packet.pts)
-        self._dts.append(NO_TIME if packet.dts is None else packet.dts)
-        self._lengths.append(packet.duration or 0)
-
-    def ticks(self) -> NDArray[np.int64]:
-        """Presentation times, ascending; decoding times if the container (old AVI) has no others."""
-        times = self._dts if NO_TIME in self._pts else self._pts
-        return np.sort(np.frombuffer(times, np.int64))
-
-    def last_length(self) -> int:
-        return self._lengths[int(np.argmax(np.frombuffer(self._pts, np.int64)))]
 
 
 class _Opening:
@@ -237,10 +214,10 @@ class _Timing:
     longest_at_seconds: float = 0.0
 
 
-def _timing(track: _Track, stream: VideoStream, *, truncated: bool) -> _Timing:
+def _timing(track: _Track, stream: VideoStream, film_id: str, *, truncated: bool) -> _Timing:
     ticks, base = track.ticks, track.base
     if truncated and len(ticks) > 2 * REORDERED:
-        ticks = ticks[:-REORDERED]
+        ticks = ticks[:-REORDERED]  # the last ones have gaps
     steps = np.diff(ticks)
     if not steps.any():  # a single frame, or all at one time
         return _Timing(fps=stream.average_rate or 1 / Fraction(track.duration_seconds).limit_denominator(1001))
@@ -248,6 +225,8 @@ def _timing(track: _Track, stream: VideoStream, *, truncated: bool) -> _Timing:
     # Matroska rounds times to 1 ms, and remuxing keeps the rounding: a step may be off by one millisecond
     regular = np.abs(steps - typical) <= 1.5 * max(1.0, 0.001 / base)
     counted = steps[regular] if regular.mean() >= 0.99 else steps  # a few gaps do not change the rate
+    if not counted.any():
+        raise RecordError(film_id, NO_TIMES)
     seconds = int(counted.sum()) * base
     return _Timing(
         fps=_snapped(len(counted) / seconds, float(max(base, Fraction(1, 1000)) / seconds), stream.average_rate),
@@ -265,6 +244,16 @@ def _snapped(rate: Fraction, error: float, claimed: Fraction | None) -> Fraction
     if claimed in near:
         return claimed
     return min(near, key=lambda standard: abs(standard - rate), default=rate.limit_denominator(1001))
+
+
+def _check_use(track: _Track, timing: _Timing, display: tuple[int, int], film_id: str) -> None:
+    """Raise a RecordError for a film whose rate or size gives no clip."""
+    if timing.fps < SLOWEST_RATE:
+        frames, length = len(track.ticks), timedelta(seconds=round(track.duration_seconds))
+        raise RecordError(film_id, f"{frames} frames in {length}: a picture over sound, or frames with wrong times")
+    width, height = track.picture.width, track.picture.height
+    if min(width, *display) < SMALLEST_SIDE:
+        raise RecordError(film_id, f"its pictures of {width}x{height} are too small for a clip")
 
 
 def _missing_seconds(container: InputContainer, stream: VideoStream, track: _Track) -> float:

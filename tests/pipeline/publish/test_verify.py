@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.atomic import temporary_start
 from pipeline.core.config import ShardSettings
 from pipeline.core.records import Caption, Clip, Motion, Verdict
 from pipeline.core.store import Dataset
@@ -41,6 +42,10 @@ def faults(dataset: Dataset) -> list[str]:
     return [str(fault) for fault in verify(dataset, threads=2)]
 
 
+def half_written(path: Path) -> Path:
+    return path.with_name(f"{temporary_start(path)}ab12_xyz.tar")
+
+
 def clip_bytes(tmp_path: Path, frames: np.ndarray, fps: int = 8) -> bytes:
     path = tmp_path / "other.mp4"
     write_clip(path, frames, Fraction(fps), crf=23)
@@ -69,7 +74,7 @@ def test_a_data_set_in_which_nothing_is_kept_has_no_fault(dataset: Dataset) -> N
 def test_rebuilding_repairs_damage(dataset: Dataset) -> None:
     path = first_tar(dataset)
     path.write_bytes(path.read_bytes()[:-600] + bytes(100))
-    (path.parent / ".killed-000000.tar.x.tar").write_bytes(b"half")
+    half_written(path).write_bytes(b"half")
     assert len(faults(dataset)) >= 2
     write_shards(dataset, ShardSettings(samples=3))
     assert faults(dataset) == []
@@ -88,7 +93,8 @@ def test_rebuilding_repairs_damage(dataset: Dataset) -> None:
         (lambda d: first_tar(d).write_bytes(b""), r"has 0 bytes, index.json says \d+"),
         (lambda d: first_tar(d).write_bytes(first_tar(d).read_bytes()[:-1] + b"x"), "sha256 is not the one in index"),
         (lambda d: first_tar(d).with_name("new-000000.tar").write_bytes(b"x"), "new-000000.tar: is not listed"),
-        (lambda d: first_tar(d).with_name(".new.tar").write_bytes(b"x"), "was left by an interrupted build"),
+        (lambda d: half_written(first_tar(d)).write_bytes(b"x"), "was left by an interrupted build"),
+        (lambda d: first_tar(d).with_name(".new.tar").write_bytes(b"x"), r"\.new\.tar: is not listed"),
         (lambda d: (d.root / "shards" / "val" / "readme.txt").write_bytes(b"x"), "readme.txt: is not listed"),
         (lambda d: edit_index(d, lambda i: i.update(flow_model="raft")), "flow_model is raft, dataset.json says dis"),
         (lambda d: edit_index(d, lambda i: i.update(captioner="rules")), "captioner is rules, dataset.json says"),
@@ -185,7 +191,7 @@ def test_a_key_in_two_shards_is_found(dataset: Dataset) -> None:
         (lambda s: s.update(scene="0"), r"json is not a sample \(scene: Input should be a valid integer"),
         (lambda s: s["motion"].update(scope_px=float("nan")), r"json is not a sample \(motion.scope_px"),
         (lambda s: s["motion"].update(scope_px=-1.0), r"json is not a sample \(motion.scope_px"),
-        (lambda s: s.update(fps="0"), r"json is not a sample \(fps: Input should be greater than 0"),
+        (lambda s: s.update(fps="0"), r"json is not a sample \(fps: .*it should be greater than 0"),
         (lambda s: s.update(clip_id="other"), "its clip_id is other, it should be kiki"),
         (lambda s: s.update(film_id="other"), "its film_id is other, it should be kiki"),
         (lambda s: s.update(split="val"), "its split is val, it should be train"),

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 import pytest
 from pydantic import ValidationError
@@ -104,6 +105,32 @@ def test_a_frame_is_kept_once_however_often_it_is_chosen() -> None:
         grid.add(Instant(at, seconds))
     grid.finish(4.5)
     assert kept == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("placing", ["grid", "overlap"])
+@pytest.mark.parametrize("frames", [16, 17])
+def test_a_frame_that_a_wrong_timestamp_holds_ends_the_clips_before_it(
+    frames: int, placing: Literal["grid", "overlap"]
+) -> None:
+    settings = ClipSettings(frames=frames, placing=placing)
+    before, after = constant(Fraction(24), 112), constant(Fraction(24), 130, start=Fraction(1000))
+    end = after[-1] + Fraction(1000)
+    pieces = chop([*before, *after], end, settings)
+    alone = [*chop(before, before[-1], settings), *chop(after, after[-1], settings)]
+    assert [piece.start_seconds for piece in pieces] == [piece.start_seconds for piece in alone]
+    assert [piece.overlap_seconds for piece in pieces] == [piece.overlap_seconds for piece in alone]
+    last = [piece.source_frames[-1] for piece in pieces]
+    assert (len(pieces), max(last)) == ({"grid": 4, "overlap": 6}[placing], last[-1])
+    assert all(len(set(piece.source_frames)) == frames for piece in pieces)
+
+
+@pytest.mark.parametrize("gap", [10, 29])
+def test_a_card_held_for_seconds_is_in_clips(gap: int) -> None:
+    times = constant(Fraction(24), 60)
+    times += constant(Fraction(24), 60, start=times[-1] + gap)
+    assert [list(piece.source_frames) for piece in chop(times, times[-1], ClipSettings())] == expected(
+        times, times[-1], 16, Fraction(8)
+    )
 
 
 def test_seventeenth_frame_must_be_clean() -> None:

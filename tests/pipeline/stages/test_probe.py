@@ -93,6 +93,17 @@ def test_a_gap_is_named_and_does_not_change_the_rate(tmp_path: Path) -> None:
     assert "at 0:00:04, lasts 3.04 s" in warning
 
 
+@pytest.mark.parametrize("lengths", [(60, 60), (48, 96), (96, 48, 60)], ids=str)
+def test_recordings_joined_in_one_file_follow_each_other(tmp_path: Path, lengths: tuple[int, ...]) -> None:
+    path = tmp_path / "film.ts"
+    with path.open("wb") as joined:
+        for number, frames in enumerate(lengths):
+            joined.write(make_film(tmp_path / f"{number}.ts", frames=frames, size=(96, 64)).read_bytes())
+    film = probed(path)
+    assert (film.frames, film.fps, film.variable_rate, film.warnings) == (sum(lengths), 24, False, ())
+    assert film.duration_seconds == pytest.approx(sum(lengths) / 24)
+
+
 def test_rounding_to_milliseconds_is_not_a_variable_rate(tmp_path: Path) -> None:
     times = [Fraction(round(1000 * time), 1000) for time in exact_times(240, Fraction(24000, 1001))]
     film = probed(make_film(tmp_path / "film.mp4", frames=240, times=times, size=(64, 48), barcode=False))

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -9,9 +10,10 @@ import cv2
 import numpy as np
 import pytest
 
+from flows.demos.world.writer import write_film
 from tests.support.media.films import make_film, truncate
 from tests.support.media.odd_streams import without_packets
-from tests.support.media.probed_films import refusal, remuxed
+from tests.support.media.probed_films import refusal, remuxed, retimed
 
 
 def test_no_such_file_folder_device_and_empty_file(tmp_path: Path) -> None:
@@ -125,3 +127,28 @@ def test_a_file_named_in_a_playlist_is_never_opened(tmp_path: Path, name: str, s
 def test_pictures_of_absurd_size(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mkv", frames=1, codec="ffv1", size=(16640, 16), barcode=False)
     assert "16640x16" in refusal(path)
+
+
+@pytest.mark.parametrize("frames", [102, 401])
+def test_frames_that_nearly_all_have_the_same_time(tmp_path: Path, frames: int) -> None:
+    source = make_film(tmp_path / "source.mkv", frames=frames, size=(64, 48), barcode=False, options={"bf": "0"})
+    assert "carry no times" in refusal(retimed(source, tmp_path / "film.mkv", [0] * (frames - 1) + [40]))
+
+
+def test_a_cover_picture_over_an_hour_of_sound(tmp_path: Path) -> None:
+    times = [Fraction(0), Fraction(3000)]
+    path = make_film(tmp_path / "film.mkv", frames=2, times=times, size=(64, 48), barcode=False)
+    assert refusal(path).startswith("2 frames in 0:50:00: a picture over sound")
+
+
+@pytest.mark.parametrize("size", [(1, 1), (16, 1)])
+def test_pictures_too_small_for_a_clip(tmp_path: Path, size: tuple[int, int]) -> None:
+    pictures = [np.full((size[1], size[0], 3), number, np.uint8) for number in range(4)]
+    path = write_film(tmp_path / "film.mkv", pictures, fps=24, codec="ffv1", pixel_format="yuv444p")
+    assert refusal(path) == f"its pictures of {size[0]}x{size[1]} are too small for a clip"
+
+
+def test_pictures_that_a_header_squeezes_to_nothing(tmp_path: Path) -> None:
+    picture = np.zeros((16, 8, 3), np.uint8)
+    path = write_film(tmp_path / "film.mp4", [picture] * 4, fps=24, sample_aspect=Fraction(1, 8))
+    assert "too small for a clip" in refusal(path)

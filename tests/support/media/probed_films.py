@@ -1,5 +1,7 @@
 """Probe of a film file: its facts, or the reason why it is refused; and copies of films in other containers."""
 
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -29,4 +31,16 @@ def remuxed(source: Path, path: Path, options: dict[str, str]) -> Path:
             if packet.size:
                 packet.stream = stream
                 made.mux(packet)
+    return path
+
+
+def retimed(source: Path, path: Path, times: Sequence[int]) -> Path:
+    """Copy a film without B-frames, its frames shown at these times in milliseconds."""
+    with av.open(str(source)) as given, av.open(str(path), "w") as made:
+        stream = made.add_stream_from_template(given.streams.video[0])
+        for packet, time in zip((packet for packet in given.demux(video=0) if packet.size), times, strict=True):
+            packet.time_base, packet.duration = Fraction(1, 1000), 0
+            packet.pts = packet.dts = time
+            packet.stream = stream
+            made.mux(packet)
     return path
