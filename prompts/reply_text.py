@@ -17,6 +17,7 @@ COUNT_WORDS = (
 )
 _LONGEST_REPLY = 20_000
 _MOST_OBJECTS = 20
+_MOST_LEVELS = 50
 SAYS_NONE = {
     *("none", "null", "n/a", "na", "nothing", "nobody", "noone", "no one", "no-one", "empty"),
     *("not visible", "not applicable"),
@@ -30,6 +31,7 @@ _LOOK_ALIKES = str.maketrans(
     {"【": "[", "】": "]", "〈": "<", "〉": ">", "‹": "<", "›": ">", "、": ",", "−": "-", "–": "-"}
     | {"‘": "'", "’": "'", "“": '"', "”": '"', "。": "."}
 )
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NOISE = re.compile(r"<think>.*?</think>|```\w*", re.S | re.I)
 
 
@@ -41,16 +43,33 @@ def fold(text: str) -> str:
 
 
 def objects(plain: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a text."""
+    """Yield the JSON objects in a text, but for those nested too deeply to be walked through.
+
+    Half of a surrogate pair, which JSON can spell and no file can hold, becomes a replacement character.
+    """
     decoder, end = json.JSONDecoder(), 0
     for brace in list(re.finditer(r"\{", plain))[:_MOST_OBJECTS]:
         if brace.start() < end:
             continue
         try:
             found, end = decoder.raw_decode(plain, brace.start())
+            found = _storable(found, _MOST_LEVELS)
         except (ValueError, RecursionError):
             continue
         yield found
+
+
+def _storable(value: Any, levels: int) -> Any:
+    """Return a JSON value without surrogates; raise ValueError, as for what is no JSON, if it has more levels."""
+    if isinstance(value, str):
+        return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
+    if not isinstance(value, list | dict):
+        return value
+    if not levels:
+        raise ValueError("nested too deeply")
+    if isinstance(value, list):
+        return [_storable(item, levels - 1) for item in value]
+    return {key: _storable(item, levels - 1) for key, item in value.items()}
 
 
 def as_text(value: Any) -> str:

@@ -145,8 +145,8 @@ def _say_written(plan: ExportPlan, written: Written) -> None:
     clips, out = plan.format, plan.request.out
     for reason, count in written.left_out.items():
         say(f"{count} clips left out: {reason}", "yellow")
-    for name, edit in written.edits.items():
-        became = f"your version is {name}.old now" if edit == "set aside" else "left as it is; delete it for a new one"
+    for name, yours in written.edits.items():
+        became = f"your version is {yours} now" if yours != name else "left as it is; delete it for a new one"
         say(f"{name} was changed by hand: {became}", "yellow")
     how = "cut from the films" if plan.cuts else "as in the data set"
     say(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import socket
 import tempfile
 import time
@@ -23,11 +22,22 @@ from typing import Any, BinaryIO
 from pipeline.core.errors import UserError, disk_errors
 
 LOCK = ".lock"
-_TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.[^.]+)?")
+_MARK = ".animegamer-tmp-"
+"""Part of every temporary name, which no other program gives to a file: users have hidden files too."""
 
 
 class HeldError(UserError):
     """The folder is locked by another process; the message names the process."""
+
+
+def temporary_start(path: Path) -> str:
+    """Start of the names of temporary files for `path`, which `sweep` removes."""
+    return f".{path.name[:40]}{_MARK}"
+
+
+def is_temporary(path: Path) -> bool:
+    """Return True if a file has the name of a temporary one."""
+    return path.name.startswith(".") and _MARK in path.name
 
 
 @contextmanager
@@ -41,7 +51,7 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=path.suffix, dir=path.parent)
+            handle, name = tempfile.mkstemp(prefix=temporary_start(path), suffix=path.suffix, dir=path.parent)
             os.close(handle)
             temporary = Path(name)
             yield temporary
@@ -94,7 +104,7 @@ def sync(path: Path) -> None:
 
 
 def sweep(folder: Path, *, deep: bool = True, older_seconds: float = 0) -> None:
-    """Remove the temporary files that killed processes left in a folder.
+    """Remove the temporary files that killed processes left in a folder; other hidden files stay.
 
     Args:
         folder: its lock must be held by the caller.
@@ -103,7 +113,7 @@ def sweep(folder: Path, *, deep: bool = True, older_seconds: float = 0) -> None:
     """
     youngest = time.time() - older_seconds
     for path in folder.rglob(".*") if deep else folder.glob(".*"):
-        if _TEMPORARY.fullmatch(path.name) and path.is_file():
+        if is_temporary(path) and path.is_file():
             with suppress(FileNotFoundError):  # its writer has just renamed it into place
                 if path.stat().st_mtime <= youngest:
                     path.unlink()

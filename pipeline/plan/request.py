@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from pipeline.core.config import Config
+from pipeline.core.plain_text import is_text, printable
 from pipeline.remote.objects import RemoteError, checked_remote, is_address
 
 
@@ -66,6 +67,14 @@ class BuildRequest(BaseModel):
     config: Config = Field(Config(), description="as `animegamer config` prints it")
     until: Until = Field(Until.publish, description="last stage to run")
     ask_again: bool = Field(False, description="ask the caption server again about clips that have a good caption")
+
+    @model_validator(mode="after")
+    def _check_paths(self) -> Self:
+        """Reject paths that `dataset.json` cannot hold; each film is rejected alone, when it is identified."""
+        for name, path in (("out", self.out), ("cast", self.cast), ("[review] file", self.config.review.file)):
+            if path and not is_text(whole := absolute(path)):
+                raise ValueError(f"{name}: {printable(whole)} is not valid UTF-8, as a data set needs; rename it")
+        return self
 
     def with_absolute_paths(self) -> BuildRequest:
         """The same request for processes with other working directories."""

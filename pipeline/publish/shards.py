@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from pipeline.core.atomic import replacing, write_json
+from pipeline.core.atomic import replacing, sweep, write_json
 from pipeline.core.config import ShardSettings
 from pipeline.core.ingredients import Ingredients, ResultNote, fingerprint
 from pipeline.core.progress import Progress, silent
@@ -206,9 +206,6 @@ def _remove_leftovers(root: Path, names: Collection[str]) -> None:
     """Remove shards of earlier runs, and temporary files of killed runs."""
     for split in SPLITS:
         for path in (root / split).glob("*.tar"):
-            if path.name.startswith(".") or (
-                re.fullmatch(_SHARD_NAME, path.name) and f"{split}/{path.name}" not in names
-            ):
+            if re.fullmatch(_SHARD_NAME, path.name) and f"{split}/{path.name}" not in names:
                 path.unlink()
-    for path in root.glob(".index.json.*"):
-        path.unlink()
+    sweep(root)

@@ -20,6 +20,7 @@ from tempfile import NamedTemporaryFile
 
 from pydantic import ValidationError
 
+from pipeline.core.atomic import is_temporary
 from pipeline.core.config import ShardSettings
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Clip, RecordError
@@ -132,7 +133,7 @@ def _file_faults(root: Path, index: Index) -> Iterator[Fault]:
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
         if name not in listed and not path.is_dir():
-            if path.name.startswith("."):
+            if is_temporary(path):
                 yield Fault(f"shards/{name}", "was left by an interrupted build", "`animegamer build` removes it")
             else:
                 yield Fault(f"shards/{name}", "is not listed in index.json", "move it out of shards/")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,6 +17,12 @@ GIRL = WhatReply(
 )
 LINE = format_what(GIRL)
 CAST = ("Ponyo", "Sosuke")
+
+
+def as_json(changed: Mapping[str, str]) -> str:
+    """Return a reply in JSON with these values."""
+    values = {"S": "girl", "MD": "run up the hill", "EV": "forest", "MA": "slowly", "SC": 0, "ET": 1, "ST": -1}
+    return json.dumps({**values, **changed})
 
 
 def value_read(tag: str, written: str) -> str:
@@ -247,6 +254,28 @@ def test_all_faults_come_in_one_message_of_bounded_length() -> None:
         parse_what("".join(f"<{tag}>{'<' + 'x' * 2_000}</{tag}>" for tag in ("S", "MD", "EV", "MA", "SC", "ET", "ST")))
     assert all(f"<{tag}>" in str(caught.value) for tag in ("S", "MD", "EV", "MA", "SC", "ET", "ST"))
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("key", ["SE", "MD"])
+def test_half_of_a_surrogate_pair_in_json_can_be_stored(key: str) -> None:
+    text = as_json({"SE": "A girl runs.", key: "run \ud83d"})
+    assert text.isascii()
+    if key == "SE":
+        reply = parse_what(text)
+        assert (reply.S, reply.sentence, reply.raw_sentence) == ("girl", None, "run \N{REPLACEMENT CHARACTER}")
+    else:
+        with pytest.raises(TagError, match="<MD> must hold plain words only") as caught:
+            parse_what(text)
+        assert str(caught.value).encode()
+
+
+@pytest.mark.parametrize("levels", [100, 300, 900, 3000])
+@pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")])
+def test_deeply_nested_json_is_no_reply(levels: int, brackets: tuple[str, str]) -> None:
+    text = as_json({"S": "?"}).replace('"?"', brackets[0] * levels + '"girl"' + brackets[1] * levels)
+    with pytest.raises(TagError, match="<S> is missing"):
+        parse_what(text)
+    assert parse_what(LINE + text) == GIRL
 
 
 @pytest.mark.timeout(10)

@@ -108,6 +108,8 @@ def test_an_unmistakable_answer_is_read(text: str, indices: tuple[int, ...], oth
         ("2 (Bunny), 4 (Frank) and a dog", "no line of the form"),
         ("Frank is on screen, and so is Anna", "names another character"),
         ('{"answer": 1}', "no line of the form"),
+        ('{"index": ' + "[" * 300 + "1" + "]" * 300 + "}", "no line of the form"),
+        (r'{"index": "\ud83d"}', 'not "\N{REPLACEMENT CHARACTER}"'),
         ("[Number]how many[Index]number,number[Others]how many", "numbers separated by commas"),
         # nobody is not the same as not known
         ("Unknown", "no line of the form"),

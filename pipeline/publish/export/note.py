@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from pydantic import ValidationError
 
 from pipeline.core.atomic import write_json
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.plain_text import is_text, printable
 from pipeline.core.records import Record
 from pipeline.core.store import Dataset
@@ -39,6 +40,17 @@ class ExportNote(Record):
     files: tuple[str, ...]
     hashes: Mapping[str, str] = {}
     """SHA-256 of the files about all clips, as they were written: people change configurations and cards."""
+    earlier: Mapping[str, tuple[str, ...]] = {}
+    """SHA-256 of what these files may hold instead, while an export writes them or after it was killed."""
+
+    def written(self, name: str) -> tuple[str, ...]:
+        """SHA-256 of all that the export may have written to a file about all clips."""
+        return (*filter(None, [self.hashes.get(name)]), *self.earlier.get(name, ()))
+
+    def rewriting(self, hashes: Mapping[str, str]) -> ExportNote:
+        """The note while files with these hashes are written: each holds that, or still what it held before."""
+        earlier = {name: self.written(name) for name in {*self.hashes, *self.earlier}}
+        return self.model_copy(update={"hashes": hashes, "earlier": earlier})
 
 
 def read_note(out: Path) -> ExportNote | None:
@@ -56,11 +68,20 @@ def read_note(out: Path) -> ExportNote | None:
         raise UserError(f"{path}: cannot be read ({error}); export to another folder") from error
 
 
-def write_note(out: Path, trainer: str, dataset: Dataset, files: Iterable[str], hashes: Mapping[str, str]) -> None:
+def new_note(trainer: str, dataset: Dataset, files: Iterable[str], before: ExportNote | None) -> ExportNote:
+    """Return the note of an export that is about to write files; those of the export before stay in it."""
+    return ExportNote(
+        trainer=trainer,
+        dataset=str(dataset.root.absolute()),
+        films=tuple(entry.film_id for entry in dataset.record.films),
+        files=tuple(sorted({*(before.files if before else ()), *files})),
+        hashes=before.hashes if before else {},
+        earlier=before.earlier if before else {},
+    )
+
+
+def write_note(out: Path, note: ExportNote) -> None:
     """Write the note of an export."""
-    films = tuple(entry.film_id for entry in dataset.record.films)
-    place = str(dataset.root.absolute())
-    note = ExportNote(trainer=trainer, dataset=place, films=films, files=tuple(sorted(files)), hashes=hashes)
     write_json(out / NOTE, note.model_dump(mode="json"))
 
 
@@ -120,10 +141,19 @@ def edit_of(out: Path, name: str, text: str, before: ExportNote | None) -> Edit 
         text: content that the export would write.
         before: note of the earlier export.
     """
-    path, noted = out / name, before.hashes.get(name) if before else None
-    if noted is None or not path.is_file() or file_sha256(path) in (noted, text_hash(text)):
+    path, written = out / name, before.written(name) if before else ()
+    if not written or not path.is_file() or file_sha256(path) in (*written, text_hash(text)):
         return None
-    return "left" if text_hash(text) == noted else "set aside"
+    return "left" if text_hash(text) in written else "set aside"
+
+
+def set_aside(out: Path, name: str) -> str:
+    """Rename a file that the user changed; return its new name, which no other file had."""
+    names = chain([f"{name}.old"], (f"{name}.old{number}" for number in count(2)))
+    free = next(name for name in names if not (out / name).exists())
+    with disk_errors(out / name):
+        (out / name).rename(out / free)
+    return free
 
 
 def remove_others(out: Path, note: ExportNote | None, files: Collection[str]) -> int:

@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from pipeline.core.atomic import replacing
+from pipeline.core.atomic import replacing, temporary_start
 from pipeline.core.errors import disk_errors
 
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS, errno.EACCES}
@@ -47,7 +47,7 @@ def can_link(folder: Path, source: Path) -> bool:
 
 
 def _link(source: Path, path: Path) -> None:
-    temporary = path.with_name(f".{path.name[:40]}.linked00{path.suffix}")  # as `sweep` expects leftovers
+    temporary = path.with_name(f"{temporary_start(path)}linked{path.suffix}")
     temporary.unlink(missing_ok=True)
     os.link(source, temporary)
     temporary.replace(path)

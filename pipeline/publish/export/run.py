@@ -1,7 +1,8 @@
 """Writing of an export: clips linked, copied or cut, then captions, tables and configuration.
 
 A file that is there with the same content is not written again. Clips come first, so that an interrupted export has no
-caption without a clip; the note with all its files is written before the first.
+caption without a clip; the note with all its files is written before the first. Files about all clips, which people
+change, come last: the note then has the hashes of what they hold and of what is written to them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from pipeline.core.atomic import held, replacing, sweep
 from pipeline.core.child_process import call_in_child
-from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.errors import UserError
 from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Crop, RecordError
@@ -24,12 +25,13 @@ from pipeline.core.store import FilmFolder
 from pipeline.publish.export.configuration import configuration, table_file
 from pipeline.publish.export.hub import hub_files
 from pipeline.publish.export.note import (
-    Edit,
     ExportNote,
     check_folder,
     edit_of,
+    new_note,
     read_note,
     remove_others,
+    set_aside,
     text_hash,
     write_note,
 )
@@ -52,8 +54,8 @@ class Written:
     removed: int
     left_out: Mapping[str, int]
     """Clips without a file, by the reason."""
-    edits: Mapping[str, Edit]
-    """Files that the user changed, and what became of the changes."""
+    edits: Mapping[str, str]
+    """Files that the user changed, and the names of the user's versions: others where files were written anew."""
 
 
 def write_export(plan: ExportPlan, progress: Progress = silent) -> Written:
@@ -71,37 +73,31 @@ def write_export(plan: ExportPlan, progress: Progress = silent) -> Written:
         check_folder(out, plan.request.trainer.name, plan.dataset)
         before = read_note(out)
         _sweep(plan)
-        _announce(plan, before)
+        note = _announce(plan, before)
         changed, left_out = _cut(plan, progress) if plan.cuts else (_place(plan, progress), {})
         clips = [clip for clip in plan.clips if clip.file not in left_out]
         if not clips:
             raise UserError(f"no clip could be cut: {next(iter(left_out.values()))}")
         captions, common = _captions(plan, clips), _common_files(plan, clips)
-        edits = {name: edit for name, text in common.items() if (edit := edit_of(out, name, text, before))}
-        _set_aside(out, edits)
-        left = {name for name, edit in edits.items() if edit == "left"}
-        texts = captions | {name: text for name, text in common.items() if name not in left}
-        changed += sum(_write_text(out / name, text) for name, text in texts.items())
+        changed += sum(_write_text(out / name, text) for name, text in captions.items())
+        found = {name: edit_of(out, name, text, before) for name, text in common.items()}
+        edits = {name: set_aside(out, name) if edit == "set aside" else name for name, edit in found.items() if edit}
+        hashes = {name: text_hash(text) for name, text in common.items()}
+        write_note(out, note.rewriting(hashes))
+        changed += sum(_write_text(out / name, text) for name, text in common.items() if edits.get(name) != name)
         files = {clip.file for clip in clips} | set(captions) | set(common)
         removed = remove_others(out, before, files)
-        hashes = {name: text_hash(text) for name, text in common.items()}
-        write_note(out, plan.request.trainer.name, plan.dataset, files, hashes)
+        write_note(out, note.model_copy(update={"files": tuple(sorted(files)), "hashes": hashes, "earlier": {}}))
     return Written(len(clips), changed, removed, Counter(left_out.values()), edits)
 
 
-def _set_aside(out: Path, edits: Mapping[str, Edit]) -> None:
-    for name, edit in edits.items():
-        if edit == "set aside":
-            with disk_errors(out / name):
-                (out / name).replace(out / f"{name}.old")
-
-
-def _announce(plan: ExportPlan, before: ExportNote | None) -> None:
+def _announce(plan: ExportPlan, before: ExportNote | None) -> ExportNote:
     """Note the files before they are written, so that a killed export is known as one and leaves nothing behind."""
     texts = _captions(plan, plan.clips) | _common_files(plan, plan.clips)
-    known, hashes = (before.files, before.hashes) if before else ((), {})
-    files = {*known, *(clip.file for clip in plan.clips), *texts}
-    write_note(plan.request.out, plan.request.trainer.name, plan.dataset, files, hashes)
+    files = (*(clip.file for clip in plan.clips), *texts)
+    note = new_note(plan.request.trainer.name, plan.dataset, files, before)
+    write_note(plan.request.out, note)
+    return note
 
 
 def _sweep(plan: ExportPlan) -> None:

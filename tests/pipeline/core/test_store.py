@@ -149,10 +149,11 @@ def test_a_new_data_set_is_empty_and_lists_films_in_the_order_they_were_added(tm
 
 
 def test_leftovers_of_a_killed_plan_are_swept_and_films_in_progress_are_not(tmp_path: Path) -> None:
-    left = [tmp_path / name for name in (".dataset.json.ab12_xyz.json", ".cache/.mirror.json.ab12_xyz.json")]
-    on_its_way = tmp_path / ".cache" / "films" / ".film.mp4.ab12_xyz.mp4"
+    left = [tmp_path / ".dataset.json.animegamer-tmp-ab12_xyz.json"]
+    left.append(tmp_path / ".cache" / ".mirror.json.animegamer-tmp-ab12_xyz.json")
+    on_its_way = tmp_path / ".cache" / "films" / ".film.mp4.animegamer-tmp-ab12_xyz.mp4"
     on_its_way.parent.mkdir(parents=True)
-    a_workers = tmp_path / ".cache" / ".mirror.json.0a1b2c3d.json"
+    a_workers = tmp_path / ".cache" / ".mirror.json.animegamer-tmp-0a1b2c3d.json"
     for path in (*left, on_its_way, a_workers):
         path.touch()
     hours_ago = time.time() - 7200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from flows.commands.dataset import checked_request
 from flows.train_request import TrainRequest
 from pipeline.core.config import CaptionSettings, checked
 from pipeline.core.errors import UserError
@@ -46,6 +48,22 @@ def is_taken(make: Callable[[], object]) -> bool:
 def test_places(place: str, taken: bool) -> None:
     assert bool(re.search(PLACE, place)) is taken
     assert is_taken(lambda: BuildRequest(films=(place,), out="/data")) is taken
+
+
+def test_paths_that_a_data_set_cannot_hold_are_refused_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = tmp_path / os.fsdecode(b"cast\xff")
+    odd.mkdir()
+    for field in ("out", "cast"):
+        with pytest.raises(UserError, match=f"{field}: {tmp_path}/cast\ufffd is not valid UTF-8"):
+            checked_request(**{"films": ("film.mkv",), "out": "data", field: odd})
+    monkeypatch.chdir(odd)
+    request = {"films": ("/film.mkv",), "out": "/data"}
+    assert is_taken(lambda: BuildRequest(**request, cast="/cast"))
+    assert not is_taken(lambda: BuildRequest(**request, cast="cast"))
+    with pytest.raises(UserError, match=r"\[review\] file: .* is not valid UTF-8"):
+        checked_request(**request, config=checked({"review": {"file": "review.jsonl"}}, "small.toml"))
 
 
 @pytest.mark.parametrize("place", ["s3://key:hunter2@bucket/data", "https://host/data?token=hunter2"])

@@ -131,11 +131,11 @@ def test_what_a_user_changed_in_a_configuration_is_not_lost(fitting: Dataset, tm
     ours, mine = config.read_text(), config.read_text().replace("lr = 2e-5", "lr = 1e-4")
     config.write_text(mine)
     again = export(fitting, out, "diffusion-pipe", trigger="w0rd")
-    assert again.edits == {"config.toml": "left"}
+    assert again.edits == {"config.toml": "config.toml"}
     assert config.read_text() == mine
     shutil.move(out, tmp_path / "moved")
     moved = export(fitting, tmp_path / "moved", "diffusion-pipe", trigger="w0rd")
-    assert moved.edits == {"config.toml": "set aside"}
+    assert moved.edits == {"config.toml": "config.toml.old"}
     assert (tmp_path / "moved" / "config.toml.old").read_text() == mine
     assert (tmp_path / "moved" / "config.toml").read_text() == ours.replace(str(out), str(tmp_path / "moved"))
     assert not export(fitting, tmp_path / "moved", "diffusion-pipe", trigger="w0rd").edits
