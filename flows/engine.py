@@ -6,6 +6,7 @@ of a short film, and what it records ends with the command. Functions, retries a
 
 from __future__ import annotations
 
+import inspect
 import random
 import time
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ def run(work: Work, *arguments: object) -> State[Any]:
     for seconds in _delays(work):
         if state.is_completed() or not _is_retryable(work, state):
             break
-        _pause(work.name, seconds)
+        _pause(_run_name(work, arguments), seconds)
         state = _attempt(work, arguments)
     return state
 
@@ -60,6 +61,14 @@ def _delays(work: Work) -> Iterator[float]:
 def _is_retryable(work: Work, state: State[Any]) -> bool:
     condition = getattr(work, "retry_condition_fn", None)
     return condition is None or bool(condition(work, None, state))
+
+
+def _run_name(work: Work, arguments: tuple[object, ...]) -> str:
+    """Name of this run of a task, as Prefect's pages show it; without a template, the name of the work."""
+    template = getattr(work, "task_run_name", None)
+    if not isinstance(template, str):
+        return work.name
+    return template.format(**dict(zip(inspect.signature(work.fn).parameters, arguments, strict=False)))
 
 
 def _pause(name: str, seconds: float) -> None:

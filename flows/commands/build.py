@@ -116,13 +116,13 @@ def _build(request: BuildRequest, *, only_plan: bool) -> int:
 
 def _plan_and_run(request: BuildRequest, *, only_plan: bool) -> int:
     from flows.console.summary import print_estimate, print_summary
-    from pipeline.plan.build_plan import make_plan
+    from pipeline.plan.build_plan import draft_plan, make_plan
     from pipeline.plan.publish import is_published
     from pipeline.plan.workspace import Workspace
 
     workspace = Workspace(request.out)
     with workspace.locked("animegamer build"):
-        plan = make_plan(request, workspace)
+        plan = draft_plan(request, workspace) if only_plan else make_plan(request, workspace)
         for notice in plan.notices:
             say(notice)
         if only_plan:

@@ -21,7 +21,7 @@ from rich.status import Status
 from flows.commands.dataset import DatasetPlace, checked_request, open_workspace, settings_of
 from flows.console.terminal import console, say
 from pipeline.core.atomic import replacing
-from pipeline.core.config import CaptionSettings, Config, load_config
+from pipeline.core.config import CaptionSettings, load_config
 from pipeline.core.plain_text import printable
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def captions(
     dataset: DatasetPlace,
     tries: Annotated[int, typer.Option("--try", min=1, help="Clips to ask about, spread over the data set.")] = 20,
     config: Annotated[
-        Path | None, typer.Option(help="Settings as TOML, with the section [captions]; unset: those of the last build.")
+        Path | None,
+        typer.Option(help="TOML with the section [captions], the only one used; all else is as in the last build."),
     ] = None,
     cast: Annotated[str | None, typer.Option(help="Folder of the cast; unset: that of the last build.")] = None,
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of the server, for the GPU hours.")] = 1,
@@ -127,24 +128,22 @@ def captions(
     from pipeline.plan.film_stages import captions_of
 
     workspace = open_workspace(dataset)
-    settings = _asking(load_config(config) if config else settings_of(workspace))
+    built = settings_of(workspace)
+    asking = load_config(config).captions if config else built.captions
+    settings = built.model_copy(update={"captions": asking.model_copy(update={"captioner": "server"})})
     place = cast or workspace.dataset.record.cast_source
     request = checked_request(films=(), out=dataset, cast=place, config=settings)
     page = workspace.dataset.root / "captions-try.html"
     with workspace.locked("animegamer captions"), Bars().watching():
-        stage, folders = captions_of(workspace.dataset, request)
+        stage, screened = captions_of(workspace.dataset, request)
         with watched(workspace.dataset.root.name, "captions") as watch:
-            trial = try_captions(folders, stage, tries, watch)
+            trial = try_captions(screened, stage, tries, watch)
         asked = settings.captions
         figures = _figures(trial, asked.concurrency, gpus, price)
         write_trial(page, trial, stage.cast, f"{asked.model} {asked.revision} at {asked.endpoint}", figures)
         workspace.send()
     for name, value in (*figures, ("page", str(page))):
         typer.echo(f"{name:<12} {value}")
-
-
-def _asking(config: Config) -> Config:
-    return config.model_copy(update={"captions": config.captions.model_copy(update={"captioner": "server"})})
 
 
 def _figures(trial: Trial, concurrency: int, gpus: int, price: float | None) -> list[tuple[str, str]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
 
 from rich.progress import (
     BarColumn,
@@ -23,11 +25,15 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class Display:
-    """Bars of one command, by name. A silent display prints nothing: of several processes, only one prints."""
+    """Bars of one command, by name. A silent display prints nothing: of several processes, only one prints.
+
+    Work under one name may run several times at once: each has a bar, and the newest moves and ends first.
+    """
 
     def __init__(self, *, silent: bool = False) -> None:
         self._silent = silent
-        self._bars: dict[str, TaskID] = {}
+        self._bars: defaultdict[str, list[TaskID]] = defaultdict(list)
+        self._changing = RLock()
         self._last_line = time.monotonic()
         self._progress = Progress(
             SpinnerColumn(),
@@ -53,17 +59,20 @@ class Display:
 
     def begin(self, name: str) -> None:
         """Show a bar for work of unknown size."""
-        self._bars[name] = self._progress.add_task(printable(name), total=None, figures="")
+        with self._changing:
+            self._bars[name].append(self._progress.add_task(printable(name), total=None, figures=""))
 
     def move(self, name: str, done: float, total: float, figures: str = "") -> None:
         """Update a bar, adding it if new; a total of 0 means unknown."""
-        if name not in self._bars:
-            self.begin(name)
-        self._progress.update(self._bars[name], completed=done, total=total or None, figures=figures)
+        with self._changing:
+            if not self._bars[name]:
+                self.begin(name)
+            self._progress.update(self._bars[name][-1], completed=done, total=total or None, figures=figures)
         if total and not console.is_terminal and time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
             self.say(f"  {name}: " + ", ".join(filter(None, (f"{done / total:.0%}", figures))))
 
     def end(self, name: str) -> None:
         """Remove a bar."""
-        self._progress.remove_task(self._bars.pop(name))
+        with self._changing:
+            self._progress.remove_task(self._bars[name].pop())

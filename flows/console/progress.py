@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -35,14 +36,14 @@ class Bars:
 
     def __init__(self) -> None:
         self._stopping = threading.Event()
-        self._started: dict[str, float] = {}
+        self._started: defaultdict[str, list[float]] = defaultdict(list)
         self._display = Display()
 
     def begin(self, subject: str, stage: str) -> Report:
         """Show a bar for a stage of a film; return its progress callback."""
         name = f"{subject}  {stage}"
         self._display.begin(name)
-        self._started[name] = time.monotonic()
+        self._started[name].append(time.monotonic())
 
         def report(done: float, total: float) -> None:
             self._display.move(name, done, total)
@@ -55,7 +56,7 @@ class Bars:
         """Remove the bar and print a line, unless the stage was up to date."""
         name = f"{subject}  {stage}"
         self._display.end(name)
-        seconds = time.monotonic() - self._started.pop(name)
+        seconds = time.monotonic() - self._started[name].pop()
         if outcome != "unchanged":
             say(f"  {name}: {outcome} ({seconds:.1f} s)")
 

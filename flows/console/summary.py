@@ -16,7 +16,7 @@ from pipeline.core.stage import is_whole
 from pipeline.core.store import FilmFolder
 from pipeline.plan.build_plan import Plan
 from pipeline.plan.estimate import estimate
-from pipeline.plan.publish import verdicts_of
+from pipeline.plan.publish import left_out, verdicts_of
 
 COLUMNS = "film", "length", "scenes", "clips", "kept", "dropped"
 
@@ -36,6 +36,9 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
         console.print(table)
     for failure in failures:
         say(f"failed  {failure}", "red")
+    for name in left_out(plan.dataset, plan.in_shards):
+        why = "its stages do not fit together any more; name it in a build to make them and publish it again"
+        say(f"not in the shards any more  {name}: {why}", "yellow")
     if plan.publishing and (plan.dataset.root / "shards" / "index.json").exists():
         for label, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
             say(f"{label:<7} {plan.request.out.rstrip('/')}/{name}")

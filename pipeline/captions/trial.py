@@ -1,6 +1,6 @@
 """Trial: questions about a few clips spread over a data set, and what captions of all clips would cost.
 
-    trial = try_captions(dataset.folders(), stage, 20, progress)
+    trial = try_captions([(folder, folder.read("screened", Verdict))], stage, 20, progress)
     trial.usable_share, trial.tokens_a_clip, trial.hours_left
 
 The replies are stored like those of a build, so the build that follows does not ask about these clips again.
@@ -20,7 +20,7 @@ from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.captions.stage import WriteCaptions, candidates
 from pipeline.core.errors import UserError
 from pipeline.core.progress import Progress
-from pipeline.core.records import Caption, Clip
+from pipeline.core.records import Caption, Clip, Verdict
 from pipeline.core.store import FilmFolder
 
 
@@ -80,11 +80,13 @@ class Trial:
 
 
 @counted()
-def try_captions(folders: Sequence[FilmFolder], stage: WriteCaptions, count: int, progress: Progress) -> Trial:
+def try_captions(
+    screened: Sequence[tuple[FilmFolder, Sequence[Verdict]]], stage: WriteCaptions, count: int, progress: Progress
+) -> Trial:
     """Ask about `count` clips, spread evenly over those that get a caption, and store the replies.
 
     Args:
-        folders: films that screening has judged.
+        screened: films with their verdicts of the screening.
         stage: captions by a server.
         count: number of clips; all, if there are fewer.
         progress: called with (clips done, clips of the trial).
@@ -94,9 +96,9 @@ def try_captions(folders: Sequence[FilmFolder], stage: WriteCaptions, count: int
     """
     settings = stage.settings.model_copy(update={"keep_old": False})
     captioners = {
-        folder.film_id: ServerCaptioner(settings, stage.cast.of(folder.film), ask_again=True) for folder in folders
+        folder.film_id: ServerCaptioner(settings, stage.cast.of(folder.film), ask_again=True) for folder, _ in screened
     }
-    films = {folder.film_id: (folder, *candidates(folder)) for folder in folders}
+    films = {folder.film_id: (folder, *candidates(folder, verdicts)) for folder, verdicts in screened}
     places = [(film_id, clip) for film_id, (_, clips, _) in films.items() for clip in clips]
     if not places:
         raise UserError("no clips to ask about: first build the data set, at least `--until motion`")

@@ -6,7 +6,8 @@
             perform(stage, plan.dataset.folder(film_id))
 
 Planning identifies the films by content, probes new ones, rejects requests that would fail later (a second captioner in
-one data set, a broken cast folder), and finds the films with a stage to run.
+one data set, a broken cast folder), and finds the films with a stage to run. `draft_plan` does so for a look at the
+plan alone, and leaves `dataset.json` as it is.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from pipeline.core.errors import UserError
 from pipeline.core.progress import watched
 from pipeline.core.records import Failure
 from pipeline.core.stage import Stage, is_current, staleness_of
-from pipeline.core.store import ClipFormat, Dataset, FilmEntry, FilmFolder
+from pipeline.core.store import ClipFormat, Dataset, DatasetRecord, FilmEntry, FilmFolder
 from pipeline.plan.consistency import refuse_to_join
 from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages
 from pipeline.plan.identify import identify
-from pipeline.plan.publish import PublishStage, publish_stages
+from pipeline.plan.publish import PublishStage, films_in_shards, publish_stages
 from pipeline.plan.request import BuildRequest, Until, absolute
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.vocabulary import load_vocabulary
@@ -56,6 +57,10 @@ class Plan:
     """Files that cannot be used, each with its reason."""
     notices: tuple[str, ...]
     """Information for the user that is not an error, such as one film given twice."""
+    record: DatasetRecord
+    """`dataset.json` of the build: with its films, level edges and settings."""
+    in_shards: frozenset[str]
+    """Ids of the films in the shards before the build."""
 
     @property
     def dataset(self) -> Dataset:
@@ -74,7 +79,21 @@ class Plan:
 
 
 def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
-    """Identify the films, list new ones in `dataset.json`, and choose the stages; the workspace must be locked.
+    """Plan a build that is going to run: as `draft_plan`, with films and settings stored in `dataset.json`, and sent.
+
+    Raises:
+        UserError, RemoteError: as `draft_plan`.
+    """
+    plan = draft_plan(request, workspace)
+    if plan.dataset.record != plan.record:
+        plan.dataset.save(plan.record)
+    for part in ("films/", "dataset.json"):  # not the shards: a killed build may have left them without their index
+        workspace.send(part)
+    return plan
+
+
+def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
+    """Identify the films and choose the stages, without a change of `dataset.json`; the workspace must be locked.
 
     Raises:
         UserError: the request does not fit the data set that is already in `out`, the cast folder cannot be used, or
@@ -110,10 +129,6 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         "cast_source": request.cast and absolute(request.cast),
         "config": request.config.model_dump(mode="json", exclude={"run"}),
     }
-    if record != (planned := record.model_copy(update=changes)):
-        dataset.save(planned)
-    for part in ("films/", "dataset.json"):  # not the shards: a killed build may have left them without their index
-        workspace.send(part)
     return Plan(
         request=request,
         workspace=workspace,
@@ -123,6 +138,8 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         publishing=publish_stages(request.config) if request.until is Until.publish else (),
         refused=tuple(found.refused),
         notices=(*found.notices, *_cast_notices(cast, record.cast, listed), *review_notices),
+        record=record.model_copy(update=changes),
+        in_shards=films_in_shards(dataset),
     )
 
 

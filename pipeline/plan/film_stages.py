@@ -7,7 +7,8 @@ import os
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import Config
-from pipeline.core.stage import Stage, perform
+from pipeline.core.records import Verdict
+from pipeline.core.stage import Stage, is_current
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.remote.film_cache import local_folder
@@ -51,21 +52,26 @@ def planned_stages(request: BuildRequest, edges: Edges, cast: Cast | None = None
     return stages[: last + 1]
 
 
-def captions_of(dataset: Dataset, request: BuildRequest) -> tuple[WriteCaptions, list[FilmFolder]]:
-    """Return the stage that captions the films of a data set, and those whose clips are screened.
+def captions_of(
+    dataset: Dataset, request: BuildRequest
+) -> tuple[WriteCaptions, list[tuple[FilmFolder, list[Verdict]]]]:
+    """Return the stage that captions the films of a data set, and the measured films with the verdicts of screening.
 
-    Screening is brought up to date where its inputs are made.
+    Writes nothing: a table `screened` with other verdicts would take a finished film out of the shards.
 
     Raises:
         UserError: the cast folder cannot be used.
     """
     edges, _ = choose_edges(request.config, dataset.record)
     *_, screen, captions = planned_stages(request, edges)
+    assert isinstance(screen, Screen)
     assert isinstance(captions, WriteCaptions)
     folders = [folder for folder in dataset.folders() if all(map(folder.stage_record, screen.needs))]
-    for folder in folders:
-        perform(screen, folder)
-    return captions, folders
+    return captions, [(folder, _screened(screen, folder)) for folder in folders]
+
+
+def _screened(screen: Screen, folder: FilmFolder) -> list[Verdict]:
+    return folder.read("screened", Verdict) if is_current(screen, folder) else screen.verdicts(folder)
 
 
 def cast_of(request: BuildRequest) -> Cast:

@@ -6,6 +6,7 @@ in the report. A result is published again only when its ingredients have change
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -125,6 +126,24 @@ def finished(dataset: Dataset) -> list[FilmFolder]:
     A film whose last attempt failed before it changed a result is still complete, and stays published.
     """
     return [folder for folder in dataset.folders() if is_whole(folder, STAGE_NAMES)]
+
+
+def films_in_shards(dataset: Dataset) -> frozenset[str]:
+    """Ids of the films with samples in the shards; none without a readable index of them."""
+    try:
+        return frozenset(shard.film_id for shard in shards.read_index(dataset.root).shards)
+    except StoreError:
+        return frozenset()
+
+
+def left_out(dataset: Dataset, before: Collection[str]) -> list[str]:
+    """Names of the films that were in the shards before, by id, and are not any more because their stages are undone.
+
+    They are films of the data set still; one that is not listed any more, or lost all its clips, is not among them.
+    """
+    gone = set(before) - films_in_shards(dataset)
+    listed = [entry for entry in dataset.record.films if entry.film_id in gone]
+    return [entry.name for entry in listed if not is_whole(dataset.folder(entry.film_id), STAGE_NAMES)]
 
 
 def is_published(dataset: Dataset, config: Config) -> bool:

@@ -11,7 +11,9 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Failed
 
 from flows.engine import run
-from pipeline.core.progress import Progress, watcher
+from pipeline.core.progress import Progress, silent, watcher
+from pipeline.core.records import Clip
+from tests.support import records
 
 
 class BusyError(Exception):
@@ -99,6 +101,39 @@ def test_a_stopped_build_ends_in_the_pause_before_a_retry() -> None:
             run(work)
     finally:
         watcher.reset(token)
+
+
+class Listed:
+    """Watcher that lists the subjects of the work."""
+
+    def __init__(self) -> None:
+        self.subjects: list[str] = []
+
+    def begin(self, subject: str, name: str) -> Progress:  # noqa: ARG002
+        self.subjects.append(subject)
+        return silent
+
+    def end(self, subject: str, name: str, outcome: str) -> None:
+        pass
+
+
+def test_the_pause_before_a_retry_names_the_run_that_waits() -> None:
+    @task(task_run_name="{clip.clip_id}-{name}", retries=1, retry_delay_seconds=0)
+    def named(clip: Clip, name: str) -> None:
+        raise BusyError
+
+    @task(retries=1, retry_delay_seconds=0)
+    def plain() -> None:
+        raise BusyError
+
+    token = watcher.set(listed := Listed())
+    try:
+        with temporary_settings(restore_defaults={PREFECT_API_URL}):
+            run(named, records.clip("ponyo-01234567"), "captions, batch 1")
+            run(plain)
+    finally:
+        watcher.reset(token)
+    assert listed.subjects == ["ponyo-01234567-000000000-captions, batch 1", "plain"]
 
 
 def test_an_interrupt_is_not_a_failure_of_the_work() -> None:

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.support.builds.real_builds import numbered_film, write_config
+from pipeline.core.config import checked
+from pipeline.core.records import Looks, Verdict
+from pipeline.core.store import Dataset
+from pipeline.plan.film_stages import captions_of
+from pipeline.plan.request import BuildRequest
+from tests.support.builds.real_builds import contents, differences, numbered_film, write_config
 from tests.support.builds.rebuilt_films import animegamer
+from tests.support.datasets.built_dataset import SMALL, build_here, copy_of_built
 from tests.support.media.painted_clips import make_cast
 from tests.support.servers.caption_server import Answer, CaptionServer, Request, good_answer, good_what
 
@@ -64,6 +70,33 @@ def test_a_trial_shows_replies_and_cost_and_is_not_paid_twice(tmp_path: Path, ch
     assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
     page.screenshot(path=tmp_path / "page.png", full_page=True)
     page.close()
+
+
+def test_a_trial_keeps_the_settings_of_the_last_build_and_all_that_is_published(tmp_path: Path) -> None:
+    film, data = copy_of_built(tmp_path)
+    (folder,) = Dataset(data).folders()
+    lights = [row.light for row in folder.read("looks", Looks)]
+    config = checked({**SMALL, "selection": {"min_light": sum(lights) / len(lights)}}, "test")
+    build_here(BuildRequest(films=(film,), out=data, config=config))
+    assert sorted(row.keep for row in folder.read("screened", Verdict)) == [False, True]
+    before = contents(data)
+    with CaptionServer(good_answer, read=lambda _: 0) as server:
+        settings = write_config(tmp_path / "captions.toml", captions={"endpoint": server.address, "model": "m"})
+        tried = animegamer("captions", data, "--try", 2, "--config", settings)
+    assert tried.returncode == 0, tried.stderr
+    assert "tried        1 of 1 clips, 1 of them asked about now" in tried.stdout
+    for name in (added := differences(before, contents(data))):
+        assert name == "captions-try.html" or "/replies/" in name
+    assert len(added) == 2
+
+
+def test_a_trial_under_other_settings_screens_in_memory(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    before = contents(data)
+    config = checked({**SMALL, "selection": {"min_light": 255}}, "test")
+    _, [(_, verdicts)] = captions_of(Dataset(data), BuildRequest(films=(), out=data, config=config))
+    assert [verdict.reasons for verdict in verdicts] == [("dark",)] * 2
+    assert contents(data) == before
 
 
 def test_a_data_set_without_clips_names_the_remedy(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from flows.cli import app
 from pipeline.core.config import Config, load_config
 from pipeline.core.records import Caption
+from pipeline.core.store import Dataset
 from pipeline.plan.request import BuildRequest
 from pipeline.publish.vocabulary import load_vocabulary
-from tests.support.datasets.built_dataset import build_here
+from tests.support.datasets.built_dataset import build_here, copy_of_built
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.media.films import make_film, truncate
 
@@ -118,6 +119,19 @@ def test_a_plan_says_what_the_build_would_take_and_builds_nothing(tmp_path: Path
         assert expected in done.stderr
     assert "none.mp4: cannot be read" in done.stderr
     assert not list(data.glob("films/*/*.parquet"))
+
+
+def test_a_plan_changes_neither_the_settings_nor_the_films_of_a_data_set(tmp_path: Path, settings: Path) -> None:
+    film, data = copy_of_built(tmp_path)
+    dataset = Dataset(data)
+    dataset.save(dataset.record.model_copy(update={"edges": (0.5, 1, 2, 3), "edges_from": "calibrated: quantiles"}))
+    before = dataset.record
+    make_film(film, frames=24)  # it would take the place of the film that was there
+    settings.write_text(f"{SMALL}frames = 8\nseconds = 1.0\n[motion]\nedges = [1, 2, 3, 4]\n")
+    said = invoked("build", film, "--out", data, "--config", settings, "--plan")
+    assert "takes the place of" in said
+    assert "1 with work left" in said
+    assert dataset.record == before
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import os
 import pty
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -49,6 +49,23 @@ def test_lines_on_a_plain_stream_are_limited(capsys: pytest.CaptureFixture[str])
             watch(done, 100)
         watch.changed = False
     assert capsys.readouterr().err == ""
+
+
+def test_work_under_one_name_may_run_several_times_at_once(chatty: None, capsys: pytest.CaptureFixture[str]) -> None:
+    with Bars().watching():
+        with watched("ponyo", "cut") as first, ExitStack() as other:
+            second = other.enter_context(watched("ponyo", "cut"))
+            first(1, 4)
+            other.close()
+            first(2, 4)
+        assert second.changed
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" (")[0] for line in lines] == [
+        "  ponyo  cut: 25%",
+        "  ponyo  cut: done",
+        "  ponyo  cut: 50%",
+        "  ponyo  cut: done",
+    ]
 
 
 @pytest.mark.parametrize("silent", [False, True])

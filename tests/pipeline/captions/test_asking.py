@@ -16,7 +16,7 @@ from pipeline.captions.stage import WriteCaptions
 from pipeline.captions.trial import try_captions
 from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
-from pipeline.core.records import Caption
+from pipeline.core.records import Caption, Verdict
 from pipeline.core.stage import is_current, make, perform
 from pipeline.core.store import FilmFolder
 from tests.support.media.painted_clips import captions_of, clip_ids, make_screened_film, stage_for
@@ -188,7 +188,7 @@ def test_the_budget_of_a_trial_counts_the_films_together(tmp_path: Path, cast: C
     with CaptionServer(good_answer) as server:
         stage = stage_for(server.address, cast, most_requests=6, concurrency=1)
         with pytest.raises(BudgetError, match="the 6 requests"):
-            try_captions([folder, other], stage, 4, silent)
+            try_captions([(film, film.read("screened", Verdict)) for film in (folder, other)], stage, 4, silent)
         assert len(server.requests) == 6
 
 

@@ -29,7 +29,8 @@ def estimated(root: Path, left: int = 6, cast: str | None = None, **sections: di
     folder.write("clips", [records.clip(start_seconds=2.0 * number, index=number) for number in range(8)])
     stages = planned_stages(request.model_copy(update={"cast": None}), PUBLISHED_EDGES)
     unfinished = {film.film_id: stages[-left:]} if left else {}
-    return estimate(Plan(request, workspace, stages, (film.film_id,), unfinished, (), (), ()))
+    record = workspace.dataset.record
+    return estimate(Plan(request, workspace, stages, (film.film_id,), unfinished, (), (), (), record, frozenset()))
 
 
 def test_the_film_of_the_demo_is_estimated_within_half_as_much_again(tmp_path: Path) -> None:
