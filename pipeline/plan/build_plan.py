@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline.captions.cast import Cast
 from pipeline.captions.repeats import Repeats, merged, refuse_repeats
@@ -37,6 +38,9 @@ from pipeline.remote.film_cache import delete_local_film
 from pipeline.reviews.applied import review_path
 from pipeline.reviews.decisions import read_decisions
 from pipeline.stages.selection import Screen
+
+_KEYS_NAMED = 6
+"""Changed settings that a notice names."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +100,14 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     """Identify the films and choose the stages, without a change of `dataset.json`; the workspace must be locked.
 
     Raises:
-        UserError: the request does not fit the data set that is already in `out`, the cast folder cannot be used, or
-            clips with a good caption would be asked about again.
+        UserError: `out` has other things than a data set, or one that the request does not fit; the cast folder cannot
+            be used, or clips with a good caption would be asked about again.
         RemoteError: an address cannot be used.
     """
     if request.config.run.runner != "threads":
         request = request.with_absolute_paths()
     dataset = workspace.dataset
+    workspace.check_free()
     dataset.sweep()
     with watched(dataset.root.name, "fetch") as watch:
         watch.changed = False
@@ -120,6 +125,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     listed = found.listed(record.films)
     _refuse_repeated_captions([dataset.folder(film_id) for film_id in films], stages)
     refuse_to_join([dataset.folder(entry.film_id) for entry in listed if entry.film_id not in films], stages)
+    settings = request.config.model_dump(mode="json", exclude={"run"})
     changes = {
         "films": listed,
         "edges": edges,
@@ -127,7 +133,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         "clips": ClipFormat(**request.config.clips.model_dump(include=set(ClipFormat.model_fields))),
         "cast": cast.all_names,
         "cast_source": request.cast and absolute(request.cast),
-        "config": request.config.model_dump(mode="json", exclude={"run"}),
+        "config": settings,
     }
     return Plan(
         request=request,
@@ -137,7 +143,12 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         unfinished=_unfinished([dataset.folder(film_id) for film_id in films], stages),
         publishing=publish_stages(request.config) if request.until is Until.publish else (),
         refused=tuple(found.refused),
-        notices=(*found.notices, *_cast_notices(cast, record.cast, listed), *review_notices),
+        notices=(
+            *found.notices,
+            *_settings_notices(record.config, settings),
+            *_cast_notices(cast, record.cast, listed),
+            *review_notices,
+        ),
         record=record.model_copy(update=changes),
         in_shards=films_in_shards(dataset),
     )
@@ -183,6 +194,21 @@ def _cast_notices(cast: Cast, before: Sequence[str], listed: Sequence[FilmEntry]
         return [f"this build has no cast, the one before had {names}: add its --cast folder unless you mean to drop it"]
     reason = "not used, since no film of the data set has this file name (without suffix) or id"
     return [*cast.warnings, *(f"cast of the film {key}: {reason}" for key in cast.without_film(listed))]
+
+
+def _settings_notices(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Name the settings that differ from those of the build before, which a build does not take over."""
+    changed = [
+        f"{section}.{key}"
+        for section, values in before.items()
+        for key, value in values.items()
+        if now.get(section, {}).get(key, value) != value
+    ]
+    if not changed:
+        return []
+    more = f" and {len(changed) - _KEYS_NAMED} more" if len(changed) > _KEYS_NAMED else ""
+    listed = ", ".join(changed[:_KEYS_NAMED]) + more
+    return [f"settings unlike those of the build before: {listed}; give its --config again unless you mean that"]
 
 
 def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dict[str, tuple[Stage, ...]]:

@@ -22,6 +22,9 @@ from pipeline.plan.request import absolute
 from pipeline.remote.mirror import Mirror
 from pipeline.remote.objects import is_address
 
+_PUBLISHED = ("README.md", "report.html", "shards")
+"""Names beside `dataset.json` that others may have given to files of theirs."""
+
 
 class Workspace:
     """The data set that `--out` names, on this machine.
@@ -53,6 +56,18 @@ class Workspace:
         """
         with held(self.dataset.root, purpose):
             yield
+
+    def check_free(self) -> None:
+        """Refuse a folder that is no data set and has files of the names that a build writes or replaces.
+
+        Raises:
+            UserError: there are such files.
+        """
+        root = self.dataset.root
+        others = [name for name in _PUBLISHED if (root / name).exists()]
+        if others and not self.is_copy and not (root / "dataset.json").exists():
+            files = " and ".join(others)
+            raise UserError(f"{self.name}: no data set, and a build would replace {files} there; name another folder")
 
     def check_made(self) -> None:
         """Refuse a folder or an address without a data set.
