@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.core.atomic import temporary_start
 from pipeline.core.progress import silent
 from pipeline.core.records import Film, RecordError
 from pipeline.remote.film_cache import delete_local_film, fetch_film, fetch_folder, film_identity, local_film
@@ -74,7 +75,7 @@ def test_a_copy_is_fetched_for_reading_and_removed(store: ObjectStore, tmp_path:
             assert Path(here.film.source).read_bytes() == path.read_bytes()
     assert [method for method, _ in store.requests].count("GET") == 1
     copy = Path(here.film.source)
-    left = copy.with_name(".film.MP4.abcd_123.MP4")
+    left = copy.with_name(f"{temporary_start(copy)}abcd_123.MP4")
     left.write_bytes(b"by a killed process")
     copy.unlink()
     with local_film(folder, silent):
