@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,7 +15,10 @@ _NOTE = "made_from.json"
 
 
 def refuse_another(
-    folder: Path, ingredients: Ingredients, compared: Callable[[Ingredients], Ingredients] = lambda same: same
+    folder: Path,
+    ingredients: Ingredients,
+    compared: Callable[[Ingredients], Ingredients] = lambda same: same,
+    later: Collection[str] = (),
 ) -> None:
     """Compare the ingredients with those noted in the folder, if there is a note.
 
@@ -23,6 +26,7 @@ def refuse_another(
         folder: the training folder.
         ingredients: those of now.
         compared: function that leaves out ingredients which may change in the same folder.
+        later: ingredients that notes of earlier versions lack, and that are then not compared.
 
     Raises:
         UserError: the ingredients differ, or the note is damaged.
@@ -31,7 +35,10 @@ def refuse_another(
         before = read_note(folder / _NOTE)
     except ValidationError as error:
         raise UserError(f"{folder / _NOTE} is damaged: remove {folder} to train it again") from error
-    if before is not None and (names := changed(compared(before), compared(ingredients))):
+    if before is None:
+        return
+    known = {name: value for name, value in ingredients.items() if name in before or name not in later}
+    if names := changed(compared(before), compared(known)):
         raise UserError(
             f"{folder} was begun with another {' and another '.join(names)}: name another --out, or remove that "
             "folder to train it again"

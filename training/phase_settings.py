@@ -42,6 +42,10 @@ def ingredients_of(recipe: Recipe, phase: str) -> str:
     return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out)) + tiled
 
 
+WITHOUT_OVERLAPS = " without overlaps"
+"""Mark of phase c on data with clips that overlap: it was trained on them before, on predictions of zeros."""
+
+
 def without_steps(made_from: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ingredients of a phase with the number of its steps left out, which may change in the same folder."""
     return {**made_from, "recipe": _STEPS.sub(r"\g<key>", made_from["recipe"])}

@@ -34,12 +34,13 @@ from training.data.windows import Windows
 from training.forks import Fork
 from training.phase import Phase
 from training.phase_note import PhaseNote
-from training.phase_settings import COMMANDS, PHASES, PhaseName, ingredients_of, loop_of
+from training.phase_settings import COMMANDS, PHASES, WITHOUT_OVERLAPS, PhaseName, ingredients_of, loop_of
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
 from training.processes import new_accelerator, process_count, process_number
 from training.run_features import make_features
 from training.run_folder import RunFolder
+from training.run_states import STATES
 
 _GAME_FEATURES: tuple[Name, ...] = ("patches", "text", "shot_tokens")
 
@@ -197,7 +198,10 @@ class TrainingRun:
                 PhaseNote.of(folder, self.recipe, config, checkpoint.folder).write(folder / name)
             return make(self.recipe, checkpoint, config, train, val)
 
-        defined = {"start": checkpoint.identity(), "recipe": ingredients_of(self.recipe, name)}
+        recipe = ingredients_of(self.recipe, name)
+        if name == "adapt" and any(turn.sample.overlap_seconds for turn in self.run_folder.catalogs()["train"].turns):
+            recipe += WITHOUT_OVERLAPS
+        defined = {"start": checkpoint.identity(), "recipe": recipe}
         return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
 
     def _game_phase(
@@ -228,7 +232,8 @@ class TrainingRun:
         for source, part in self.run_folder.mixture.with_turns(train):
             check_data_set(part.turns, self.recipe, fold_of, source.address)
             if poor := by_rules_alone(part.turns):
-                self.run_folder.say(f"{poor} of {len(part.turns)} captions of {source.address} are by rules alone")
+                captions = sum(bool(turn.instruction) for turn in part.turns)
+                self.run_folder.say(f"{poor} of {captions} captions of {source.address} are by rules alone")
 
     def _check(self, *phases: PhaseName) -> None:
         """Refuse also batches that the processes cannot share."""
@@ -271,15 +276,16 @@ class TrainingRun:
             for name in PHASES[: PHASES.index(phase)]
             if loop_of(self.recipe, name).steps and not (self.fork and self.fork.precedes(name))
         ]
-        begun = any((self.run_folder.folder / name).exists() for name in preceding)
+        folders = [self.run_folder.folder / name for name in preceding]
+        begun = any((folder / part).exists() for folder in folders for part in (STATES, "result"))
         if not preceding or (self.initial is not None and not begun):
             return self.start()
         last = preceding[-1]
         result = self.run_folder.folder / last / "result"
         if not result.exists():
             remedy = f"run `animegamer train {COMMANDS[last]}` first"
-            other = "since --from is for a run without earlier phases" if begun else "or name a checkpoint with --from"
-            raise UserError(f"{result} is not there yet: {remedy}, {other}")
+            other = "--from is for a run without earlier phases" if self.initial else "or name a checkpoint with --from"
+            raise UserError(f"{result} is not there yet: {remedy}; {other}")
         return self._open_matching(result)
 
     def _config_after(self, name: str, checkpoint: Checkpoint, catalog: Catalog) -> ModelConfig:

@@ -187,11 +187,14 @@ class RunFolder:
         if len(set(weights)) > 1:
             data += f" weights {weights}"
         made_from = MadeFrom(data=data, start=defined["start"], recipe=defined["recipe"]).model_dump()
+        parts = self.catalogs()["train"].parts
+        if len(parts) > 1:  # folds and examples follow the order of the data sets; their folders may be renamed
+            made_from["order"] = " ".join(part.turns[0].sample.film_id for part in parts)
         done, result = self.steps_done(name), folder / "result"
         if done is None and result.exists():
-            refuse_another(folder, made_from)  # nothing to go on from
+            refuse_another(folder, made_from, later=("order",))  # nothing to go on from
         else:
-            refuse_another(folder, made_from, without_steps)
+            refuse_another(folder, made_from, without_steps, later=("order",))
         if done is not None and done > loop.steps:
             raise UserError(f"{folder} has done {done} steps: its steps can be raised, but not be {loop.steps}")
         is_longer = result.exists() and done is not None and done < loop.steps

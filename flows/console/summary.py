@@ -36,7 +36,10 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
         console.print(table)
     for failure in failures:
         say(f"failed  {failure}", "red")
+    failed = {folder.film.name for folder in folders if folder.failure}
     for name in left_out(plan.dataset, plan.in_shards):
+        if name in failed:
+            continue  # named above, with the reason
         why = "its stages do not fit together any more; name it in a build to make them and publish it again"
         say(f"not in the shards any more  {name}: {why}", "yellow")
     if plan.publishing and (plan.dataset.root / "shards" / "index.json").exists():

@@ -208,7 +208,9 @@ def _settings_notices(before: Mapping[str, Any], now: Mapping[str, Any]) -> list
         return []
     more = f" and {len(changed) - _KEYS_NAMED} more" if len(changed) > _KEYS_NAMED else ""
     listed = ", ".join(changed[:_KEYS_NAMED]) + more
-    return [f"settings unlike those of the build before: {listed}; give its --config again unless you mean that"]
+    return [
+        f"settings unlike those of the build before: {listed}; give its options and --config again unless you mean that"
+    ]
 
 
 def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dict[str, tuple[Stage, ...]]:

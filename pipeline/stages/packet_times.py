@@ -1,7 +1,8 @@
 """Packet times of a film: when each frame is shown, in the order shown, also where recordings were joined in one file.
 
-Joined recordings, as by `cat one.ts two.ts`, start their clocks anew. A recording begins where a packet is shown before
-more packets than can be stored out of order; its times go on from the end of the one before, as in `FilmReader`.
+Joined recordings, as by `cat one.ts two.ts`, start their clocks anew. A recording begins where packets are shown before
+more packets than can be stored out of order, a few in a row, since one alone has a wrong time; its times go on from the
+end of the one before. A recording of fewer packets, or a clock that goes back by fewer, is not noticed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ REORDERED = 16
 """Most frames by which storage order may differ (H.264's limit)."""
 REORDERED_PACKETS = 2 * REORDERED
 """The same in packets: each field of an interlaced frame may be one."""
+_IN_A_ROW = 4
+"""Packets with which a recording is taken to begin."""
 
 
 class PacketTimes:
@@ -56,14 +59,18 @@ def _restarts(times: array[int]) -> list[int]:
     """Numbers of the packets, in storage order, with which a further recording begins."""
     restarts: list[int] = []
     latest: list[int] = []  # of the recording so far, as a heap
+    early: list[int] = []  # times, in a row, before all of these
     for number, time in enumerate(times):
         if len(latest) <= REORDERED_PACKETS:
             heapq.heappush(latest, time)
         elif time >= latest[0]:
             heapq.heapreplace(latest, time)
+            early = []
         else:
-            restarts.append(number)
-            latest = [time]
+            early.append(time)
+        if len(early) == _IN_A_ROW:
+            restarts.append(number + 1 - _IN_A_ROW)
+            latest, early = sorted(early), []
     return restarts
 
 

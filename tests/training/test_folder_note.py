@@ -36,6 +36,16 @@ def test_the_note_of_a_new_folder_can_be_read_by_earlier_versions(tmp_path: Path
     refuse_another(tmp_path / "new", FIT)
 
 
+def test_an_ingredient_that_an_older_note_lacks_is_not_compared(tmp_path: Path) -> None:
+    note(tmp_path, PHASE)
+    ordered = {**PHASE, "order": "one two"}
+    refuse_another(tmp_path, ordered, later=("order",))
+    note(tmp_path, ordered)
+    refuse_another(tmp_path, ordered, later=("order",))
+    with pytest.raises(UserError, match="was begun with another order"):
+        refuse_another(tmp_path, {**PHASE, "order": "two one"}, later=("order",))
+
+
 def test_a_folder_of_other_ingredients_is_refused_and_the_difference_named(tmp_path: Path) -> None:
     note(tmp_path, FIT)
     other = {**FIT, "start": "dd", "settings": {"clips": {"rate": 1e-3, "steps": 900}}}

@@ -221,7 +221,7 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
         small_run(folder, slower).shot()
     with pytest.raises(UserError, match=r"config\.json and the recipe differ in shot_encoder"):
         small_run(folder, small_recipe(model={"shot_encoder": {"variant": "linear"}})).shot()
-    with pytest.raises(UserError, match=r"game.result is not there yet: run `animegamer train game` first, or name"):
+    with pytest.raises(UserError, match=r"game.result is not there yet: run `animegamer train game` first; or name"):
         small_run(folder, run.recipe).adapt()
     other = tmp_path / "data"
     shutil.copytree(small_dataset(), other)
@@ -232,11 +232,23 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
         small_run(folder, run.recipe, other).shot()
 
 
+@pytest.mark.slow
+def test_a_run_of_several_data_sets_keeps_their_order(tmp_path: Path) -> None:
+    other = make_dataset(tmp_path / "other", films=1, scenes=4, captioner=MODEL, names=("other.mkv",))
+    write_shards(other, ShardSettings(val_share=0))
+    both = [str(small_dataset()), str(other.root)]
+    recipe = small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 0}})
+    small_run(tmp_path / "run", recipe, both).shot()
+    small_run(tmp_path / "run", recipe, both).shot()
+    with pytest.raises(UserError, match="warm-up was begun with another order"):
+        small_run(tmp_path / "run", recipe, both[::-1]).shot()
+
+
 def test_a_run_with_an_unfinished_phase_takes_no_other_start(tmp_path: Path) -> None:
     (tmp_path / "warm-up" / "result").mkdir(parents=True)
     (tmp_path / "joint" / "states").mkdir(parents=True)
     run_folder = RunFolder(tmp_path, str(small_dataset()))
-    with pytest.raises(UserError, match=r"joint.result is not there yet: .*, since --from is for a run without"):
+    with pytest.raises(UserError, match=r"joint.result is not there yet: .*; --from is for a run without"):
         TrainingRun(run_folder, small_recipe(), brief_checkpoint()).game()
 
 

@@ -84,16 +84,13 @@ class Mixture:
     def of(cls, data: str | Path | Sequence[str], names: Names = "joined") -> Self:
         """Return the mixture of one or several addresses, each with an optional weight; weights are ratios.
 
-        The order of the addresses means nothing: folds and examples follow that of the names.
-
         Raises:
             UserError: a weight is 0, or two data sets have one name.
         """
         texts = [str(data)] if isinstance(data, str | Path) else list(data)
         asked = list(map(Source.of, texts))
         common = gcd(*(source.weight for source in asked))  # so that equal mixtures are equal
-        named = sorted(asked, key=lambda source: source.name)
-        sources = tuple(replace(source, weight=source.weight // common) for source in named)
+        sources = tuple(replace(source, weight=source.weight // common) for source in asked)
         for name, times in Counter(source.name for source in sources).items():
             if times > 1:
                 raise UserError(f"--data: {times} data sets are named {name}: rename a folder, or name each once")

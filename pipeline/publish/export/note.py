@@ -144,7 +144,8 @@ def edit_of(out: Path, name: str, text: str, before: ExportNote | None) -> Edit 
     path, written = out / name, before.written(name) if before else ()
     if not written or not path.is_file() or file_sha256(path) in (*written, text_hash(text)):
         return None
-    return "left" if text_hash(text) in written else "set aside"
+    is_whole = before is not None and not before.earlier.get(name)  # else it may lack what was to be written
+    return "left" if is_whole and text_hash(text) in written else "set aside"
 
 
 def set_aside(out: Path, name: str) -> str:

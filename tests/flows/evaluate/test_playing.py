@@ -115,7 +115,7 @@ def test_networks_are_loaded_before_the_first_turn_is_timed(
 
     class Listens(StopsAfter):
         def begin(self, subject: str, name: str) -> Progress:
-            said_before.append(capsys.readouterr().out)
+            said_before.append(capsys.readouterr().err)
             return super().begin(subject, name)
 
     token = watcher.set(Listens(reports=1))

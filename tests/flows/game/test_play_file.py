@@ -127,6 +127,7 @@ def test_instructions_without_a_known_character_are_counted(tmp_path: Path, caps
     assert "1 of 2 instructions name no character of the training data (Haru, Mika)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_game_file_becomes_a_game_and_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With real networks; then the same again, and then with a line more."""
     game, out = written(tmp_path / "game.txt", "# a game", STORY[0]), tmp_path / "out"

@@ -34,4 +34,6 @@ def test_settings_that_a_build_forgets_are_named(tmp_path: Path) -> None:
     licensed = Config(card=CardSettings(licence="CC BY 3.0"))
     assert notices(licensed) == notices(licensed) == ()
     [notice] = notices(Config())
-    assert notice.startswith("settings unlike those of the build before: card.licence; give its --config again")
+    assert notice.startswith(
+        "settings unlike those of the build before: card.licence; give its options and --config again"
+    )

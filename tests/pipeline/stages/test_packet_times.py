@@ -43,5 +43,10 @@ def test_recordings_follow_each_other(group: int) -> None:
     assert times_of(stored) == [*range(500, 788, 3), *range(788, 852), *range(852, 916)]
 
 
+def test_single_wrong_times_begin_no_recording() -> None:
+    stored = [0 if number in (500, 501, 900) else 100 + number for number in range(1000)]
+    assert times_of(stored) == sorted(stored)
+
+
 def test_frames_without_a_step_are_kept_as_they_are() -> None:
     assert times_of([0] * 100) == [0] * 100
