@@ -182,12 +182,13 @@ class RunFolder:
             UserError: ingredients besides the steps differ, or the steps cannot be changed.
         """
         folder = self.folder / name
-        data = " ".join(catalog.fingerprint for catalog in self.catalogs().values())
+        catalogs = self.catalogs()
+        data = " ".join(catalog.fingerprint for catalog in catalogs.values())
         weights = [source.weight for source in self.mixture.sources]
         if len(set(weights)) > 1:
             data += f" weights {weights}"
         made_from = MadeFrom(data=data, start=defined["start"], recipe=defined["recipe"]).model_dump()
-        parts = self.catalogs()["train"].parts
+        parts = catalogs["train"].parts
         if len(parts) > 1:  # folds and examples follow the order of the data sets; their folders may be renamed
             made_from["order"] = " ".join(part.turns[0].sample.film_id for part in parts)
         done, result = self.steps_done(name), folder / "result"
