@@ -22,6 +22,8 @@ ADJUSTABLE_SETTINGS = {
 """Loop settings that may change on resume: the result is the same up to rounding."""
 ON_TILES = " on latents encoded in tiles"
 """Addition to the recipe of a phase whose latents have the slight seams of tiles."""
+WITHOUT_OVERLAPS = " without overlaps"
+"""Addition to the recipe of phase c on data with clips that overlap, on which it was trained before by mistake."""
 _STEPS = re.compile(r"""(?P<key>['"]steps['"]: ?)\d+""")
 
 
@@ -40,10 +42,6 @@ def ingredients_of(recipe: Recipe, phase: str) -> str:
     left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
     tiled = ON_TILES if recipe.features.tiled and phase in sections else ""
     return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out)) + tiled
-
-
-WITHOUT_OVERLAPS = " without overlaps"
-"""Mark of phase c on data with clips that overlap: it was trained on them before, on predictions of zeros."""
 
 
 def without_steps(made_from: Mapping[str, Any]) -> dict[str, Any]:

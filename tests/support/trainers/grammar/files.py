@@ -24,4 +24,4 @@ FILES: dict[str, dict[str, TypeAdapter[Any]]] = {
     "finetrainers": {"training.json": TypeAdapter(Finetrainers)},
     "videox-fun": {"metadata.json": TypeAdapter(list[FunRow])},
 }
-"""What is there besides clips, captions and the command."""
+"""Files beside clips, captions and the command, by trainer."""
