@@ -23,6 +23,7 @@ from pipeline.captions.stage import WriteCaptions
 from pipeline.core.atomic import HeldError, held
 from pipeline.core.config import Config
 from pipeline.core.errors import UserError
+from pipeline.core.ingredients import changed
 from pipeline.core.progress import watched
 from pipeline.core.records import Failure
 from pipeline.core.stage import Stage, is_current, staleness_of
@@ -198,16 +199,12 @@ def _cast_notices(cast: Cast, before: Sequence[str], listed: Sequence[FilmEntry]
 
 def _settings_notices(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Name the settings that differ from those of the build before, which a build does not take over."""
-    changed = [
-        f"{section}.{key}"
-        for section, values in before.items()
-        for key, value in values.items()
-        if now.get(section, {}).get(key, value) != value
-    ]
-    if not changed:
+    known = {section: {key: now.get(section, {}).get(key) for key in values} for section, values in before.items()}
+    names = changed(before, known)  # settings that are newer than the last build have their defaults
+    if not names:
         return []
-    more = f" and {len(changed) - _KEYS_NAMED} more" if len(changed) > _KEYS_NAMED else ""
-    listed = ", ".join(changed[:_KEYS_NAMED]) + more
+    more = f" and {len(names) - _KEYS_NAMED} more" if len(names) > _KEYS_NAMED else ""
+    listed = ", ".join(names[:_KEYS_NAMED]) + more
     return [
         f"settings unlike those of the build before: {listed}; give its options and --config again unless you mean that"
     ]
