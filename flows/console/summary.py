@@ -36,12 +36,11 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
         console.print(table)
     for failure in failures:
         say(f"failed  {failure}", "red")
-    failed = {folder.film.name for folder in folders if folder.failure}
-    for name in left_out(plan.dataset, plan.in_shards):
-        if name in failed:
-            continue  # named above, with the reason
-        why = "its stages do not fit together any more; name it in a build to make them and publish it again"
-        say(f"not in the shards any more  {name}: {why}", "yellow")
+    failed = {folder.film_id for folder in folders if folder.failure}  # named above, with the reason
+    for film in left_out(plan.dataset, plan.in_shards):
+        if film.film_id not in failed:
+            why = "its stages do not fit together any more; name it in a build to make them and publish it again"
+            say(f"not in the shards any more  {film.name}: {why}", "yellow")
     if plan.publishing and (plan.dataset.root / "shards" / "index.json").exists():
         for label, name in (("shards", "shards"), ("card", "README.md"), ("report", "report.html")):
             say(f"{label:<7} {plan.request.out.rstrip('/')}/{name}")

@@ -16,7 +16,7 @@ from pipeline.core.ingredients import Ingredients, ResultNotes, fingerprint
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Motion, Verdict
 from pipeline.core.stage import is_whole
-from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
+from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder, StoreError
 from pipeline.pages import card, report
 from pipeline.plan.consistency import refuse_to_publish
 from pipeline.plan.film_stages import STAGE_NAMES
@@ -136,14 +136,14 @@ def films_in_shards(dataset: Dataset) -> frozenset[str]:
         return frozenset()
 
 
-def left_out(dataset: Dataset, before: Collection[str]) -> list[str]:
-    """Names of the films that were in the shards before, by id, and are not any more because their stages are undone.
+def left_out(dataset: Dataset, before: Collection[str]) -> list[FilmEntry]:
+    """Films that were in the shards before, given by id, and are not any more because their stages are undone.
 
     They are films of the data set still; one that is not listed any more, or lost all its clips, is not among them.
     """
     gone = set(before) - films_in_shards(dataset)
     listed = [entry for entry in dataset.record.films if entry.film_id in gone]
-    return [entry.name for entry in listed if not is_whole(dataset.folder(entry.film_id), STAGE_NAMES)]
+    return [entry for entry in listed if not is_whole(dataset.folder(entry.film_id), STAGE_NAMES)]
 
 
 def is_published(dataset: Dataset, config: Config) -> bool:
