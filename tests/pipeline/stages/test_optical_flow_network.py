@@ -122,6 +122,19 @@ def test_another_network_takes_scaled_pictures_and_answers_in_clip_pixels(
         assert of_large == pytest.approx(2 * of_clips, abs=TOLERANCE)
 
 
+def test_a_network_runs_without_tf32_and_leaves_the_setting_as_it_was(save: Save, clips: tuple[Frames, Frames]) -> None:
+    import torch
+
+    network = OpticalFlowNetwork("raft_small", str(save("raft_small")), 1.0, batch=2)
+    seen: list[tuple[bool, bool]] = []
+    cudnn = torch.backends.cudnn
+    network.network.register_forward_hook(lambda *_: seen.append((cudnn.enabled, cudnn.allow_tf32)))
+    before = cudnn.enabled, cudnn.allow_tf32
+    vectors_of(network, *clips)
+    assert set(seen) == {(before[0], False)}
+    assert (cudnn.enabled, cudnn.allow_tf32) == before
+
+
 def test_unusable_checkpoints_are_refused_with_the_reason(save: Save, tmp_path: Path) -> None:
     junk = tmp_path / "junk.ckpt"
     junk.write_bytes(b"this is no checkpoint")
