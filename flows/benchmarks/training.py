@@ -15,6 +15,7 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -62,6 +63,9 @@ class StepCost:
     kept_gb: float
     """Memory kept by the forward pass for the backward pass; if measured, the peak without the two above."""
     seconds: float
+    """Seconds of the example's forward and backward pass."""
+    update_seconds: float
+    """Seconds of the optimizer's update and the average's, once a step however many its examples; 0 if computed."""
     measured: bool
     mfu: float | None = None
     """Share of the card's half-precision peak, recomputed activations included; None: computed, or unknown card."""
@@ -70,6 +74,10 @@ class StepCost:
     def peak_gb(self) -> float:
         """Peak memory, the sum of the three."""
         return self.frozen_gb + self.trained_gb + self.kept_gb
+
+    def gpu_hours(self, loop: LoopSettings) -> float:
+        """Return the hours of a phase on one GPU."""
+        return loop.steps * (loop.batch_size * self.seconds + self.update_seconds) / 3600
 
 
 def network_of(phase: PhaseName, recipe: Recipe, device: str) -> nn.Module:
@@ -125,7 +133,8 @@ def computed(phase: PhaseName, recipe: Recipe) -> StepCost:
     with FlopCounterMode(display=False) as flops:
         _forward(network, batch_of(phase, recipe, "meta")).sum().backward()  # type: ignore[no-untyped-call]
     kept = _kept_bytes(network, phase, recipe)
-    return StepCost(frozen / 1e9, trained / 1e9, kept / 1e9, flops.get_total_flops() / 1e12 / SUSTAINED_TFLOPS, False)
+    seconds = flops.get_total_flops() / 1e12 / SUSTAINED_TFLOPS
+    return StepCost(frozen / 1e9, trained / 1e9, kept / 1e9, seconds, 0, False)
 
 
 def measured(phase: PhaseName, recipe: Recipe) -> StepCost:
@@ -137,25 +146,32 @@ def measured(phase: PhaseName, recipe: Recipe) -> StepCost:
     optimizer = make_optimizer(network, loop)
     average = MovingAverage(parameters, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
     counter = FlopCounterMode(display=False)
+    times = [_now()]
     for step in range(_STEPS + 2):
         if step == 2:  # the first steps select kernels and allocate the moments
-            torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
-            started = time.perf_counter()
         with counter if step == 0 else nullcontext():
             with _autocast(phase, recipe, "cuda"):
                 loss = network(batch)["loss"].sum()
             loss.backward()
+        times.append(_now())
         optimizer.step()
         optimizer.zero_grad()
         if average:
             average.step()
-    torch.cuda.synchronize()
+        times.append(_now())
     peak = torch.cuda.max_memory_allocated()
-    seconds = (time.perf_counter() - started) / _STEPS
+    parts = [after - before for before, after in pairwise(times)][4:]
+    seconds, update_seconds = sum(parts[::2]) / _STEPS, sum(parts[1::2]) / _STEPS
     peak_tflops = PEAK_TFLOPS.get(torch.cuda.get_device_name())
     mfu = peak_tflops and counter.get_total_flops() / seconds / (peak_tflops * 1e12)
-    return StepCost(frozen / 1e9, trained / 1e9, (peak - frozen - trained) / 1e9, seconds, True, mfu)
+    return StepCost(frozen / 1e9, trained / 1e9, (peak - frozen - trained) / 1e9, seconds, update_seconds, True, mfu)
+
+
+def _now() -> float:
+    """Return the time when all that was given to the GPU is done, in seconds."""
+    torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
@@ -244,14 +260,14 @@ def table_of(name: str, recipe: Recipe, costs: dict[PhaseName, StepCost]) -> Tab
     source = "measured" if next(iter(costs.values())).measured else "computed, not measured"
     table = Table(title=f"a step with one example on one card, recipe {name} ({source})")
     sizes_of = ("frozen GB", "trained GB", "kept GB", "peak GB")
-    for heading in ("phase", *sizes_of, "s", "steps", "batch", "GPU hours", "MFU"):
+    for heading in ("phase", *sizes_of, "s", "update s", "steps", "batch", "GPU hours", "MFU"):
         table.add_column(heading, justify="right" if heading != "phase" else "left")
     for phase, cost in costs.items():
         loop = loop_of(phase, recipe)
-        hours = cost.seconds * loop.steps * loop.batch_size / 3600
         sizes = [f"{size:.1f}" for size in (cost.frozen_gb, cost.trained_gb, cost.kept_gb, cost.peak_gb)]
-        loops = f"{cost.seconds:.2f}", f"{loop.steps:,}", str(loop.batch_size), f"{hours:,.0f}"
-        table.add_row(phase, *sizes, *loops, "" if cost.mfu is None else f"{cost.mfu:.0%}")
+        seconds = f"{cost.seconds:.2f}", f"{cost.update_seconds:.2f}" if cost.measured else ""
+        loops = f"{loop.steps:,}", str(loop.batch_size), f"{cost.gpu_hours(loop):,.0f}"
+        table.add_row(phase, *sizes, *seconds, *loops, "" if cost.mfu is None else f"{cost.mfu:.0%}")
     return table
 
 
