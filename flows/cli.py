@@ -12,7 +12,7 @@ from flows.commands.benchmark import benchmark
 from flows.commands.build import build, config, deploy
 from flows.commands.captions import caption_server, captions
 from flows.commands.clips import clips
-from flows.commands.dataset import calibrate, report, status, verify, vocabulary
+from flows.commands.dataset import calibrate, remove, report, status, verify, vocabulary
 from flows.commands.evaluate import evaluate
 from flows.commands.export import export
 from flows.commands.model import import_weights, new_checkpoint, snapshot
@@ -57,6 +57,7 @@ for command in (
     status,
     verify,
     report,
+    remove,
     review,
     calibrate,
     vocabulary,

@@ -16,7 +16,7 @@ from prefect import Flow, State, Task
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Failed
 
-from pipeline.core.progress import watched
+from pipeline.core.progress import watched, watcher
 
 Work = Flow[..., Any] | Task[..., Any]
 
@@ -36,7 +36,9 @@ def run(work: Work, *arguments: object) -> State[Any]:
     for seconds in _delays(work):
         if state.is_completed() or not _is_retryable(work, state):
             break
-        _pause(_run_name(work, arguments), seconds)
+        name, error = _run_name(work, arguments), state.result(raise_on_failure=False)
+        watcher.get().say(f"{name}: {error}; tried again in {seconds:.0f} s")
+        _pause(name, seconds)
         state = _attempt(work, arguments)
     return state
 

@@ -1,10 +1,11 @@
-"""Commands on an existing data set: `status`, `verify`, `report`, `calibrate` and `vocabulary`.
+"""Commands on an existing data set: `status`, `verify`, `report`, `remove`, `calibrate` and `vocabulary`.
 
 Each takes a folder or an address; a data set at an address is fetched first, and sent back if it was changed.
 """
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 from rich.console import Console
+from rich.filesize import decimal
 
 from flows.console.terminal import say
 from pipeline.core.config import Config, checked, load_config
@@ -24,6 +26,8 @@ from pipeline.plan.request import BuildRequest
 if TYPE_CHECKING:
     from pipeline.plan.workspace import Workspace
 
+LONGEST_LINE = 10_000
+"""Columns for a table of status, whatever the terminal has: an id that is folded or cut off cannot be copied."""
 DatasetPlace = Annotated[
     str, typer.Argument(metavar="DATASET", help="Output of `animegamer build --out`: a folder, or an address.")
 ]
@@ -85,7 +89,7 @@ def status(
     from flows.console.status import as_table, explanations
     from pipeline.plan.status import film_rows, published_line, review_lines
 
-    shown = Console(soft_wrap=True)
+    shown = Console(soft_wrap=True, width=LONGEST_LINE)
     workspace = open_workspace(dataset)
     settings = load_config(config) if config else settings_of(workspace)
     certain = [*(["captions"] if cast else []), *(["motion"] if config else [])]
@@ -93,8 +97,11 @@ def status(
     rows = film_rows(workspace.dataset, request, certain)
     shown.print(as_table(rows))
     shown.print("shards", published_line(workspace.dataset, settings, rows), highlight=False)
-    for line in review_lines(workspace.dataset, settings, rows):
+    for line in review_lines(workspace.dataset, settings):
         shown.print("reviews", printable(line), markup=False, highlight=False)
+    for row in rows:
+        if row.no_clip:
+            shown.print(printable(f"{row.film_id}  {row.no_clip}"), markup=False, highlight=False)
     for line in explanations(rows) if explain else ():
         shown.print(printable(line), markup=False, highlight=False)
     left, unknown = sum(row.open_parts for row in rows), sum(row.unknown_parts for row in rows)
@@ -135,6 +142,48 @@ def report(dataset: DatasetPlace) -> None:
         for page in (write_card(workspace.dataset, settings_of(workspace).card), write_report(workspace.dataset)):
             typer.echo(page)
         workspace.send()
+
+
+def remove(
+    dataset: DatasetPlace,
+    films: Annotated[
+        list[str], typer.Argument(metavar="FILM_ID...", help="Films by their ids, as `animegamer status` shows them.")
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+) -> None:
+    """Take films out of a data set: delete their folders, with clips, tables and the replies of a captioner.
+
+    The films' own video files stay. Shards, card and report stay too, until the next `animegamer build` of the other
+    films publishes without these. A removed film that is built again is decoded and captioned anew.
+
+        animegamer remove data/ ponyo-01234567
+    """
+    from pipeline.core.atomic import held
+    from pipeline.plan.identify import known_film
+    from pipeline.plan.status import size_of
+
+    workspace = open_workspace(dataset)
+    with workspace.locked("animegamer remove"):
+        record = workspace.dataset.record
+        listed = {entry.film_id: entry for entry in record.films}
+        if unknown := [film_id for film_id in films if film_id not in listed]:
+            raise UserError(f"{', '.join(unknown)}: no such film here; the films are {', '.join(listed)}")
+        folders = [workspace.dataset.folder(film_id) for film_id in dict.fromkeys(films)]
+        for folder in folders:
+            film = known_film(folder)
+            if film and Path(film.source).resolve().is_relative_to(folder.path.resolve()):
+                raise UserError(f"{film.source}: this video is in the folder to delete; move it to another place first")
+            size = decimal(size_of(folder.path))
+            typer.echo(f"to delete: {folder.path}, {size}, made from {printable(listed[folder.film_id].name)}")
+        if not yes:
+            typer.confirm("Delete?", abort=True)
+        for folder in folders:
+            with held(folder.path, "animegamer remove"):
+                shutil.rmtree(folder.path)
+        left = tuple(entry for entry in record.films if entry.film_id not in films)
+        workspace.dataset.save(record.model_copy(update={"films": left}))
+        workspace.send()
+    typer.echo("removed; now run `animegamer build` with the other films and the same options: it publishes the rest")
 
 
 def calibrate(

@@ -60,6 +60,10 @@ class Bars:
         if outcome != "unchanged":
             say(f"  {name}: {outcome} ({seconds:.1f} s)")
 
+    def say(self, line: str) -> None:
+        """Print a line."""
+        say(line, "yellow")
+
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Show the bars, and turn Ctrl-C or SIGTERM into a clean stop; a second signal exits at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.filesize import decimal
-from rich.table import Column, Table
+from rich.table import Table
 
 from pipeline.core.plain_text import printable
 from pipeline.plan.status import FilmRow, StageState
@@ -22,8 +22,7 @@ COLOURS = {
 def as_table(rows: Sequence[FilmRow]) -> Table:
     """Table with a row per film: the state of each stage, counts and size."""
     stages = list(rows[0].cells) if rows else []
-    film = Column("film", overflow="fold")  # a truncated id is not the name of a folder
-    table = Table(film, *stages, "clips", "kept", "size", box=None, pad_edge=False, header_style="bold")
+    table = Table("film", *stages, "clips", "kept", "size", box=None, pad_edge=False, header_style="bold")
     for row in rows:
         states = (f"[{COLOURS[cell.state]}]{cell.state}[/]" for cell in row.cells.values())
         counts = ("-" if count is None else str(count) for count in (row.clips, row.kept))

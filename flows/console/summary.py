@@ -17,6 +17,7 @@ from pipeline.core.store import FilmFolder
 from pipeline.plan.build_plan import Plan
 from pipeline.plan.estimate import estimate
 from pipeline.plan.publish import left_out, verdicts_of
+from pipeline.publish.film_remarks import film_remarks
 
 COLUMNS = "film", "length", "scenes", "clips", "kept", "dropped"
 
@@ -34,6 +35,9 @@ def print_summary(plan: Plan, failures: Sequence[str]) -> int:
         table.add_row(*(escape(printable(cell)) for cell in film_row(folder)))
     if folders:
         console.print(table)
+    for folder in folders:
+        for remark in film_remarks(folder, plan.config.clips):
+            say(f"{folder.film.name}: {remark}", "yellow")
     for failure in failures:
         say(f"failed  {failure}", "red")
     failed = {folder.film_id for folder in folders if folder.failure}  # named above, with the reason

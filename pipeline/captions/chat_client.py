@@ -42,14 +42,21 @@ from pipeline.captions.dialect import FORMAT, LENGTH, TEMPERATURE, TILES, Dialec
 from pipeline.captions.messages import Message, Reply
 from pipeline.captions.request_limit import Place, RequestLimit
 from pipeline.core.errors import UserError
+from pipeline.core.progress import watcher
 
 _MOST_REFUSALS = 5
 _LONGEST_PROBE_PAUSE_SECONDS = 5.0
+_PROBES_PER_ATTEMPT = 2
+"""Least probes of a server that does not answer: with the four attempts of the default they take about 22 seconds."""
 _LATER = "it runs, but wants fewer requests: go on later, or set a lower `concurrency`"
 
 
 class EndpointDownError(UserError):
-    """The service does not answer, or is overloaded: the same request may succeed later."""
+    """The service does not answer, or is overloaded."""
+
+
+class EndpointLostError(EndpointDownError):
+    """The service was reached, but has ended or is overloaded: the same request may succeed later."""
 
 
 class RequestError(UserError):
@@ -220,17 +227,17 @@ class ChatClient:
             if self._limit.troubles < most:
                 return None
             remedy = _LATER if await self._transport.is_up() else self.endpoint.remedy
-            raise self._down(f"{failure} after {most} attempts", remedy)
+            raise self._lost(f"{failure} after {most} attempts", remedy)
         tries.failed += 1
         if isinstance(failure, SilentError):
             self._limit.unanswered(place)
             if tries.failed < most <= self._limit.troubles:
-                raise self._down(f"{failure}, for {most} requests in a row", self.endpoint.remedy)
+                raise self._lost(f"{failure}, for {most} requests in a row", self.endpoint.remedy)
         if tries.failed < most:
             return await asyncio.sleep(self.endpoint.first_pause_seconds * 2.0 ** (tries.failed - 1) * _jitter())
         if await self._transport.is_up():
             raise self._only_this(failure, most)
-        raise self._down(f"{failure} after {most} attempts", self.endpoint.remedy)
+        raise self._lost(f"{failure} after {most} attempts", self.endpoint.remedy)
 
     async def _has_died(self, failure: CutOffError, place: Place, tries: _Tries) -> bool:
         """Return true if the server died while answering; by then it is back, and the request is under suspicion.
@@ -250,18 +257,25 @@ class ChatClient:
         return True
 
     async def _until_back(self, failure: FailedError) -> None:
-        """Wait until the server answers a probe; one waits for all.
+        """Wait until the server answers a probe; one waits for all, and the user reads for what.
 
         A server that has answered before is given as long as the attempts of a request, since it may be starting again.
+
+        Raises:
+            EndpointDownError: it stays away; one that was never reached needs the user, so it is no EndpointLostError.
         """
         endpoint = self.endpoint
+        give_up = self._down if isinstance(failure, UnreachableError) and not self._answered_at else self._lost
         async with self._probe:
             patience = endpoint.attempts * endpoint.timeout_seconds if self._answered_at else 0.0
             gives_up_at, pause, probes = time.monotonic() + patience, endpoint.first_pause_seconds, 1
             while not await self._transport.is_up():
                 self._died_at = time.monotonic()
-                if self._limit.is_closed or (probes >= endpoint.attempts and self._died_at >= gives_up_at):
-                    raise self._down(f"{failure} after {probes} attempts", endpoint.remedy)
+                enough = probes >= _PROBES_PER_ATTEMPT * endpoint.attempts and self._died_at >= gives_up_at
+                if self._limit.is_closed or enough:
+                    raise give_up(f"{failure} after {probes} attempts", endpoint.remedy)
+                if probes == 1:
+                    watcher.get().say(f"waiting for the model server at {endpoint.address}: {failure}")
                 await asyncio.sleep(pause * _jitter())
                 pause, probes = min(2 * pause, _LONGEST_PROBE_PAUSE_SECONDS), probes + 1
 
@@ -277,6 +291,9 @@ class ChatClient:
 
     def _down(self, reason: str, remedy: str) -> UserError:
         return self._ended(self._unusable(reason, remedy, EndpointDownError))
+
+    def _lost(self, reason: str, remedy: str) -> UserError:
+        return self._ended(self._unusable(reason, remedy, EndpointLostError))
 
     def _only_this(self, failure: FailedError, attempts: int) -> RequestError:
         address = self.endpoint.address

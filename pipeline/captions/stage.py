@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 
 from pipeline.captions.budget import BudgetError
 from pipeline.captions.cast import Cast
-from pipeline.captions.chat_client import EndpointDownError
+from pipeline.captions.chat_client import EndpointLostError
 from pipeline.captions.repeats import Repeats, refuse_repeats
 from pipeline.captions.rules_captioner import RulesCaptioner
 from pipeline.captions.server_captioner import ServerCaptioner
@@ -67,10 +67,10 @@ class WriteCaptions(Stage):
 
     @property
     def resources(self) -> Resources:
-        """A tenth of a CPU, since the service does the work; retried if the service was down."""
+        """A tenth of a CPU, since the service does the work; retried if the service was lost or overloaded."""
         if self.settings.captioner == "rules":
             return Resources()
-        return Resources(cpus=0.1, tags=(CAPTIONS,), retry_on=(EndpointDownError,))
+        return Resources(cpus=0.1, tags=(CAPTIONS,), retry_on=(EndpointLostError,))
 
     def pending(self, folder: FilmFolder, *, current: bool) -> Pending:
         """Return the clips still to ask, in batches, and whether stored replies are not yet collected."""

@@ -31,6 +31,10 @@ class Watcher(Protocol):
         """Show that the work ended: `done`, `unchanged` or `failed`."""
         ...
 
+    def say(self, line: str) -> None:
+        """Show a line at once, such as what the work is waiting for."""
+        ...
+
 
 class Unwatched:
     """Watcher that shows nothing."""
@@ -40,6 +44,9 @@ class Unwatched:
         return silent
 
     def end(self, subject: str, name: str, outcome: str) -> None:
+        """Show nothing."""
+
+    def say(self, line: str) -> None:
         """Show nothing."""
 
 

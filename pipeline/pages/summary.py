@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from pydantic import ValidationError
 
-from pipeline.core.config import Config
+from pipeline.core.config import ClipSettings, Config
 from pipeline.core.records import (
     Crop,
     Damage,
@@ -23,6 +23,7 @@ from pipeline.core.records import (
 )
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
 from pipeline.publish.coverage import Span, film_spans
+from pipeline.publish.film_remarks import film_remarks
 from pipeline.publish.seen_clips import ClipFate, SeenClip, film_clips, read_index_if_made, splits_of
 from pipeline.publish.shards import Index
 from pipeline.publish.vocabulary import Vocabulary, load_vocabulary
@@ -48,11 +49,13 @@ class SeenFilm:
     """Failure of the film in the last build although it has samples: all other fields are from an earlier build."""
     fields: tuple[FieldStretch, ...] = ()
     """Stretches of telecine, interlaced and progressive video; none for a film that is progressive."""
+    remarks: tuple[str, ...] = ()
+    """Remarks on its clips: that there is none, or that much of the pictures is cut off."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings of the probe, the crop and the last build."""
-        warnings = [*self.film.warnings, *(self.crop.warnings if self.crop else ())]
+        """Warnings of the probe, the crop and the last build, and the remarks."""
+        warnings = [*self.film.warnings, *(self.crop.warnings if self.crop else ()), *self.remarks]
         if self.last_failure:
             reason = self.last_failure.reason
             warnings.append(f"shown as an earlier build left it, because the last one failed: {reason}")
@@ -124,16 +127,16 @@ def summarise(dataset: Dataset) -> Summary:
     record = dataset.record
     index = read_index_if_made(dataset)
     vocabulary = load_vocabulary(dataset.root)
-    films = tuple(
-        _seen_film(folder, place, index, vocabulary)
-        for place, folder in enumerate(dataset.folders())
-        if (folder.path / "film.json").exists()
-    )
     try:
         config = Config.model_validate(record.config)
     except ValidationError as error:
         path = dataset.root / "dataset.json"
         raise StoreError(f"{path}: its config is of another version ({error}); run `animegamer build` again") from error
+    films = tuple(
+        _seen_film(folder, place, index, vocabulary, config.clips)
+        for place, folder in enumerate(dataset.folders())
+        if (folder.path / "film.json").exists()
+    )
     reviews = count_reviews(load_reviews(dataset, review_path(dataset.root, config.review)))
     return Summary(record, config, index, films, reviews, _audit(dataset, vocabulary))
 
@@ -164,7 +167,9 @@ def _audit(dataset: Dataset, vocabulary: Vocabulary) -> AuditResults | None:
         return None  # says nothing about this data set; `animegamer audit` refuses it
 
 
-def _seen_film(folder: FilmFolder, place: int, index: Index | None, vocabulary: Vocabulary) -> SeenFilm:
+def _seen_film(
+    folder: FilmFolder, place: int, index: Index | None, vocabulary: Vocabulary, settings: ClipSettings
+) -> SeenFilm:
     film, failure = folder.film, folder.failure
     # selection removes the verdicts of an incomplete film; a film with verdicts is in the shards
     if failure is not None and not folder.table_path("verdicts").exists():
@@ -176,7 +181,8 @@ def _seen_film(folder: FilmFolder, place: int, index: Index | None, vocabulary: 
     spans = film_spans(film, scenes, damage, [seen.clip for seen in clips], verdicts, _end_seconds(folder))
     crop = next(iter(folder.read_if_made("crop", Crop)), None)
     fields = tuple(folder.read_if_made("fields", FieldStretch))
-    return SeenFilm(film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure, fields)
+    made = (film, crop, tuple(scenes), tuple(damage), clips, tuple(spans), _failures(folder), failure, fields)
+    return SeenFilm(*made, remarks=tuple(film_remarks(folder, settings)))
 
 
 def _end_seconds(folder: FilmFolder) -> float | None:

@@ -21,7 +21,7 @@ from pipeline.captions.cast import Cast
 from pipeline.captions.repeats import Repeats, merged, refuse_repeats
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.atomic import HeldError, held
-from pipeline.core.config import Config
+from pipeline.core.config import CaptionSettings, Config
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import changed
 from pipeline.core.progress import watched
@@ -147,7 +147,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         notices=(
             *found.notices,
             *_settings_notices(record.config, settings),
-            *_cast_notices(cast, record.cast, listed),
+            *_cast_notices(cast, record.cast, listed, stages),
             *review_notices,
         ),
         record=record.model_copy(update=changes),
@@ -189,12 +189,19 @@ def _repeats(folder: FilmFolder, screen: Screen, captions: WriteCaptions) -> Rep
         return Repeats()
 
 
-def _cast_notices(cast: Cast, before: Sequence[str], listed: Sequence[FilmEntry]) -> list[str]:
+def _cast_notices(cast: Cast, before: Sequence[str], listed: Sequence[FilmEntry], stages: Sequence[Stage]) -> list[str]:
     if before and not cast.all_names:
         names = ", ".join(before)
         return [f"this build has no cast, the one before had {names}: add its --cast folder unless you mean to drop it"]
     reason = "not used, since no film of the data set has this file name (without suffix) or id"
-    return [*cast.warnings, *(f"cast of the film {key}: {reason}" for key in cast.without_film(listed))]
+    unused = [f"cast of the film {key}: {reason}" for key in cast.without_film(listed)]
+    match stages:
+        case [*_, WriteCaptions(settings=CaptionSettings(captioner="rules"))] if cast.all_names:
+            unused.append(
+                "the cast is listed for reviews only: captions by rules name no characters, "
+                "those of `--captioner server` do"
+            )
+    return [*cast.warnings, *unused]
 
 
 def _settings_notices(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

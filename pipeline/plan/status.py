@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.filesize import decimal
 
 from pipeline.captions.stage import WriteCaptions
-from pipeline.core.config import Config
+from pipeline.core.config import ClipSettings, Config
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import damage
 from pipeline.core.records import Clip
@@ -27,6 +27,7 @@ from pipeline.plan.film_stages import choose_edges, planned_stages
 from pipeline.plan.identify import known_film
 from pipeline.plan.publish import finished, is_published, verdicts_of
 from pipeline.plan.request import BuildRequest
+from pipeline.publish.film_remarks import why_no_clip
 from pipeline.publish.shards import read_index
 from pipeline.reviews.applied import load_reviews, review_path
 from pipeline.reviews.counts import count_reviews
@@ -64,6 +65,8 @@ class FilmRow:
     clips: int | None
     kept: int | None
     bytes: int
+    no_clip: str | None = None
+    """Reason for which it has no clip; None if it has one, or is not cut."""
 
     @property
     def open_parts(self) -> int:
@@ -104,18 +107,18 @@ def film_rows(dataset: Dataset, request: BuildRequest, certain: Collection[str] 
                 raise
             unknown[stage.name] = str(error)
     return [
-        _row(folder, stages, unknown) if known_film(folder) else _lost_row(folder, stages)
+        _row(folder, stages, unknown, request.config.clips) if known_film(folder) else _lost_row(folder, stages)
         for folder in dataset.folders()
     ]
 
 
 def _lost_row(folder: FilmFolder, stages: Sequence[Stage]) -> FilmRow:
     """Status of a film without a readable `film.json`: a build with the film makes it again."""
-    cell = Cell(StageState.missing, "film.json is missing or damaged")
+    cell = Cell(StageState.missing, "film.json is missing or damaged; build the film again, or `animegamer remove` it")
     return FilmRow(folder.film_id, {stage.name: cell for stage in stages}, None, None, size_of(folder.path))
 
 
-def _row(folder: FilmFolder, stages: Sequence[Stage], unknown: Mapping[str, str]) -> FilmRow:
+def _row(folder: FilmFolder, stages: Sequence[Stage], unknown: Mapping[str, str], settings: ClipSettings) -> FilmRow:
     cells: dict[str, Cell] = {}
     for stage in stages:
         cells[stage.name] = _cell(folder, stage, cells, unknown)
@@ -128,6 +131,7 @@ def _row(folder: FilmFolder, stages: Sequence[Stage], unknown: Mapping[str, str]
         clips=len(folder.read("clips", Clip)) if cells["cut"].state is StageState.done else None,
         kept=sum(verdict.keep for verdict in verdicts) if verdicts is not None else None,
         bytes=size_of(folder.path),
+        no_clip=why_no_clip(folder, settings) if cells["cut"].state is StageState.done else None,
     )
 
 
@@ -158,17 +162,19 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in files if path.is_file())
 
 
-def review_lines(dataset: Dataset, config: Config, rows: Sequence[FilmRow]) -> list[str]:
+def review_lines(dataset: Dataset, config: Config) -> list[str]:
     """Status lines of the reviews: reviewed clips, fields and reviewers, and a line per finding; none without any."""
     try:
         counts = count_reviews(load_reviews(dataset, review_path(dataset.root, config.review)))
+        # from the tables, like the reviews: a film to be cut anew has its reviewed clips still
+        clips = sum(len(folder.read_if_made("clips", Clip)) for folder in dataset.folders())
     except UserError as error:
         return [f"cannot be read: {error}"]
     if not counts.clips:
         return [*counts.findings, *counts.remarks]
     fields = ", ".join(f"{name} {count:,}" for name, count in counts.fields.items())
     by = ", ".join(counts.reviewers)
-    reviewed = f"{counts.clips:,} of {sum(row.clips or 0 for row in rows):,} clips ({fields}) by {by}"
+    reviewed = f"{counts.clips:,} of {clips:,} clips ({fields}) by {by}"
     return [reviewed, *counts.findings, *counts.remarks]
 
 

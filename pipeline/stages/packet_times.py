@@ -1,13 +1,11 @@
 """Packet times of a film: when each frame is shown, in the order shown, also where recordings were joined in one file.
 
-Joined recordings, as by `cat one.ts two.ts`, start their clocks anew. A recording begins where packets are shown before
-more packets than can be stored out of order, a few in a row, since one alone has a wrong time; its times go on from the
-end of the one before. A recording of fewer packets, or a clock that goes back by fewer, is not noticed.
+Joined recordings start their clocks anew: the times of each go on from the end of the one before, as those of the
+frames that are read (`pipeline/video/recordings.py`).
 """
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from itertools import pairwise
 
@@ -16,13 +14,11 @@ from av.packet import Packet
 from av.stream import Stream
 from numpy.typing import NDArray
 
+from pipeline.video.recordings import IN_A_ROW, Restarts
+
 NO_TIME = -(2**63)
 REORDERED = 16
 """Most frames by which storage order may differ (H.264's limit)."""
-REORDERED_PACKETS = 2 * REORDERED
-"""The same in packets: each field of an interlaced frame may be one."""
-_IN_A_ROW = 4
-"""Packets with which a recording is taken to begin."""
 
 
 class PacketTimes:
@@ -57,21 +53,8 @@ class PacketTimes:
 
 def _restarts(times: array[int]) -> list[int]:
     """Numbers of the packets, in storage order, with which a further recording begins."""
-    restarts: list[int] = []
-    latest: list[int] = []  # of the recording so far, as a heap
-    early: list[int] = []  # times, in a row, before all of these
-    for number, time in enumerate(times):
-        if len(latest) <= REORDERED_PACKETS:
-            heapq.heappush(latest, time)
-        elif time >= latest[0]:
-            heapq.heapreplace(latest, time)
-            early = []
-        else:
-            early.append(time)
-        if len(early) == _IN_A_ROW:
-            restarts.append(number + 1 - _IN_A_ROW)
-            latest, early = sorted(early), []
-    return restarts
+    restarts = Restarts()
+    return [number + 1 - IN_A_ROW for number, time in enumerate(times) if restarts.add(time)]
 
 
 def _joined(recordings: list[NDArray[np.int64]]) -> NDArray[np.int64]:

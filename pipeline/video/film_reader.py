@@ -27,6 +27,7 @@ from av.video.stream import VideoStream
 
 from pipeline.core.records import RecordError
 from pipeline.video.containers import Picture, decode, demux, open_film, video_stream
+from pipeline.video.recordings import OneClock
 
 LOST_MARGIN = 0.6
 """Least distance, in frame lengths, between a packet and its neighbours for it to count as a frame: the second
@@ -88,6 +89,8 @@ class FilmReader:
         self._suspect: set[int] = set()
         self._passed = 0
         self._origin: int | None = None
+        self._jumped_origin: int | None = None
+        """Origin by which a single frame whose time is before that of the frame before it would follow that one."""
         self._last: Frame | None = None
         self._shape: Fraction | None = None
         """Width over height of the pictures on the screen."""
@@ -113,6 +116,7 @@ class FilmReader:
         """
         for picture in self._pictures():
             intact = not picture.is_corrupt and picture.pts not in self._suspect
+            self._suspect.discard(picture.pts)  # of a recording that goes over the same times, it says nothing
             if self._damaged_since is not None and not (intact and picture.key_frame):
                 continue
             seconds = self._seconds(picture)
@@ -151,21 +155,19 @@ class FilmReader:
         return self._last
 
     def _pictures(self) -> Iterator[VideoFrame]:
-        packets = demux(self._container, self._stream)
-        while True:
-            try:
-                packet = next(packets)
-            except StopIteration:
-                return
-            except FFmpegError:
-                packet = None  # the file is cut off inside a packet: take the frames still in the decoder
+        clock = OneClock(round(self._frame_seconds / self._tick))
+        for packet in clock.packets(self._packets()):
             if packet is not None and packet.pts is not None and not packet.is_discard:
                 heapq.heappush(self._awaited, packet.pts)
                 if packet.is_corrupt:  # marked corrupt by the container
                     self._suspect.add(packet.pts)
             yield from self._decode(packet)
-            if packet is None:
-                return
+
+    def _packets(self) -> Iterator[Packet[VideoStream] | None]:
+        try:
+            yield from demux(self._container, self._stream)
+        except FFmpegError:
+            yield None  # the file is cut off inside a packet: take the frames still in the decoder
 
     def _decode(self, packet: Packet[VideoStream] | None) -> list[VideoFrame]:
         try:
@@ -183,10 +185,17 @@ class FilmReader:
         if self._origin is None:
             self._origin = min([picture.pts, *self._awaited])
         seconds = self._seconds_of(picture.pts - self._origin)
-        if self._last and seconds <= self._last.seconds:  # the file's timestamps jump back: continue from here
-            self._origin -= round((expected - seconds) / float(self._tick))
-            seconds = expected
-        return seconds
+        if self._last is None or seconds > self._last.seconds:
+            self._jumped_origin = None
+            return seconds
+        # A wrong time, which must not move the clock; or the clock itself has jumped back, if the next frame follows.
+        if self._jumped_origin is not None:
+            jumped = self._seconds_of(picture.pts - self._jumped_origin)
+            if jumped > self._last.seconds:
+                self._origin = self._jumped_origin
+                return jumped
+        self._jumped_origin = self._origin - round((expected - seconds) / float(self._tick))
+        return expected
 
     def _seconds_of(self, ticks: int) -> float:
         """Convert ticks exactly, as by the fraction itself, which takes 28 times as long, three times a frame."""

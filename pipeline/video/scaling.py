@@ -64,6 +64,11 @@ class Geometry:
         """Width and even height of the cropped picture in square pixels, for a given width."""
         return width, max(2, 2 * round(width * self.height / (self.width * self.pixel_aspect) / 2))
 
+    def shown(self, width: int, height: int, fit: Fit) -> tuple[float, float]:
+        """Shares of the visible part's width and height that are in a picture of `width` x `height`."""
+        _, _, part_width, part_height = self._part(width, height, fit)
+        return part_width / self.width, part_height / self.height
+
     def filters(self, width: int, height: int, fit: Fit, stored: tuple[int, int], scaling: str) -> Filters:
         """The chain of libavfilter filters that scales a stored picture of size `stored` to `width` x `height`.
 

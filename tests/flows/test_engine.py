@@ -89,6 +89,9 @@ class Stopped:
     def end(self, subject: str, name: str, outcome: str) -> None:
         pass
 
+    def say(self, line: str) -> None:
+        pass
+
 
 def test_a_stopped_build_ends_in_the_pause_before_a_retry() -> None:
     @task(retries=1, retry_delay_seconds=600)
@@ -104,10 +107,11 @@ def test_a_stopped_build_ends_in_the_pause_before_a_retry() -> None:
 
 
 class Listed:
-    """Watcher that lists the subjects of the work."""
+    """Watcher that lists the subjects of the work, and its lines."""
 
     def __init__(self) -> None:
         self.subjects: list[str] = []
+        self.lines: list[str] = []
 
     def begin(self, subject: str, name: str) -> Progress:  # noqa: ARG002
         self.subjects.append(subject)
@@ -116,11 +120,14 @@ class Listed:
     def end(self, subject: str, name: str, outcome: str) -> None:
         pass
 
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
-def test_the_pause_before_a_retry_names_the_run_that_waits() -> None:
+
+def test_the_pause_before_a_retry_names_the_run_that_waits_and_why() -> None:
     @task(task_run_name="{clip.clip_id}-{name}", retries=1, retry_delay_seconds=0)
     def named(clip: Clip, name: str) -> None:
-        raise BusyError
+        raise BusyError("it wants fewer requests")
 
     @task(retries=1, retry_delay_seconds=0)
     def plain() -> None:
@@ -134,6 +141,7 @@ def test_the_pause_before_a_retry_names_the_run_that_waits() -> None:
     finally:
         watcher.reset(token)
     assert listed.subjects == ["ponyo-01234567-000000000-captions, batch 1", "plain"]
+    assert listed.lines[0] == f"{listed.subjects[0]}: it wants fewer requests; tried again in 0 s"
 
 
 def test_an_interrupt_is_not_a_failure_of_the_work() -> None:

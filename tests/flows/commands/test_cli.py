@@ -69,6 +69,7 @@ def test_every_command_explains_itself() -> None:
         "status",
         "verify",
         "report",
+        "remove",
         "review",
         "audit",
         "clips",

@@ -1,4 +1,4 @@
-"""Summary of a build: films that leave the shards are named."""
+"""Summary of a build: films that leave the shards, and those without a clip, are named."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from flows.console.summary import print_summary
 from pipeline.core.config import SelectionSettings, checked
 from pipeline.core.progress import silent
 from pipeline.core.stage import perform
+from pipeline.pages.summary import summarise
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.publish import films_in_shards
 from pipeline.plan.request import BuildRequest
+from pipeline.plan.status import film_rows
 from pipeline.plan.workspace import Workspace
 from pipeline.stages.motion_levels import PUBLISHED_EDGES
 from pipeline.stages.selection import Screen
 from tests.support.datasets.built_dataset import SMALL, copy_of_built, small_film
+from tests.support.media.films import make_film
 
 
 def summary_of(film: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -43,3 +46,18 @@ def test_a_film_that_leaves_the_shards_is_named(tmp_path: Path, capsys: pytest.C
     assert films_in_shards(dataset) == {dataset.folders()[1].film_id}
     assert "not in the shards" not in summary_of(first, data, capsys)
     assert films_in_shards(dataset) == {folder.film_id}, "and the second film, a duplicate, is out by its verdicts"
+
+
+def test_a_film_without_a_clip_is_named_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    film, data = make_film(tmp_path / "short.mp4", frames=90, scenes=(0, 30, 60), size=(180, 320)), tmp_path / "data"
+    said = summary_of(film, data, capsys)
+    no_clip = "no clip: no scene is as long as a clip with its margins (2.17 s); the longest lasts 1.25 s"
+    assert f"short.mp4: {no_clip}\n" in said
+    assert "short.mp4: vertical film: clips show 38 % of its height" in said
+    dataset = Workspace(str(data)).dataset
+    [row] = film_rows(dataset, BuildRequest(films=(), out=data, config=checked(SMALL, "test")))
+    assert row.no_clip == no_clip
+    [seen] = summarise(dataset).films
+    assert seen.warnings[0] == no_clip
+    assert seen.warnings[1].startswith("vertical film")
+    assert "no clip: no scene is as long" in (data / "report.html").read_text()

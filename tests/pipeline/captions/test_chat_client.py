@@ -128,7 +128,7 @@ def test_an_address_without_a_server_is_named_with_the_remedy() -> None:
         server = CaptionServer(in_turn(Answer()))
         server._server.server_close()
         with pytest.raises(
-            EndpointDownError, match=r"no connection .* after 3 attempts; start it with `serve`"
+            EndpointDownError, match=r"no connection .* after 6 attempts; start it with `serve`"
         ) as caught:
             ask(server, remedy="start it with `serve`")
     assert server.address in str(caught.value)

@@ -1,4 +1,4 @@
-"""Plans of builds: folders of other things refused, and settings of before that a build does not take over."""
+"""Plans of builds: folders of other things refused, settings of before not taken over, and a cast not used."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.config import CardSettings, Config
+from pipeline.core.config import CaptionSettings, CardSettings, Config
 from pipeline.core.errors import UserError
 from pipeline.plan.build_plan import make_plan
-from pipeline.plan.request import BuildRequest
+from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.workspace import Workspace
 from tests.support.media.films import make_film
+from tests.support.media.painted_clips import make_cast
 
 
 @pytest.mark.parametrize("name", ["README.md", "report.html", "shards"])
@@ -37,3 +38,18 @@ def test_settings_that_a_build_forgets_are_named(tmp_path: Path) -> None:
     assert notice.startswith(
         "settings unlike those of the build before: card.licence; give its options and --config again"
     )
+
+
+def test_a_cast_that_captions_by_rules_do_not_use_is_named(tmp_path: Path) -> None:
+    make_cast(tmp_path / "cast", "Ponyo", "Sosuke")
+
+    def notices(name: str, **changes: object) -> tuple[str, ...]:
+        out = str(tmp_path / name)
+        request = BuildRequest(films=(), out=out, cast=str(tmp_path / "cast"))
+        return make_plan(request.model_copy(update=changes), Workspace(out)).notices
+
+    [notice] = notices("rules")
+    assert notice.startswith("the cast is listed for reviews only: captions by rules name no characters")
+    assert "`--captioner server`" in notice
+    assert notices("server", config=Config(captions=CaptionSettings(captioner="server"))) == ()
+    assert notices("measured", until=Until.motion) == (), "the captions of a later build may be others"

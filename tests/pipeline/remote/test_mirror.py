@@ -22,7 +22,8 @@ from pipeline.remote.objects import RemoteError
 from tests.support.datasets.made_dataset import make_dataset
 from tests.support.datasets.mirrored_files import FILM, SMALL_SET, Files, files_in, pulled, pushed, write
 from tests.support.servers.object_store import ObjectStore
-from training.data.shards import open_index, open_shards, unpack
+from training.data.shards import open_shards, unpack
+from training.data.sources import open_index
 
 
 def data_set(run: str, clips: int) -> Files:

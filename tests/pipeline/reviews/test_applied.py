@@ -16,7 +16,7 @@ from pipeline.core.store import Dataset
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.publish import is_published
 from pipeline.plan.request import BuildRequest
-from pipeline.plan.status import film_rows, review_lines
+from pipeline.plan.status import review_lines
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.verify import verify
 from pipeline.reviews.applied import load_reviews, read_reviewed, with_reviews
@@ -306,7 +306,7 @@ def test_card_report_and_status_count_reviews_and_name_what_is_not_applied(built
     places = {
         "card": (built.data.root / "README.md").read_text(encoding="utf-8").replace("\\", ""),
         "report": (built.data.root / "report.html").read_text(encoding="utf-8"),
-        "status": "\n".join(review_lines(built.data, config, film_rows(built.data, built.request))),
+        "status": "\n".join(review_lines(built.data, config)),
     }
     for name, text in places.items():
         for fact in (
@@ -327,7 +327,7 @@ def test_card_report_and_status_count_reviews_and_name_what_is_not_applied(built
 
 
 def test_a_data_set_without_reviews_says_nothing_about_them(built: Built) -> None:
-    assert review_lines(built.data, built.request.config, []) == []
+    assert review_lines(built.data, built.request.config) == []
     assert "## Reviews" not in (built.data.root / "README.md").read_text(encoding="utf-8")
     assert "Reviewed share" not in (built.data.root / "report.html").read_text(encoding="utf-8")
 

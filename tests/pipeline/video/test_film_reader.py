@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from pipeline.core.records import RecordError
 from pipeline.video.film_reader import FilmReader, Frame, keyframes
 from tests.support.media.decoded_frames import counting_decoded_frames
 from tests.support.media.films import corrupt, make_film, paint_pictures, truncate
-from tests.support.media.odd_streams import PART, SIZE, write_joined
+from tests.support.media.odd_streams import PART, SIZE, concatenate, set_times, write_joined
 
 OPEN_GOP = "keyint=24:min-keyint=24:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
 
@@ -78,6 +79,71 @@ def test_another_size_of_the_same_shape_is_read_on(
     numbers, times, _ = numbers_and_times(write_joined(tmp_path / "film.ts", size, aspect))
     assert numbers == 2 * list(range(PART))
     assert times == pytest.approx([number / 24 for number in range(2 * PART)], abs=1e-4)
+
+
+JOINED: dict[str, dict[str, Any]] = {
+    "h264.ts": {"options": {"g": "24", "bf": "3"}},
+    "hevc.ts": {"codec": "libx265", "options": {"x265-params": OPEN_GOP}},
+    "mpeg2.ts": {"codec": "mpeg2video", "options": {"g": "12", "bf": "2", "q": "2"}},
+}
+
+
+@pytest.mark.parametrize("lengths", [(60, 80), (80, 60)])
+@pytest.mark.parametrize("name", JOINED)
+def test_recordings_joined_in_one_file_are_read_whole(tmp_path: Path, name: str, lengths: tuple[int, int]) -> None:
+    recordings = [
+        make_film(tmp_path / f"{frames} {name}", frames=frames, **JOINED[name]).read_bytes() for frames in lengths
+    ]
+    film = concatenate(tmp_path / name, *recordings)
+    for threads in (1, 4):
+        numbers, times, reader = numbers_and_times(film, threads)
+        assert numbers == [number for frames in lengths for number in range(frames)]
+        assert times == pytest.approx([number / 24 for number in range(140)], abs=1e-4)
+        assert reader.end_seconds == pytest.approx(140 / 24, abs=1e-4)
+
+
+@pytest.mark.parametrize(("start_share", "first_of_second"), [(0, 0), (0.4, 48)])
+def test_recordings_that_break_off_or_begin_amid_a_group_lose_only_that(
+    tmp_path: Path, start_share: float, first_of_second: int
+) -> None:
+    recording = make_film(tmp_path / "whole.ts", frames=144, options={"g": "24", "bf": "0"}).read_bytes()
+    broken_off = recording[: len(recording) // 188 * 188 - 2 * 188]
+    begun_late = recording[round(len(recording) / 188 * start_share / 2) * 188 :]
+    with FilmReader(concatenate(tmp_path / "film.ts", broken_off, begun_late)) as reader:
+        numbers = [barcode_of(frame) for frame in reader.frames()]
+    first, second = numbers[: numbers.index(first_of_second, 100)], numbers[numbers.index(first_of_second, 100) :]
+    assert first == list(range(len(first)))
+    assert 142 <= len(first) < 144
+    assert second == list(range(first_of_second, 144))
+    [(start, end, _)] = reader.damage
+    assert start == pytest.approx(len(first) / 24, abs=0.002)
+    assert reader.end_seconds - end == pytest.approx(len(second) / 24, abs=0.002)
+
+
+def test_a_recording_that_begins_a_little_before_the_end_of_the_one_before_is_read_whole(tmp_path: Path) -> None:
+    """Its clock goes back by too few frames to be noticed; the mark of MPEG-TS on the end of the first one stands."""
+    first, second = (make_film(tmp_path / f"{frames}.ts", frames=frames, options={"bf": "0"}) for frames in (60, 80))
+    set_times(second, {number: Fraction(40 + number, 24) for number in range(80)})
+    film = concatenate(tmp_path / "film.ts", first.read_bytes(), second.read_bytes())
+    with FilmReader(film) as reader:
+        assert [barcode_of(frame) for frame in reader.frames()] == [*range(58), *range(80)]
+
+
+def test_a_single_wrong_time_does_not_move_the_clock(tmp_path: Path) -> None:
+    film = make_film(tmp_path / "film.ts", frames=120, options={"bf": "0"})
+    set_times(film, {50: Fraction(0), 80: Fraction(20, 24), 81: Fraction(10, 24)})
+    numbers, times, _ = numbers_and_times(film)
+    assert numbers == list(range(120))
+    assert times == pytest.approx([number / 24 for number in range(120)], abs=1e-4)
+
+
+def test_a_clock_that_jumps_back_a_little_goes_on_with_its_own_steps(tmp_path: Path) -> None:
+    film = make_film(tmp_path / "film.ts", frames=60, options={"bf": "0"})
+    pause = [0 if number < 45 else 6 for number in range(60)]  # shorter than the jump
+    set_times(film, {number: Fraction(number - 10 + pause[number], 24) for number in range(30, 60)})
+    numbers, times, _ = numbers_and_times(film)
+    assert numbers == list(range(60))
+    assert times == pytest.approx([(number + pause[number]) / 24 for number in range(60)], abs=1e-4)
 
 
 @pytest.mark.parametrize(("size", "aspect"), [((240, 180), None), (SIZE, Fraction(4, 3))])

@@ -29,9 +29,9 @@ from safetensors import safe_open
 from flows.game.folder import GameFolder
 from flows.game.play_file import play_turn
 from flows.game.records import GameSettings
-from models.checkpoint import ADAPTER, CONFIG, DECODER_LORA, DECODER_OWN, RESAMPLERS, SHOT_ENCODER, Checkpoint
+from models.checkpoint import ADAPTER, DECODER_LORA, DECODER_OWN, RESAMPLERS, SHOT_ENCODER, Checkpoint
 from models.checkpoint_writer import save_config
-from models.config import inside_id, tiny_config
+from models.config import CONFIG, inside_id, tiny_config
 from models.engine_options import EngineOptions
 from pipeline.captions.answers import Answers
 from pipeline.captions.cast import Cast

@@ -1,7 +1,8 @@
-"""Films with odd streams: a second part of another size, and a track of video without a packet."""
+"""Films with odd streams: a second part of another size or with its own clock, wrong times, video without a packet."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,6 +17,9 @@ PART = 60
 """Frames of each part, numbered from 0."""
 _CLOCK = 90_000
 """Ticks of MPEG-TS in a second."""
+_PICTURE_START = b"\x00\x00\x01\xe0"
+_TIME_AT = 9
+"""Place of the times in the header of a picture: presentation, then decoding if it has a time of its own."""
 
 
 def write_joined(path: Path, size: PictureSize, sample_aspect: Fraction | None = None) -> Path:
@@ -49,3 +53,27 @@ def without_packets(path: Path, *, video: bool = True, sound: bool = True) -> Pa
         made.start_encoding()
     source.unlink()
     return path
+
+
+def concatenate(path: Path, *recordings: bytes) -> Path:
+    """Write recordings one after the other, as `cat` does."""
+    path.write_bytes(b"".join(recordings))
+    return path
+
+
+def set_times(path: Path, seconds: Mapping[int, Fraction]) -> Path:
+    """Overwrite the times of these frames, by number, in MPEG-TS stored in the order shown."""
+    content, start = bytearray(path.read_bytes()), -1
+    for number in range(max(seconds) + 1):
+        start = content.index(_PICTURE_START, start + 1)
+        for field in range(2 if content[start + 7] & 0x40 else 1) if number in seconds else ():
+            at = start + _TIME_AT + 5 * field
+            content[at : at + 5] = _coded_time(round(seconds[number] * _CLOCK), content[at] >> 4)
+    path.write_bytes(content)
+    return path
+
+
+def _coded_time(ticks: int, kind: int) -> bytes:
+    """33 bits in three groups, each before a marker bit."""
+    high, middle, low = ticks >> 30, ticks >> 15 & 0x7FFF, ticks & 0x7FFF
+    return bytes([kind << 4 | high << 1 | 1, middle >> 7, middle << 1 & 0xFF | 1, low >> 7, low << 1 & 0xFF | 1])

@@ -1,0 +1,107 @@
+"""Recordings joined in one film, as by `cat one.ts two.ts`, on one clock: each goes on from the end of the one before.
+
+Joined recordings start their clocks anew. One begins where packets are shown before more packets than can be stored
+out of order, a few in a row, since one alone has a wrong time. A recording of fewer packets, or a clock that goes back
+by fewer, is not noticed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+REORDERED_PACKETS = 32
+"""Most packets by which storage order may differ: 16 frames (H.264's limit), each field of which may be one."""
+IN_A_ROW = 4
+"""Packets with which a recording is taken to begin."""
+_HELD = REORDERED_PACKETS + IN_A_ROW
+_BLAMED = 2
+"""Packets at the end of a recording that MPEG-TS may call corrupt only because another one follows."""
+
+
+class Restarts:
+    """Search for the packets with which further recordings begin, by the times of all packets in storage order."""
+
+    def __init__(self) -> None:
+        self._latest: list[int] = []
+        """Latest times of the recording so far, as a heap."""
+        self._early: list[int] = []
+        """Times, in a row, before all of these."""
+
+    def add(self, time: int) -> bool:
+        """Take the next time; return True if it is number `IN_A_ROW` of a further recording."""
+        if len(self._latest) <= REORDERED_PACKETS:
+            heapq.heappush(self._latest, time)
+        elif time >= self._latest[0]:
+            heapq.heapreplace(self._latest, time)
+            self._early = []
+        else:
+            self._early.append(time)
+        if len(self._early) < IN_A_ROW:
+            return False
+        self._latest, self._early = sorted(self._early), []
+        return True
+
+
+class OneClock:
+    """Packets of a film in storage order, with the times of each further recording moved behind the one before.
+
+        for packet in OneClock(frame_ticks).packets(demux(container, stream)):
+            ...
+
+    Args:
+        frame_ticks: length of a frame, for packets without one.
+    """
+
+    def __init__(self, frame_ticks: int) -> None:
+        self._frame_ticks = frame_ticks
+        self._restarts = Restarts()
+        self._held: deque[Packet[VideoStream] | None] = deque()
+        self._first: Packet[VideoStream] | None = None
+        """First packet of a further recording, while it is held back."""
+        self._shift = 0
+        self._end: int | None = None
+        """End of the recording so far."""
+
+    def packets(self, packets: Iterable[Packet[VideoStream] | None]) -> Iterator[Packet[VideoStream] | None]:
+        """Yield every packet, some packets late; those without a time, and None, pass as they are."""
+        for packet in packets:
+            if len(self._held) == _HELD:
+                yield self._released()
+            self._hold(packet)
+        while self._held:
+            yield self._released()
+
+    def _hold(self, packet: Packet[VideoStream] | None) -> None:
+        self._held.append(packet)
+        if (time := _time(packet)) is None or not self._restarts.add(time):
+            return
+        *before, self._first = [held for held in self._held if held and _time(held) is not None][: 1 - IN_A_ROW]
+        if self._first.is_keyframe:  # nothing of it is predicted from what the mark may mean
+            for held in before[-_BLAMED:]:
+                held.is_corrupt = False
+
+    def _released(self) -> Packet[VideoStream] | None:
+        packet = self._held.popleft()
+        if packet is None:
+            return None
+        if packet is self._first and self._end is not None:
+            opening = map(_time, islice((packet, *self._held), REORDERED_PACKETS))
+            self._shift = self._end - min(time for time in opening if time is not None)
+        if self._shift:  # packets of ordinary films are left alone
+            packet.pts = None if packet.pts is None else packet.pts + self._shift
+            packet.dts = None if packet.dts is None else packet.dts + self._shift
+        if (time := _time(packet)) is not None:
+            end = time + (packet.duration or self._frame_ticks)
+            self._end = end if self._end is None else max(self._end, end)
+        return packet
+
+
+def _time(packet: Packet[VideoStream] | None) -> int | None:
+    """Presentation time of a packet that is shown; None for others."""
+    return packet.pts if packet is not None and packet.size and not packet.is_discard else None
