@@ -26,12 +26,11 @@ from typing import TypeVar
 
 import torch
 from diffusers import AutoencoderKLCogVideoX
-from pydantic import ValidationError
 from torch import nn
 from transformers import LlamaTokenizer, MistralForCausalLM
 
 from models.conditions import ImageEncoder, TextEncoder
-from models.config import Base, Component, ModelConfig, inside_id
+from models.config import CONFIG, Base, Component, ModelConfig, inside_id
 from models.game_model import GameModel, wrap_language_model
 from models.hub import load_base, quietly, reading
 from models.shot_decoder import ShotDecoder, add_lora, decoder_options, own_names
@@ -40,7 +39,6 @@ from models.tokens import load_mistral_tokenizer
 from models.weights import is_as_created, is_untrained, load_adapter, load_tensors
 from pipeline.core.errors import UserError
 
-CONFIG = "config.json"
 TOKENIZER = "tokenizer"
 GAME_MODEL = "game_model"
 SHOT_DECODER = "shot_decoder"
@@ -95,18 +93,7 @@ class Checkpoint:
         Raises:
             UserError: the folder is not a checkpoint, or the configuration is not valid.
         """
-        folder = Path(folder)
-        path = folder / CONFIG
-        try:
-            return cls(folder, ModelConfig.model_validate_json(path.read_bytes()))
-        except OSError as error:
-            raise UserError(
-                f"{folder} is not a checkpoint: {CONFIG} cannot be read ({error.strerror}). "
-                "`animegamer new-checkpoint` makes one, `animegamer import-weights` converts the released one"
-            ) from error
-        except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            raise UserError(f"{path} is not valid: {faults}") from error
+        return cls(Path(folder), ModelConfig.read(Path(folder)))
 
     def untrained(self) -> list[str]:
         """Return the networks that were never trained: their adapters have no effect, or their last norm is all 1."""

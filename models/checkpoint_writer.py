@@ -20,7 +20,6 @@ from torch import Tensor
 
 from models.checkpoint import (
     ADAPTER,
-    CONFIG,
     DECODER_LORA,
     DECODER_OWN,
     GAME_MODEL,
@@ -30,7 +29,7 @@ from models.checkpoint import (
     TRANSFORMER_FILE,
     Checkpoint,
 )
-from models.config import ModelConfig, inside_id
+from models.config import CONFIG, ModelConfig, inside_id
 from models.game_model import GameModel
 from models.hub import quietly
 from models.shot_decoder import ShotDecoder, own_names

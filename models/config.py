@@ -10,10 +10,14 @@ A checkpoint stores its `ModelConfig` as `config.json`, the only description of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from pipeline.core.errors import UserError
+
+CONFIG = "config.json"
 LEVELS = 5
 MOST_SHOT_TOKENS = 256
 """Number of frame tokens in the vocabulary, `<frame_00000>` to `<frame_00255>`."""
@@ -162,6 +166,25 @@ class ModelConfig(ConfigSection):
         False, description="trained on clips one frame short, their last frame repeated: play leaves the last frame out"
     )
     bases: dict[Component, Base]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the configuration of a checkpoint.
+
+        Raises:
+            UserError: the folder is not a checkpoint, or the configuration is not valid.
+        """
+        path = folder / CONFIG
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise UserError(
+                f"{folder} is not a checkpoint: {CONFIG} cannot be read ({error.strerror}). "
+                "`animegamer new-checkpoint` makes one, `animegamer import-weights` converts the released one"
+            ) from error
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+            raise UserError(f"{path} is not valid: {faults}") from error
 
     @model_validator(mode="after")
     def _is_sound(self) -> Self:

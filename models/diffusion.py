@@ -27,11 +27,7 @@ from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
 from models.shot_decoder import ShotDecoder, denoise, latent_shape
-from pipeline.core.errors import UserError
-
-TIMESTEPS = 1000
-STEP_COUNTS = tuple(steps for steps in range(1, TIMESTEPS + 1) if TIMESTEPS % steps == 0)
-"""Step counts that end in a clean sample: the scheduler's stride 1000 / steps must be an integer."""
+from models.timesteps import TIMESTEPS, check_steps
 
 DenoiseFn = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Denoising network: (latents_BTCHW, shot_tokens_BLD, timesteps_B, scope_B or None) -> velocity_BTCHW."""
@@ -117,12 +113,6 @@ def v_loss(predicted_BTCHW: Tensor, latents_BTCHW: Tensor, noise_BTCHW: Tensor, 
     """
     error_BTCHW = predicted_BTCHW.float() - velocity(latents_BTCHW, noise_BTCHW, timesteps_B)
     return error_BTCHW.square().flatten(1).mean(dim=1)
-
-
-def check_steps(steps: int) -> None:
-    """Raise UserError for a step count that does not divide 1000: such a run leaves noise in the sample."""
-    if steps not in STEP_COUNTS:
-        raise UserError(f"steps must divide {TIMESTEPS}: one of {', '.join(map(str, STEP_COUNTS))}; not {steps}")
 
 
 @torch.no_grad()

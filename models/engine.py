@@ -24,7 +24,7 @@ from transformers import LlamaTokenizer
 
 from models.checkpoint import Checkpoint, precision_of
 from models.config import ModelConfig
-from models.diffusion import Guidance, check_steps, draw
+from models.diffusion import Guidance, draw
 from models.engine_options import EngineOptions
 from models.frames import decode_latents
 from models.game_model import GameModel
@@ -32,6 +32,7 @@ from models.offload import OffloadedNetwork
 from models.progress import PartProgress, unwatched
 from models.shot_decoder import ShotDecoder
 from models.shot_encoder import ShotEncoder
+from models.timesteps import check_steps
 from models.tokens import PastTurn, write_prompt
 from models.turns import GameState, Turn
 from pipeline.core.errors import UserError

@@ -22,9 +22,9 @@ import torch
 from platformdirs import user_cache_path
 from torch import Tensor
 
-from models.checkpoint import CONFIG, PLAYED, RESAMPLERS, SHOT_ENCODER, TOKENIZER, Checkpoint, identity_of
+from models.checkpoint import PLAYED, RESAMPLERS, SHOT_ENCODER, TOKENIZER, Checkpoint, identity_of
 from models.checkpoint_writer import save_config, writing
-from models.config import inside_id
+from models.config import CONFIG, inside_id
 from models.tokens import LEGAL_IDS, VOCABULARY, shipped_tokenizer
 from models.weights import read_tensors, write_tensors
 from pipeline.core.errors import UserError

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from models.config import ConfigSection, ModelConfig
-from models.diffusion import check_steps
+from models.timesteps import check_steps
 
 Precision = Literal["no", "fp16", "bf16", "auto"]
 Names = Literal["joined", "apart"]

@@ -24,11 +24,9 @@ from pipeline.core.ingredients import read_note
 from pipeline.core.records import Record
 from training.config import Recipe
 from training.phase_note import PhaseNote
-from training.phase_settings import ORDER, PHASES, PhaseName, loop_of
+from training.phase_settings import FORK_NOTE, ORDER, PHASES, PhaseName, loop_of
 from training.recipes import changed_recipe
 from training.run_states import SavedState
-
-_NOTE = "fork.json"
 
 
 class Fork(Record):
@@ -48,7 +46,7 @@ class Fork(Record):
         Raises:
             UserError: the note is damaged.
         """
-        path = run / _NOTE
+        path = run / FORK_NOTE
         try:
             return cls.model_validate_json(path.read_bytes()) if path.exists() else None
         except ValidationError as error:
@@ -82,7 +80,7 @@ class Fork(Record):
             UserError: the starting checkpoint is not there any more, or has changed.
         """
         with held(run, "animegamer train"):
-            if (run / _NOTE).exists():
+            if (run / FORK_NOTE).exists():
                 return
             state = SavedState.at(Path(self.state))
             start = PhaseNote.read(state.phase).started_from(state.phase)
@@ -92,7 +90,7 @@ class Fork(Record):
                 with writing(run / "start") as part:
                     shutil.copytree(start.folder, part, copy_function=link_or_copy, dirs_exist_ok=True)
             state.link_into(run / self.phase)
-            write_json(run / _NOTE, self.model_dump(mode="json"))
+            write_json(run / FORK_NOTE, self.model_dump(mode="json"))
 
     def changed(self, config: Path | None) -> Recipe:
         """Return the recipe of the fork: that of the state, with the changes of a TOML file.

@@ -11,6 +11,8 @@ from training.recipes import merged
 
 PhaseName = Literal["warm-up", "joint", "game", "adapt"]
 PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
+FORK_NOTE = "fork.json"
+"""Note in the folder of a run that goes on from a saved state of another run; see `forks.py`."""
 ORDER = ("warm-up", "joint", "first-pass", "game", "adapt")
 """Phases and passes that start from the result of the one before."""
 COMMANDS: Mapping[str, str] = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}

@@ -11,12 +11,16 @@ from flows.commands.evaluate_judge import judge
 from flows.commands.evaluate_study import study
 from flows.commands.model import need_networks
 from flows.commands.play import stoppable
+from flows.console.display import importing
 from flows.console.progress import Bars
+from flows.console.terminal import console, say
 from models.engine_options import EngineOptions
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, disk_errors
 
 if TYPE_CHECKING:
+    from flows.evaluate.yardsticks import Yardsticks
     from pipeline.captions.chat_client import Endpoint
+    from training.evaluation.folder import EvaluationFolder
 
 evaluate = typer.Typer(
     no_args_is_help=True,
@@ -77,19 +81,49 @@ def run(
 
     Each game is a folder EVALUATION/games/AGENT/GAME with an mp4 per turn and `turns.jsonl`. After a stop the same
     command plays only the missing turns and gives the same clips. Agents may be added later; an agent, benchmark or
-    setting that has changed is refused. Metrics whose network or pictures are not named are left out, with a note.
+    setting that has changed is refused. At the end the main figures are printed, and what would bring the metrics that
+    are left out.
 
         animegamer evaluate run eval/ --benchmark games.jsonl --agent ours=run/adapt/result --agent others=clips/
     """
     need_networks()
-    from flows.evaluate.measuring import Yardsticks
-    from flows.evaluate.run import run_evaluation
+    from flows.evaluate.yardsticks import Yardsticks
 
     options = EngineOptions(device, steps, guidance, offload)
     yardsticks = Yardsticks(cast, clip, dreamsim, data, tuple(note))
+    endpoint = _endpoint(server, model, api_key_env)
+    _check(out, benchmark, agent, steps, yardsticks)
+    with importing():
+        from flows.evaluate.run import run_evaluation
+
     with stoppable(), Bars().watching():
-        run_evaluation(out, benchmark, agent, options, seed, yardsticks, _endpoint(server, model, api_key_env))
+        evaluation = run_evaluation(out, benchmark, agent, options, seed, yardsticks, endpoint)
+    _print_figures(evaluation, yardsticks)
     typer.echo(out / "report.html")
+
+
+def _check(out: Path, benchmark: Path, agents: list[str], steps: int, yardsticks: Yardsticks) -> None:
+    """Raise a UserError for what cannot be used, before the networks' packages are imported and games are played."""
+    from flows.evaluate.typed_agents import TypedAgent
+    from models.timesteps import check_steps
+    from training.evaluation.benchmark import read_benchmark
+
+    check_steps(steps)
+    read_benchmark(benchmark)
+    for text in agents:
+        TypedAgent.of(text)
+    _ = yardsticks.pictures, yardsticks.dataset
+    with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+
+
+def _print_figures(evaluation: EvaluationFolder, yardsticks: Yardsticks) -> None:
+    from flows.console.figures import figures_table
+    from training.evaluation.figures import Figures
+
+    console.print(figures_table(Figures.model_validate_json(evaluation.figures.read_bytes())))
+    if left_out := " ".join(yardsticks.left_out(evaluation.benchmark)):
+        say(left_out, "yellow")
 
 
 def _endpoint(server: str | None, model: str, api_key_env: str) -> Endpoint | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from flows.console.display import importing
 from flows.console.terminal import say
 from pipeline.core.errors import UserError, disk_errors
 
@@ -88,16 +89,20 @@ def new_checkpoint(
 
 def _write_checkpoint(folder: Path, size: ModelSize, base: list[str], seed: int) -> None:
     from models.config import CONFIGS
-    from models.untrained import new_checkpoint
 
-    new_checkpoint(folder, with_bases(CONFIGS[size.value](), base), seed, say)
+    config = with_bases(CONFIGS[size.value](), base)
+    with importing():
+        from models.untrained import new_checkpoint
+
+    new_checkpoint(folder, config, seed, say)
 
 
 def _write_baseline(folder: Path, agent: AgentName, size: ModelSize, seed: int) -> None:
     if size is ModelSize.mini:
         raise UserError("at mini there is GC alone, made of a checkpoint: train gc --recipe mini --from CHECKPOINT")
-    from training.baselines.config import full, tiny
-    from training.baselines.folder import new_baseline
+    with importing():
+        from training.baselines.config import full, tiny
+        from training.baselines.folder import new_baseline
 
     new_baseline(folder, full(agent.value) if size is ModelSize.full else tiny(agent.value), seed)
 
@@ -140,8 +145,10 @@ def import_weights(
     """
     need_networks()
     from flows.console.progress import STOPPED, Bars
-    from models.released.importer import import_weights as convert
     from pipeline.core.progress import watched
+
+    with importing():
+        from models.released.importer import import_weights as convert
 
     table: Literal["decoder script", "app"] = "app" if levels is LevelTable.app else "decoder script"
     try:
@@ -170,7 +177,8 @@ def snapshot(
         animegamer play --checkpoint run/joint/snapshots/step-00020000 --serve
     """
     need_networks()
-    from training.snapshots import take_snapshot
+    with importing():
+        from training.snapshots import take_snapshot
 
     with disk_errors(run):
         typer.echo(take_snapshot(run, step))

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.commands.model import AgentName, need_networks
+from flows.console.display import importing
 from flows.console.progress import STOPPED, Bars
 from flows.console.terminal import say
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
@@ -93,14 +94,17 @@ def play(
     if agent and not checkpoint:
         raise UserError("--agent needs --checkpoint: the folder of the baseline")
     need_networks()
+    _check_paths(checkpoint, game, out, agent)
     if not checkpoint:
-        from models.shipped import shipped
+        with importing():
+            from models.shipped import shipped
 
         checkpoint, steps, guidance = shipped().folder, steps or SHIPPED_STEPS, guidance or SHIPPED_GUIDANCE
     options = EngineOptions(device, steps or EngineOptions.steps, guidance or EngineOptions.guidance, offload, compile)
     with stoppable():
         if game and out and agent:
-            from flows.game.play_baseline import play_baseline
+            with importing():
+                from flows.game.play_baseline import play_baseline
 
             with Bars().watching():
                 film = play_baseline(
@@ -108,13 +112,15 @@ def play(
                 )
             typer.echo(film)
         elif game and out:
-            from flows.game.play_file import play_file
+            with importing():
+                from flows.game.play_file import play_file
 
             with Bars().watching():
                 film = play_file(game, checkpoint, out, options, seed)
             typer.echo(film)
         else:
-            from flows.web.play_app import serve as serve_page
+            with importing():
+                from flows.web.play_app import serve as serve_page
 
             serve_page(checkpoint, out or Path("games"), port, options, browse=open)
 
@@ -127,10 +133,26 @@ def _check_model_only(context: typer.Context, agent: AgentName) -> None:
             raise UserError(f"--{name} goes with the model, not with --agent {agent}")
 
 
+def _check_paths(checkpoint: Path | None, game: Path | None, out: Path | None, agent: AgentName | None) -> None:
+    """Raise a UserError for a path that cannot be used, before the networks' packages are imported."""
+    from flows.game.place import check_place
+    from models.config import ModelConfig
+    from models.game_file import read_game_file
+    from training.baselines.config import BaselineConfig
+
+    if checkpoint:
+        (BaselineConfig if agent else ModelConfig).read(checkpoint)
+    if game:
+        read_game_file(game)
+    if out:
+        check_place(out)
+
+
 @contextmanager
 def stoppable() -> Iterator[None]:
     """Report a full GPU memory with its remedy, and exit with code 130 on Ctrl-C."""
-    import torch
+    with importing():
+        import torch
 
     try:
         yield

@@ -14,6 +14,7 @@ import typer
 from pydantic import ValidationError
 
 from flows.commands.model import need_networks
+from flows.console.display import importing
 from flows.console.terminal import say
 from flows.prefect_settings import set_prefect_defaults
 from flows.train_request import Ablation, RecipeName, TrainPart, TrainRequest
@@ -109,16 +110,40 @@ def train(
         )
     except ValidationError as error:
         raise UserError(faults_of(error)) from None
+    _check_paths(part, request)
     typer.echo(_train_all(request) if part is TrainPart.all else _train_part(part, request))
 
 
 def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ablation: Ablated = None) -> None:
     """Print a recipe as TOML, with the meaning of every key; a `train --config` file needs only the changed keys."""
-    need_networks()
     from pipeline.core.toml import as_toml
     from training.recipes import read_recipe
 
     typer.echo(as_toml(read_recipe(recipe, ablation)))
+
+
+def _check_paths(part: TrainPart, request: TrainRequest) -> None:
+    """Refuse a recipe, data set, start or folder that cannot be used, before the networks' packages are imported.
+
+    A fork has recipe and start of another run, and later phases of a run begun before may do without the start.
+
+    Raises:
+        UserError: as later, where each is used.
+    """
+    from models.config import ModelConfig
+    from training.baselines.config import BaselineConfig
+    from training.data.sources import open_index, sources_of
+    from training.phase_settings import FORK_NOTE
+
+    is_fork = request.fork_from is not None or (request.out / FORK_NOTE).exists()
+    recipe = None if is_fork else _named_recipe(request)
+    for source in sources_of(request.data):
+        open_index(source.address)
+    if recipe and request.start and (part not in (TrainPart.game, TrainPart.adapt) or not request.out.exists()):
+        is_baseline = part in (TrainPart.gc, TrainPart.gfc) and recipe.model.size != "mini"
+        (BaselineConfig if is_baseline else ModelConfig).read(request.start)
+    with disk_errors(request.out):
+        request.out.mkdir(parents=True, exist_ok=True)
 
 
 def _train_all(request: TrainRequest) -> str:
@@ -160,11 +185,10 @@ def _recipe_of(request: TrainRequest) -> TrainRecipe:
     """Return the recipe of a run. A fork has that of the run it goes on from; the first call makes its folder."""
     from training.forks import Fork
     from training.processes import in_main_process
-    from training.recipes import read_recipe
 
     fork = Fork.of(request.fork_from, request.out) if request.fork_from else Fork.read(request.out)
     if fork is None:
-        return read_recipe(request.recipe or RecipeName.tiny, request.ablation, request.config)
+        return _named_recipe(request)
     if request.recipe or request.ablation or request.start:
         raise UserError("a fork has recipe and start of the other run: leave out --recipe, --ablation and --from")
     recipe = fork.changed(request.config)
@@ -172,13 +196,20 @@ def _recipe_of(request: TrainRequest) -> TrainRecipe:
     return recipe
 
 
+def _named_recipe(request: TrainRequest) -> TrainRecipe:
+    from training.recipes import read_recipe
+
+    return read_recipe(request.recipe or RecipeName.tiny, request.ablation, request.config)
+
+
 @contextmanager
 def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     """Open the folder of a run and its recipe, with progress bars during the block."""
-    from flows.console.training_bars import TrainBars
-    from training.processes import process_number
-    from training.run_folder import RunFolder
-    from training.termination import Terminated
+    with importing():
+        from flows.console.training_bars import TrainBars
+        from training.processes import process_number
+        from training.run_folder import RunFolder
+        from training.termination import Terminated
 
     bars = TrainBars(silent=process_number() > 0)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -22,6 +23,26 @@ from flows.console.terminal import console, say
 from pipeline.core.plain_text import printable
 
 SECONDS_BETWEEN_LINES = 30.0
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Show on a terminal that the block imports the packages of the networks, which takes seconds.
+
+    Of several processes launched together, the first one shows it.
+    """
+    spinner = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        transient=True,
+        redirect_stdout=False,  # what is imported keeps the streams that it finds
+        redirect_stderr=False,
+        disable=not console.is_terminal or os.environ.get("RANK", "0") != "0",
+    )
+    with spinner:
+        spinner.add_task("loading torch, transformers and diffusers", total=None)
+        yield
 
 
 class Display:

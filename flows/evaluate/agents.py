@@ -7,12 +7,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from flows.evaluate.clip_folders import clips_of, identity_of_clips, survey
-from models.checkpoint import CONFIG as CHECKPOINT
+from flows.evaluate.clip_folders import identity_of_clips, survey
+from flows.evaluate.typed_agents import TypedAgent
 from models.checkpoint import Checkpoint
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
-from training.baselines.folder import CONFIG as BASELINE
 from training.baselines.folder import BaselineFolder
 from training.evaluation.benchmark import Benchmark
 from training.evaluation.folder import BASELINES, AgentEntry, AgentKind
@@ -34,16 +33,14 @@ def read_agents(typed: Sequence[str], benchmark: Benchmark, router: str = "") ->
 
 
 def _read_agent(text: str, benchmark: Benchmark, router: str) -> AgentEntry:
-    name, equals, source = text.partition("=")
-    if not equals or not source:
-        raise UserError(f"--agent {text}: give NAME=FOLDER, such as `--agent ours=run/adapt/result`")
-    folder = Path(source)
-    kind, identity = _kind_of(folder)
+    typed = TypedAgent.of(text)
+    folder = typed.folder
+    kind, identity = _kind_of(typed)
     router = router if kind in BASELINES else ""
     note = survey(folder, benchmark).note if kind == "folder" else _unlike_published(folder, kind, router)
     place = str(folder.absolute())
     try:
-        return AgentEntry(name=name, kind=kind, folder=place, identity=identity, router=router, note=note)
+        return AgentEntry(name=typed.name, kind=kind, folder=place, identity=identity, router=router, note=note)
     except ValidationError as error:
         raise UserError(f"--agent {text}: {faults_of(error)}; use letters, digits, `-`, `_` and `.`") from error
 
@@ -88,16 +85,11 @@ def _settings_of(folder: Path) -> dict[str, object]:
     return {"size": config.size, **nested, "level_values": config.level_values}
 
 
-def _kind_of(folder: Path) -> tuple[AgentKind, str]:
-    """Recognise what a folder holds: a checkpoint, a baseline, or clips of games."""
-    if (folder / BASELINE).exists():
-        baseline = BaselineFolder.open(folder)
+def _kind_of(agent: TypedAgent) -> tuple[AgentKind, str]:
+    """Return the kind and the identity of an agent."""
+    if agent.holds == "baseline":
+        baseline = BaselineFolder.open(agent.folder)
         return baseline.config.kind, baseline.identity()
-    if (folder / CHECKPOINT).exists():
-        return "checkpoint", Checkpoint.open(folder).identity()
-    if clips_of(folder):
-        return "folder", identity_of_clips(folder)
-    raise UserError(
-        f"{folder}: neither a checkpoint ({CHECKPOINT}), nor a baseline ({BASELINE}), nor clips of games: it has no "
-        "GAME/0001.mp4; a film of a whole game has to be cut into a clip per turn"
-    )
+    if agent.holds == "checkpoint":
+        return "checkpoint", Checkpoint.open(agent.folder).identity()
+    return "folder", identity_of_clips(agent.folder)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from flows.evaluate.typed_agents import CLIPS, clips_of
 from flows.game.folder import CRF
 from models.checkpoint import identity_of
 from pipeline.core.atomic import replacing
@@ -31,7 +32,6 @@ FPS = Fraction(8)
 """Frame rate of the clips that are compared."""
 MOST_NAMED = 5
 """Games named in a note; more are counted."""
-CLIPS = "[!.]*.mp4"
 _NUMBER = re.compile(r"(\d{1,9})$")
 
 
@@ -50,11 +50,6 @@ class Survey:
 
     clips: dict[str, dict[int, Found]]
     note: str
-
-
-def clips_of(folder: Path) -> list[Path]:
-    """Return the clips of all games in a folder; hidden files, of macOS or of a killed program, are none."""
-    return sorted(folder.glob(f"[!.]*/{CLIPS}"))
 
 
 def identity_of_clips(folder: Path) -> str:

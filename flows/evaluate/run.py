@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flows.evaluate.agents import read_agents
-from flows.evaluate.measuring import Yardsticks, measure_games
+from flows.evaluate.measuring import measure_games
 from flows.evaluate.playing import play_all
 from flows.evaluate.reporting import remake_report
-from models.diffusion import check_steps
+from flows.evaluate.yardsticks import Yardsticks
 from models.engine_options import EngineOptions
+from models.timesteps import check_steps
 from pipeline.captions.chat_client import Endpoint
 from pipeline.core.atomic import held
 from training.evaluation.benchmark import read_benchmark

@@ -27,6 +27,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from flows.game.place import check_place
 from flows.game.records import GameError, GameSettings, TurnCost, TurnRecord, read_log, record_of
 from models.tokens import PastTurn
 from models.turns import GameState, Turn, Values
@@ -44,11 +45,10 @@ def game_lock(path: Path) -> Iterator[None]:
     """Lock a game folder, existing or new, for this process during the block.
 
     Raises:
-        GameError: another process holds the lock, or the path is a file.
-        DiskError: the folder is not writable.
+        GameError: another process holds the lock.
+        UserError: the path is a file, or the folder is not writable.
     """
-    if path.is_file():
-        raise GameError(f"{path}: is a file; name another --out")
+    check_place(path)
     with ExitStack() as stack:
         try:
             stack.enter_context(held(path, "animegamer play"))

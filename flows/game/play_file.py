@@ -106,6 +106,7 @@ def opened_game(out: Path, settings: GameSettings, instructions: Sequence[str]) 
 
     Raises:
         GameError: another process holds the lock, or the folder does not hold the start of this game.
+        UserError: the folder cannot be used.
     """
     with game_lock(out):
         folder = resumed_or_new(out, settings, instructions)

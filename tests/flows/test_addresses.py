@@ -20,7 +20,8 @@ from pipeline.plan.workspace import Workspace
 from pipeline.publish.splits import SPLITS
 from tests.support.media.films import make_film
 from tests.support.servers.object_store import SECRET, ObjectStore
-from training.data.shards import open_index, open_shards, unpack
+from training.data.shards import open_shards, unpack
+from training.data.sources import open_index
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,9 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import MistralForCausalLM
 
-from models.checkpoint import ADAPTER, CONFIG, DECODER_LORA, DECODER_OWN, RESAMPLERS, SHOT_ENCODER, Checkpoint
+from models.checkpoint import ADAPTER, DECODER_LORA, DECODER_OWN, RESAMPLERS, SHOT_ENCODER, Checkpoint
 from models.checkpoint_writer import save_game_model, save_shot_decoder, save_shot_encoder, writing
-from models.config import Base, tiny_config
+from models.config import CONFIG, Base, tiny_config
 from models.game_model import GameModel
 from models.tokens import VOCABULARY, PastTurn, State, TokenPrompt, write_prompt
 from models.untrained import new_checkpoint

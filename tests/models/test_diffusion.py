@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.diffusion import STEP_COUNTS, Guidance, check_steps, make_scheduler, noised, sample, v_loss, velocity
+from models.diffusion import Guidance, make_scheduler, noised, sample, v_loss, velocity
+from models.timesteps import STEP_COUNTS, check_steps
 from pipeline.core.errors import UserError
 
 SHAPE = (2, 3, 4, 4)  # T C H W

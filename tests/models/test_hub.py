@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from models.checkpoint import CONFIG, Checkpoint
-from models.config import Base, Component
+from models.checkpoint import Checkpoint
+from models.config import CONFIG, Base, Component
 from models.hub import pinned
 from pipeline.core.errors import UserError
 from tests.support.networks.tiny_models import copy_of_tiny, tiny_checkpoint

@@ -12,13 +12,16 @@ GC alone, on autoencoder and text encoder of a checkpoint of that size, with a s
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from models.config import LEVELS, PUBLISHED_VALUES, Base, ConfigSection, Size
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS
+from pipeline.core.errors import UserError
 
+CONFIG = "baseline.json"
 BaselineKind = Literal["gc", "gfc", "gsc"]
 PipelinePart = Literal["video", "picture"]
 """Pipeline of a baseline: `video` generates the shots, `picture` their first frames."""
@@ -103,6 +106,22 @@ class BaselineConfig(ConfigSection):
         max_length=LEVELS,
         description="motion scope in pixels of levels 1 to 5",
     )
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the configuration of a baseline.
+
+        Raises:
+            UserError: the folder holds no baseline, or an invalid configuration.
+        """
+        path = folder / CONFIG
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise UserError(f"{folder} is not a baseline: {CONFIG} cannot be read ({error.strerror})") from error
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+            raise UserError(f"{path} is not valid: {faults}") from error
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:

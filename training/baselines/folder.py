@@ -24,7 +24,6 @@ from diffusers import (
     FluxPipeline,
     StableDiffusionXLPipeline,
 )
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from models.checkpoint import TRANSFORMER_FILE, Checkpoint, identity_of
@@ -34,7 +33,7 @@ from models.diffusion import make_scheduler
 from models.shot_decoder import SPATIAL_COMPRESSION, own_names
 from models.weights import is_as_created, is_untrained, write_tensors
 from pipeline.core.errors import UserError
-from training.baselines.config import BaselineConfig, PipelinePart, inside_id, mini
+from training.baselines.config import CONFIG, BaselineConfig, PipelinePart, inside_id, mini
 from training.baselines.pipelines import (
     LORA,
     add_adapters,
@@ -52,7 +51,6 @@ from training.baselines.untrained import (
     save_text_to_video_of,
 )
 
-CONFIG = "baseline.json"
 Device = torch.device | str
 
 
@@ -75,14 +73,7 @@ class BaselineFolder:
         Raises:
             UserError: the folder holds no baseline, or an invalid configuration.
         """
-        path = Path(folder) / CONFIG
-        try:
-            return cls(Path(folder), BaselineConfig.model_validate_json(path.read_bytes()))
-        except OSError as error:
-            raise UserError(f"{folder} is not a baseline: {CONFIG} cannot be read ({error.strerror})") from error
-        except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            raise UserError(f"{path} is not valid: {faults}") from error
+        return cls(Path(folder), BaselineConfig.read(Path(folder)))
 
     def identity(self) -> str:
         """Return a hash of configuration, adapters and the pipelines in the folder: all that a game depends on."""

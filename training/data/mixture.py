@@ -18,9 +18,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from math import gcd
 from pathlib import Path
 from typing import Self
 
@@ -33,39 +32,9 @@ from pipeline.stages.motion_levels import Edges, fit_edges, level_of, level_valu
 from prompts.tags import instruction
 from training.config import Names
 from training.data.order import Examples, Mixed
-from training.data.shards import ShardFile, open_index, open_shards
+from training.data.shards import ShardFile, open_shards
+from training.data.sources import Source, open_index, sources_of
 from training.data.turns import Catalog, Part, RecordedTurn
-
-_WEIGHT = re.compile(r"(?P<address>.+)=(?P<weight>[0-9]{1,3})")
-
-
-@dataclass(frozen=True)
-class Source:
-    """Data set of a mixture."""
-
-    address: str
-    """Folder or address."""
-    weight: int = 1
-    """Number of times that its clips occur in an epoch."""
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """Parse an address with an optional weight, such as `films/ponyo=2`.
-
-        Raises:
-            UserError: the weight is 0.
-        """
-        match = _WEIGHT.fullmatch(text)
-        source = cls(match["address"], int(match["weight"])) if match else cls(text)
-        if source.weight < 1:
-            raise UserError(f"--data {text}: a weight is 1 or more; leave the data set out to train without it")
-        return source
-
-    @property
-    def name(self) -> str:
-        """Last part of the address."""
-        place = self.address if "://" in self.address else str(Path(self.address).resolve())
-        return re.sub(r"[\s;:,.]+", " ", place.rstrip("/").rpartition("/")[2]).strip()
 
 
 @dataclass(frozen=True)
@@ -88,13 +57,7 @@ class Mixture:
             UserError: a weight is 0, or two data sets have one name.
         """
         texts = [str(data)] if isinstance(data, str | Path) else list(data)
-        asked = list(map(Source.of, texts))
-        common = gcd(*(source.weight for source in asked))  # so that equal mixtures are equal
-        sources = tuple(replace(source, weight=source.weight // common) for source in asked)
-        for name, times in Counter(source.name for source in sources).items():
-            if times > 1:
-                raise UserError(f"--data: {times} data sets are named {name}: rename a folder, or name each once")
-        return cls(sources, names)
+        return cls(sources_of(texts), names)
 
     @cached_property
     def _indexes(self) -> tuple[Index, ...]:

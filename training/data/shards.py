@@ -8,24 +8,17 @@ shard yields no sample, and a slow consumer keeps no connection open.
 from __future__ import annotations
 
 import tarfile
-import tempfile
-import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from pipeline.core.errors import UserError
-from pipeline.core.records import SCHEMA_VERSION, faults_of
 from pipeline.publish.shard_tar import has_oversized_member
-from pipeline.publish.shards import Index, Shard, file_sha256
+from pipeline.publish.shards import Shard, file_sha256
 from pipeline.publish.splits import Split
-from pipeline.remote.objects import NotThereError, Remote, RemoteError
-
-_WAITS_SECONDS = (0.5, 2.0, 8.0)
+from training.data.sources import fetched, open_index, shards_at
 
 
 @dataclass(frozen=True)
@@ -41,26 +34,6 @@ class ShardFile:
         return self.entry.name
 
 
-def open_index(source: str | Path) -> Index:
-    """Read the index of a data set: its shards, motion levels and their values, counts.
-
-    Args:
-        source: folder or address of a data set, such as `https://host/set` or `s3://bucket/set`.
-
-    Raises:
-        UserError: the index is missing or damaged.
-    """
-    place = f"{_root(source)}/index.json"
-    with fetched(place) as path:
-        try:
-            return Index.model_validate_json(path.read_bytes())
-        except ValidationError as error:
-            if any(fault["loc"] == ("schema",) and isinstance(fault["input"], int) for fault in error.errors()):
-                remedy = f"this version reads schemas 1 to {SCHEMA_VERSION}: train with the version that built it"
-                raise UserError(f"{place} is of another schema; {remedy}, or build it again with this one") from error
-            raise UserError(f"{place} is damaged, {faults_of(error)}; build the data set again") from error
-
-
 def open_shards(source: str | Path, split: Split) -> list[ShardFile]:
     """Return the shards of a split, grouped by film and in time order within a film.
 
@@ -74,7 +47,7 @@ def open_shards(source: str | Path, split: Split) -> list[ShardFile]:
     entries = [entry for entry in open_index(source).shards if entry.split == split]
     if not entries:
         raise UserError(f"{source} has no shard of the split {split}; build with another `shards.val_share`")
-    return [ShardFile(f"{_root(source)}/{entry.name}", entry) for entry in entries]
+    return [ShardFile(f"{shards_at(source)}/{entry.name}", entry) for entry in entries]
 
 
 def unpack(shard: ShardFile, kinds: Collection[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
@@ -98,42 +71,6 @@ def unpack(shard: ShardFile, kinds: Collection[str]) -> Iterator[tuple[str, dict
     if count != shard.entry.samples:
         wanted = f"{shard.entry.samples} by the index; build the data set again"
         raise UserError(f"{shard.address} holds {count} samples, {wanted}")
-
-
-@contextmanager
-def fetched(address: str) -> Iterator[Path]:
-    """Yield the local path of a data set's file; a remote file is downloaded and removed afterwards.
-
-    Raises:
-        UserError: the file does not exist, or cannot be fetched after several attempts.
-    """
-    if "://" not in address:
-        if not (path := Path(address)).is_file():
-            raise UserError(f"{address}: no such file; name a data set folder that `animegamer build` has finished")
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="animegamer-") as folder:
-        path = Path(folder) / "file"
-        _fetch(address, path)
-        yield path
-
-
-def _root(source: str | Path) -> str:
-    return f"{str(source).rstrip('/')}/shards"
-
-
-def _fetch(address: str, path: Path) -> None:
-    remote = Remote(address)
-    for wait in (*_WAITS_SECONDS, None):
-        try:
-            remote.fetch_file(path)
-            return
-        except NotThereError as error:
-            raise UserError(f"{address}: no such file; name the address of a whole data set") from error
-        except RemoteError:
-            if wait is None:
-                raise
-            time.sleep(wait)
 
 
 def _check(shard: ShardFile, path: Path) -> None:

@@ -41,11 +41,12 @@ from torch.nn.parallel import DistributedDataParallel
 from models.checkpoint import SHOT_ENCODER, Checkpoint
 from models.checkpoint_writer import copy_rest, save_config, save_shot_decoder, save_shot_encoder, within
 from models.config import Base, ModelConfig, inside_id
-from models.diffusion import TIMESTEPS, Guidance, draw, noised, v_loss
+from models.diffusion import Guidance, draw, noised, v_loss
 from models.engine import TILE
 from models.frames import decode_latents
 from models.shot_decoder import ShotDecoder, denoise
 from models.shot_encoder import ShotEncoder
+from models.timesteps import TIMESTEPS
 from training.config import PreviewSettings
 from training.data.encoding import moments_of
 from training.data.feature_cache import FeatureCache

@@ -15,7 +15,8 @@ from flows.demos.world.learning_films import AGAIN, FASTER, FIRST, SECOND, Shape
 from flows.demos.world.shapes import DEEDS, FIGURES, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
 from models.config import tiny_config
 from models.untrained import new_checkpoint
-from training.data.shards import open_index, open_shards
+from training.data.shards import open_shards
+from training.data.sources import open_index
 from training.data.turns import RecordedTurn, read_texts
 from training.phases.game import GamePhase, without_past
 

@@ -76,6 +76,15 @@ def test_what_is_wrong_is_told_in_a_sentence(
     assert "Traceback" not in text
 
 
+def test_a_later_phase_of_a_run_does_without_its_start(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "run" / "joint" / "states").mkdir(parents=True)
+    options = ("--data", small_dataset(), "--config", tmp_path / "small.toml", "--from", tmp_path / "gone")
+    code, text = called("train", "game", "--out", tmp_path / "run", *options)
+    assert code == 1
+    assert "joint/result is not there yet: run `animegamer train shot` first" in " ".join(text.split())
+
+
 def test_a_phase_becomes_a_command() -> None:
     request = TrainRequest(
         data=("s3://bucket/set", "other=2"),

@@ -27,6 +27,15 @@ with Bars().watching(), watched("ponyo\\x1b[2J", "cut") as watch:
 """
 
 
+IMPORTING = """
+import time
+from flows.console.display import importing
+
+with importing():
+    time.sleep(0.3)
+"""
+
+
 @pytest.fixture
 def chatty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the minimum interval between lines."""
@@ -84,18 +93,28 @@ def test_training_shows_steps_and_keeps_validations(
     assert capsys.readouterr().err.splitlines() == ([] if silent else expected)
 
 
-def test_a_terminal_shows_a_bar_without_control_characters_of_film_names() -> None:
+def shown_on_a_terminal(program: str, **environment: str) -> str:
     reader, writer = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    subprocess.run([sys.executable, "-c", DRAWING], stderr=writer, env=environment, check=True, timeout=120)
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **environment}
+    subprocess.run([sys.executable, "-c", program], stderr=writer, env=environment, check=True, timeout=120)
     os.close(writer)
     shown = b""
     with suppress(OSError):  # reading a closed terminal raises an error
         while more := os.read(reader, 4096):
             shown += more
     os.close(reader)
-    text = shown.decode()
+    return shown.decode()
+
+
+def test_a_terminal_shows_a_bar_without_control_characters_of_film_names() -> None:
+    text = shown_on_a_terminal(DRAWING)
     assert "ponyo\N{REPLACEMENT CHARACTER}[2J  cut" in text
     assert "25%" in text
     assert "━" in text
     assert "\x1b[2J" not in text
+
+
+def test_a_terminal_shows_that_the_networks_are_imported_once_for_several_processes() -> None:
+    assert "loading torch" in shown_on_a_terminal(IMPORTING)
+    assert shown_on_a_terminal(IMPORTING, RANK="1") == ""
+    assert subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, check=True).stderr == b""

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.evaluate.agents import read_agents
-from flows.evaluate.measuring import Yardsticks
 from flows.evaluate.run import run_evaluation
+from flows.evaluate.yardsticks import Yardsticks
 from models.checkpoint import Checkpoint
 from models.engine_options import EngineOptions
 from models.untrained import new_checkpoint
@@ -216,6 +216,8 @@ def test_the_report_names_random_weights_and_its_command_makes_the_same_figures(
     evaluation.figures.unlink()
     done = CliRunner().invoke(app, shlex.split(html.unescape(found[1])))
     assert done.exit_code == 0, done.output
+    assert re.search(r"^CLIP-T ↑ +[0-9.−]+$", done.output, re.MULTILINE)
+    assert "\nDreamSim is not measured: --dreamsim names the folder of its weights.\n" in done.output
     assert evaluation.figures.read_bytes() == before
 
 

@@ -186,7 +186,7 @@ def test_one_process_at_a_time_plays_in_a_folder_and_the_second_changes_nothing(
             play_file(game, brief_checkpoint(), out, ONE_STEP, seed=9)
     assert GameFolder.open(out).settings == begun.settings
     (tmp_path / "file").touch()
-    with pytest.raises(GameError, match=r"is a file; name another --out"):
+    with pytest.raises(UserError, match=r"is a file; name another --out"):
         play_file(game, brief_checkpoint(), tmp_path / "file", ONE_STEP)
 
 

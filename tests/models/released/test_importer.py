@@ -17,7 +17,6 @@ from transformers import MistralConfig, MistralForCausalLM
 
 from models.checkpoint import (
     ADAPTER,
-    CONFIG,
     DECODER_LORA,
     DECODER_OWN,
     RESAMPLERS,
@@ -26,7 +25,7 @@ from models.checkpoint import (
     precision_of,
 )
 from models.checkpoint_writer import save_game_model, save_shot_decoder
-from models.config import PUBLISHED_VALUES, RELEASED_CONVENTIONS, full_config
+from models.config import CONFIG, PUBLISHED_VALUES, RELEASED_CONVENTIONS, full_config
 from models.released.importer import import_weights
 from models.released.names import (
     TRANSFORMER,

@@ -21,8 +21,8 @@ from pipeline.core.errors import UserError
 from tests.support.networks.tiny_baselines import FRAMES, HEIGHT, WIDTH, brief_baseline, brief_config
 from tests.support.networks.tiny_models import shake
 from training.baselines.agents import GC, GFC, GSC, load_baseline
-from training.baselines.config import BaselineConfig, BaselineKind, full
-from training.baselines.folder import CONFIG, BaselineFolder, new_baseline
+from training.baselines.config import CONFIG, BaselineConfig, BaselineKind, full
+from training.baselines.folder import BaselineFolder, new_baseline
 from training.baselines.pipelines import ADALN, LORA, keep_positions, save_adapters
 from training.baselines.router import NEUTRAL, SceneDescription, StoryTurn
 

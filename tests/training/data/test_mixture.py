@@ -16,9 +16,10 @@ from pipeline.core.errors import UserError
 from pipeline.core.records import Caption
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import CAST, LEVEL_VALUES, MODEL, make_dataset
-from training.data.mixture import Mixture, Source, by_data_set
+from training.data.mixture import Mixture, by_data_set
 from training.data.order import Batches, Mixed, Position, generator, part_seed
 from training.data.shards import open_shards
+from training.data.sources import Source
 from training.data.turns import Catalog, Part, RecordedTurn
 
 OTHER_EDGES = (0.2, 0.4, 0.6, 0.8)

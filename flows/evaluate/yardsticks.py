@@ -1,0 +1,106 @@
+"""Yardsticks of an evaluation: reference pictures, networks and data set to measure with, as the user named them.
+
+Imports no torch, so that a mistyped folder is refused at once and not after the games are played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from PIL.Image import Image
+
+from pipeline.captions.cast import reference_pictures
+from pipeline.core.config import ClipSettings, MotionSettings
+from pipeline.core.store import Dataset, open_dataset
+from training.evaluation.benchmark import Benchmark
+
+_MOST_LISTED = 5
+"""Characters named in a sentence; more are counted."""
+
+
+@dataclass(frozen=True)
+class Yardsticks:
+    """Reference pictures, networks and data set to measure with."""
+
+    cast: Path | None = None
+    """Reference pictures, a folder per character."""
+    clip: str | None = None
+    """CLIP, by id or folder."""
+    dreamsim: Path | None = None
+    """Folder of DreamSim's weights."""
+    data: Path | None = None
+    """Data set that the agents were trained on: its optical flow, level edges and real clips."""
+    notes: tuple[str, ...] = ()
+    """Sentences of the user for the head of the report."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The same as options of `animegamer evaluate run`."""
+        paths = {"--cast": self.cast, "--dreamsim": self.dreamsim, "--data": self.data}
+        named = [(option, str(path.absolute())) for option, path in paths.items() if path]
+        named += [("--clip", self.clip)] if self.clip else []
+        return tuple(word for pair in (*named, *(("--note", note) for note in self.notes)) for word in pair)
+
+    @cached_property
+    def pictures(self) -> dict[str, list[Image]]:
+        """Reference pictures of each character, read once. UserError if a picture or the folder cannot be used."""
+        return reference_pictures(self.cast) if self.cast else {}
+
+    @cached_property
+    def dataset(self) -> Dataset | None:
+        """The data set. UserError if there is none in the folder."""
+        return open_dataset(self.data) if self.data else None
+
+    @property
+    def motion(self) -> MotionSettings:
+        """The data set's settings of optical flow, with its level edges."""
+        if self.dataset is None:
+            return MotionSettings()
+        record = self.dataset.record
+        settings = MotionSettings.model_validate(record.config.get("motion", {}))
+        return settings.model_copy(update={"edges": record.edges or settings.edges})
+
+    @property
+    def clip_size(self) -> tuple[int, int]:
+        """Width and height of the clips whose pixels the level edges are in; published edges are for the default."""
+        record = {} if self.dataset is None else self.dataset.record.config.get("clips", {})
+        clips = ClipSettings.model_validate(record)
+        return clips.width, clips.height
+
+    def truths(self, benchmark: Benchmark) -> dict[str, Path]:
+        """Return the real clips of panels by clip id, as far as they are on disk."""
+        if self.dataset is None:
+            return {}
+        ids = {panel.clip_id for game in benchmark.games for panel in game.panels if panel.clip_id}
+        paths = {clip_id: self.dataset.folder(clip_id.rsplit("-", 1)[0]).clip_path(clip_id) for clip_id in ids}
+        return {clip_id: path for clip_id, path in paths.items() if path.exists()}
+
+    def left_out(self, benchmark: Benchmark) -> Iterator[str]:
+        """Yield a sentence for the metrics that each missing yardstick leaves out, with what would bring them."""
+        if not self.clip:
+            yield "CLIP-I, CLIP-T and CLIP-T^E are not measured: --clip names a CLIP."
+        if not self.dreamsim:
+            yield "DreamSim is not measured: --dreamsim names the folder of its weights."
+        if not self.cast:
+            yield "CLIP-I, DreamSim, identity, cast shown and copies are not measured: --cast names reference pictures."
+        elif not benchmark.characters:
+            yield "CLIP-I, DreamSim, identity and cast shown are not measured: the benchmark names no character."
+        else:
+            yield from self._lacking_in_cast(benchmark)
+
+    def _lacking_in_cast(self, benchmark: Benchmark) -> Iterator[str]:
+        known = self.pictures.keys()
+        if unknown := [name for name in benchmark.characters if name not in known]:
+            found = f"{_listed(unknown)}; it has {_listed(sorted(known))}"
+            yield f"Characters without pictures in --cast are not measured: {found}."
+        shown = [known & set(panel.characters) for game in benchmark.games for panel in game.panels]
+        if any(shown) and not any(0 < len(names) < len(known) for names in shown):
+            yield "Identity and cast shown are not measured: turns name all of --cast; pictures of others bring them."
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_LISTED
+    return ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,89 @@
+"""Commands of the model refuse a path that cannot be used before the networks' packages are imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from pipeline.core.config import ShardSettings
+from pipeline.publish.shards import Counts, Index
+from tests.support.datasets.made_evaluation import paint
+
+RUN = """
+import json, sys
+from typer.testing import CliRunner
+from flows.cli import app
+for words in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(app, words)
+    print(done.exit_code, *done.output.splitlines()[:1])
+print(sorted({"accelerate", "diffusers", "peft", "torch", "transformers"} & sys.modules.keys()))
+"""
+"""Program that runs commands in one process, since its start takes longer than they do; it prints an answer a line."""
+
+NO_CHECKPOINT = "animegamer: nothing is not a checkpoint: config.json cannot be read (No such file or directory)"
+SET = ("--data", "set")
+GAME = ("--game", "game.txt")
+AGENT = ("--benchmark", "games.jsonl", "--agent", "a=clips")
+ANSWERS = {
+    ("recipe", "full", "--ablation", "linear"): "# fit of a tiny autoencoder",
+    ("train", "shot", "--data", "nowhere", "--out", "run"): "animegamer: nowhere/shards/index.json: no such file",
+    ("train", "shot", "--data", "set=0", "--out", "run"): "animegamer: --data set=0: a weight is 1 or more",
+    ("train", "all", *SET, "--out", "run", "--config", "no.toml"): "animegamer: no.toml cannot be read: [Errno 2]",
+    ("train", "game", *SET, "--out", "run", "--config", "bad.toml"): "animegamer: bad.toml: shot.stepz: Extra inputs",
+    ("train", "adapt", *SET, "--out", "run", "--from", "nothing"): NO_CHECKPOINT,
+    ("train", "gc", *SET, "--out", "run", "--from", "nothing"): "animegamer: nothing is not a baseline: baseline.json",
+    ("train", "gc", *SET, "--out", "run", "--from", "nothing", "--recipe", "mini"): NO_CHECKPOINT,
+    ("train", "shot", *SET, "--out", "file"): "animegamer: file: cannot be used: File exists",
+    ("play", "--checkpoint", "nothing", "--serve"): NO_CHECKPOINT,
+    ("play", "--checkpoint", "nothing", *GAME, "--out", "out"): NO_CHECKPOINT,
+    (
+        "play",
+        "--checkpoint",
+        "nothing",
+        *GAME,
+        "--out",
+        "out",
+        "--agent",
+        "gc",
+    ): "animegamer: nothing is not a baseline",
+    ("play", "--game", "no.txt", "--out", "out"): "animegamer: no.txt: cannot be read: No such file or directory",
+    ("play", *GAME, "--out", "file"): "animegamer: file: is a file; name another --out",
+    ("evaluate", "run", "out", "--benchmark", "no", "--agent", "a=clips"): "animegamer: no: cannot be read",
+    ("evaluate", "run", "out", *AGENT, "--agent", "b=set"): "animegamer: set: neither a checkpoint (config.json), nor",
+    ("evaluate", "run", "out", *AGENT, "--steps", "30"): "animegamer: steps must divide 1000",
+    ("evaluate", "run", "out", *AGENT, "--cast", "nobody"): "animegamer: nobody: no such folder; the cast is",
+    ("evaluate", "run", "out", *AGENT, "--data", "nowhere"): "animegamer: nowhere: no data set here",
+    ("evaluate", "run", "file", *AGENT): "animegamer: file: cannot be used: File exists",
+}
+
+
+def test_a_path_that_cannot_be_used_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "bad.toml").write_text("[shot]\nstepz = 3\n")
+    (tmp_path / "game.txt").write_text("she runs\n")
+    (tmp_path / "games.jsonl").write_text('{"game": "a", "turn": 1, "words": "She runs"}\n')
+    (tmp_path / "set" / "shards").mkdir(parents=True)
+    index = Index(
+        flow_model="dis",
+        edges=(1, 2, 3, 4),
+        level_values=None,
+        captioner=None,
+        settings=ShardSettings(),
+        counts=Counts(split={}, film={}, level={}),
+        shards=(),
+    )
+    (tmp_path / "set" / "shards" / "index.json").write_text(index.model_dump_json(by_alias=True))
+    paint(tmp_path / "clips" / "a" / "1.mp4", (40, 100, 90))
+    command = [sys.executable, "-c", RUN, json.dumps(list(ANSWERS))]
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    *answers, imported = done.stdout.splitlines()
+    assert imported == "[]"
+    for (words, expected), answer in zip(ANSWERS.items(), answers, strict=True):
+        code = 0 if words[0] == "recipe" else 1
+        assert answer.startswith(f"{code} {expected}"), (words, answer)
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "out").exists()
