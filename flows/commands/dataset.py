@@ -6,7 +6,8 @@ Each takes a folder or an address; a data set at an address is fetched first, an
 from __future__ import annotations
 
 import shutil
-from contextlib import suppress
+from collections.abc import Collection
+from contextlib import ExitStack, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,7 @@ from rich.filesize import decimal
 
 from flows.console.terminal import say
 from pipeline.core.config import Config, checked, load_config
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.plain_text import printable
 from pipeline.core.records import faults_of
 from pipeline.plan.request import BuildRequest
@@ -159,31 +160,41 @@ def remove(
         animegamer remove data/ ponyo-01234567
     """
     from pipeline.core.atomic import held
-    from pipeline.plan.identify import known_film
     from pipeline.plan.status import size_of
 
     workspace = open_workspace(dataset)
-    with workspace.locked("animegamer remove"):
+    with workspace.locked("animegamer remove"), ExitStack() as locks:
         record = workspace.dataset.record
-        listed = {entry.film_id: entry for entry in record.films}
-        if unknown := [film_id for film_id in films if film_id not in listed]:
-            raise UserError(f"{', '.join(unknown)}: no such film here; the films are {', '.join(listed)}")
+        names = {entry.film_id: entry.name for entry in record.films}
+        if unknown := [film_id for film_id in films if film_id not in names]:
+            there = f"the films are {', '.join(names)}" if names else "the data set has no films"
+            raise UserError(f"{', '.join(unknown)}: no such film here; {there}")
         folders = [workspace.dataset.folder(film_id) for film_id in dict.fromkeys(films)]
         for folder in folders:
-            film = known_film(folder)
-            if film and Path(film.source).resolve().is_relative_to(folder.path.resolve()):
-                raise UserError(f"{film.source}: this video is in the folder to delete; move it to another place first")
+            _refuse_to_delete(folder.path, set(names.values()))
             size = decimal(size_of(folder.path))
-            typer.echo(f"to delete: {folder.path}, {size}, made from {printable(listed[folder.film_id].name)}")
+            typer.echo(f"to delete: {folder.path}, {size}, made from {printable(names[folder.film_id])}")
         if not yes:
             typer.confirm("Delete?", abort=True)
+        for folder in folders:  # all of them before the first is deleted
+            locks.enter_context(held(folder.path, "animegamer remove"))
         for folder in folders:
-            with held(folder.path, "animegamer remove"):
+            with disk_errors(folder.path):
                 shutil.rmtree(folder.path)
         left = tuple(entry for entry in record.films if entry.film_id not in films)
         workspace.dataset.save(record.model_copy(update={"films": left}))
         workspace.send()
-    typer.echo("removed; now run `animegamer build` with the other films and the same options: it publishes the rest")
+    rest = "now run `animegamer build` with the other films and the same options: it publishes the rest"
+    typer.echo(f"removed; {rest if left else 'no film is left, and shards, card and report stay as they are'}")
+
+
+def _refuse_to_delete(folder: Path, films: Collection[str]) -> None:
+    """Raise a UserError for a film's folder that is a link, or that holds a film, by its file name."""
+    if folder.is_symlink():
+        raise UserError(f"{folder} is a link to {folder.readlink()}: delete both yourself, and run the command again")
+    for path in folder.rglob("*"):
+        if path.name in films:
+            raise UserError(f"{path}: this video is in the folder to delete; move it to another place first")
 
 
 def calibrate(

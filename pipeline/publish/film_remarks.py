@@ -29,8 +29,10 @@ def why_no_clip(folder: FilmFolder, settings: ClipSettings) -> str | None:
         StoreError: a table cannot be read.
     """
     scenes = folder.read_if_made("scenes", Scene)
-    if not folder.stage_record("cut") or not scenes or folder.read_if_made("clips", Clip):
+    if not folder.stage_record("cut") or folder.read_if_made("clips", Clip):
         return None
+    if not scenes:
+        return "no clip: no frame of the film could be used"
     film, clip_seconds = folder.film, span_seconds(settings)
     # the mean rate of a variable one says nothing about the length of the margins
     margins = 0.0 if film.variable_rate else 2 * settings.margin_frames / float(film.fps)

@@ -81,7 +81,10 @@ class OneClock:
         self._held.append(packet)
         if (time := _time(packet)) is None or not self._restarts.add(time):
             return
-        *before, self._first = [held for held in self._held if held and _time(held) is not None][: 1 - IN_A_ROW]
+        timed = [held for held in self._held if held and _time(held) is not None]
+        if len(timed) < IN_A_ROW:  # many packets without a time lie between: it is too late to move this recording
+            return
+        *before, self._first = timed[: 1 - IN_A_ROW]
         if self._first.is_keyframe:  # nothing of it is predicted from what the mark may mean
             for held in before[-_BLAMED:]:
                 held.is_corrupt = False

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
+from pipeline.core.atomic import held
 from pipeline.core.config import checked
 from pipeline.core.records import Clip
 from pipeline.core.store import Dataset
@@ -84,8 +85,9 @@ def test_a_film_whose_folder_was_deleted_by_hand_can_be_removed(tmp_path: Path) 
     (folder,) = Dataset(data).folders()
     shutil.rmtree(folder.path)
     assert "`animegamer remove` it" in invoked("status", data, "--explain")
-    invoked("remove", data, folder.film_id, answer="y\n")
+    assert "no film is left" in invoked("remove", data, folder.film_id, answer="y\n")
     assert Dataset(data).folders() == []
+    assert "the data set has no films" in invoked("remove", data, folder.film_id, code=1)
 
 
 def test_a_film_is_removed_from_a_data_set_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,5 +112,19 @@ def test_neither_unknown_films_nor_a_video_in_the_folder_are_deleted(tmp_path: P
     inside = film.rename(folder.path / film.name)
     build_here(BuildRequest(films=(inside,), out=data, config=checked(SMALL, "test")))
     assert "move it to another place first" in invoked("remove", data, folder.film_id, "--yes", code=1)
+    (folder.path / "film.json").write_text("damaged")
+    assert "move it to another place first" in invoked("remove", data, folder.film_id, "--yes", code=1)
     assert inside.exists()
-    assert (folder.path / "film.json").exists()
+    elsewhere = folder.path.rename(tmp_path / "elsewhere")
+    folder.path.symlink_to(elsewhere)
+    assert f"is a link to {elsewhere}" in invoked("remove", data, folder.film_id, "--yes", code=1)
+    assert inside.exists()
+
+
+def test_nothing_is_deleted_while_one_of_the_films_is_in_use(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, films=2, names=("a.mkv", "b.mkv"))
+    first, second = dataset.folders()
+    with held(second.path, "another build"):
+        assert "another build" in invoked("remove", dataset.root, first.film_id, second.film_id, "--yes", code=1)
+    assert first.path.exists()
+    assert len(dataset.folders()) == 2

@@ -64,3 +64,11 @@ def test_a_film_of_another_shape_has_the_share_that_clips_show(
 ) -> None:
     make = partial(make_film, frames=56, **film)
     assert remarks(tmp_path, lambda path: make(path.with_suffix(".mp4")), fit=fit) == expected
+
+
+def test_a_film_without_a_usable_frame_has_the_reason(tmp_path: Path) -> None:
+    folder, settings = folder_of(tmp_path, make_film(tmp_path / "film.mkv", frames=60)), ClipSettings()
+    perform(Cut(FilmSettings(), SceneSettings(), settings, threads=1), folder)
+    for table in ("scenes", "clips"):
+        folder.write(table, [])
+    assert film_remarks(folder, settings)[0] == "no clip: no frame of the film could be used"
