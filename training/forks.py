@@ -27,6 +27,7 @@ from training.phase_note import PhaseNote
 from training.phase_settings import FORK_NOTE, ORDER, PHASES, PhaseName, loop_of
 from training.recipes import changed_recipe
 from training.run_states import SavedState
+from training.state_files import link_into
 
 
 class Fork(Record):
@@ -89,7 +90,7 @@ class Fork(Record):
             if not (run / "start").exists():
                 with writing(run / "start") as part:
                     shutil.copytree(start.folder, part, copy_function=link_or_copy, dirs_exist_ok=True)
-            state.link_into(run / self.phase)
+            link_into(run / self.phase, state)
             write_json(run / FORK_NOTE, self.model_dump(mode="json"))
 
     def changed(self, config: Path | None) -> Recipe:

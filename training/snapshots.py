@@ -24,6 +24,7 @@ from training.phase_note import PhaseNote
 from training.phase_settings import PHASES, PhaseName, loop_of
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.run_states import STATES, SavedState, folder_name, no_state
+from training.state_files import link_into
 from training.trainer import SNAPSHOTS, Trainer
 
 _MAKE: Mapping[PhaseName, Callable[..., Phase]] = {
@@ -79,7 +80,7 @@ def _write(state: SavedState, snapshot: Path) -> None:
     )
     snapshot.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".state-", dir=snapshot.parent) as alone:
-        state.link_into(Path(alone))  # training may remove it meanwhile
+        link_into(Path(alone), state)  # training may remove it meanwhile
         origin = fork.origin_of(name) if fork else None
         trainer = Trainer(phase, loop_of(note.recipe, name), Path(alone), Accelerator(cpu=True), origin)
         trainer.export(snapshot)

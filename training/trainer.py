@@ -51,6 +51,7 @@ from models.checkpoint_writer import writing
 from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import read_note
 from training import run_states as states
+from training import state_files
 from training.average import MovingAverage
 from training.config import LoopSettings
 from training.data.checks import check_batch
@@ -149,7 +150,7 @@ class Trainer:
         self.done = step + 1
         is_last, stops = self.done == loop.steps, figures.pop("stops") > 0
         if self.done % loop.save_every == 0 or is_last or stops:
-            states.save(self._states, self.done, self._state(), loop.keep, self.accelerator)
+            state_files.save(self._states, self.done, self._state(), loop.keep, self.accelerator)
         if stops and not is_last:
             raise Terminated(self.phase.name, self.done)
         if self._snapshot:
@@ -301,7 +302,7 @@ class Trainer:
     def _restore(self, step: int) -> None:
         """Restore a state; the settings are those of the loop, which may differ from those of a forked run's origin."""
         state, groups = self._state(), [dict(group) for group in self.optimizer.param_groups]
-        states.load(self._states, step, state, optional=("average", "scaler"))
+        state_files.load(self._states, step, state, optional=("average", "scaler"))
         set_state_dict(
             self.network,
             self.optimizer.optimizer,

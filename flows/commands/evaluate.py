@@ -112,7 +112,7 @@ def _check(out: Path, benchmark: Path, agents: list[str], steps: int, yardsticks
     read_benchmark(benchmark)
     for text in agents:
         TypedAgent.of(text)
-    _ = yardsticks.pictures, yardsticks.dataset
+    yardsticks.check()
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
 

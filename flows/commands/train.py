@@ -110,8 +110,8 @@ def train(
         )
     except ValidationError as error:
         raise UserError(faults_of(error)) from None
-    _check_paths(part, request)
-    typer.echo(_train_all(request) if part is TrainPart.all else _train_part(part, request))
+    recipe_read = _check_paths(part, request)
+    typer.echo(_train_all(request) if part is TrainPart.all else _train_part(part, request, recipe_read))
 
 
 def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ablation: Ablated = None) -> None:
@@ -122,28 +122,48 @@ def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ab
     typer.echo(as_toml(read_recipe(recipe, ablation)))
 
 
-def _check_paths(part: TrainPart, request: TrainRequest) -> None:
-    """Refuse a recipe, data set, start or folder that cannot be used, before the networks' packages are imported.
+def _check_paths(part: TrainPart, request: TrainRequest) -> TrainRecipe | None:
+    """Refuse what cannot be used, before the networks' packages are imported; make the folder of a run if all can be.
 
     A fork has recipe and start of another run, and later phases of a run begun before may do without the start.
+
+    Returns:
+        The recipe, since the file may be a pipe, which is read once only; None for a fork.
 
     Raises:
         UserError: as later, where each is used.
     """
     from models.config import ModelConfig
-    from training.baselines.config import BaselineConfig
+    from training.baselines.config import NOT_AT_MINI, BaselineConfig
     from training.data.sources import open_index, sources_of
     from training.phase_settings import FORK_NOTE
+    from training.run_states import SavedState
 
-    is_fork = request.fork_from is not None or (request.out / FORK_NOTE).exists()
-    recipe = None if is_fork else _named_recipe(request)
+    _check_files(part, request)
+    is_begun_fork = (request.out / FORK_NOTE).exists()
+    if request.fork_from and not is_begun_fork:  # once begun, the other run is not read any more
+        SavedState.at(request.fork_from.absolute())
+    recipe = None if request.fork_from or is_begun_fork else _named_recipe(request)
+    is_baseline, is_mini = part in (TrainPart.gc, TrainPart.gfc), recipe is not None and recipe.model.size == "mini"
+    if is_mini and is_baseline and (part is TrainPart.gfc or not request.start):
+        raise UserError(NOT_AT_MINI)
     for source in sources_of(request.data):
         open_index(source.address)
     if recipe and request.start and (part not in (TrainPart.game, TrainPart.adapt) or not request.out.exists()):
-        is_baseline = part in (TrainPart.gc, TrainPart.gfc) and recipe.model.size != "mini"
-        (BaselineConfig if is_baseline else ModelConfig).read(request.start)
-    with disk_errors(request.out):
-        request.out.mkdir(parents=True, exist_ok=True)
+        (BaselineConfig if is_baseline and not is_mini else ModelConfig).read(request.start)
+    if recipe:  # the folder of a fork is made with its state, which can still be refused
+        with disk_errors(request.out):
+            request.out.mkdir(parents=True, exist_ok=True)
+    return recipe
+
+
+def _check_files(part: TrainPart, request: TrainRequest) -> None:
+    if part is TrainPart.all and request.config and request.config.is_fifo():
+        raise UserError(f"{request.config}: a pipe, which the phases of `all` cannot each read; name a file")
+    if request.accelerate and not request.accelerate.is_file():
+        raise UserError(f"{request.accelerate}: no such file; `accelerate config --config_file FILE` writes one")
+    if request.features and request.features.is_file():
+        raise UserError(f"{request.features}: is a file; name a folder as --features")
 
 
 def _train_all(request: TrainRequest) -> str:
@@ -168,8 +188,8 @@ def _train_all(request: TrainRequest) -> str:
     return str(state.result())
 
 
-def _train_part(part: TrainPart, request: TrainRequest) -> Path:
-    with _prepared(request) as (place, recipe):
+def _train_part(part: TrainPart, request: TrainRequest, recipe_read: TrainRecipe | None) -> Path:
+    with _prepared(request, recipe_read) as (place, recipe):
         if part in (TrainPart.gc, TrainPart.gfc):
             from training.baselines.run import train_baseline
 
@@ -181,14 +201,13 @@ def _train_part(part: TrainPart, request: TrainRequest) -> Path:
         return phases[part.value]()
 
 
-def _recipe_of(request: TrainRequest) -> TrainRecipe:
-    """Return the recipe of a run. A fork has that of the run it goes on from; the first call makes its folder."""
+def _forked_recipe(request: TrainRequest) -> TrainRecipe:
+    """Return the recipe of a fork, that of the run it goes on from; the first call makes its folder."""
     from training.forks import Fork
     from training.processes import in_main_process
 
     fork = Fork.of(request.fork_from, request.out) if request.fork_from else Fork.read(request.out)
-    if fork is None:
-        return _named_recipe(request)
+    assert fork, "its note was there when paths were checked"
     if request.recipe or request.ablation or request.start:
         raise UserError("a fork has recipe and start of the other run: leave out --recipe, --ablation and --from")
     recipe = fork.changed(request.config)
@@ -203,7 +222,7 @@ def _named_recipe(request: TrainRequest) -> TrainRecipe:
 
 
 @contextmanager
-def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
+def _prepared(request: TrainRequest, recipe_read: TrainRecipe | None) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     """Open the folder of a run and its recipe, with progress bars during the block."""
     with importing():
         from flows.console.training_bars import TrainBars
@@ -213,7 +232,7 @@ def _prepared(request: TrainRequest) -> Iterator[tuple[RunFolder, TrainRecipe]]:
 
     bars = TrainBars(silent=process_number() > 0)
     try:
-        recipe = _recipe_of(request)
+        recipe = recipe_read or _forked_recipe(request)
         with disk_errors(request.out), bars.shown():
             callbacks = (bars.say, bars.step, bars.feature)
             data = (request.features, recipe.data.names)

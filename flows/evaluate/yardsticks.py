@@ -16,6 +16,7 @@ from pipeline.captions.cast import reference_pictures
 from pipeline.core.config import ClipSettings, MotionSettings
 from pipeline.core.store import Dataset, open_dataset
 from training.evaluation.benchmark import Benchmark
+from training.evaluation.metrics.network_sources import check_clip, check_dreamsim
 
 _MOST_LISTED = 5
 """Characters named in a sentence; more are counted."""
@@ -43,6 +44,14 @@ class Yardsticks:
         named = [(option, str(path.absolute())) for option, path in paths.items() if path]
         named += [("--clip", self.clip)] if self.clip else []
         return tuple(word for pair in (*named, *(("--note", note) for note in self.notes)) for word in pair)
+
+    def check(self) -> None:
+        """Raise a UserError for a picture or folder that cannot be used."""
+        _ = self.pictures, self.dataset
+        if self.clip:
+            check_clip(self.clip)
+        if self.dreamsim:
+            check_dreamsim(self.dreamsim)
 
     @cached_property
     def pictures(self) -> dict[str, list[Image]]:

@@ -23,6 +23,7 @@ from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 from pipeline.core.errors import UserError
 from training import run_states as states
+from training import state_files
 from training.config import LoopSettings
 from training.data.checks import check_batch
 from training.data.order import Position, generator
@@ -353,14 +354,14 @@ def test_an_indivisible_batch_is_refused(tmp_path: Path) -> None:
 
 def test_a_full_disk_at_a_state_is_named_and_leaves_the_state_before(tmp_path: Path) -> None:
     accelerator, state = Accelerator(cpu=True), {"network": {"weight": torch.ones(50_000)}}
-    states.save(tmp_path, 1, state, 2, accelerator)
+    state_files.save(tmp_path, 1, state, 2, accelerator)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, limits[1]))
     try:
         with pytest.raises(UserError, match=r"step-00000002 cannot be written: .*; free disk space and run the same"):
-            states.save(tmp_path, 2, state, 2, accelerator)
+            state_files.save(tmp_path, 2, state, 2, accelerator)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert states.newest(tmp_path) == 1
-    states.save(tmp_path, 2, state, 2, accelerator)
+    state_files.save(tmp_path, 2, state, 2, accelerator)
     assert states.newest(tmp_path) == 2

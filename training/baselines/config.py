@@ -20,8 +20,11 @@ from pydantic import Field, ValidationError, model_validator
 from models.config import LEVELS, PUBLISHED_VALUES, Base, ConfigSection, Size
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS
 from pipeline.core.errors import UserError
+from pipeline.core.records import faults_of
 
 CONFIG = "baseline.json"
+NOT_AT_MINI = "at mini there is GC alone, made of a checkpoint: name one of that size with --from"
+"""Refusal of another baseline at `mini`, or of one without a start."""
 BaselineKind = Literal["gc", "gfc", "gsc"]
 PipelinePart = Literal["video", "picture"]
 """Pipeline of a baseline: `video` generates the shots, `picture` their first frames."""
@@ -120,8 +123,7 @@ class BaselineConfig(ConfigSection):
         except OSError as error:
             raise UserError(f"{folder} is not a baseline: {CONFIG} cannot be read ({error.strerror})") from error
         except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            raise UserError(f"{path} is not valid: {faults}") from error
+            raise UserError(f"{path} is not valid: {faults_of(error)}") from error
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:

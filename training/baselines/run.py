@@ -13,7 +13,7 @@ from accelerate import Accelerator
 
 from models.checkpoint import Checkpoint
 from pipeline.core.errors import UserError
-from training.baselines.config import full, tiny
+from training.baselines.config import NOT_AT_MINI, full, tiny
 from training.baselines.encoding import fill_features, open_features
 from training.baselines.folder import BaselineFolder, new_baseline, new_mini_gc
 from training.baselines.gc_training import gc_phase
@@ -78,7 +78,7 @@ def _start(
     new, seed = run_folder.folder / f"start-{kind}", recipe.shot.joint.seed
     if _is_mini(recipe):
         if kind != "gc" or start is None:
-            raise UserError("at mini there is GC alone, made of a checkpoint: name one of that size with --from")
+            raise UserError(NOT_AT_MINI)
         if accelerator.is_main_process and not new.exists():
             new_mini_gc(new, Checkpoint.open(start), seed)
     elif start:

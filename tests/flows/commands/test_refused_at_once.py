@@ -13,17 +13,18 @@ from pipeline.publish.shards import Counts, Index
 from tests.support.datasets.made_evaluation import paint
 
 RUN = """
-import json, sys
+import json, os, sys
 from typer.testing import CliRunner
 from flows.cli import app
 for words in json.loads(sys.argv[1]):
     done = CliRunner().invoke(app, words)
-    print(done.exit_code, *done.output.splitlines()[:1])
+    print(done.exit_code, *done.output.replace(f"{os.getcwd()}/", "").splitlines()[:1])
 print(sorted({"accelerate", "diffusers", "peft", "torch", "transformers"} & sys.modules.keys()))
 """
 """Program that runs commands in one process, since its start takes longer than they do; it prints an answer a line."""
 
 NO_CHECKPOINT = "animegamer: nothing is not a checkpoint: config.json cannot be read (No such file or directory)"
+OF_MINI = "animegamer: at mini there is GC alone, made of a checkpoint"
 SET = ("--data", "set")
 GAME = ("--game", "game.txt")
 AGENT = ("--benchmark", "games.jsonl", "--agent", "a=clips")
@@ -36,6 +37,13 @@ ANSWERS = {
     ("train", "adapt", *SET, "--out", "run", "--from", "nothing"): NO_CHECKPOINT,
     ("train", "gc", *SET, "--out", "run", "--from", "nothing"): "animegamer: nothing is not a baseline: baseline.json",
     ("train", "gc", *SET, "--out", "run", "--from", "nothing", "--recipe", "mini"): NO_CHECKPOINT,
+    ("train", "gfc", *SET, "--out", "run", "--from", "nothing", "--recipe", "mini"): OF_MINI,
+    ("train", "gc", *SET, "--out", "run", "--recipe", "mini"): OF_MINI,
+    ("train", "game", *SET, "--out", "run", "--fork-from", "nowhere"): "animegamer: nowhere has no saved states",
+    ("train", "game", *SET, "--out", "run", "--fork-from", "set/states/step-00000003"): "animegamer: no saved state of",
+    ("train", "all", *SET, "--out", "run", "--accelerate", "no.yaml"): "animegamer: no.yaml: no such file; `accelerate",
+    ("train", "all", *SET, "--out", "run", "--config", "pipe"): "animegamer: pipe: a pipe, which the phases of `all`",
+    ("train", "features", *SET, "--out", "run", "--features", "file"): "animegamer: file: is a file; name a folder as",
     ("train", "shot", *SET, "--out", "file"): "animegamer: file: cannot be used: File exists",
     ("play", "--checkpoint", "nothing", "--serve"): NO_CHECKPOINT,
     ("play", "--checkpoint", "nothing", *GAME, "--out", "out"): NO_CHECKPOINT,
@@ -55,6 +63,9 @@ ANSWERS = {
     ("evaluate", "run", "out", *AGENT, "--agent", "b=set"): "animegamer: set: neither a checkpoint (config.json), nor",
     ("evaluate", "run", "out", *AGENT, "--steps", "30"): "animegamer: steps must divide 1000",
     ("evaluate", "run", "out", *AGENT, "--cast", "nobody"): "animegamer: nobody: no such folder; the cast is",
+    ("evaluate", "run", "out", *AGENT, "--dreamsim", "nowhere"): "animegamer: nowhere: has no ensemble_lora/adapter_co",
+    ("evaluate", "run", "out", *AGENT, "--clip", "./nowhere"): "animegamer: ./nowhere: no such folder; --clip is",
+    ("evaluate", "run", "out", *AGENT, "--clip", "open-clip:/nowhere"): "animegamer: /nowhere: no such folder; --clip",
     ("evaluate", "run", "out", *AGENT, "--data", "nowhere"): "animegamer: nowhere: no data set here",
     ("evaluate", "run", "file", *AGENT): "animegamer: file: cannot be used: File exists",
 }
@@ -62,6 +73,7 @@ ANSWERS = {
 
 def test_a_path_that_cannot_be_used_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "bad.toml").write_text("[shot]\nstepz = 3\n")
     (tmp_path / "game.txt").write_text("she runs\n")
     (tmp_path / "games.jsonl").write_text('{"game": "a", "turn": 1, "words": "She runs"}\n')

@@ -85,6 +85,17 @@ def test_a_later_phase_of_a_run_does_without_its_start(tmp_path: Path) -> None:
     assert "joint/result is not there yet: run `animegamer train shot` first" in " ".join(text.split())
 
 
+def test_a_recipe_from_a_pipe_is_read_once(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, SMALL.encode())
+    os.close(writing)
+    options = ("--data", small_dataset(), "--config", f"/dev/fd/{reading}")
+    code, text = called("train", "game", "--out", tmp_path / "run", *options)
+    os.close(reading)
+    assert code == 1
+    assert "joint/result is not there yet" in " ".join(text.split())  # the default recipe wants longer windows
+
+
 def test_a_phase_becomes_a_command() -> None:
     request = TrainRequest(
         data=("s3://bucket/set", "other=2"),

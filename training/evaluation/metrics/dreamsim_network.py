@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from training.evaluation.metrics.network_sources import check_dreamsim
 from training.evaluation.metrics.networks import (
     Embeddings,
     NetworkError,
@@ -26,15 +27,6 @@ from training.evaluation.metrics.networks import (
 )
 
 _SIDE = 224
-FILES = (
-    "ensemble_lora/adapter_config.json",
-    "dino_vitb16_pretrain.pth",
-    "clip_vitb16_pretrain.pth.tar",
-    "open_clip_vitb16_pretrain.pth.tar",
-    "facebookresearch_dino_main/hubconf.py",
-    "checkpoints/dino_vitbase16_pretrain.pth",
-)
-"""Files of the folder without which the package would fetch them."""
 
 
 class DreamSim:
@@ -59,16 +51,13 @@ def load_dreamsim(folder: Path, device: str = "cpu") -> DreamSim:
     """Load the ensemble.
 
     Raises:
-        NetworkError: the package is not installed, or the folder is incomplete or damaged.
+        UserError: the package is not installed, or the folder is incomplete or damaged.
     """
     try:
         from dreamsim import dreamsim
     except ImportError as error:
         raise NetworkError("DreamSim is not installed; `make install-evaluate`, or the extra `evaluate`") from error
-    missing = [name for name in FILES if not (folder / name).exists()]
-    if missing:
-        fetch = f"from dreamsim import dreamsim; dreamsim(cache_dir={str(folder)!r}, device='cpu')"
-        raise NetworkError(f'{folder}: has no {missing[0]}; fetch the weights once with `python -c "{fetch}"`')
+    check_dreamsim(folder)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it prints the folder's name
             network, _ = dreamsim(pretrained=True, device=device, cache_dir=str(folder.absolute()))

@@ -29,14 +29,13 @@ from models.conditions import CLIP_MEAN, CLIP_STD
 from models.config import Base
 from models.hub import reading
 from pipeline.core.errors import UserError
+from training.evaluation.metrics.network_sources import OPEN_CLIP
 
 Picture = NDArray[np.uint8]
 """RGB, HWC."""
 Embeddings = NDArray[np.float32]
 """[N, D], rows of unit length."""
 
-OPEN_CLIP = "open-clip:"
-"""Prefix of a source that open_clip loads."""
 _AT_ONCE = 64
 
 
