@@ -38,7 +38,7 @@ from pipeline.captions.chat_transport import (
     UnreachableError,
     UnusableError,
 )
-from pipeline.captions.dialect import FORMAT, LENGTH, TEMPERATURE, TILES, DialectRequest
+from pipeline.captions.dialect import FORMAT, LENGTH, TEMPERATURE, TILES, DialectRequest, Server
 from pipeline.captions.messages import Message, Reply
 from pipeline.captions.request_limit import Place, RequestLimit
 from pipeline.core.errors import UserError
@@ -48,6 +48,8 @@ _MOST_REFUSALS = 5
 _LONGEST_PROBE_PAUSE_SECONDS = 5.0
 _PROBES_PER_ATTEMPT = 2
 """Least probes of a server that does not answer: with the four attempts of the default they take about 22 seconds."""
+_answered: set[Server] = set()
+"""Servers that have answered in this process, whose clients last for one batch of a film or one try of a task."""
 _LATER = "it runs, but wants fewer requests: go on later, or set a lower `concurrency`"
 
 
@@ -122,7 +124,7 @@ class ChatClient:
         self._server = (endpoint.address, endpoint.model)
         self._left_out = frozenset() if endpoint.tiles else frozenset({TILES})
         self._probe = asyncio.Lock()
-        self._answered_at = self._died_at = 0.0
+        self._died_at = 0.0
 
     async def __aenter__(self) -> ChatClient:
         return self
@@ -177,7 +179,7 @@ class ChatClient:
                     failure = error
                 else:
                     request.accepted()
-                    self._answered_at = time.monotonic()
+                    _answered.add(self._server)
                     self._limit.answered(place)
                     return reply
             await self._recover(failure, place, tries)
@@ -257,22 +259,25 @@ class ChatClient:
         return True
 
     async def _until_back(self, failure: FailedError) -> None:
-        """Wait until the server answers a probe; one waits for all, and the user reads for what.
+        """Wait until the server answers a probe; one waits for all, and a line says so.
 
-        A server that has answered before is given as long as the attempts of a request, since it may be starting again.
+        A server that has answered in this process is given as long as the attempts of a request: it may be restarting.
 
         Raises:
             EndpointDownError: it stays away; one that was never reached needs the user, so it is no EndpointLostError.
         """
         endpoint = self.endpoint
-        give_up = self._down if isinstance(failure, UnreachableError) and not self._answered_at else self._lost
         async with self._probe:
-            patience = endpoint.attempts * endpoint.timeout_seconds if self._answered_at else 0.0
+            if self._limit.closed_by:  # by the one that waited: a probe for each of the others may take seconds
+                raise self._limit.closed_by
+            has_answered = self._server in _answered
+            give_up = self._down if isinstance(failure, UnreachableError) and not has_answered else self._lost
+            patience = endpoint.attempts * endpoint.timeout_seconds if has_answered else 0.0
             gives_up_at, pause, probes = time.monotonic() + patience, endpoint.first_pause_seconds, 1
             while not await self._transport.is_up():
                 self._died_at = time.monotonic()
                 enough = probes >= _PROBES_PER_ATTEMPT * endpoint.attempts and self._died_at >= gives_up_at
-                if self._limit.is_closed or enough:
+                if self._limit.closed_by or enough:
                     raise give_up(f"{failure} after {probes} attempts", endpoint.remedy)
                 if probes == 1:
                     watcher.get().say(f"waiting for the model server at {endpoint.address}: {failure}")

@@ -24,6 +24,8 @@ from pipeline.core.errors import UserError
 from pipeline.core.server_address import checked_address
 
 MOST_REPLY_BYTES = 1 << 20
+_CONNECT_SECONDS, _PROBE_SECONDS = 5.0, 10.0
+"""Longest times of a connection attempt and of a probe."""
 _REJECTIONS = {401, 403, 404, 405, 407}
 _TRANSIENT = {408, 425}
 _REFUSALS = {429, 503}
@@ -132,13 +134,16 @@ class ChatTransport:
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         self._base = str(_base_address(address))
+        # An address may drop packets. Shorter than a whole request, at whose end a server counts as reached but silent.
+        connect_seconds = min(timeout_seconds / 2, _CONNECT_SECONDS)
+        self._probe_timeout = aiohttp.ClientTimeout(min(timeout_seconds, _PROBE_SECONDS), sock_connect=connect_seconds)
         trusted = httpx.create_ssl_context(trust_env=False)  # as the rest of the project: the certificates of certifi
         self._http = aiohttp.ClientSession(
             headers=headers,
             connector=aiohttp.TCPConnector(limit=0, force_close=True, ssl=trusted),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            timeout=aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=timeout_seconds),
+            timeout=aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=connect_seconds),
         )
 
     async def close(self) -> None:
@@ -189,9 +194,10 @@ class ChatTransport:
         raise RejectedError(answer, self._without_key(content.decode(errors="replace")))
 
     async def is_up(self) -> bool:
-        """Return true if the service still answers the protocol's simplest request."""
+        """Return true if the service still answers the protocol's simplest request, within a few seconds."""
+        probe = self._http.get(f"{self._base}models", allow_redirects=False, timeout=self._probe_timeout)
         try:
-            async with self._http.get(f"{self._base}models", allow_redirects=False) as response:
+            async with probe as response:
                 return response.status < 500
         except (TimeoutError, aiohttp.ClientError):
             return False

@@ -53,6 +53,8 @@ class RequestLimit:
         self.limit = min(_FIRST, most)
         self.troubles = 0
         """Times in a row that the limit was lowered without an answer in between."""
+        self.closed_by: Exception | None = None
+        """Error of `close`."""
         self._first_pause_seconds = first_pause_seconds
         self._doubles_until = float(most)
         self._epoch = 0
@@ -63,12 +65,6 @@ class RequestLimit:
         self._resumes_at = 0.0
         self._answered_at = 0.0
         self._usual = self._recent = 0.0
-        self._closed: Exception | None = None
-
-    @property
-    def is_closed(self) -> bool:
-        """True after `close`."""
-        return self._closed is not None
 
     @asynccontextmanager
     async def place(self, *, alone: bool = False) -> AsyncIterator[Place]:
@@ -77,8 +73,8 @@ class RequestLimit:
         Raises:
             Exception: that of `close`.
         """
-        if self._closed:
-            raise self._closed
+        if self.closed_by:
+            raise self.closed_by
         turn = asyncio.get_running_loop().create_future()
         (self._suspects if alone else self._waiting).append(turn)
         self._admit()
@@ -126,10 +122,10 @@ class RequestLimit:
 
     def close(self, error: Exception) -> None:
         """Give no more places: those waiting, now or later, get the error; requests in flight go on."""
-        self._closed = self._closed or error
+        self.closed_by = self.closed_by or error
         for turn in (*self._waiting, *self._suspects):
             if not turn.done():
-                turn.set_exception(self._closed)
+                turn.set_exception(self.closed_by)
 
     def _lower(self, limit: float) -> None:
         self.limit = self._doubles_until = max(limit, 1.0)

@@ -130,7 +130,7 @@ def test_an_address_without_a_server_is_named_with_the_remedy() -> None:
         with pytest.raises(
             EndpointDownError, match=r"no connection .* after 6 attempts; start it with `serve`"
         ) as caught:
-            ask(server, remedy="start it with `serve`")
+            ask(server, model="never-served", remedy="start it with `serve`")
     assert server.address in str(caught.value)
 
 

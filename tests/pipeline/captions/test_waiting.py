@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,7 +74,7 @@ def test_a_server_that_is_just_starting_is_waited_for_and_named_at_once() -> Non
 
 def test_a_film_waits_once_for_a_server_that_is_down(tmp_path: Path, cast: Cast) -> None:
     folder = make_screened_film(tmp_path, 6)
-    stage = stage_for(ended_server().address, cast)
+    stage = stage_for(ended_server().address, cast, model="never-served")
     with listening() as lines, pytest.raises(EndpointDownError, match="after 2 attempts; start it with") as caught:
         stage.run_batch(folder, stage.pending(folder, current=False).ids)
     assert len(lines) == 1
@@ -86,3 +88,44 @@ def test_a_server_that_was_reached_is_worth_a_retry(tmp_path: Path, cast: Cast) 
         with pytest.raises(EndpointLostError) as caught:
             stage.run_batch(folder, stage.pending(folder, current=False).ids)
     assert isinstance(caught.value, stage.resources.retry_on)
+
+
+def ask(endpoint: Endpoint) -> str:
+    """Ask one question with a client of its own."""
+
+    async def run() -> str:
+        async with ChatClient(endpoint) as client:
+            return (await client.chat([user("q")])).text
+
+    return asyncio.run(run())
+
+
+def test_a_server_that_answered_another_client_is_waited_for_and_worth_a_retry() -> None:
+    with CaptionServer(lambda _: Answer("fine")) as server:
+        endpoint = Endpoint(server.address, "test-model", timeout_seconds=1, attempts=1, first_pause_seconds=0.05)
+        assert ask(endpoint) == "fine"
+    started = time.monotonic()
+    with listening() as lines, pytest.raises(EndpointLostError, match="no connection"):
+        ask(endpoint)
+    assert time.monotonic() - started >= 1, "two probes alone would take a tenth of a second"
+    assert len(lines) == 1
+
+
+def test_an_address_that_drops_packets_is_a_server_never_reached() -> None:
+    async def run(endpoint: Endpoint) -> list[object]:
+        async with ChatClient(endpoint) as client:
+            return await asyncio.gather(*(client.chat([user("q")]) for _ in range(8)), return_exceptions=True)
+
+    with socket.socket() as listener, socket.socket() as queued, listening() as lines:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        queued.connect(listener.getsockname())  # the queue is full: the kernel drops further connections
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        endpoint = Endpoint(address, "never-served", timeout_seconds=1, attempts=1, first_pause_seconds=0.05)
+        started = time.monotonic()
+        errors = asyncio.run(run(endpoint))
+    assert time.monotonic() - started < 4, "three connection attempts of half a second, whatever the requests"
+    assert {type(error) for error in errors} == {EndpointDownError}
+    assert "after 2 attempts" in str(errors[0])
+    [line] = lines
+    assert line.startswith(f"waiting for the model server at {address}: no connection")
