@@ -23,6 +23,7 @@ from flows.game.folder import CRF
 from models.checkpoint import identity_of
 from pipeline.core.atomic import replacing
 from pipeline.core.errors import disk_errors
+from pipeline.core.plain_text import first_few
 from pipeline.core.records import RecordError
 from pipeline.video.clip_files import ClipShape, clip_shape, read_frames, write_clip
 from training.evaluation.benchmark import Benchmark, BenchmarkGame
@@ -70,8 +71,8 @@ def survey(folder: Path, benchmark: Benchmark) -> Survey:
     if not any(clips.values()):
         theirs = sorted({path.parent.name for path in clips_of(folder)})
         raise PlayedError(
-            f"{folder}: holds none of the benchmark's games; its folders are {_named(theirs)}, "
-            f"the benchmark's games {_named(list(clips))}; rename the folders"
+            f"{folder}: holds none of the benchmark's games; its folders are {first_few(theirs, MOST_NAMED)}, "
+            f"the benchmark's games {first_few(list(clips), MOST_NAMED)}; rename the folders"
         )
     return Survey(clips, " ".join([*_shapes(clips), *_reordered(clips), *_gaps(clips, benchmark)]))
 
@@ -172,7 +173,9 @@ def _shapes(clips: dict[str, dict[int, Found]]) -> list[str]:
 def _reordered(clips: dict[str, dict[int, Found]]) -> list[str]:
     """Name the games whose clips are in another order than the benchmark's turns."""
     moved = [name for name, turns in clips.items() if list(turns) != sorted(turns)]
-    said = f"Clips in another order, put in that of the benchmark by their instructions: {_named(moved)}."
+    said = (
+        f"Clips in another order, put in that of the benchmark by their instructions: {first_few(moved, MOST_NAMED)}."
+    )
     return [said] if moved else []
 
 
@@ -184,10 +187,5 @@ def _gaps(clips: dict[str, dict[int, Found]], benchmark: Benchmark) -> list[str]
         left = [str(panel.turn) for panel in game.panels if panel.turn not in clips[game.name]]
         if left and clips[game.name]:
             partial.append(f"{game.name} (turns {', '.join(left)})")
-    said = [f"Missing games: {_named(absent)}."] if absent else []
-    return [*said, f"Missing turns: {_named(partial)}."] if partial else said
-
-
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    said = [f"Missing games: {first_few(absent, MOST_NAMED)}."] if absent else []
+    return [*said, f"Missing turns: {first_few(partial, MOST_NAMED)}."] if partial else said

@@ -5,7 +5,7 @@ Imports no torch, so that a mistyped folder is refused at once and not after the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from PIL.Image import Image
 
 from pipeline.captions.cast import reference_pictures
 from pipeline.core.config import ClipSettings, MotionSettings
+from pipeline.core.plain_text import first_few
 from pipeline.core.store import Dataset, open_dataset
 from training.evaluation.benchmark import Benchmark
 from training.evaluation.metrics.network_sources import check_clip, check_dreamsim
@@ -103,13 +104,8 @@ class Yardsticks:
     def _lacking_in_cast(self, benchmark: Benchmark) -> Iterator[str]:
         known = self.pictures.keys()
         if unknown := [name for name in benchmark.characters if name not in known]:
-            found = f"{_listed(unknown)}; it has {_listed(sorted(known))}"
+            found = f"{first_few(unknown, _MOST_LISTED)}; it has {first_few(sorted(known), _MOST_LISTED)}"
             yield f"Characters without pictures in --cast are not measured: {found}."
         shown = [known & set(panel.characters) for game in benchmark.games for panel in game.panels]
         if any(shown) and not any(0 < len(names) < len(known) for names in shown):
             yield "Identity and cast shown are not measured: turns name all of --cast; pictures of others bring them."
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_LISTED
-    return ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,6 +1,8 @@
-"""Checks of untrusted text, such as file names: valid UTF-8, and a form that is safe to print on a terminal."""
+"""Text for messages: checks of untrusted text, such as file names, a form of it that is safe to print, and lists."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def is_text(text: str) -> bool:
@@ -17,3 +19,9 @@ def printable(text: str) -> str:
         return text
     kept = (char.isprintable() or char == "\N{ZERO WIDTH JOINER}" for char in text)
     return "".join(char if keep else "\N{REPLACEMENT CHARACTER}" for char, keep in zip(text, kept, strict=True))
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names as `a, b and 3 more`, safe to print; the others are counted."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return printable(", ".join(names[:most])) + more

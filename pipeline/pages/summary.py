@@ -13,6 +13,7 @@ from itertools import pairwise
 from pydantic import ValidationError
 
 from pipeline.core.config import ClipSettings, Config
+from pipeline.core.plain_text import first_few
 from pipeline.core.records import (
     Crop,
     Damage,
@@ -78,8 +79,7 @@ class Summary:
     def title(self) -> str:
         """Title set by the builder, or the names of the films."""
         names = [seen.film.name for seen in self.films]
-        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-        return self.config.card.title or ", ".join(names[:2]) + more or "An empty data set"
+        return self.config.card.title or first_few(names, 2) or "An empty data set"
 
     @property
     def clips(self) -> list[SeenClip]:

@@ -24,6 +24,7 @@ from pipeline.core.atomic import HeldError, held
 from pipeline.core.config import CaptionSettings, Config
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import changed
+from pipeline.core.plain_text import first_few
 from pipeline.core.progress import watched
 from pipeline.core.records import Failure
 from pipeline.core.stage import Stage, is_current, staleness_of
@@ -210,10 +211,9 @@ def _settings_notices(before: Mapping[str, Any], now: Mapping[str, Any]) -> list
     names = changed(before, known)  # settings that are newer than the last build have their defaults
     if not names:
         return []
-    more = f" and {len(names) - _KEYS_NAMED} more" if len(names) > _KEYS_NAMED else ""
-    listed = ", ".join(names[:_KEYS_NAMED]) + more
     return [
-        f"settings unlike those of the build before: {listed}; give its options and --config again unless you mean that"
+        f"settings unlike those of the build before: {first_few(names, _KEYS_NAMED)}; "
+        "give its options and --config again unless you mean that"
     ]
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from pipeline.core.errors import UserError
-from pipeline.core.plain_text import printable
+from pipeline.core.plain_text import first_few, printable
 from pipeline.core.records import slug
 from pipeline.core.store import DatasetRecord, FilmEntry
 from pipeline.publish.seen_clips import ClipFate, SeenClip
@@ -170,6 +170,4 @@ def _fold(text: str) -> str:
 
 
 def _named(values: Iterable[str]) -> str:
-    known = [printable(value) for value in values]
-    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
-    return (", ".join(known[:_MOST_NAMED]) or "none") + more
+    return first_few(list(values), _MOST_NAMED) or "none"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pipeline.core.plain_text import printable
+from pipeline.core.plain_text import first_few
 from pipeline.reviews.applied import Reviews
 from pipeline.reviews.decisions import FIELDS, SETTLED
 
@@ -54,17 +54,17 @@ def _findings(reviews: Reviews) -> Iterator[str]:
         if standing.conflict
     ]
     if conflicts:
-        yield f"{_many(len(conflicts), 'conflict')} between reviewers: {_named(conflicts)}"
+        yield f"{_many(len(conflicts), 'conflict')} between reviewers: {first_few(conflicts, MOST_NAMED)}"
     for lines, what in (
         (reviews.outside_cast, "a character outside the cast"),
         (reviews.unmatched, "a span of a film that no clip shares"),
         (reviews.foreign, "a film that is not in this data set"),
     ):
         if lines:
-            yield f"{_many(len(lines), 'decision')} about {what}: line {_named(list(map(str, lines)))}"
+            yield f"{_many(len(lines), 'decision')} about {what}: line {first_few(list(map(str, lines)), MOST_NAMED)}"
     if reviews.faults:
         faults = [f"line {fault.line} ({fault.reason})" for fault in reviews.faults]
-        yield f"{_many(len(faults), 'line')} that cannot be read as a decision: {_named(faults)}"
+        yield f"{_many(len(faults), 'line')} that cannot be read as a decision: {first_few(faults, MOST_NAMED)}"
 
 
 def _remarks(reviews: Reviews) -> Iterator[str]:
@@ -74,8 +74,3 @@ def _remarks(reviews: Reviews) -> Iterator[str]:
 
 def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return printable(", ".join(names[:MOST_NAMED])) + more
