@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from pipeline.video.recordings import IN_A_ROW, Restarts
 
 NO_TIME = -(2**63)
-REORDERED = 16
-"""Most frames by which storage order may differ (H.264's limit)."""
 
 
 class PacketTimes:

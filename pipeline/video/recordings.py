@@ -15,8 +15,10 @@ from itertools import islice
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-REORDERED_PACKETS = 32
-"""Most packets by which storage order may differ: 16 frames (H.264's limit), each field of which may be one."""
+REORDERED = 16
+"""Most frames by which storage order may differ (H.264's limit)."""
+REORDERED_PACKETS = 2 * REORDERED
+"""The same in packets: each field of an interlaced frame may be one."""
 IN_A_ROW = 4
 """Packets with which a recording is taken to begin."""
 _HELD = REORDERED_PACKETS + IN_A_ROW
