@@ -60,6 +60,7 @@ from training.data.reading import begin_reading
 from training.optimizer import learning_rate, make_optimizer
 from training.phase import Phase
 from training.pictures import FILM
+from training.precision import attention_for
 from training.share import Share
 from training.skips import Skips
 from training.speed import SpeedMeter, peak_tflops_of
@@ -109,7 +110,9 @@ class Trainer:
         self.origin = origin
         phase.network.to(accelerator.device)
         _shard_by_units(accelerator, phase.units)
-        self.network, self.optimizer = accelerator.prepare(phase.network, make_optimizer(phase.network, loop))
+        on_cpu = accelerator.device.type == "cpu" and accelerator.scaler is None
+        optimizer = make_optimizer(phase.network, loop, fused=on_cpu)
+        self.network, self.optimizer = accelerator.prepare(phase.network, optimizer)
         self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.average = MovingAverage(self.trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
         self.done, self.skips, self.termination = 0, Skips(), Termination()
@@ -131,7 +134,9 @@ class Trainer:
             Terminated: a process received SIGTERM, and the state is saved; after the last step, the result too.
         """
         result = self.folder / "result"
-        with self.termination.watched(), closing(self._batches()) as batches:
+        accelerator = self.accelerator
+        kernels = attention_for(accelerator.mixed_precision, accelerator.device)
+        with self.termination.watched(), kernels, closing(self._batches()) as batches:
             self._export_missed()
             steps = zip(range(self.done, self.loop.steps), batches, strict=True)
             for step, examples in self.speed.waiting(steps):

@@ -105,12 +105,13 @@ def layers() -> list[nn.Module]:
     return [*thick, nn.Linear(4, 3), nn.Linear(3, 1), nn.Linear(800, 5)]
 
 
-def test_muon_takes_the_steps_of_timm() -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_muon_takes_the_steps_of_timm(fused: bool) -> None:
     torch.manual_seed(0)
     networks = [nn.Sequential(*layers()) for _ in range(2)]
     networks[1].load_state_dict(networks[0].state_dict())
     settings = loop(optimizer="muon", weight_decay=0.1, betas=(0.8, 0.9), epsilon=1e-3)
-    ours = make_optimizer(networks[0], settings)
+    ours = make_optimizer(networks[0], settings, fused=fused)
     groups = parameter_groups(networks[1], settings)
     theirs = TimmMuon(
         [{**group, "use_fallback": not group["orthogonal"]} for group in groups], lr=0.05, betas=(0.8, 0.9), eps=1e-3

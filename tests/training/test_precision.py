@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from torch.profiler import profile
 
-from training.precision import has_bf16, has_instructions, resolved
+from training.config import Precision
+from training.precision import attention_for, has_bf16, has_instructions, resolved
 from training.processes import new_accelerator, training_device
 
 CPU = torch.device("cpu")
@@ -34,3 +38,22 @@ def test_auto_is_what_the_device_has_and_others_stay() -> None:
 
 def test_accelerator_and_frozen_weights_agree_about_auto() -> None:
     assert new_accelerator("auto").mixed_precision == resolved("auto", training_device())
+
+
+def attention_of(precision: Precision, queries_BHLD: Tensor) -> tuple[Tensor, set[str]]:
+    """Return causal attention of queries to themselves, and the names of the operations that computed it."""
+    causal_LL = torch.ones(9, 9, dtype=torch.bool).tril()
+    with attention_for(precision, CPU), profile() as seen:
+        found_BHLD = scaled_dot_product_attention(queries_BHLD, queries_BHLD, queries_BHLD, attn_mask=causal_LL)
+    return found_BHLD, {event.key for event in seen.key_averages()}
+
+
+def test_attention_in_bf16_on_a_cpu_is_computed_by_products() -> None:
+    torch.manual_seed(0)
+    queries_BHLD = torch.randn(2, 4, 9, 16)
+    wanted_BHLD, fused = attention_of("no", queries_BHLD)
+    found_BHLD, plain = attention_of("bf16", queries_BHLD.bfloat16())
+    torch.testing.assert_close(found_BHLD.float(), wanted_BHLD, rtol=0.0, atol=0.05)
+    assert [any("flash" in name for name in names) for names in (fused, plain)] == [True, False]
+    assert "aten::bmm" in plain
+    assert attention_of("no", queries_BHLD)[1] == fused

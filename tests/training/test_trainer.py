@@ -27,6 +27,7 @@ from training import state_files
 from training.config import LoopSettings
 from training.data.checks import check_batch
 from training.data.order import Position, generator
+from training.processes import new_accelerator
 from training.share import Share
 from training.skips import MOST_IN_A_ROW, Skips
 from training.termination import Terminated
@@ -106,7 +107,7 @@ def loop(**changes: Any) -> LoopSettings:
 
 
 def trained(folder: Path, settings: LoopSettings, phase: Sum | None = None) -> dict[str, Tensor]:
-    result = Trainer(phase or Sum(), settings, folder, Accelerator(cpu=True)).run()
+    result = Trainer(phase or Sum(), settings, folder, new_accelerator()).run()
     return load_file(result / "line.safetensors")
 
 
