@@ -27,24 +27,16 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
 from torch import Tensor
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_state_dict,
-    set_state_dict,
-)
-from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
-from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, Dataset
 
 from models.checkpoint_writer import writing
@@ -52,24 +44,21 @@ from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import read_note
 from training import run_states as states
 from training import state_files
-from training.average import MovingAverage
 from training.config import LoopSettings
 from training.data.checks import check_batch
 from training.data.order import Batches
 from training.data.reading import begin_reading
-from training.optimizer import learning_rate, make_optimizer
+from training.learner import Learner
+from training.optimizer import learning_rate
 from training.phase import Phase
 from training.pictures import FILM
 from training.precision import attention_for
 from training.share import Share
-from training.skips import Skips
 from training.speed import SpeedMeter, peak_tflops_of
 from training.termination import Terminated, Termination
 from training.tracked_clips import track_clips
 
 SNAPSHOTS, TRAINED = "snapshots", "trained.json"
-_TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)
-_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 @dataclass(frozen=True)
@@ -108,17 +97,12 @@ class Trainer:
         """
         self.phase, self.loop, self.folder, self.accelerator = phase, loop, folder, accelerator
         self.origin = origin
-        phase.network.to(accelerator.device)
-        _shard_by_units(accelerator, phase.units)
-        on_cpu = accelerator.device.type == "cpu" and accelerator.scaler is None
-        optimizer = make_optimizer(phase.network, loop, fused=on_cpu)
-        self.network, self.optimizer = accelerator.prepare(phase.network, optimizer)
-        self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
-        self.average = MovingAverage(self.trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
-        self.done, self.skips, self.termination = 0, Skips(), Termination()
+        self.learner = Learner(phase.network, phase.units, loop, accelerator)
+        self.done, self.termination = 0, Termination()
         self.speed = SpeedMeter(accelerator.device, accelerator.num_processes, peak_tflops_of(accelerator))
         if (step := states.newest(self._states)) is not None:
-            self._restore(step)
+            self.learner.restore(self._states, step)
+            self.done = step
 
     def run(self, watch: StepWatcher | None = None) -> Path:
         """Train to the end and export.
@@ -155,7 +139,7 @@ class Trainer:
         self.done = step + 1
         is_last, stops = self.done == loop.steps, figures.pop("stops") > 0
         if self.done % loop.save_every == 0 or is_last or stops:
-            state_files.save(self._states, self.done, self._state(), loop.keep, self.accelerator)
+            state_files.save(self._states, self.done, self.learner.state(), loop.keep, self.accelerator)
         if stops and not is_last:
             raise Terminated(self.phase.name, self.done)
         if self._snapshot:
@@ -211,47 +195,31 @@ class Trainer:
             The terms of the global batch; `stops`, the share of processes that received SIGTERM; and `units`, the
             size of a process's examples.
         """
-        loop, accelerator = self.loop, self.accelerator
+        loop, accelerator, learner = self.loop, self.accelerator, self.learner
         set_seed(_seed_of(loop.seed, step, accelerator.process_index))  # for dropout inside the networks
-        self.network.train()
+        learner.network.train()
         sums: dict[str, Tensor] = {}
         examples = sorted(examples, key=self.phase.size_of)  # a micro-batch is padded to its longest example
         for start in range(0, len(examples), loop.micro_batch):
             batch = self.phase.collate(examples[start : start + loop.micro_batch]).to(accelerator.device)
             last = start + loop.micro_batch == len(examples)
-            with nullcontext() if last else accelerator.no_sync(self.network):
+            with nullcontext() if last else accelerator.no_sync(learner.network):
                 with accelerator.autocast():  # accelerate puts it into the network itself, but not with FSDP2
-                    terms = self.network(batch)
+                    terms = learner.network(batch)
                 accelerator.backward(terms["loss"].sum() / len(examples))
             for name, values_B in terms.items():
                 sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
         sums["stops"] = self._stops()
         sums["units"] = torch.tensor(float(sum(map(self.phase.size_of, examples))), device=accelerator.device)
         figures = self._over_all(sums)
-        norm = _plain(accelerator.clip_grad_norm_(self.network.parameters(), loop.clip_norm))
-        rate = learning_rate(loop, step)
-        skipped = self.skips.judge(self.phase.name, step + 1, figures["loss"], norm, scale=self._scale())
-        self._update(rate, skipped=skipped)
-        return {**figures, "learning_rate": rate, "gradient_norm": norm, "skipped": self.skips.total}
+        rate, norm, skips = learning_rate(loop, step), learner.clip(loop.clip_norm), learner.skips
+        skipped = skips.judge(self.phase.name, step + 1, figures["loss"], norm, scale=learner.scale())
+        learner.update(rate, skipped=skipped)
+        return {**figures, "learning_rate": rate, "gradient_norm": norm, "skipped": skips.total}
 
     def _stops(self) -> Tensor:
         """Return 1 if this process received SIGTERM, else 0."""
         return torch.tensor(float(self.termination.is_asked), device=self.accelerator.device)
-
-    def _scale(self) -> float:
-        """Return the factor of the loss in this step; 1 without a loss scaler."""
-        scaler = self.accelerator.scaler
-        return float(scaler.get_scale()) if scaler else 1.0
-
-    def _update(self, rate: float, *, skipped: bool) -> None:
-        """Change the weights by the gradient; a skipped batch changes nothing but the loss scale, if there is one."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        if not skipped or self.accelerator.scaler:  # a loss scaler needs the call to update its scale
-            self.optimizer.step()
-        self.optimizer.zero_grad()
-        if self.average and not skipped:
-            self.average.step()
 
     def _over_all(self, sums: dict[str, Tensor]) -> dict[str, float]:
         """Return means over the global batch from this process's means."""
@@ -259,11 +227,11 @@ class Trainer:
         return dict(zip(sums, stacked.tolist(), strict=True))
 
     def _validate(self) -> dict[str, float]:
-        self.network.eval()
+        network = self.learner.network.eval()
         looks = self.folder / "looks" / states.folder_name(self.done)
-        with self._averaged(), torch.no_grad(), self.accelerator.autocast():
+        with self.learner.averaged(), torch.no_grad(), self.accelerator.autocast():
             own_looks = looks if self.accelerator.is_main_process else None
-            found = self.phase.validate(self.network, self.accelerator.device, own_looks, Share.of(self.accelerator))
+            found = self.phase.validate(network, self.accelerator.device, own_looks, Share.of(self.accelerator))
         if self.accelerator.is_main_process:
             track_clips(self.accelerator, looks / FILM, self.done)
         return {f"val/{name}": value for name, value in found.items()}
@@ -273,8 +241,8 @@ class Trainer:
 
         An earlier one is from steps that a resumed run repeats.
         """
-        with self._averaged():  # until the end: on a CPU the state aliases the weights
-            state = cast(dict[str, Tensor], get_model_state_dict(self.network, options=_WHOLE))
+        with self.learner.averaged():  # until the end: on a CPU the state aliases the weights
+            state = self.learner.weights()
             if self.accelerator.is_main_process:
                 for left in (target, *target.parent.glob(f".{target.name}-*")):  # the latter by a run killed here
                     shutil.rmtree(left, ignore_errors=True)
@@ -291,64 +259,7 @@ class Trainer:
             this["forked_from"] = self.origin
         write_json(checkpoint / TRAINED, {"phases": [*earlier["phases"], this]})
 
-    def _averaged(self) -> AbstractContextManager[None]:
-        """Put the averaged weights, if there are any, in the place of the last ones."""
-        return self.average.in_place() if self.average else nullcontext()
-
-    def _state(self) -> dict[str, Any]:
-        network, optimizer = get_state_dict(self.network, self.optimizer.optimizer, options=_TRAINED_ONLY)
-        state: dict[str, Any] = {"network": network, "optimizer": optimizer, "skips": self.skips.state()}
-        if self.average:
-            state["average"] = self.average.state()
-        if self.accelerator.scaler:
-            state["scaler"] = self.accelerator.scaler.state_dict()
-        return state
-
-    def _restore(self, step: int) -> None:
-        """Restore a state; the settings are those of the loop, which may differ from those of a forked run's origin."""
-        state, groups = self._state(), [dict(group) for group in self.optimizer.param_groups]
-        state_files.load(self._states, step, state, optional=("average", "scaler"))
-        set_state_dict(
-            self.network,
-            self.optimizer.optimizer,
-            model_state_dict=state["network"],
-            optim_state_dict=state["optimizer"],
-            options=_TRAINED_ONLY,
-        )
-        for group, own in zip(self.optimizer.param_groups, groups, strict=True):
-            group.update({name: value for name, value in own.items() if name != "params"})
-        self.skips = Skips(**state["skips"])
-        if self.average:  # without a saved one it begins at the saved weights
-            self.average.load(state.get("average"), step - self.skips.total)
-        if self.accelerator.scaler and "scaler" in state:
-            self.accelerator.scaler.load_state_dict(state["scaler"])
-        self.done = step
-
-
-def _shard_by_units(accelerator: Accelerator, units: Sequence[str]) -> None:
-    """Have FSDP2 shard each unit by itself, reduce gradients in float32, and leave the outputs of a unit as they are.
-
-    Without a policy on the command line accelerate shards the network as one unit, gathered whole in every step; and it
-    reduces, and casts the loss, in the precision of autocast. The networks compute their loss in float32 themselves;
-    what one unit gives to another has to stay in the precision of both.
-    """
-    plugin = getattr(accelerator.state, "fsdp_plugin", None)
-    if plugin is None:
-        return
-    plugin.auto_wrap_policy, plugin.transformer_cls_names_to_wrap = transformer_auto_wrap_policy, list(units)
-    if plugin.mixed_precision_policy is not None:
-        plugin.mixed_precision_policy = replace(
-            plugin.mixed_precision_policy, reduce_dtype=torch.float32, output_dtype=None
-        )
-
 
 def _seed_of(*numbers: int) -> int:
     """Derive a seed, in numpy's range, from numbers."""
     return int.from_bytes(hashlib.sha256(repr(numbers).encode()).digest()[:4], "big")
-
-
-def _plain(norm: Tensor | float | None) -> float:
-    """Return a norm as a float; a norm sharded over devices is a distributed tensor."""
-    if norm is None:
-        return 0.0
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

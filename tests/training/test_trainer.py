@@ -27,11 +27,12 @@ from training import state_files
 from training.config import LoopSettings
 from training.data.checks import check_batch
 from training.data.order import Position, generator
+from training.learner import _shard_by_units
 from training.processes import new_accelerator
 from training.share import Share
 from training.skips import MOST_IN_A_ROW, Skips
 from training.termination import Terminated
-from training.trainer import StepReport, Trainer, _shard_by_units
+from training.trainer import StepReport, Trainer
 
 
 @dataclass(frozen=True)
@@ -279,7 +280,7 @@ def test_a_batch_that_is_not_finite_is_skipped_and_counted_and_resume_stays_exac
     again = Trainer(Spoiled(), loop(ema_decay=0.9), tmp_path / "stopped", Accelerator(cpu=True))
     assert again.done == 10
     assert same(load_file(again.run() / "line.safetensors"), end)
-    assert again.skips == whole.skips
+    assert again.learner.skips == whole.learner.skips
 
 
 def test_batches_in_a_row_that_are_not_finite_end_the_run_with_what_to_do(tmp_path: Path) -> None:
