@@ -11,9 +11,10 @@
     model           the three phases of training                                 OUT/model
     claims          games along held-out stories, named by the judge             OUT/claims
     drift           games of 50 turns                                            OUT/drift
+    tables          all figures of claims and drift, as tables                   OUT/tables.md
 
     variants        six ablations and GC in few steps, training on own predictions, two more seeds, or those that --only
-                    names; then run claims again                                 OUT/variants
+                    names; then run claims, drift and tables again               OUT/variants
     real-film       the steps from data to model on the labelled clips of Big Buck Bunny         OUT/real-film
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
     unpack          package's model, to be measured without the steps autoencoder and model                 OUT/unpacked
@@ -101,6 +102,13 @@ def drift(out: Path) -> None:
         measure_drift(out)
 
 
+def tables(out: Path) -> None:
+    """Write the figures as tables."""
+    from flows.demos.miniature.measured.tables import write_tables
+
+    say(f"the figures are in {write_tables(out)}")
+
+
 def real_film(out: Path) -> None:
     """Train on the clips of Big Buck Bunny, and measure what is learned by heart."""
     from flows.demos.miniature.real_film import train_on_film
@@ -137,6 +145,7 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "model": model,
     "claims": claims,
     "drift": drift,
+    "tables": tables,
 }
 """Steps in order. Each imports its own module: `--help` and `data` work without torch."""
 APART: dict[str, Callable[[Path], None]] = {

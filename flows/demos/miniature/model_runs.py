@@ -25,7 +25,7 @@ import training
 from flows.console.terminal import say
 from flows.demos.commands import run_command
 from flows.demos.miniature.dataset import MORE
-from flows.demos.miniature.measured.measured_models import FITTED, GC, MAIN, OWN_PREDICTIONS, SHORT, VARIANTS
+from flows.demos.miniature.measured.measured_models import FITTED, GC, MAIN, OWN_PREDICTIONS, SEEDS, SHORT, VARIANTS
 from models.checkpoint import Checkpoint
 from models.config import Component
 from models.untrained import new_checkpoint
@@ -70,7 +70,7 @@ def variants() -> Iterator[Variant]:
     halves: _Changes = {"game.loop": {"steps": 750}, "game": {"first_pass": 750, "history_predicted": 0.5}}
     yield Variant(OWN_PREDICTIONS, _FEW_STEPS | halves)
     yield Variant(GC, {"gc.loop": {"steps": 3700}}, part="gc")  # the steps of the shot decoder of the short ones
-    yield from (Variant(f"seed-{seed}", {loop: {"seed": seed} for loop in _LOOPS}) for seed in (1, 2))
+    yield from (Variant(name, {loop: {"seed": seed} for loop in _LOOPS}) for seed, name in enumerate(SEEDS) if seed)
 
 
 def train_model(out: Path, variant: Variant | None = None, data: Sequence[str] = ("dataset", MORE)) -> None:

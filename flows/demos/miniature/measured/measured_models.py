@@ -27,6 +27,8 @@ MAIN, WITHOUT_ADAPTATION, SHORT, OWN_PREDICTIONS = "model", "no-adaptation", "sh
 GC = "gc"
 """Baseline without memory or motion level: it draws each instruction by itself."""
 VARIANTS = "variants"
+SEEDS = (MAIN, "seed-1", "seed-2")
+"""Runs that differ by their seed alone."""
 FITTED = Path("autoencoder", "clips", "result")
 """Checkpoint with the fitted autoencoder, which all models start from."""
 _VERSION = 4
