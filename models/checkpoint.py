@@ -62,6 +62,7 @@ _LAST_NORMS: dict[Component, tuple[str, str]] = {
 }
 PLAYED: tuple[Component, ...] = ("language_model", "transformer", "autoencoder")
 """Bases that a game needs; the others encode the clips for training."""
+ENCODERS: tuple[Component, ...] = ("image_encoder", "text_encoder")
 Network = TypeVar("Network", bound=nn.Module)
 Device = torch.device | str
 
@@ -187,8 +188,15 @@ class Checkpoint:
 
         Other bases enter the hash by id and revision. Equal checkpoints play the same game from the same seed.
         """
-        bases = [path for name in PLAYED for path in (self.folder / inside_id(name)).glob("*.safetensors")]
-        return identity_of([*(self.folder / name for name in self._files()), *sorted(bases)])
+        return identity_of([*(self.folder / name for name in self._files()), *self._inside(PLAYED)])
+
+    def as_start(self) -> dict[str, str]:
+        """Ingredients of what is trained from it: `start`, its identity, and `encoder`, a hash of those inside, if any.
+
+        A game does not depend on the encoders, so they are not in the identity; the features of a training do.
+        """
+        encoders = self._inside(ENCODERS)
+        return {"start": self.identity(), **({"encoder": identity_of(encoders)} if encoders else {})}
 
     def game_model_files(self) -> list[Path]:
         """Files of the trained weights of the game model."""
@@ -197,6 +205,10 @@ class Checkpoint:
         else:
             weights = [self.folder / ADAPTER]
         return [*weights, self.folder / RESAMPLERS]
+
+    def _inside(self, components: Iterable[Component]) -> list[Path]:
+        """Files of the weights of those bases that are inside the checkpoint."""
+        return sorted(path for name in components for path in (self.folder / inside_id(name)).glob("*.safetensors"))
 
     def _files(self) -> Iterator[str]:
         """Yield the names of all files but tokenizer and bases."""

@@ -85,7 +85,8 @@ class Fork(Record):
                 return
             state = SavedState.at(Path(self.state))
             start = PhaseNote.read(state.phase).started_from(state.phase)
-            if start.identity() != (read_note(state.phase / "made_from.json") or {}).get("start"):
+            noted = read_note(state.phase / "made_from.json") or {"start": None}
+            if any(noted.get(name, value) != value for name, value in start.as_start().items()):  # older: no encoder
                 raise UserError(f"{start.folder} has changed since {state.phase} was begun from it: nothing to fork")
             if not (run / "start").exists():
                 with writing(run / "start") as part:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedType, parse_flag_from_env
+from accelerate.utils import DistributedType, parse_flag_from_env, release_memory
 
 from training.config import Precision
 from training.precision import FROZEN_PRECISION, resolved
@@ -63,10 +63,22 @@ def new_accelerator(precision: Precision = "no", **options: Any) -> Accelerator:
     Raises:
         ValueError: the device cannot compute in this precision, or an option is wrong.
     """
-    kind = _kind_of_group()
+    mixed, kind = resolved(precision, training_device()), _kind_of_group()
+    if mixed == "fp16" and training_device().type == "cpu":  # accelerate would compute in float32 and call it fp16
+        raise ValueError("fp16 needs a GPU, and this process trains on a CPU: take 'auto' or 'no'")
     AcceleratorState._reset_state()
     PartialState._shared_state["distributed_type"] = kind
-    return Accelerator(mixed_precision=resolved(precision, training_device()), **options)
+    return Accelerator(mixed_precision=mixed, **options)
+
+
+def release_network(accelerator: Accelerator) -> None:
+    """Free the memory of an accelerator's network, to which the caller has no reference any more.
+
+    `free_memory` collects garbage before it drops its own references. In half precision that is too early: accelerate
+    keeps the network's first `forward` as an attribute of the network, a cycle that only a collection frees.
+    """
+    accelerator.free_memory()
+    release_memory()
 
 
 def _process_group() -> PartialState:

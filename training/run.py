@@ -201,7 +201,7 @@ class TrainingRun:
         recipe = ingredients_of(self.recipe, name)
         if name == "adapt" and any(turn.sample.overlap_seconds for turn in self.run_folder.catalogs()["train"].turns):
             recipe += WITHOUT_OVERLAPS
-        defined = {"start": checkpoint.identity(), "recipe": recipe}
+        defined = {**checkpoint.as_start(), "recipe": recipe}
         return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
 
     def _game_phase(

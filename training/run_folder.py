@@ -33,12 +33,15 @@ from training.folder_note import note, refuse_another
 from training.forks import Fork
 from training.phase import Phase
 from training.phase_settings import ORDER, without_steps
-from training.processes import new_accelerator
+from training.processes import new_accelerator, release_network
 from training.trainer import SNAPSHOTS, StepWatcher, Trainer
+
+_LATER = ("order", "encoder")
+"""Ingredients that the notes of earlier versions lack."""
 
 
 class MadeFrom(Record):
-    """Ingredients of a phase's result, stored in `made_from.json`."""
+    """Ingredients of a phase's result, stored in `made_from.json`; notes can have those of `_LATER` besides."""
 
     data: str
     start: str
@@ -118,7 +121,7 @@ class RunFolder:
             name: name of the phase and of its folder.
             loop: settings of its training loop.
             accelerator: from `accelerator`.
-            defined: its ingredients besides the data: `start` and `recipe`.
+            defined: its ingredients besides the data: `start`, `recipe`, and `encoder` if the start has one inside.
             make: factory of the phase; called only if there is no result yet, with the trackers ready.
 
         Returns:
@@ -155,7 +158,8 @@ class RunFolder:
         trainer.run(self.watch)
         for tracker in accelerator.trackers:  # not end_training: it would also end the process group
             tracker.finish()
-        accelerator.free_memory()  # release its reference to the phase's network
+        del trainer, phase
+        release_network(accelerator)  # before the features of the next phase are encoded
         return result
 
     @contextmanager
@@ -188,14 +192,16 @@ class RunFolder:
         if len(set(weights)) > 1:
             data += f" weights {weights}"
         made_from = MadeFrom(data=data, start=defined["start"], recipe=defined["recipe"]).model_dump()
+        if "encoder" in defined:
+            made_from["encoder"] = defined["encoder"]
         parts = catalogs["train"].parts
         if len(parts) > 1:  # folds and examples follow the order of the data sets; their folders may be renamed
             made_from["order"] = " ".join(part.turns[0].sample.film_id for part in parts)
         done, result = self.steps_done(name), folder / "result"
         if done is None and result.exists():
-            refuse_another(folder, made_from, later=("order",))  # nothing to go on from
+            refuse_another(folder, made_from, later=_LATER)  # nothing to go on from
         else:
-            refuse_another(folder, made_from, without_steps, later=("order",))
+            refuse_another(folder, made_from, without_steps, later=_LATER)
         if done is not None and done > loop.steps:
             raise UserError(f"{folder} has done {done} steps: its steps can be raised, but not be {loop.steps}")
         is_longer = result.exists() and done is not None and done < loop.steps

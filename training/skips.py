@@ -45,8 +45,8 @@ class Skips:
             raise UserError(
                 f"{phase}: {self.in_a_row} batches in a row were not finite, the last at step {step} (loss {loss}, "
                 f"gradient norm {norm}). Go on in a new folder from the last state (--fork-from), or anew, with a "
-                "smaller learning_rate or another precision: 'no', or fp16 in place of bf16 (CogVideoX 2B is known to "
-                "overflow in bf16)"
+                "smaller learning_rate or another precision: 'no', or on a GPU fp16 in place of bf16 (CogVideoX 2B is "
+                "known to overflow in bf16)"
             )
         return True
 

@@ -215,7 +215,12 @@ def calibrate(
     workspace = open_workspace(dataset)
     with held(workspace.dataset.root, "animegamer calibrate"):
         fitted = fit(workspace.dataset, method.value)
-        updates = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": f"calibrated: {method.value}"}
+        updates = {
+            "flow_model": fitted.flow_model,
+            "edges": fitted.edges,
+            "level_values": fitted.values,
+            "edges_from": f"calibrated: {method.value}",
+        }
         workspace.dataset.save(workspace.dataset.record.model_copy(update=updates))
         workspace.send()
     for level, (value, count) in enumerate(zip(fitted.values, fitted.counts, strict=True), start=1):

@@ -112,6 +112,7 @@ def export(
     from flows.console.progress import Bars
     from pipeline.core.atomic import read_locked
     from pipeline.core.progress import watched
+    from pipeline.plan.film_stages import STAGE_NAMES
     from pipeline.publish.export.captions import CaptionForm, parse_names
     from pipeline.publish.export.plan import ExportRequest, make_plan
     from pipeline.publish.export.presets import PRESETS
@@ -133,7 +134,7 @@ def export(
     )
     opened = open_workspace(dataset).dataset
     with read_locked(opened.root, "animegamer export"):
-        plan = make_plan(opened, request)
+        plan = make_plan(opened, request, STAGE_NAMES)
         for notice in plan.notices:
             say(printable(notice), "yellow")
         with Bars().watching(), watched(request.out.name or out, "export") as watch:

@@ -111,5 +111,10 @@ def _calibrate_once(dataset: Dataset) -> None:
     if record.edges_from and record.edges_from.startswith("calibrated"):
         return
     fitted = calibrate(dataset, "quantiles")
-    updates = {"edges": fitted.edges, "level_values": fitted.values, "edges_from": "calibrated: quantiles"}
+    updates = {
+        "flow_model": fitted.flow_model,
+        "edges": fitted.edges,
+        "level_values": fitted.values,
+        "edges_from": "calibrated: quantiles",
+    }
     dataset.save(record.model_copy(update=updates))

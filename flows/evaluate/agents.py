@@ -24,7 +24,7 @@ def read_agents(typed: Sequence[str], benchmark: Benchmark, router: str = "") ->
         UserError: one is not NAME=FOLDER, a name comes twice, a folder holds nothing that plays or was played, or its
             clips cannot be assigned to the turns of the benchmark.
     """
-    agents = _with_differences([_read_agent(text, benchmark, router) for text in typed])
+    agents = tuple(_read_agent(text, benchmark, router) for text in typed)
     names = [agent.name for agent in agents]
     for name in names:
         if names.count(name) > 1:
@@ -38,30 +38,14 @@ def _read_agent(text: str, benchmark: Benchmark, router: str) -> AgentEntry:
     kind, identity = _kind_of(typed)
     router = router if kind in BASELINES else ""
     note = survey(folder, benchmark).note if kind == "folder" else _unlike_published(folder, kind, router)
+    settings = _settings_of(folder) if kind == "checkpoint" else {}
     place = str(folder.absolute())
     try:
-        return AgentEntry(name=typed.name, kind=kind, folder=place, identity=identity, router=router, note=note)
+        return AgentEntry(
+            name=typed.name, kind=kind, folder=place, identity=identity, router=router, note=note, settings=settings
+        )
     except ValidationError as error:
         raise UserError(f"--agent {text}: {faults_of(error)}; use letters, digits, `-`, `_` and `.`") from error
-
-
-def _with_differences(agents: Sequence[AgentEntry]) -> tuple[AgentEntry, ...]:
-    """Return the agents; a checkpoint's note says in which settings it differs from the first one: its ablation."""
-    configs = {agent.name: _settings_of(Path(agent.folder)) for agent in agents if agent.kind == "checkpoint"}
-    first = next(iter(configs), "")
-    noted = []
-    for agent in agents:
-        own = configs.get(agent.name, {})
-        before = configs.get(first, {})
-        changed = [f"{key} {_said(value)}, not {_said(before[key])}"
-                   for key, value in own.items() if value != before[key]]  # fmt: skip
-        difference = f"Unlike {first}: {'; '.join(changed)}." if changed else ""
-        noted.append(agent.model_copy(update={"note": " ".join(filter(None, (difference, agent.note)))}))
-    return tuple(noted)
-
-
-def _said(value: object) -> str:
-    return " / ".join(f"{each:.3g}" for each in value) if isinstance(value, tuple) else str(value)
 
 
 def _unlike_published(folder: Path, kind: AgentKind, router: str) -> str:
@@ -77,12 +61,13 @@ def _unlike_published(folder: Path, kind: AgentKind, router: str) -> str:
     return " ".join(said)
 
 
-def _settings_of(folder: Path) -> dict[str, object]:
-    """Return the settings of a checkpoint's networks by dotted name, such as `shot_encoder.variant`."""
+def _settings_of(folder: Path) -> dict[str, str]:
+    """Return the settings of a checkpoint's networks in print, by dotted name such as `shot_encoder.variant`."""
     config = Checkpoint.open(folder).config
     sections = ("shot_encoder", "shot_decoder", "game_model", "conventions")
     nested = {f"{name}.{key}": value for name in sections for key, value in getattr(config, name).model_dump().items()}
-    return {"size": config.size, **nested, "level_values": config.level_values}
+    levels = " / ".join(f"{value:.3g}" for value in config.level_values)
+    return {"size": config.size, **{key: str(value) for key, value in nested.items()}, "level_values": levels}
 
 
 def _kind_of(agent: TypedAgent) -> tuple[AgentKind, str]:

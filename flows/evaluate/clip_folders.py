@@ -1,10 +1,12 @@
 """Folder of clips as an agent: games that were played elsewhere, `FOLDER/<game>/*.mp4`, a clip per turn.
 
-With `FOLDER/<game>/turns.jsonl` its lines name the clips: by their instructions if all lines have one, else by their
-ids. Without it, the number at the end of a clip's name is its turn (`0001.mp4`, `scene-12.mp4`).
+With `FOLDER/<game>/turns.jsonl` its lines name the clips: by their instructions if all lines have one and no two turns
+of the game the same, else by their ids. Without it, the number at the end of a clip's name is its turn (`0001.mp4`,
+`scene-12.mp4`).
 
-Clips of another frame rate are taken at 8 frames per second; length and size are kept. What differs, or is missing,
-is said in the agent's note.
+Clips of another frame rate are taken at 8 frames per second; length and size are kept. Clips that the readers would
+misread, such as those of 10 bit, full range or odd sides, are encoded anew. What differs, or is missing, is said in the
+agent's note.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+
+import numpy as np
 
 from flows.evaluate.typed_agents import CLIPS, clips_of
 from flows.game.folder import CRF
@@ -106,10 +110,10 @@ def _clips_by_turn(folder: Path, game: BenchmarkGame) -> dict[int, Found]:
 
 
 def _in_order(folder: Path, game: BenchmarkGame, turns: Sequence[PlayedTurn]) -> dict[int, tuple[Path, PlayedLine]]:
-    """Assign the lines of a log to turns: by instruction if all lines have one, else by id."""
+    """Assign the lines of a log to turns: by instruction if all lines have one and no two panels have the same."""
     asked = [panel.instruction for panel in game.panels]
     if len(set(asked)) < len(asked) or not all(turn.line.instruction for turn in turns):
-        return {turn.panel.turn: (turn.clip, turn.line) for turn in turns}
+        return _by_ids(folder, turns)
     for turn in turns:
         if turn.line.instruction not in asked:
             raise PlayedError(
@@ -117,6 +121,17 @@ def _in_order(folder: Path, game: BenchmarkGame, turns: Sequence[PlayedTurn]) ->
                 f"{game.name}; play the benchmark's instructions, or delete {folder / 'turns.jsonl'} to go by the names"
             )
     return {asked.index(turn.line.instruction or "") + 1: (turn.clip, turn.line) for turn in turns}
+
+
+def _by_ids(folder: Path, turns: Sequence[PlayedTurn]) -> dict[int, tuple[Path, PlayedLine]]:
+    for turn in turns:
+        if turn.line.instruction and turn.line.instruction != turn.panel.instruction:
+            raise PlayedError(
+                f'{turn.clip}: was played from "{turn.line.instruction}", but the benchmark asks for '
+                f'"{turn.panel.instruction}" in turn {turn.panel.turn}; number the clips and lines in its order, or '
+                f"delete {folder / 'turns.jsonl'} to go by the names"
+            )
+    return {turn.panel.turn: (turn.clip, turn.line) for turn in sorted(turns, key=lambda turn: turn.panel.turn)}
 
 
 def _numbered(folder: Path, game: BenchmarkGame) -> dict[int, Path]:
@@ -148,14 +163,14 @@ def _frames_at(shape: ClipShape, fps: Fraction) -> int:
 
 
 def _copy(found: Found, target: Path) -> None:
-    """Copy a clip; at another rate than FPS, its nearest earlier frames are encoded anew."""
+    """Copy a clip; one that the readers would misread is encoded anew, at another rate its nearest earlier frames."""
     shape = found.shape
-    if shape.fps == FPS:
+    if shape.fps == FPS and shape.is_plain:
         shutil.copyfile(found.path, target)
         return
     places = [int(number * shape.fps / FPS) for number in range(_frames_at(shape, FPS))]
     frames_THWC = read_frames(found.path, lambda _: places, shape.width // 2 * 2, shape.height // 2 * 2)
-    write_clip(target, frames_THWC, FPS, CRF)
+    write_clip(target, np.rot90(frames_THWC, shape.quarter_turns, axes=(1, 2)), FPS, CRF)
 
 
 def _shapes(clips: dict[str, dict[int, Found]]) -> list[str]:
@@ -164,6 +179,11 @@ def _shapes(clips: dict[str, dict[int, Found]]) -> list[str]:
     said = [
         f"{count} clips of {shape.width}x{shape.height}, {float(shape.frames / shape.fps):.3g} s"
         + ("" if shape.fps == FPS else f", at {float(shape.fps):.4g} frames per second, taken at {FPS}")
+        + (
+            ""
+            if shape.is_plain
+            else f", encoded anew from {shape.coding}" + (", turned" if shape.quarter_turns else "")
+        )
         for shape, count in counts.most_common(MOST_NAMED)
     ]
     more = len(counts) - MOST_NAMED

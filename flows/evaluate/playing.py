@@ -10,7 +10,7 @@ import hashlib
 from pathlib import Path
 
 from flows.console.terminal import say
-from flows.evaluate.clip_folders import bring_in
+from flows.evaluate.clip_folders import bring_in, identity_of_clips
 from flows.evaluate.costs import with_costs
 from flows.evaluate.players import Player, player_of
 from flows.evaluate.scenes import KeptScenes
@@ -37,9 +37,18 @@ def play_all(evaluation: EvaluationFolder, options: EngineOptions, endpoint: End
             _check(agent, player_of(agent, options, _router_of(agent, evaluation, endpoint)), evaluation.benchmark)
     for agent in _with_missing_turns(evaluation):
         if agent.kind == "folder":
-            bring_in(Path(agent.folder), evaluation.benchmark, evaluation.games / agent.name)
+            _bring_in(evaluation, agent)
         else:
             _play_games(evaluation, agent, player_of(agent, options, _router_of(agent, evaluation, endpoint)))
+
+
+def _bring_in(evaluation: EvaluationFolder, agent: AgentEntry) -> None:
+    """Copy the missing games of a folder of clips, while its clips are those of which the agent's note speaks."""
+    source = Path(agent.folder)
+    if identity_of_clips(source) == agent.identity:
+        bring_in(source, evaluation.benchmark, evaluation.games / agent.name)
+    else:
+        say(f"{agent.name}: the clips in {source} have changed or are gone; its missing turns stay missing")
 
 
 def _router_of(agent: AgentEntry, evaluation: EvaluationFolder, endpoint: Endpoint | None) -> Router | None:

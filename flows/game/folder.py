@@ -31,7 +31,7 @@ from flows.game.place import check_place
 from flows.game.records import GameError, GameSettings, TurnCost, TurnRecord, read_log, record_of
 from models.tokens import PastTurn
 from models.turns import GameState, Turn, Values
-from pipeline.core.atomic import HeldError, held, replacing, sync, write_json
+from pipeline.core.atomic import HeldError, held, lock_file, replacing, sync, write_json
 from pipeline.core.errors import disk_errors
 from pipeline.core.records import RecordError, faults_of
 from pipeline.video.clip_files import join_clips, write_clip
@@ -188,8 +188,8 @@ class GameFolder:
         path = self.path / "turns.jsonl"
         with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as log:  # noqa: PTH123 - opens a descriptor
             try:
-                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+                lock_file(log, fcntl.LOCK_EX | fcntl.LOCK_NB, self.path)
+            except BlockingIOError as error:
                 raise GameError(f"{self.path}: another process is playing this game; wait for it") from error
             log.seek(self._end)
             if b"\n" in log.read():

@@ -4,7 +4,7 @@
 
 GET  /LINK/                       the page of a participant, from the package
 GET  /LINK/api/study              criteria, and the participant's games with the answers so far
-POST /LINK/api/answers            append an answer; the reply comes when it is on the disk
+POST /LINK/api/answers            append an answer about a game, by its token; the reply comes when it is on the disk
 GET  /LINK/api/films/NAME.mp4     a film; its name is looked up, and never part of a path
 
 Every path begins with the link of a participant, a secret. No reply names an agent or another participant.

@@ -36,6 +36,7 @@ from training.evaluation.study import (
 
 CRF = 17
 """x264 quality of films that cannot be joined without encoding."""
+CHANGED = "The films of a game have changed since this page was opened: reload it, and rank that game again."
 
 
 class Ranking(BaseModel):
@@ -43,8 +44,8 @@ class Ranking(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    game: int
-    """Place of the game in the participant's order, from 0."""
+    game: str
+    """Token of the game: the answer is about the films that the participant saw, whatever has joined since."""
     criterion: str
     order: list[str]
     """Letters of the films ranked so far, the best first."""
@@ -116,9 +117,11 @@ class StudyGames:
         self._games = {game.name: game for game in games}
         self._answers = read_answers(folder).current
         self._lock = threading.Lock()
+        numbers = range(len(study.participants))
+        self._tokens = {(number, self._token(number, game)): game for number in numbers for game in games}
         self._films = {
             self._film_name(number, film): film.path
-            for number in range(len(study.participants))
+            for number in numbers
             for game in games
             for film in game.films.values()
         }
@@ -138,7 +141,8 @@ class StudyGames:
     def rows(self, number: int) -> list[dict[str, Any]]:
         """Return the games of a participant for the page, in their order, with the answers so far."""
         with self._lock:
-            return [self._row(number, self._games[name]) for name in self._order(number)]
+            order = self.study.games_of(number, list(self._games))
+            return [self._row(number, self._games[name]) for name in order]
 
     def film(self, name: str) -> Path:
         """Return the path of a film.
@@ -152,13 +156,12 @@ class StudyGames:
         """Append an answer to the file; when it returns, it is on the disk. Return the letters as stored.
 
         Raises:
-            RefusedError: it is about no game, criterion or film of this participant.
+            RefusedError: it is about no game, criterion or film of this participant as they are shown now.
             DiskError: it cannot be written; the file is as it was.
         """
-        order = self._order(number)
-        if not 0 <= ranking.game < len(order):
-            raise RefusedError("There is no such game in this study.")
-        game = self._games[order[ranking.game]]
+        game = self._tokens.get((number, ranking.game))
+        if not game:
+            raise RefusedError(CHANGED)
         if ranking.criterion not in game.criteria:
             raise RefusedError("This game has no such criterion.")
         by_letter = dict(zip(LETTERS, shown := self._shown(number, game), strict=False))
@@ -184,9 +187,6 @@ class StudyGames:
             for row in self.rows(number)
         )
 
-    def _order(self, number: int) -> list[str]:
-        return self.study.games_of(number, list(self._games))
-
     def _shown(self, number: int, game: ShownGame) -> tuple[str, ...]:
         return self.study.shown(number, game.name, list(game.films))
 
@@ -207,11 +207,24 @@ class StudyGames:
             }
             for agent in shown
         ]
-        return {"instructions": game.instructions, "criteria": game.criteria, "films": films, "orders": orders}
+        return {
+            "token": self._token(number, game),
+            "instructions": game.instructions,
+            "criteria": game.criteria,
+            "films": films,
+            "orders": orders,
+        }
+
+    def _token(self, number: int, game: ShownGame) -> str:
+        """Return the name of a game with its films at their letters; it changes when an agent joins."""
+        return self._secret(number, game.name, *self._shown(number, game))
 
     def _film_name(self, number: int, film: GameFilm) -> str:
-        of = f"{number} {film.path.name}".encode()
-        return hashlib.blake2b(of, key=self.study.key.encode()[:64], digest_size=12).hexdigest()
+        return self._secret(number, film.path.name)
+
+    def _secret(self, *of: object) -> str:
+        text = " ".join(map(str, of)).encode()
+        return hashlib.blake2b(text, key=self.study.key.encode()[:64], digest_size=12).hexdigest()
 
 
 def criteria_rows() -> list[dict[str, str]]:

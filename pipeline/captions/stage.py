@@ -72,11 +72,17 @@ class WriteCaptions(Stage):
             return Resources()
         return Resources(cpus=0.1, tags=(CAPTIONS,), retry_on=(EndpointLostError,))
 
-    def pending(self, folder: FilmFolder, *, current: bool) -> Pending:
-        """Return the clips still to ask, in batches, and whether stored replies are not yet collected."""
+    def pending(self, folder: FilmFolder, *, current: bool, screened: Sequence[Verdict] | None = None) -> Pending:
+        """Return the clips still to ask, in batches, and whether stored replies are not yet collected.
+
+        Args:
+            folder: the film's folder.
+            current: the result on disk is current.
+            screened: rows that the table `screened` is going to have; None: those it has.
+        """
         if self.settings.captioner == "rules":
             return NOTHING_PENDING  # without reading a table
-        clips, levels = candidates(folder)
+        clips, levels = candidates(folder, screened)
         made = {row.clip_id: row for row in folder.read("captions", Caption)} if current else {}
         waiting, uncollected = self._server_for(folder).pending(folder, clips, levels, made)
         reason = f"{len(waiting)} clips still to be asked about" if waiting else None

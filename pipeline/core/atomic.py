@@ -7,6 +7,7 @@ is only appended to, it may leave one torn line, which its readers skip.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -17,13 +18,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
-from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.errors import DiskError, UserError, disk_errors
 
 LOCK = ".lock"
 _MARK = ".animegamer-tmp-"
 """Part of every temporary name, which no other program gives to a file: users have hidden files too."""
+_NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 
 
 class HeldError(UserError):
@@ -84,7 +86,7 @@ def append_lines(path: Path, content: bytes) -> None:
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_file(file, fcntl.LOCK_EX, path.parent)
             size = file.seek(0, os.SEEK_END)
             try:
                 _write(file, content if _ends_whole(file, size) else b"\n" + content)
@@ -129,7 +131,7 @@ def held(folder: Path, purpose: str) -> Iterator[None]:
 
     Raises:
         HeldError: another process, or another block of this one, holds the lock.
-        DiskError: the folder cannot be created or written.
+        DiskError: the folder cannot be created or written, or its file system has no locks.
     """
     with _locked(folder, purpose, fcntl.LOCK_EX):
         yield
@@ -143,12 +145,36 @@ def read_locked(folder: Path, purpose: str) -> Iterator[None]:
 
     Raises:
         HeldError: another process holds the lock.
+        DiskError: its file system has no locks.
     """
     if not os.access(folder, os.W_OK):
         yield
         return
     with _locked(folder, purpose, fcntl.LOCK_SH):
         yield
+
+
+def lock_file(file: IO[Any], kind: int, folder: Path) -> None:
+    """Lock an open file as `fcntl.flock` does, until it is closed.
+
+    Args:
+        file: the file.
+        kind: flags of `fcntl`, such as LOCK_EX.
+        folder: folder to name in an error.
+
+    Raises:
+        BlockingIOError: with LOCK_NB, another process holds the lock.
+        DiskError: the file system has no locks, such as Lustre mounted without them.
+    """
+    try:
+        fcntl.flock(file, kind)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise DiskError(
+            f"{folder}: this file system has no file locks ({os.strerror(error.errno)}); mount it with them "
+            "(Lustre: option `flock`; NFS: its lock service), or name another place"
+        ) from error
 
 
 @contextmanager
@@ -158,7 +184,7 @@ def _locked(folder: Path, purpose: str, kind: int) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             file = opened.enter_context((folder / LOCK).open("a+", encoding="utf-8"))
         try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            lock_file(file, kind | fcntl.LOCK_NB, folder)
         except BlockingIOError:
             file.seek(0)
             raise HeldError(

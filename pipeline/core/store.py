@@ -238,7 +238,7 @@ class DatasetRecord(Record):
     level_values: tuple[float, ...] | None = Field(default=None, description="median scope of each level, px per step")
     captioner: str | None = Field(default=None, description="one per data set: `rules` or a model")
     clips: ClipFormat | None = None
-    cast: tuple[str, ...] = ()
+    cast: tuple[str, ...] = Field(default=(), description="of the last build, and of earlier ones for other films")
     cast_source: str | None = Field(default=None, description="path or address of the cast folder of the last build")
     config: dict[str, Any] = Field(default_factory=dict, description="the configuration of the last build")
 

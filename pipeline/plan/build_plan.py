@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pipeline.captions.cast import Cast
 from pipeline.captions.repeats import Repeats, merged, refuse_repeats
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.atomic import HeldError, held
-from pipeline.core.config import CaptionSettings, Config
+from pipeline.core.config import CaptionSettings, Config, ReviewSettings
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import changed
 from pipeline.core.plain_text import first_few
@@ -37,12 +38,13 @@ from pipeline.plan.request import BuildRequest, Until, absolute
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.remote.film_cache import delete_local_film
-from pipeline.reviews.applied import review_path
-from pipeline.reviews.decisions import read_decisions
+from pipeline.reviews.applied import outside_cast, review_path
+from pipeline.reviews.decisions import Reading, read_decisions
+from pipeline.stages.motion_levels import Edges
 from pipeline.stages.selection import Screen
 
-_KEYS_NAMED = 6
-"""Changed settings that a notice names."""
+_MOST_NAMED = 6
+"""Changed settings, and lines of reviews, that a notice names."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Plan:
     """Films with work to do, by id: their stages from the first that is not done. Empty for a film that only failed
     after its last stage: its failure is to be cleared."""
     publishing: tuple[PublishStage, ...]
-    """Stages of publishing after those of the films; none in a build that ends earlier."""
+    """Stages of publishing after those of the films; none in a build that ends earlier, or has no film."""
     refused: tuple[Failure, ...]
     """Files that cannot be used, each with its reason."""
     notices: tuple[str, ...]
@@ -87,10 +89,14 @@ class Plan:
 def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     """Plan a build that is going to run: as `draft_plan`, with films and settings stored in `dataset.json`, and sent.
 
+    A build without a usable film changes nothing: settings of its own would be taken for those of what is published.
+
     Raises:
         UserError, RemoteError: as `draft_plan`.
     """
     plan = draft_plan(request, workspace)
+    if not plan.films:
+        return plan
     if plan.dataset.record != plan.record:
         plan.dataset.save(plan.record)
     for part in ("films/", "dataset.json"):  # not the shards: a killed build may have left them without their index
@@ -115,8 +121,9 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         watch.changed = False
         workspace.fetch(progress=watch)
     cast = cast_of(request)
-    load_vocabulary(dataset.root)  # report a broken one now, not hours later
-    review_notices = _review_notices(dataset, request.config)
+    load_vocabulary(dataset.root)  # report a broken one now, not hours later; the same below
+    review_file = review_path(dataset.root, request.config.review)
+    reviews = read_decisions(review_file)
     found = identify(request.films, dataset)
     record = dataset.record
     edges, edges_from = choose_edges(request.config, record)
@@ -125,15 +132,17 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         stage.ingredients()  # report a missing checkpoint or package now, not hours later
     films = tuple(film.film_id for film in found.films)
     listed = found.listed(record.films)
+    others = [entry for entry in listed if entry.film_id not in films]
+    names = _cast_names(cast, record.cast if others else ())
     _refuse_repeated_captions([dataset.folder(film_id) for film_id in films], stages)
-    refuse_to_join([dataset.folder(entry.film_id) for entry in listed if entry.film_id not in films], stages)
+    refuse_to_join([dataset.folder(entry.film_id) for entry in others], stages)
     settings = request.config.model_dump(mode="json", exclude={"run"})
     changes = {
         "films": listed,
         "edges": edges,
         "edges_from": edges_from,
         "clips": ClipFormat(**request.config.clips.model_dump(include=set(ClipFormat.model_fields))),
-        "cast": cast.all_names,
+        "cast": names,
         "cast_source": request.cast and absolute(request.cast),
         "config": settings,
     }
@@ -143,33 +152,44 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         stages=stages,
         films=films,
         unfinished=_unfinished([dataset.folder(film_id) for film_id in films], stages),
-        publishing=publish_stages(request.config) if request.until is Until.publish else (),
+        publishing=publish_stages(request.config) if films and request.until is Until.publish else (),
         refused=tuple(found.refused),
         notices=(
             *found.notices,
             *_settings_notices(record.config, settings),
+            *_edges_notices(record, edges, edges_from),
             *_cast_notices(cast, record.cast, listed, stages),
-            *review_notices,
+            *_review_notices(review_file, request.config.review, reviews),
+            *_unapplied_notices(review_file, outside_cast(reviews, {entry.sha256 for entry in listed}, names)),
         ),
         record=record.model_copy(update=changes),
         in_shards=films_in_shards(dataset),
     )
 
 
-def _review_notices(dataset: Dataset, config: Config) -> list[str]:
-    """Notices about the review file.
+def _cast_names(cast: Cast, before: Sequence[str]) -> tuple[str, ...]:
+    """Names of the data set's characters: reviews of films that a build leaves alone need those of the cast before."""
+    return tuple(dict.fromkeys([*before, *cast.all_names]))
 
-    Raises:
-        UserError: it cannot be read.
-    """
-    path = review_path(dataset.root, config.review)
-    if config.review.file and not path.exists():
+
+def _review_notices(path: Path, settings: ReviewSettings, reviews: Reading) -> list[str]:
+    if settings.file and not path.exists():
         return [f"{path}: no such review file; the data set is published without reviews"]
-    faults = read_decisions(path).faults
+    faults = reviews.faults
     if not faults:
         return []
     more = f", nor are {len(faults) - 1} more" if len(faults) > 1 else ""
     return [f"{path}: line {faults[0].line} is not a decision and counts for nothing ({faults[0].reason}){more}"]
+
+
+def _unapplied_notices(path: Path, lines: Sequence[int]) -> list[str]:
+    """Name the decisions that are not published because a name in them is not, or not any more, in the cast."""
+    if not lines:
+        return []
+    return [
+        f"{path}: not applied, since they name a character outside the cast: line "
+        f"{first_few([str(line) for line in lines], _MOST_NAMED)}; give --cast a folder of that name, or edit the lines"
+    ]
 
 
 def _refuse_repeated_captions(folders: Sequence[FilmFolder], stages: Sequence[Stage]) -> None:
@@ -193,7 +213,7 @@ def _repeats(folder: FilmFolder, screen: Screen, captions: WriteCaptions) -> Rep
 def _cast_notices(cast: Cast, before: Sequence[str], listed: Sequence[FilmEntry], stages: Sequence[Stage]) -> list[str]:
     if before and not cast.all_names:
         names = ", ".join(before)
-        return [f"this build has no cast, the one before had {names}: add its --cast folder unless you mean to drop it"]
+        return [f"this build has no cast, the data set has {names}: add its --cast folder unless you mean that"]
     reason = "not used, since no film of the data set has this file name (without suffix) or id"
     unused = [f"cast of the film {key}: {reason}" for key in cast.without_film(listed)]
     match stages:
@@ -205,6 +225,17 @@ def _cast_notices(cast: Cast, before: Sequence[str], listed: Sequence[FilmEntry]
     return [*cast.warnings, *unused]
 
 
+def _edges_notices(record: DatasetRecord, edges: Edges, edges_from: str) -> list[str]:
+    """Name a calibration that this build does not use, since its films are measured otherwise."""
+    calibrated = (record.edges_from or "").startswith("calibrated")
+    if not calibrated or edges_from != "published" or record.edges == edges:
+        return []
+    return [
+        "the calibrated level edges belong to motion measured with the settings of the build before, so this build "
+        "uses the published ones; run `animegamer calibrate` again after it, then build once more"
+    ]
+
+
 def _settings_notices(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Name the settings that differ from those of the build before, which a build does not take over."""
     known = {section: {key: now.get(section, {}).get(key) for key in values} for section, values in before.items()}
@@ -212,7 +243,7 @@ def _settings_notices(before: Mapping[str, Any], now: Mapping[str, Any]) -> list
     if not names:
         return []
     return [
-        f"settings unlike those of the build before: {first_few(names, _KEYS_NAMED)}; "
+        f"settings unlike those of the build before: {first_few(names, _MOST_NAMED)}; "
         "give its options and --config again unless you mean that"
     ]
 

@@ -25,7 +25,7 @@ def _clips(made_from: Ingredients) -> str:
 def _optical_flow(made_from: Ingredients) -> str:
     motion = made_from["motion"]
     weights = f":{motion['weights'][:8]}" if "weights" in motion else ""
-    return f"{motion['model']}{weights} at scale {motion['scale']:g}"
+    return f"{motion['model']}{weights} at scale {motion['scale']:g}, background below {motion['background_px']:g} px"
 
 
 def _edges(made_from: Ingredients) -> str:

@@ -12,16 +12,23 @@ of those of a clip of default settings:
     CPU       = OPENING + s * (CUT_BASE + CUT_MEGAPIXEL * p) * r / 24
               + n q * (flow + looks + text + publishing)    seconds
     disk      = 2 n q * CLIP_BYTES                  the clip, and its copy in a shard
+    requests  = questions * n * KEPT_SHARE          in a measured film: questions * clips without stored replies
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import Config
+from pipeline.core.errors import UserError
 from pipeline.core.records import Clip, Film
+from pipeline.core.stage import Stage
 from pipeline.core.store import FilmFolder
 from pipeline.plan.build_plan import Plan
+from pipeline.stages.selection import Screen
 
 CLIPS_A_SECOND = 0.375
 """Clips of 2 seconds cut from a second of film; short scenes, and what longer ones leave over, give none."""
@@ -63,7 +70,8 @@ def estimate(plan: Plan) -> Estimate:
         made = _clips(folder, used, plan.config, is_cut="cut" not in left)
         seconds, clips = seconds + used, clips + made
         cpu_seconds += _cpu_seconds(folder.film, used, made, left, plan.config)
-        requests += _requests(made, plan) if "captions" in left else 0
+        if "captions" in left and plan.config.captions.captioner == "server":
+            requests += _asked(folder, stages, made) * (2 if plan.request.cast else 1)
     gigabytes = 2 * clips * CLIP_BYTES * _clip_size(plan.config) / 1e9
     start = START_SECONDS if plan.unfinished else 0
     return Estimate(
@@ -93,7 +101,12 @@ def _cpu_seconds(film: Film, seconds: float, clips: float, left: set[str], confi
     return cut + clips * cost * _clip_size(config)
 
 
-def _requests(clips: float, plan: Plan) -> float:
-    if plan.config.captions.captioner == "rules":
-        return 0
-    return clips * KEPT_SHARE * (2 if plan.request.cast else 1)
+def _asked(folder: FilmFolder, stages: Sequence[Stage], clips: float) -> float:
+    """Clips to ask about: those without stored replies, or a share of all until the film is measured."""
+    with suppress(UserError, OSError):  # a damaged table or reply: the film's run makes it again, or says why not
+        match stages:
+            case [WriteCaptions() as captions]:
+                return len(captions.pending(folder, current=False).ids)
+            case [Screen() as screen, WriteCaptions() as captions]:
+                return len(captions.pending(folder, current=False, screened=screen.verdicts(folder)).ids)
+    return clips * KEPT_SHARE

@@ -6,7 +6,8 @@ import os
 
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.stage import WriteCaptions
-from pipeline.core.config import Config
+from pipeline.core.config import Config, MotionSettings
+from pipeline.core.errors import UserError
 from pipeline.core.records import Verdict
 from pipeline.core.stage import Stage, is_current
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder
@@ -15,7 +16,7 @@ from pipeline.remote.film_cache import local_folder
 from pipeline.stages.crop import FindCrop
 from pipeline.stages.cut import Cut
 from pipeline.stages.looks import MeasureLooks
-from pipeline.stages.motion import MeasureMotion
+from pipeline.stages.motion import MeasureMotion, flow_model_of
 from pipeline.stages.motion_levels import PUBLISHED_EDGES, Edges
 from pipeline.stages.selection import Screen
 
@@ -85,9 +86,22 @@ def cast_of(request: BuildRequest) -> Cast:
 
 
 def choose_edges(config: Config, record: DatasetRecord) -> tuple[Edges, str]:
-    """The level edges to use, and their source: the config, else a calibration, else the published table."""
+    """The level edges to use, and their source: the config, else a calibration for its optical flow, else published."""
     if config.motion.edges is not None:
         return config.motion.edges, "config"
-    if record.edges is not None and record.edges_from and record.edges_from.startswith("calibrated"):
-        return record.edges, record.edges_from
+    source = record.edges_from or ""
+    if record.edges is not None and source.startswith("calibrated") and _measured_alike(record, config.motion):
+        return record.edges, source
     return PUBLISHED_EDGES, "published"
+
+
+def _measured_alike(record: DatasetRecord, settings: MotionSettings) -> bool:
+    """Return False if the data set is known to be measured by another optical flow than that of the settings."""
+    if record.config.get("motion", {}).get("background_px", settings.background_px) != settings.background_px:
+        return False
+    if record.flow_model is None:  # calibrated by an older version, before the first publishing
+        return True
+    try:
+        return record.flow_model == flow_model_of(settings)
+    except UserError:  # the weights are on another machine; a build that measures stops for the same reason
+        return True

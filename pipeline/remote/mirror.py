@@ -32,7 +32,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 from pydantic import Field, ValidationError
 
-from pipeline.core.atomic import write_json
+from pipeline.core.atomic import lock_file, write_json
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Record
 from pipeline.remote.objects import Remote, RemoteError, RemoteObject, is_hidden
@@ -186,7 +186,7 @@ class Mirror:
         """Lock the notes, which threads and processes share while they process different films of one mirror."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_file(file, fcntl.LOCK_EX, self.local)
             yield
 
 

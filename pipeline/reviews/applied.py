@@ -94,11 +94,16 @@ def matched_reviews(reading: Reading, films: Mapping[str, Sequence[Clip]], cast:
         unmatched=reading.lines_of(decision for decision in matches.unmatched if decision not in later),
         later=reading.lines_of(decision for decision in matches.unmatched if decision in later),
         foreign=reading.lines_of(matches.foreign),
-        outside_cast=reading.lines_of(
-            decision
-            for decision in reading.decisions
-            if decision.film_sha256 in films and not is_in_cast(decision.field, decision.value, cast)
-        ),
+        outside_cast=outside_cast(reading, films, cast),
+    )
+
+
+def outside_cast(reading: Reading, films: Collection[str], cast: Collection[str]) -> tuple[int, ...]:
+    """Return the lines with the name of a character outside the cast, about films with these content hashes."""
+    return reading.lines_of(
+        decision
+        for decision in reading.decisions
+        if decision.film_sha256 in films and not is_in_cast(decision.field, decision.value, cast)
     )
 
 

@@ -17,14 +17,17 @@ import numpy as np
 from av.container import InputContainer, OutputContainer
 from av.error import FFmpegError
 from av.video.frame import VideoFrame
-from av.video.reformatter import VideoReformatter
+from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 from av.video.stream import VideoStream
 
 from pipeline.core.records import RecordError
+from pipeline.video.colour_tags import MATRICES, UNSPECIFIED
 from pipeline.video.containers import Picture, decode, demux, open_film, video_stream
 
 FULL_RANGE = np.clip((np.arange(256) - 16) * (255 / 219), 0, 255).round().astype(np.uint8)
 """Lookup table from limited-range luma, 16..235, to full range, 0..255."""
+CODING = "h264 yuv420p"
+"""Coding of clips from `write_clip`, which the readers assume: BT.601 and limited range are not named."""
 
 
 def write_clip(path: Path, pictures: Iterable[VideoFrame | Picture], fps: Fraction, crf: int) -> None:
@@ -138,7 +141,7 @@ def read_frames(path: Path, choose: Callable[[int], Sequence[int]], width: int, 
     """Some frames of a clip squeezed to one size: `frames_THWC`, BGR uint8.
 
     Only the chosen frames are scaled, and converted afterwards: a tenth of the time of scaling what `read_clip` gives.
-    One decoded frame is held at a time.
+    One decoded frame is held at a time. Unlike the other readers it takes any coding, matrix, range and size.
 
     Args:
         path: the clip file.
@@ -157,7 +160,10 @@ def read_frames(path: Path, choose: Callable[[int], Sequence[int]], width: int, 
             frames_THWC = np.empty((len(chosen), height, width, 3), np.uint8)
             for number, frame in enumerate(_decoded(container, stream)):
                 for place in [place for place, index in enumerate(chosen) if index == number]:
-                    small = scaler.reformat(frame, width, height, format="yuv420p", interpolation="AREA", threads=1)
+                    small = scaler.reformat(
+                        frame, width, height, format="yuv420p", interpolation="AREA", threads=1,
+                        dst_colorspace=Colorspace.ITU601, dst_color_range=ColorRange.MPEG,
+                    )  # fmt: skip
                     cv2.cvtColor(small.to_ndarray(), cv2.COLOR_YUV2BGR_I420, dst=frames_THWC[place])
             if number + 1 != stream.frames:
                 raise RecordError(path.stem, f"it breaks off after {number + 1} of {stream.frames} frames")
@@ -168,12 +174,21 @@ def read_frames(path: Path, choose: Callable[[int], Sequence[int]], width: int, 
 
 @dataclass(frozen=True)
 class ClipShape:
-    """Number of frames, rate and size of a clip, as its file states them."""
+    """Number of frames, rate and size of a clip, as its file states them, and the coding of its first frame."""
 
     frames: int
     fps: Fraction
     width: int
     height: int
+    coding: str
+    """Codec and pixel format, then matrix and range unless they are those of `CODING`."""
+    quarter_turns: int
+    """Counter-clockwise turns that make the stored pictures upright."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Return True if every reader takes the clip as it is shown."""
+        return self.coding == CODING and not (self.quarter_turns or self.width % 2 or self.height % 2)
 
     def within(self, width: int, height: int) -> tuple[int, int]:
         """Return the largest size within a field, even and in the clip's proportions."""
@@ -182,21 +197,31 @@ class ClipShape:
 
 
 def clip_shape(path: Path) -> ClipShape:
-    """The shape of a clip, without decoding it.
+    """The shape of a clip. No frame but the first is decoded.
 
     Raises:
-        RecordError: the file cannot be read, or does not state its frames and rate; the record is the clip's id.
+        RecordError: the file cannot be read, or does not state its frames and rate, or holds none; the record is the
+            clip's id.
     """
     try:
         with _open_clip(path) as container:
             stream = video_stream(container, path.stem)
+            stream.thread_count = 1
             rate, frames = stream.average_rate, stream.frames
-            size = stream.codec_context.width, stream.codec_context.height
+            codec, size = stream.codec_context.codec.canonical_name, (stream.width, stream.height)
+            first = next(_decoded(container, stream), None)
     except FFmpegError as error:
         raise RecordError(path.stem, f"the clip file cannot be read: {error}") from error
-    if not rate or not frames:
-        raise RecordError(path.stem, "the clip file does not state its frame rate and number of frames")
-    return ClipShape(frames, rate, *size)
+    if not rate or not frames or first is None:
+        raise RecordError(path.stem, "the clip file does not state its frame rate and number of frames, or holds none")
+    return ClipShape(frames, rate, *size, f"{codec} {_coding(first)}", round(first.rotation / 90) % 4)
+
+
+def _coding(frame: VideoFrame) -> str:
+    matrix, is_full = int(frame.colorspace), int(frame.color_range) == ColorRange.JPEG
+    is_ours = matrix == UNSPECIFIED or MATRICES.get(matrix) == "BT.601"
+    named = "" if is_ours else f" {MATRICES.get(matrix, f'matrix {matrix}')}"
+    return f"{frame.format.name}{named}{' full range' if is_full else ''}"
 
 
 def first_frame(path: Path, width: int, height: int) -> Picture:

@@ -81,7 +81,7 @@ def test_a_cast_left_out_is_named(tmp_path: Path, built: tuple[Path, Path]) -> N
     with_cast = request_for(film, out=out).model_copy(update={"cast": str(tmp_path / "cast")})
     assert "Anna" not in " ".join(make_plan(with_cast, Workspace(with_cast.out)).notices)
     without = request_for(film, out=out)
-    assert "the one before had Anna: add its --cast" in " ".join(make_plan(without, Workspace(without.out)).notices)
+    assert "the data set has Anna: add its --cast" in " ".join(make_plan(without, Workspace(without.out)).notices)
 
 
 @pytest.mark.parametrize(

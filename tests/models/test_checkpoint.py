@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,14 +15,14 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import MistralForCausalLM
 
-from models.checkpoint import ADAPTER, DECODER_LORA, DECODER_OWN, RESAMPLERS, SHOT_ENCODER, Checkpoint
+from models.checkpoint import ADAPTER, DECODER_LORA, DECODER_OWN, ENCODERS, RESAMPLERS, SHOT_ENCODER, Checkpoint
 from models.checkpoint_writer import save_game_model, save_shot_decoder, save_shot_encoder, writing
-from models.config import CONFIG, Base, tiny_config
+from models.config import CONFIG, Base, inside_id, tiny_config
 from models.game_model import GameModel
 from models.tokens import VOCABULARY, PastTurn, State, TokenPrompt, write_prompt
 from models.untrained import new_checkpoint
 from pipeline.core.errors import UserError
-from tests.support.networks.tiny_models import copy_of_tiny, shake, tiny_checkpoint
+from tests.support.networks.tiny_models import change_image_encoder, copy_of_tiny, shake, tiny_checkpoint
 
 
 @pytest.mark.slow
@@ -43,6 +44,18 @@ def test_networks_that_were_never_trained_are_known_by_their_adapters(tmp_path: 
     tensors[min(name for name in tensors if "lora_B" in name)][0, 0] = 0.1
     save_file(tensors, checkpoint.folder / DECODER_LORA)
     assert checkpoint.untrained() == ["game model"]
+
+
+def test_an_encoder_inside_is_an_ingredient_of_a_training_and_not_of_a_game(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    identity, before = checkpoint.identity(), checkpoint.as_start()
+    change_image_encoder(checkpoint.folder)
+    after = checkpoint.as_start()
+    assert checkpoint.identity() == identity == before["start"] == after["start"]
+    assert before["encoder"] != after["encoder"]
+    for encoder in ENCODERS:
+        shutil.rmtree(checkpoint.folder / inside_id(encoder))
+    assert checkpoint.as_start() == {"start": identity}
 
 
 def test_the_global_random_state_is_unchanged(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from models.game import Game
 from pipeline.core.errors import UserError
 from pipeline.core.toml import as_toml
 from tests.support.networks.small_run import small_dataset, small_recipe
-from tests.support.networks.tiny_models import copy_of_tiny
+from tests.support.networks.tiny_models import change_image_encoder, copy_of_tiny
 from training.forks import Fork
 from training.run_states import SavedState
 
@@ -156,6 +156,14 @@ def test_a_fork_goes_into_a_new_folder_with_its_sources_recipe(source: Path, tmp
     code, said = train("shot", tmp_path / "new", "--fork-from", source / "joint", "--recipe", "full")
     assert code == 1
     assert "leave out --recipe, --ablation and --from" in said
+
+
+@pytest.mark.slow
+def test_a_state_whose_start_has_another_encoder_now_is_not_forked(source: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(source, tmp_path / "run"))
+    change_image_encoder(run / "warm-up" / "result")
+    with pytest.raises(UserError, match=r"warm-up/result has changed since .* was begun from it"):
+        Fork.of(run / "joint", tmp_path / "new").make(tmp_path / "new")
 
 
 @pytest.mark.slow

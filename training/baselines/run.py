@@ -1,17 +1,19 @@
 """Training run of a baseline in a run folder: `animegamer train gc` and `gfc`.
 
-RUN/start-gc/      the untrained baseline, unless one was given
+RUN/start-gc/      the untrained baseline, unless one was given; made anew until RUN/gc is begun from it
 RUN/gc/            see training/run_folder.py; result/ is a playable baseline
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Literal
 
 from accelerate import Accelerator
 
 from models.checkpoint import Checkpoint
+from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from training.baselines.config import NOT_AT_MINI, full, tiny
 from training.baselines.encoding import fill_features, open_features
@@ -75,18 +77,35 @@ def train_baseline(
 def _start(
     kind: Literal["gc", "gfc"], run_folder: RunFolder, recipe: Recipe, start: Path | None, accelerator: Accelerator
 ) -> BaselineFolder:
-    new, seed = run_folder.folder / f"start-{kind}", recipe.shot.joint.seed
     if _is_mini(recipe):
         if kind != "gc" or start is None:
             raise UserError(NOT_AT_MINI)
-        if accelerator.is_main_process and not new.exists():
-            new_mini_gc(new, Checkpoint.open(start), seed)
     elif start:
         return BaselineFolder.open(start)
-    elif accelerator.is_main_process and not new.exists():
-        new_baseline(new, full(kind) if recipe.model.size == "full" else tiny(kind), seed)
+    if accelerator.is_main_process:
+        _make_start(kind, run_folder, recipe, start)
     accelerator.wait_for_everyone()
-    return BaselineFolder.open(new)
+    baseline = BaselineFolder.open(run_folder.folder / f"start-{kind}")
+    if baseline.config.size != recipe.model.size:
+        raise UserError(
+            f"{baseline.folder} is of size {baseline.config.size}, and the recipe of size {recipe.model.size}: name "
+            f"another --out, or remove {run_folder.folder / kind} to train it again"
+        )
+    return baseline
+
+
+def _make_start(kind: Literal["gc", "gfc"], run_folder: RunFolder, recipe: Recipe, checkpoint: Path | None) -> None:
+    """Write an untrained baseline of the recipe's size, at `mini` on the bases of a checkpoint, unless it is there."""
+    new, seed = run_folder.folder / f"start-{kind}", recipe.shot.joint.seed
+    with held(run_folder.folder, "animegamer train"):
+        if new.exists() and not (run_folder.folder / kind / "made_from.json").exists():
+            shutil.rmtree(new)  # nothing was trained from it, and it may be of another checkpoint or size
+        if new.exists():
+            return
+        if checkpoint:
+            new_mini_gc(new, Checkpoint.open(checkpoint), seed)
+        else:
+            new_baseline(new, full(kind) if recipe.model.size == "full" else tiny(kind), seed)
 
 
 def _is_mini(recipe: Recipe) -> bool:

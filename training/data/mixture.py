@@ -124,11 +124,16 @@ class Mixture:
             raise UserError(
                 f"motion scopes are measured by different optical-flow models, {found}: build all with one `--flow`"
             )
-        owner: dict[str, str] = {}
+        owner: dict[str, tuple[str, str]] = {}
         for source, index in zip(self.sources, self._indexes, strict=True):
-            for film in {shard.film_id for shard in index.shards}:
-                if (other := owner.setdefault(film, source.name)) != source.name:
-                    raise UserError(f"the film {film} is in {other} and in {source.name}: build one of them without it")
+            for film in sorted({shard.film_id for shard in index.shards}):
+                content = film.rpartition("-")[2]  # what is before it is the name of the file
+                other, before = owner.setdefault(content, (source.name, film))
+                if other != source.name:
+                    raise UserError(
+                        f"one film is in {other}, as {before}, and in {source.name}, as {film}: build one of them "
+                        "without it"
+                    )
 
     def _edges(self, train: Iterable[Catalog]) -> Edges:
         """Return one set of edges for all data sets."""

@@ -45,6 +45,19 @@ class AgentEntry(Record):
     identity: str = Field(description="hash of all that its games depend on, but for the router")
     router: str = Field("", description="language model that gives a baseline its scenes and states")
     note: str = Field("", description="what a reader of its figures has to know")
+    settings: dict[str, str] = Field({}, description="settings of a checkpoint's networks in print, by dotted name")
+
+    def noted_beside(self, first: AgentEntry, before: AgentEntry) -> Self:
+        """Return a checkpoint whose note says in which settings it differs from the first one: its ablation.
+
+        Where an earlier version has not stored those of the first, the note stays as it was before.
+        """
+        theirs = first.settings
+        changed = [f"{key} {value}, not {theirs[key]}"
+                   for key, value in self.settings.items() if value != theirs.get(key, value)]  # fmt: skip
+        difference = f"Unlike {first.name}: {'; '.join(changed)}." if changed else ""
+        note = " ".join(filter(None, (difference, self.note))) if theirs else before.note
+        return self.model_copy(update={"note": note})
 
     @property
     def in_print(self) -> str:
@@ -66,7 +79,7 @@ class EvaluationRequest(Record):
     notes: tuple[str, ...] = Field((), description="what its games were last measured with, in sentences")
 
     def joined(self, asked: EvaluationRequest) -> EvaluationRequest:
-        """Return this request with the new agents of another.
+        """Return this request with the agents of another, whose notes are made complete beside the first checkpoint.
 
         Raises:
             ValueError: they differ in anything else; the message says in what.
@@ -74,12 +87,15 @@ class EvaluationRequest(Record):
         for name in ("benchmark_sha256", "seed", "steps", "guidance"):
             if getattr(self, name) != getattr(asked, name):
                 raise ValueError(f"it was begun with {name} {getattr(self, name)}, not {getattr(asked, name)}")
-        known = {agent.name: agent for agent in self.agents}
+        stored = {agent.name: agent for agent in self.agents}
+        known = stored | {agent.name: agent for agent in asked.agents}  # the folders may have moved
+        first = next((agent for agent in known.values() if agent.kind == "checkpoint"), None)
         for agent in asked.agents:
-            before = known.setdefault(agent.name, agent)
+            before = stored.get(agent.name, agent)
             if (before.identity, before.router) != (agent.identity, agent.router):
                 raise ValueError(f"its agent {agent.name} was {before.in_print}, not {agent.in_print}")
-            known[agent.name] = agent  # the folder may have moved
+            if first and agent.kind == "checkpoint":
+                known[agent.name] = agent.noted_beside(first, before)
         return self.model_copy(update={"agents": tuple(known.values())})
 
 
@@ -132,7 +148,7 @@ class EvaluationFolder:
         Raises:
             EvaluationError: the folder holds another evaluation, or other files.
         """
-        request = asked
+        request = asked.joined(asked)
         if (path / "evaluation.json").exists():
             try:
                 request = cls.open(path).request.joined(asked)

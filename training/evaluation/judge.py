@@ -99,6 +99,7 @@ def judge(
     summary = JudgeSummary(
         model=endpoint.model,
         prompt=load_prompt("judge").identity,
+        temperature=endpoint.temperature,
         cast_sha256=cast.sha256,
         agents=agents,
         repeats=repeats,

@@ -50,6 +50,7 @@ class JudgeSummary(Record):
 
     model: str
     prompt: str
+    temperature: float = 0.0
     cast_sha256: str = Field(description="empty: no reference sheet was attached")
     agents: tuple[str, ...]
     repeats: int

@@ -69,7 +69,7 @@ class PlayedTurn:
 def read_game(agent: str, panels: Sequence[Panel], folder: Path) -> list[PlayedTurn]:
     """Return the turns in a game folder, in order; none where the game has not been begun.
 
-    An incomplete last line, left by a killed process, is ignored.
+    An incomplete last line, left by a killed process, is ignored; a complete one counts without a newline too.
 
     Raises:
         PlayedError: a line is damaged, or a turn is not in the benchmark.
@@ -78,11 +78,15 @@ def read_game(agent: str, panels: Sequence[Panel], folder: Path) -> list[PlayedT
     log = folder / "turns.jsonl"
     with disk_errors(log):
         content = log.read_bytes() if log.exists() else b""
-    turns = []
-    for number, text in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
+    turns, lines = [], content.splitlines()
+    for number, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
         try:
             line = PlayedLine.model_validate_json(text)
         except ValidationError as error:
+            if number == len(lines) and not content.endswith(b"\n") and _is_torn(error):
+                break
             raise PlayedError(
                 f"{log}, line {number}: damaged ({faults_of(error)}); delete the game's folder"
             ) from error
@@ -91,3 +95,8 @@ def read_game(agent: str, panels: Sequence[Panel], folder: Path) -> list[PlayedT
             raise PlayedError(f"{log}, line {number}: the benchmark has no turn {turn} of this game; delete the folder")
         turns.append(PlayedTurn(agent, panels[turn - 1], folder / f"{line.id}.mp4", line))
     return turns
+
+
+def _is_torn(error: ValidationError) -> bool:
+    """Return True if a line is no JSON, as every beginning of an object."""
+    return error.errors()[0]["type"] == "json_invalid"

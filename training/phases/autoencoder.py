@@ -24,8 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from accelerate import Accelerator
 from diffusers import AutoencoderKLCogVideoX
 from torch import Tensor, nn
+from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.nn.parallel import DistributedDataParallel
 
 from models.checkpoint import Checkpoint
@@ -44,7 +46,7 @@ from training.folder_note import note, refuse_another
 from training.phases.crops import CropExamples, Crops, Kind
 from training.phases.still_convolutions import with_cheap_stills
 from training.pictures import Comparison, save_comparisons
-from training.processes import new_accelerator, process_count
+from training.processes import new_accelerator, process_count, release_network
 from training.share import ALONE, Share
 from training.trainer import StepWatcher, Trainer
 
@@ -71,6 +73,10 @@ class Reconstruction(nn.Module):
         divergence_BCTHW = (found.mean.square() + found.var - 1 - found.logvar).float() / 2
         divergence_B = divergence_BCTHW.mean(dim=(1, 2, 3, 4))
         return {"loss": error_B + self.divergence * divergence_B, "error": error_B, "divergence": divergence_B}
+
+    def reconstructed(self, frames_NTHWC: Tensor) -> Tensor:
+        """Return the clips encoded and decoded, uint8 RGB on the CPU."""
+        return reconstructed(self.autoencoder, frames_NTHWC)
 
 
 @dataclass(eq=False)
@@ -104,9 +110,11 @@ class AutoencoderPhase:
     ) -> dict[str, float]:
         """Return the PSNR of whole clips; save some of them beside their reconstructions."""
         inner = network.module if isinstance(network, DistributedDataParallel) else network
+        assert isinstance(inner, Reconstruction)
+        register_fsdp_forward_method(inner, "reconstructed")  # gathers the weights that are in no unit
         found, comparisons = {}, []
         for split, clips_NTHWC in self.judged.items():
-            back_NTHWC = reconstructed(inner.autoencoder, clips_NTHWC)
+            back_NTHWC = inner.reconstructed(clips_NTHWC)
             decibels_N = psnr(clips_NTHWC, back_NTHWC)
             found[f"psnr_{split}"] = float(decibels_N.mean())
             for item in spread(len(clips_NTHWC), self.pictures):
@@ -161,18 +169,18 @@ def fit_autoencoder(
         watch: callback after every step.
 
     Raises:
-        UserError: the checkpoint's autoencoder is a published one, the processes cannot share a batch, the folder
-            belongs to another run, or the data set cannot be read or has clips of another shape.
+        UserError: the checkpoint's autoencoder is a published one, the processes cannot share a batch or compute in the
+            precision, the folder belongs to another run, or the data set cannot be read or has clips of another shape.
     """
     settings, data = settings or FitSettings(), source if isinstance(source, Mixture) else Mixture.of(source)
     _refuse_published(checkpoint)
     for kind in _KINDS:
         check_batch(f"autoencoder.{kind}", getattr(settings, kind), process_count())
+    accelerator, begun = _accelerator(settings), checkpoint
     _claim(folder, checkpoint, data, settings)
     frames = {split: read_frames(data, split, checkpoint.config, settings.most_clips) for split in data.splits}
     judged = {split: clips_NTHWC[spread(len(clips_NTHWC), settings.judged)] for split, clips_NTHWC in frames.items()}
     before = _mean_psnr(checkpoint, judged)
-    accelerator, begun = new_accelerator(settings.precision), checkpoint
     for kind in _KINDS:
         loop, result = getattr(settings, kind), folder / kind / "result"
         if not result.exists():
@@ -181,7 +189,8 @@ def fit_autoencoder(
             network = Reconstruction(autoencoder, settings.divergence)
             phase = AutoencoderPhase(kind, network, examples, judged, settings.pictures, begun)
             Trainer(phase, loop, folder / kind, accelerator).run(watch)
-            accelerator.free_memory()
+            del autoencoder, network, phase
+            release_network(accelerator)
         begun = Checkpoint.open(result)
     after = _mean_psnr(begun, judged)
     sheet = folder / "clips" / "looks" / f"step-{settings.clips.steps:08d}" / "sheet.png"
@@ -250,13 +259,20 @@ def _refuse_published(checkpoint: Checkpoint) -> None:
         )
 
 
+def _accelerator(settings: FitSettings) -> Accelerator:
+    try:
+        return new_accelerator(settings.precision)
+    except ValueError as error:
+        raise UserError(f"autoencoder: {error}; set autoencoder.precision in the recipe") from error
+
+
 def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, settings: FitSettings) -> None:
     """Write the ingredients of the run, or compare them with the noted ones."""
     data = {split: Catalog.read(mixture.shards(split)).fingerprint for split in mixture.splits}
     made_from = {
-        "start": checkpoint.identity(),
+        **checkpoint.as_start(),
         "data": data,
         "settings": settings.model_dump(exclude=settings.unset_later_keys()),
     }
-    refuse_another(folder, made_from)
+    refuse_another(folder, made_from, later=("encoder",))
     note(folder, made_from)

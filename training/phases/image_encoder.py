@@ -239,10 +239,10 @@ def _words(text: str) -> list[str]:
 def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, loop: LoopSettings, *, frozen: bool) -> None:
     """Write the ingredients of the run, or compare them with the noted ones."""
     made_from = {
-        "start": checkpoint.identity(),
+        **checkpoint.as_start(),
         "data": {split: Catalog.read(mixture.shards(split)).fingerprint for split in mixture.splits},
         "settings": loop.model_dump(exclude=loop.unset_later_keys()),
         "frozen": frozen,
     }
-    refuse_another(folder, made_from)
+    refuse_another(folder, made_from, later=("encoder",))
     note(folder, made_from)

@@ -1,16 +1,21 @@
 // The server of the study's page: JSON over fetch, below the participant's link.
 
-export class Refusal extends Error {}
+export class Refusal extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
 
 async function ask(path, options = {}) {
   let response;
   try {
     response = await fetch(path, options);
   } catch {
-    throw new Refusal("The study's server does not answer. Your choices wait in this browser.");
+    throw new Refusal("The study's server does not answer. Your choices wait in this browser.", 0);
   }
   const reply = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Refusal(reply.message ?? `The server answered ${response.status}.`);
+  if (!response.ok) throw new Refusal(reply.message ?? `The server answered ${response.status}.`, response.status);
   return reply;
 }
 

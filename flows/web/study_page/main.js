@@ -58,9 +58,12 @@ function showSaving(waiting, error) {
 async function start() {
   const study = await api.readStudy();
   games = study.games;
-  saving = new Saving(showSaving);
-  for (const { game, criterion, order } of saving.left) if (games[game]) games[game].orders[criterion] = order;
-  ranking = new Ranking(study.criteria, (criterion, order) => saving.make(current, criterion, order), (places) => films.mark(places));
+  const shown = new Map(games.map((game) => [game.token, game]));
+  saving = new Saving(shown, showSaving);
+  for (const { game, criterion, order } of saving.left) shown.get(game).orders[criterion] = order;
+  at("dropped").textContent = `Answers dropped: ${saving.dropped}. They were not saved yet, and their films have changed. Please rank the games that are open.`;
+  at("dropped").hidden = !saving.dropped;
+  ranking = new Ranking(study.criteria, (criterion, order) => saving.make(games[current].token, criterion, order), (places) => films.mark(places));
   document.querySelector("main").hidden = false;
   const asked = Number(location.hash.slice(1));
   const begun = games.some((game) => Object.keys(game.orders).length);

@@ -3,19 +3,26 @@
 import * as api from "./api.js";
 
 const KEY = `unsaved ${location.pathname}`;
+const REFUSED = 422; // the status of an answer that can never be saved
 
 /** Newest order of every game and criterion that is not saved yet, sent one at a time. */
 export class Saving {
   #waiting = new Map();
   #sending = false;
 
-  /** `report` is called with the number of answers that wait, and the error if there is one. */
-  constructor(report) {
+  /**
+   * `games` has the games by token. Answers left behind about others are dropped: their letters stood for other films.
+   * `report` is called with the number of answers that wait, and the error if there is one.
+   */
+  constructor(games, report) {
     this.report = report;
-    this.#waiting = kept();
+    const before = kept();
+    this.#waiting = new Map(before.filter(([, { game }]) => games.has(game)));
+    this.dropped = before.length - this.#waiting.size;
+    this.#keep();
   }
 
-  /** Answers that a closed page has left behind: {game, criterion, order}. */
+  /** Answers that wait, at first those that a closed page has left behind: {game, criterion, order}. */
   get left() {
     return [...this.#waiting.values()];
   }
@@ -28,14 +35,16 @@ export class Saving {
     this.send();
   }
 
-  /** Sends what waits; called again to retry. */
+  /** Sends what waits, past answers that are refused; called again to retry. */
   async send() {
     if (this.#sending) return;
     this.#sending = true;
+    const refused = new Set();
     let failed = null;
-    while (this.#waiting.size && !failed) {
+    while (!failed || failed.status === REFUSED) {
+      const [key, answer] = [...this.#waiting].find(([, answer]) => !refused.has(answer)) ?? [];
+      if (!answer) break;
       this.report(this.#waiting.size, null);
-      const [key, answer] = this.#waiting.entries().next().value;
       try {
         await api.save(answer.game, answer.criterion, answer.order);
         if (this.#waiting.get(key) === answer) this.#waiting.delete(key);
@@ -43,6 +52,7 @@ export class Saving {
       } catch (error) {
         if (!(error instanceof api.Refusal)) throw error;
         failed = error;
+        refused.add(answer);
       }
     }
     this.#sending = false;
@@ -61,8 +71,8 @@ export class Saving {
 
 function kept() {
   try {
-    return new Map(JSON.parse(localStorage.getItem(KEY) ?? "[]"));
+    return [...new Map(JSON.parse(localStorage.getItem(KEY) ?? "[]"))];
   } catch {
-    return new Map(); // written by something else on this address
+    return []; // written by something else on this address
   }
 }

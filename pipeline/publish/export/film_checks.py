@@ -1,15 +1,37 @@
-"""Checks of films before clips are cut from them: at hand, fast enough, and which clips stay inside their scene."""
+"""Checks of films: built to the end; before clips are cut, at hand, fast enough, and which clips stay in a scene."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.core.errors import UserError
-from pipeline.core.records import Clip, Film, Scene
+from pipeline.core.records import Clip, Film, Scene, Verdict
+from pipeline.core.stage import is_whole
 from pipeline.core.store import ClipFormat, FilmFolder
 from pipeline.publish.export.presets import Preset, nominal_rate, pace
 from pipeline.remote.objects import is_address
 from pipeline.stages.clip_grid import TOLERANCE_SECONDS
+
+
+def is_finished(folder: FilmFolder, stages: Sequence[str]) -> bool:
+    """Return True if the captions and verdicts of a film are of its clips: no build has stopped on it.
+
+    The ids alone do not tell: a clip of another length has the id of an earlier one that began at the same time.
+
+    Args:
+        folder: of the film.
+        stages: names of all stages of a film.
+
+    Raises:
+        StoreError: a table cannot be read.
+    """
+    if not is_whole(folder, stages):
+        return False
+    screened, final = (
+        {row.clip_id: row.level for row in folder.read_if_made(table, Verdict)} for table in ("screened", "verdicts")
+    )
+    return screened == final  # publishing takes clips and levels from the screening
 
 
 def check_rate(film: Film, preset: Preset) -> None:

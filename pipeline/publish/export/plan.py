@@ -1,6 +1,7 @@
 """Plan of an export: the chosen clips with their captions and files, checked before anything is written.
 
-plan = make_plan(dataset, ExportRequest(TRAINERS["musubi-tuner"], out, preset=PRESETS["wan"]))
+request = ExportRequest(TRAINERS["musubi-tuner"], out, preset=PRESETS["wan"])
+plan = make_plan(dataset, request, STAGE_NAMES)
 written = write_export(plan)         # run.py
 """
 
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from pipeline.core.config import Config, checked
 from pipeline.core.errors import UserError
+from pipeline.core.plain_text import first_few
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
 from pipeline.publish.clip_choice import ClipChoice
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style
@@ -21,6 +23,7 @@ from pipeline.publish.export.film_checks import (
     check_rate,
     film_notices,
     inside_scenes,
+    is_finished,
     length_notices,
 )
 from pipeline.publish.export.note import check_folder
@@ -34,6 +37,8 @@ from pipeline.publish.seen_clips import SeenClip, seen_clips
 from pipeline.remote.objects import is_address
 
 RULES = "rules"
+_FILMS_NAMED = 6
+"""Films that a notice names."""
 
 
 @dataclass(frozen=True)
@@ -95,31 +100,55 @@ class ExportPlan:
         return [folder for folder in self.dataset.folders() if folder.film_id in films]
 
 
-def make_plan(dataset: Dataset, request: ExportRequest) -> ExportPlan:
+def make_plan(dataset: Dataset, request: ExportRequest, stages: Sequence[str]) -> ExportPlan:
     """Choose the clips and check everything that an export needs; nothing is written.
+
+    Args:
+        dataset: the data set.
+        request: wishes of the user.
+        stages: names of all stages of a film; films on which a build has stopped are left out.
 
     Raises:
         UserError: no clip can be exported in this way; the message has the remedy.
     """
     check_folder(request.out, request.trainer.name, dataset)
     config = checked(dataset.record.config, str(dataset.root / "dataset.json"))
-    kept = _kept(dataset, request.choice)
-    form, clips, notices = _captioned(dataset, request, kept)
+    kept, notices = _kept(dataset, request.choice, stages)
+    form, clips, more = _captioned(dataset, request, kept)
     _check_table(request, clips)
     clips_format = _format_of(clips)
     family = _family(request, clips_format)
     cuts = request.preset is not None and request.preset.clips != clips_format
+    notices += more
     plan = ExportPlan(request, dataset, config, clips, form, clips_format, family, cuts=cuts, notices=tuple(notices))
     return _checked_films(plan) if cuts else _checked_files(plan)
 
 
-def _kept(dataset: Dataset, choice: ClipChoice) -> list[SeenClip]:
-    kept = replace(choice, verdict="kept").of(dataset.record, seen_clips(dataset))
+def _kept(dataset: Dataset, choice: ClipChoice, stages: Sequence[str]) -> tuple[list[SeenClip], list[str]]:
+    """The chosen clips of films that are built to the end, and what is to be said about the other films."""
+    record, everything = dataset.record, seen_clips(dataset)
+    chosen = {seen.clip.film_id for seen in ClipChoice(choice.films).of(record, everything)}
+    unfinished = {
+        film.film_id: film.name
+        for film in record.films
+        if film.film_id in chosen and not is_finished(dataset.folder(film.film_id), stages)
+    }
+    found = replace(choice, verdict="kept").of(record, everything)
+    kept = [seen for seen in found if seen.clip.film_id not in unfinished]
+    left_out = [_unfinished(list(unfinished.values()))] if unfinished else []
     if not kept:
-        raise UserError(f"{dataset.root}: no kept clip meets these conditions; `animegamer status` shows the data set")
+        why = "; ".join(["no kept clip meets these conditions", *left_out])
+        raise UserError(f"{dataset.root}: {why}; `animegamer status` shows the data set")
     if any(seen.split is None for seen in kept):
         raise UserError(f"{dataset.root}: it is not published yet; finish `animegamer build` first")
-    return kept
+    return kept, left_out
+
+
+def _unfinished(names: Sequence[str]) -> str:
+    return (
+        f"left out, since their last build did not reach its end: {first_few(names, _FILMS_NAMED)}; "
+        "run `animegamer build` on them again"
+    )
 
 
 def _captioned(

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from pipeline.core.atomic import held
 from pipeline.core.config import checked
-from pipeline.core.records import Clip
+from pipeline.core.records import Clip, Motion
 from pipeline.core.store import Dataset
 from pipeline.plan.publish import is_published
 from pipeline.plan.request import BuildRequest
@@ -51,6 +51,14 @@ def test_status_counts_reviewed_clips_among_those_to_be_cut_anew(tmp_path: Path)
     other.write_text("[looks]\ntext = false\n[clips]\nwidth = 180\nheight = 120\nmargin_frames = 4\n")
     for options in ((), ("--config", other)):
         assert f"reviews 1 of {1 + len(others)} clips (MD 1)" in invoked("status", data, *options)
+
+
+def test_a_calibration_is_stored_with_its_optical_flow_model(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path)
+    dataset.save(dataset.record.model_copy(update={"flow_model": None}))
+    invoked("calibrate", dataset.root, "--method", "published")
+    [measured] = {row.flow_model for folder in dataset.folders() for row in folder.read("motion", Motion)}
+    assert (dataset.record.flow_model, dataset.record.edges_from) == (measured, "calibrated: published")
 
 
 def test_a_removed_film_leaves_data_set_and_shards(tmp_path: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from flows.evaluate.clip_folders import bring_in, identity_of_clips, survey
-from pipeline.video.clip_files import clip_shape, read_clip
+from pipeline.video.clip_files import clip_shape, read_clip, read_clip_gray
 from tests.support.datasets.made_evaluation import paint
+from tests.support.media.films import make_film
 from training.evaluation.benchmark import Benchmark, Panel, read_benchmark, write_benchmark
 from training.evaluation.played import PlayedError, read_game
 
@@ -62,6 +66,27 @@ def test_clips_in_another_order_go_by_their_instructions(tmp_path: Path, benchma
         survey(source, benchmark)
 
 
+def test_lines_are_compared_with_their_panels_where_two_panels_are_asked_for_in_the_same_words(tmp_path: Path) -> None:
+    words = ("run", "sleep", "run")
+    write_benchmark(
+        tmp_path / "games.jsonl", [Panel(game="a", turn=turn, words=each) for turn, each in enumerate(words, start=1)]
+    )
+    benchmark, source = read_benchmark(tmp_path / "games.jsonl"), tmp_path / "clips"
+    for turn, colour in enumerate(COLOURS, start=1):
+        paint(source / "a" / f"{turn:04d}.mp4", colour)
+    log = source / "a" / "turns.jsonl"
+
+    def write_log(turns: Sequence[int], said: Sequence[str]) -> None:
+        lines = [{"id": f"{turn:04d}", "instruction": each} for turn, each in zip(turns, said, strict=True)]
+        log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    write_log((2, 1, 3), ("sleep", "run", "run"))
+    assert "order" not in survey(source, benchmark).note, "lines out of the order of their ids are no other order"
+    write_log((1, 2, 3), ("run", "run", "sleep"))
+    with pytest.raises(PlayedError, match=r'0002.mp4: was played from "run", but .* "sleep" in turn 2; .*delete'):
+        survey(source, benchmark)
+
+
 def test_another_rate_is_taken_at_ours(tmp_path: Path, benchmark: Benchmark) -> None:
     source, target = tmp_path / "clips", tmp_path / "target"
     paint(source / "a" / "0001.mp4", COLOURS[0], frames=48, size=(32, 240), fps=24)
@@ -71,6 +96,29 @@ def test_another_rate_is_taken_at_ours(tmp_path: Path, benchmark: Benchmark) -> 
     assert (shape.frames, shape.fps, shape.width, shape.height) == (16, 8, 240, 32)
     taken, given = read_clip(target / "a" / "0001.mp4"), read_clip(source / "a" / "0001.mp4")
     assert abs(taken.astype(int) - given[::3]).mean() < 3, "every third frame"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"),
+    [
+        ({"pixel_format": "yuv420p10le"}, "192x96, 0.5 s, encoded anew from h264 yuv420p10le."),
+        ({"pixel_format": "yuv444p", "size": (193, 97)}, "193x97, 0.5 s, encoded anew from h264 yuv444p."),
+        ({"codec": "mpeg4", "options": {"qscale": "1"}}, "192x96, 0.5 s, encoded anew from mpeg4 yuv420p."),
+        ({"rotation": 90}, "96x192, 0.5 s, encoded anew from h264 yuv420p, turned."),
+    ],
+)
+def test_clips_that_the_readers_would_misread_are_encoded_anew(
+    tmp_path: Path, benchmark: Benchmark, encoding: dict[str, Any], said: str
+) -> None:
+    source, taken = tmp_path / "clips", tmp_path / "target" / "a" / "0001.mp4"
+    (source / "a").mkdir(parents=True)
+    make_film(source / "a" / "0001.mp4", **{"frames": 4, "fps": 8, "size": (192, 96), **encoding})
+    assert said in survey(source, benchmark).note
+    bring_in(source, benchmark, tmp_path / "target")
+    plain = make_film(tmp_path / "plain.mp4", frames=4, fps=8, size=(192, 96))
+    assert clip_shape(taken).is_plain
+    for read in (read_clip, read_clip_gray):
+        assert np.abs(read(taken).astype(int) - read(plain)).mean() < 5, read.__name__
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.evaluate.agents import read_agents
+from flows.evaluate.playing import play_all
 from flows.evaluate.run import run_evaluation
 from flows.evaluate.yardsticks import Yardsticks
 from models.checkpoint import Checkpoint
@@ -30,7 +31,7 @@ from tests.support.networks.tiny_models import brief_checkpoint
 from tests.support.servers.caption_server import Answer, CaptionServer
 from training.evaluation.benchmark import Panel, read_benchmark, write_benchmark
 from training.evaluation.figures import Figures
-from training.evaluation.folder import EvaluationError, EvaluationFolder
+from training.evaluation.folder import EvaluationError, EvaluationFolder, EvaluationRequest
 
 OPTIONS = EngineOptions(device="cpu", steps=2, guidance=1.0)
 
@@ -221,6 +222,42 @@ def test_the_report_names_random_weights_and_its_command_makes_the_same_figures(
     assert evaluation.figures.read_bytes() == before
 
 
+def begun(out: Path, benchmark: Path, *typed: str) -> EvaluationFolder:
+    """Begin or continue an evaluation with these agents."""
+    games = read_benchmark(benchmark)
+    request = EvaluationRequest(benchmark_sha256=games.sha256, agents=read_agents(typed, games))
+    return EvaluationFolder.begin(out, benchmark, request)
+
+
+def test_a_folder_of_clips_that_has_changed_or_is_gone_is_not_brought_in(
+    tmp_path: Path, benchmark: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, first, other = tmp_path / "out", tmp_path / "first", tmp_path / "other"
+    for folder in (first, other):
+        paint(folder / "ponyo-01" / "1.mp4", (40, 100, 90))
+    play_all(begun(out, benchmark, f"first={first}"), OPTIONS)
+    paint(first / "lisa-01" / "1.mp4", (40, 100, 90))  # the agent's note says that this game is missing
+    play_all(begun(out, benchmark, f"second={other}"), OPTIONS)
+    shutil.rmtree(first)
+    evaluation = begun(out, benchmark, f"third={other}")
+    play_all(evaluation, OPTIONS)
+    played = {name: [turn.panel.game for turn in evaluation.played(name)] for name in ("first", "second", "third")}
+    assert all(games == ["ponyo-01"] for games in played.values()), played
+    assert capsys.readouterr().err.count(f"first: the clips in {first} have changed or are gone") == 2
+
+
+def test_clips_whose_copying_was_stopped_are_brought_in_by_the_next_run(tmp_path: Path, benchmark: Path) -> None:
+    out, first = tmp_path / "out", tmp_path / "first"
+    for game in ("ponyo-01", "lisa-01"):
+        paint(first / game / "1.mp4", (40, 100, 90))
+    stopped = begun(out, benchmark, f"first={first}")
+    play_all(stopped, OPTIONS)
+    shutil.rmtree(stopped.games / "first" / "lisa-01")  # as if stopped before its second game
+    resumed = begun(out, benchmark, f"second={first}")
+    play_all(resumed, OPTIONS)
+    assert [turn.panel.game for turn in resumed.played("first")] == ["ponyo-01", "lisa-01"]
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
@@ -235,17 +272,52 @@ def test_agents_that_cannot_play_are_named(tmp_path: Path, benchmark: Path, type
         run_evaluation(tmp_path / "out", benchmark, [text.format(folder=brief_baseline("gc")) for text in typed])
 
 
-def test_the_note_of_an_ablation_names_its_setting(tmp_path: Path) -> None:
-    config = Checkpoint.open(brief_checkpoint()).config
+@pytest.fixture(scope="module")
+def ablations(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Checkpoints `ours`, and `linear` and `released`, which differ from it in one setting each; as typed."""
+    config, root = Checkpoint.open(brief_checkpoint()).config, tmp_path_factory.mktemp("ablations")
     linear = config.shot_encoder.model_copy(update={"variant": "linear"})
-    new_checkpoint(tmp_path / "linear", config.replaced(shot_encoder=linear))
-    benchmark = tmp_path / "games.jsonl"
-    write_benchmark(benchmark, [Panel(game="a", turn=1, words="They fall asleep")])
-    typed = [f"gc={brief_baseline('gc')}", f"ours={brief_checkpoint()}", f"linear={tmp_path / 'linear'}"]
-    notes = [agent.note for agent in read_agents(typed, read_benchmark(benchmark))]
-    tiny = "Size tiny: its bases are small, with random weights."
-    assert notes == [
-        f"{tiny} Never trained: video pipeline. No language model: it predicts no states.",
-        f"{tiny} Never trained: game model, shot decoder.",
-        f"Unlike ours: shot_encoder.variant linear, not mlp. {tiny} Never trained: game model, shot decoder.",
-    ]
+    new_checkpoint(root / "linear", config.replaced(shot_encoder=linear))
+    doubled = config.conventions.model_copy(update={"doubled_end_tag": True})
+    new_checkpoint(root / "released", config.replaced(conventions=doubled))
+    return [f"ours={brief_checkpoint()}", f"linear={root / 'linear'}", f"released={root / 'released'}"]
+
+
+TINY = "Size tiny: its bases are small, with random weights."
+NOTES = {
+    "gc": f"{TINY} Never trained: video pipeline. No language model: it predicts no states.",
+    "ours": f"{TINY} Never trained: game model, shot decoder.",
+    "linear": f"Unlike ours: shot_encoder.variant linear, not mlp. {TINY} Never trained: game model, shot decoder.",
+    "released": f"Unlike ours: conventions.doubled_end_tag True, not False. {TINY} "
+    "Never trained: game model, shot decoder.",
+}
+
+
+def notes_of(evaluation: EvaluationFolder) -> dict[str, str]:
+    return {agent.name: agent.note for agent in evaluation.request.agents}
+
+
+def test_the_note_of_an_ablation_names_its_setting_whenever_it_joins(
+    tmp_path: Path, benchmark: Path, ablations: list[str]
+) -> None:
+    ours, linear, released = ablations
+    gc, out = f"gc={brief_baseline('gc')}", tmp_path / "out"
+    assert notes_of(begun(tmp_path / "at once", benchmark, gc, *ablations)) == NOTES
+    begun(out, benchmark, gc, ours, linear)
+    assert notes_of(begun(out, benchmark, released)) == NOTES
+    for typed in (linear, released, ours, gc):
+        assert notes_of(begun(out, benchmark, typed)) == NOTES
+
+
+def test_an_evaluation_of_an_earlier_version_keeps_its_notes_of_ablations(
+    tmp_path: Path, benchmark: Path, ablations: list[str]
+) -> None:
+    ours, linear, released = ablations
+    path = begun(tmp_path / "out", benchmark, ours, linear).path
+    stored = json.loads((path / "evaluation.json").read_bytes())
+    for agent in stored["agents"]:
+        del agent["settings"]
+    (path / "evaluation.json").write_text(json.dumps(stored), encoding="utf-8")
+    assert notes_of(begun(path, benchmark, linear))["linear"] == NOTES["linear"]
+    notes = notes_of(begun(path, benchmark, ours, released))
+    assert notes == {name: NOTES[name] for name in ("ours", "linear", "released")}

@@ -28,9 +28,14 @@ from training.evaluation.measures import read_measures
 from training.evaluation.study import StudyError, open_study, read_answers
 
 
-def rank(http: httpx.Client, order: str, game: int = 0, criterion: str = "overall", **headers: str) -> httpx.Response:
-    answer = {"game": game, "criterion": criterion, "order": list(order)}
+def rank(http: httpx.Client, order: str, token: str = "", criterion: str = "overall", **headers: str) -> httpx.Response:
+    """Send an answer about the game with a token; without one, about the participant's first game."""
+    answer = {"game": token or tokens(http)[0], "criterion": criterion, "order": list(order)}
     return http.post("/api/answers", json=answer, headers=headers)
+
+
+def tokens(http: httpx.Client) -> list[str]:
+    return [game["token"] for game in http.get("/api/study").json()["games"]]
 
 
 def shown(page: Studied, number: int = 0) -> list[dict[str, Any]]:
@@ -110,7 +115,7 @@ def test_state_is_asked_only_where_every_agent_gives_values(tmp_path: Path) -> N
     evaluation = painted_evaluation(tmp_path)
     play_painted(evaluation, "gc", "game-1", 3, False, (64, 96))
     with studied(evaluation) as page:
-        games = {len(game["criteria"]): number for number, game in enumerate(shown(page))}
+        games = {len(game["criteria"]): game["token"] for game in shown(page)}
         assert games.keys() == {5, 6}
         assert rank(page.http(), "ABCD", games[6], "state").status_code == 200
         assert rank(page.http(), "ABCD", games[5], "state").status_code == 422
@@ -119,21 +124,49 @@ def test_state_is_asked_only_where_every_agent_gives_values(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "answer",
     [
-        {"game": 2, "criterion": "overall", "order": ["A"]},
-        {"game": -1, "criterion": "overall", "order": ["A"]},
-        {"game": 0, "criterion": "beauty", "order": ["A"]},
-        {"game": 0, "criterion": "overall", "order": ["A", "A"]},
-        {"game": 0, "criterion": "overall", "order": ["E"]},
-        {"game": 0, "criterion": "overall", "order": ["ours"]},
-        {"game": 0, "criterion": "overall", "order": "AB"},
-        {"game": 0, "criterion": "overall", "order": ["A"], "participant": "ben"},
+        {"game": "0"},
+        {"game": 0},
+        {"game": "game-0"},
+        {"criterion": "beauty"},
+        {"order": ["A", "A"]},
+        {"order": ["E"]},
+        {"order": ["ours"]},
+        {"order": "AB"},
+        {"participant": "ben"},
     ],
 )
 def test_what_is_no_answer_is_refused(tmp_path: Path, answer: dict[str, object]) -> None:
     with studied(painted_evaluation(tmp_path)) as page:
-        reply = page.http().post("/api/answers", json=answer)
+        fine = {"game": tokens(page.http())[0], "criterion": "overall", "order": ["A"]}
+        reply = page.http().post("/api/answers", json=fine | answer)
         assert (reply.status_code, page.answers) == (422, [])
         assert reply.json()["message"]
+
+
+def test_an_answer_of_a_page_that_stayed_open_is_about_the_films_it_showed_or_refused(tmp_path: Path) -> None:
+    evaluation = painted_evaluation(tmp_path, games=3, turns=1)
+    late, kept = evaluation.games / "gc" / "game-1" / "turns.jsonl", tmp_path / "turns.jsonl"
+    orders = ("ABCD", "DCBA")
+    late.rename(kept)
+    with studied(evaluation, names=("anna", "ben")) as page:
+        seen = tokens(page.http())
+        assert not set(seen) & set(tokens(page.http(1)))
+        assert rank(page.http(1), "ABCD", seen[0]).status_code == 422, "each participant has tokens of their own"
+        for token, order in zip(seen, orders, strict=True):
+            assert rank(page.http(), order, token).status_code == 200
+    kept.rename(late)
+    with studied(evaluation, names=()) as page:
+        assert len(tokens(page.http())) == 3
+        for token, order in zip(seen, orders, strict=True):
+            assert rank(page.http(), order, token, "style").status_code == 200
+        before = {(answer.game, answer.criterion): answer.order for answer in page.answers}
+        assert len({game for game, _ in before}) == 2
+        assert all(before[game, "overall"] == order for (game, _), order in before.items())
+    with studied(painted_evaluation(tmp_path, agents=(*AGENTS, "new"), games=3, turns=1), names=()) as page:
+        for token in seen:
+            reply = rank(page.http(), "BADC", token)
+            assert (reply.status_code, "reload it" in reply.json()["message"]) == (422, True)
+        assert {(answer.game, answer.criterion): answer.order for answer in page.answers} == before
 
 
 def test_other_hosts_origins_and_links_are_refused(tmp_path: Path) -> None:
@@ -166,14 +199,15 @@ def test_in_the_network_only_its_address_and_a_link_admit(tmp_path: Path) -> Non
 
 
 def _refuses_strangers(page: Studied) -> None:
-    film = shown(page)[0]["films"][0]["name"]
+    film, token = shown(page)[0]["films"][0]["name"], shown(page)[0]["token"]
     link = page.games.study.participants[0].link
     for stranger in ("x" * 32, link[:-1], link.swapcase(), f"{link}x", "%2e%2e", "api"):
         for path in ("/", "/main.js", "/api/study", f"/api/films/{film}.mp4"):
             reply = httpx.get(f"{page.root}/{stranger}{path}", verify=False)
             assert reply.status_code in (403, 404), (stranger, path)
             assert "films" not in reply.text
-        assert rank(httpx.Client(base_url=f"{page.root}/{stranger}", verify=False), "ABCD").status_code in (403, 404)
+        http = httpx.Client(base_url=f"{page.root}/{stranger}", verify=False)
+        assert rank(http, "ABCD", token).status_code in (403, 404)
     for path in ("/", "/main.js", "/api/study", "/docs", "/openapi.json"):
         assert httpx.get(page.root + path, verify=False, follow_redirects=True).status_code in (403, 404), path
 
@@ -198,11 +232,12 @@ def test_kill_9_of_the_command_loses_nothing_that_was_saved_and_the_same_link_go
     with _command(evaluation.path) as server:
         address = _address(server)
         with httpx.Client(base_url=address, verify=False) as http:
+            token = tokens(http)[0]
             for number in range(5000):
                 if number == 20:
                     threading.Timer(0.05, server.send_signal, [signal.SIGKILL]).start()
                 try:
-                    assert rank(http, orders[number % 4]).status_code == 200
+                    assert rank(http, orders[number % 4], token).status_code == 200
                 except httpx.TransportError:
                     break
                 saved.append(orders[number % 4])
@@ -260,7 +295,7 @@ def test_export_writes_table_and_results_without_a_server(tmp_path: Path) -> Non
     with studied(evaluation, names=("anna", "=ben")) as page:
         rank(page.http(0), "ABCD")
         rank(page.http(1), "ABC")
-        rank(page.http(1), "DCBA", 1, "style")
+        rank(page.http(1), "DCBA", tokens(page.http(1))[1], "style")
     done = subprocess.run(
         [
             sys.executable,

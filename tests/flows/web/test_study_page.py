@@ -214,6 +214,38 @@ def test_kill_9_of_the_server_loses_nothing_shown_as_saved_and_keeps_the_rest(
         assert (len(answers.current), answers.faults) == (2, 0)
 
 
+def test_unsaved_answers_about_films_that_changed_hold_no_other_up_and_are_dropped_when_the_page_opens(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    evaluation = painted_evaluation(tmp_path, turns=1)
+    with chromium.new_context(reduced_motion="reduce") as context:
+        tab = context.new_page()
+        with studied(evaluation) as page:
+            tab.goto(page.address + "/")
+            tab.get_by_role("button", name="Start").click()
+            first, second = page.games.study.games_of(0, ["game-0", "game-1"])
+        for key in ("d", "PageDown", "a"):
+            tab.keyboard.press(key)
+        expect(tab.locator("#saved")).to_contain_text("Not saved. The study's server does not answer.")
+        (evaluation.games / "gc" / first / "turns.jsonl").unlink()
+        with studied(evaluation, names=(), port=int(page.root.rpartition(":")[2])) as page:
+            tab.get_by_role("button", name="Save again").click()
+            expect(tab.locator("#saved")).to_contain_text("reload it, and rank that game again")
+            (answer,) = page.answers
+            assert (answer.game, answer.order) == (second, answer.shown[:1])
+            other = context.new_page()
+            other.goto(page.address + "/")
+            expect(other.locator("#dropped")).to_contain_text("Answers dropped: 1.")
+            expect(other.locator("#game")).to_have_text("Game 1 of 1")
+            expect(other.locator("#criteria li").first.locator(".slot:not(.free)")).to_have_text(["A"])
+            other.keyboard.press("b")
+            saved(other)
+            other.reload()
+            expect(other.locator("#criteria li").first).to_be_visible()
+            expect(other.locator("#dropped")).to_be_hidden()
+        assert {each.game for each in page.answers} == {second}
+
+
 def test_the_page_works_at_the_address_in_the_network_and_a_stranger_sees_nothing(
     chromium: Browser, tmp_path: Path
 ) -> None:

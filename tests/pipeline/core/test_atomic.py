@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import multiprocessing
 import os
@@ -11,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.atomic import HeldError, held, replacing, sweep, write_json
+from pipeline.core.atomic import HeldError, append_lines, held, read_locked, replacing, sweep, write_json
+from pipeline.core.errors import DiskError
 
 
 def names(path: Path) -> list[str]:
@@ -128,3 +131,18 @@ def test_a_held_folder_is_locked_within_the_process_too(tmp_path: Path) -> None:
             pass
     with held(tmp_path, "three"):
         assert "three" in (tmp_path / ".lock").read_text()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def flock(file: object, kind: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    named = rf"{tmp_path}: this file system has no file locks .*name another place"
+    for lock in (held, read_locked):
+        with pytest.raises(DiskError, match=named), lock(tmp_path, "building"):
+            pass
+    with pytest.raises(DiskError, match=named):
+        append_lines(tmp_path / "review.jsonl", b"{}\n")
+    assert not (tmp_path / "review.jsonl").read_bytes()

@@ -1,16 +1,21 @@
-"""Plans of builds: folders of other things refused, settings of before not taken over, and a cast not used."""
+"""Plans of builds: folders of other things refused, settings of before not taken over, and the casts of films."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pipeline.core.config import CaptionSettings, CardSettings, Config
+from pipeline.core.config import CaptionSettings, CardSettings, Config, MotionSettings
 from pipeline.core.errors import UserError
-from pipeline.plan.build_plan import make_plan
+from pipeline.core.store import Dataset
+from pipeline.plan.build_plan import Plan, make_plan
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.workspace import Workspace
+from pipeline.reviews.decisions import append_decisions
+from pipeline.stages.motion_levels import PUBLISHED_EDGES
+from tests.support import records
 from tests.support.media.films import make_film
 from tests.support.media.painted_clips import make_cast
 
@@ -53,3 +58,76 @@ def test_a_cast_that_captions_by_rules_do_not_use_is_named(tmp_path: Path) -> No
     assert "`--captioner server`" in notice
     assert notices("server", config=Config(captions=CaptionSettings(captioner="server"))) == ()
     assert notices("measured", until=Until.motion) == (), "the captions of a later build may be others"
+
+
+def planned(root: Path, *films: str, cast: str | None = None, config: Config | None = None) -> Plan:
+    """Plan a build of tiny films, made here if they are missing, with the cast of these names."""
+    for frames, name in enumerate(films, start=8):
+        if not (root / name).exists():
+            make_film(root / name, frames=frames, size=(64, 48), barcode=False)
+    folder = root / f"cast of {cast}" if cast else None
+    if folder and cast:
+        make_cast(folder, cast)
+    out, paths = str(root / "data"), tuple(root / name for name in films)
+    return make_plan(BuildRequest(films=paths, out=out, cast=folder, config=config or Config()), Workspace(out))
+
+
+def test_the_cast_of_films_that_a_build_does_not_name_is_kept(tmp_path: Path) -> None:
+    assert planned(tmp_path, "a.mkv", cast="Ponyo").record.cast == ("Ponyo",)
+    assert planned(tmp_path, "b.mkv", cast="Kiki").record.cast == ("Ponyo", "Kiki")
+    assert planned(tmp_path, "a.mkv").record.cast == ("Ponyo", "Kiki")
+    assert planned(tmp_path, "a.mkv", "b.mkv", cast="Kiki").record.cast == ("Kiki",)
+
+
+def test_reviews_that_a_changed_cast_leaves_unapplied_are_named(tmp_path: Path) -> None:
+    [film] = planned(tmp_path, "a.mkv", cast="Ponyo").record.films
+    reviews = tmp_path / "data" / "review.jsonl"
+    foreign = records.decision("characters", ["Anna"])
+    about = [records.decision(*decided, film_sha256=film.sha256) for decided in (("MD", "run"), ("actor", "Ponyo"))]
+    append_decisions(reviews, [foreign, *about])
+
+    def notices(cast: str) -> list[str]:
+        return [notice for notice in planned(tmp_path, "a.mkv", cast=cast).notices if "review.jsonl" in notice]
+
+    assert notices("Ponyo") == []
+    for _ in range(2):  # a build may have been killed before it published
+        [notice] = notices("Brunhilde")
+        assert notice.startswith(f"{reviews}: not applied, since they name a character outside the cast: line 3; ")
+
+
+def test_a_build_without_a_usable_film_changes_nothing(tmp_path: Path) -> None:
+    licensed = Config(card=CardSettings(licence="CC BY 3.0"))
+    planned(tmp_path, "a.mkv", cast="Ponyo", config=licensed)
+    before = (tmp_path / "data" / "dataset.json").read_bytes()
+    missing = BuildRequest(films=(str(tmp_path / "b.mkv"),), out=str(tmp_path / "data"))
+    plan = make_plan(missing, Workspace(missing.out))
+    assert (len(plan.refused), plan.publishing) == (1, ())
+    assert (tmp_path / "data" / "dataset.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("flow_model", "changed", "used"),
+    [
+        ("dis@0.5", {}, True),
+        ("dis@0.5", {"model": "memflow"}, True),  # its weights are not here
+        (None, {"scale": 0.25}, True),  # calibrated by an older version, before the first publishing
+        ("dis@0.5", {"scale": 0.25}, False),
+        ("dis@0.5", {"background_px": 2.0}, False),
+    ],
+)
+def test_a_calibration_serves_the_measurement_that_it_was_made_for(
+    tmp_path: Path, flow_model: str | None, changed: dict[str, Any], used: bool
+) -> None:
+    dataset, edges = Dataset(tmp_path / "data"), (1.0, 2.0, 3.0, 4.0)
+    measured = planned(tmp_path, "a.mkv").record
+    calibrated = {"flow_model": flow_model, "edges": edges, "edges_from": "calibrated: quantiles"}
+    dataset.save(measured.model_copy(update=calibrated))
+    request = BuildRequest(
+        films=(str(tmp_path / "a.mkv"),),
+        out=str(dataset.root),
+        config=Config(motion=MotionSettings.model_validate(changed)),
+        until=Until.cut,
+    )
+    plan = make_plan(request, Workspace(request.out))
+    assert dataset.record.edges == (edges if used else PUBLISHED_EDGES)
+    assert any("run `animegamer calibrate` again" in notice for notice in plan.notices) is not used

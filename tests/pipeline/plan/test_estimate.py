@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.config import Config, checked
+from pipeline.core.config import Config, SelectionSettings, checked
+from pipeline.core.stage import Stage
 from pipeline.plan.build_plan import Plan
-from pipeline.plan.estimate import Estimate, estimate
+from pipeline.plan.estimate import KEPT_SHARE, Estimate, estimate
 from pipeline.plan.film_stages import planned_stages
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
 from pipeline.stages.motion_levels import PUBLISHED_EDGES
+from pipeline.stages.selection import Screen
 from tests.support import records
+from tests.support.media.painted_clips import clip_ids, make_cast, make_screened_film, stage_for
+from tests.support.servers.caption_server import CaptionServer, good_answer
 
 BUNNY_SECONDS = 596.5
 
@@ -23,14 +27,17 @@ def estimated(root: Path, left: int = 6, cast: str | None = None, **sections: di
     film = records.film(seconds=BUNNY_SECONDS)
     config = checked(sections, "test") if sections else Config()
     request = BuildRequest(films=(film.name,), out=root, cast=cast, config=config)
-    workspace = Workspace(request.out)
-    folder = workspace.dataset.folder(film.film_id)
+    folder = Workspace(request.out).dataset.folder(film.film_id)
     folder.save_film(film)
     folder.write("clips", [records.clip(start_seconds=2.0 * number, index=number) for number in range(8)])
     stages = planned_stages(request.model_copy(update={"cast": None}), PUBLISHED_EDGES)
-    unfinished = {film.film_id: stages[-left:]} if left else {}
+    return estimate(plan_of(request, {film.film_id: stages[-left:]} if left else {}))
+
+
+def plan_of(request: BuildRequest, unfinished: dict[str, tuple[Stage, ...]]) -> Plan:
+    workspace, stages = Workspace(request.out), next(iter(unfinished.values()), ())
     record = workspace.dataset.record
-    return estimate(Plan(request, workspace, stages, (film.film_id,), unfinished, (), (), (), record, frozenset()))
+    return Plan(request, workspace, stages, tuple(unfinished), unfinished, (), (), (), record, frozenset())
 
 
 def test_the_film_of_the_demo_is_estimated_within_half_as_much_again(tmp_path: Path) -> None:
@@ -59,6 +66,28 @@ def test_requests_are_those_of_a_server_and_twice_as_many_with_a_cast(tmp_path: 
     assert estimated(tmp_path).requests == 0
     assert with_cast.requests == pytest.approx(2 * alone.requests, abs=1)
     assert 0.5 * alone.clips < alone.requests < alone.clips
+
+
+def test_clips_with_stored_replies_are_asked_about_no_more(tmp_path: Path) -> None:
+    folder = make_screened_film(tmp_path, 4, levels=[2] * 4)
+    with CaptionServer(good_answer) as server:
+        captions = stage_for(server.address, make_cast(tmp_path / "cast", "Ponyo"))
+        captions.run_batch(folder, clip_ids(folder)[:3])
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    def requests(*stages: Stage) -> int:
+        config = checked({"captions": {"captioner": "server"}}, "test")
+        request = BuildRequest(films=("film.mp4",), out=tmp_path, cast="cast", config=config)
+        return estimate(plan_of(request, {folder.film_id: stages})).requests
+
+    def screen(**settings: object) -> Screen:
+        return Screen(SelectionSettings(near_duplicates=False, **settings), PUBLISHED_EDGES)
+
+    assert requests(captions) == requests(screen(), captions) == 2, "both questions about one clip"
+    assert requests(screen(min_light=100), captions) == 0, "no clip is left"
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before, "nothing is written"
+    (folder.path / "replies" / f"{clip_ids(folder)[0]}.json").write_text("damaged")
+    assert requests(captions) == round(4 * KEPT_SHARE * 2)
 
 
 def test_finished_stages_cost_nothing_and_their_clips_are_counted(tmp_path: Path) -> None:

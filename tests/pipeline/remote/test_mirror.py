@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -15,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.config import ShardSettings
-from pipeline.core.errors import UserError
+from pipeline.core.errors import DiskError, UserError
 from pipeline.publish.shards import write_shards
 from pipeline.remote.mirror import Mirror
 from pipeline.remote.objects import RemoteError
@@ -263,6 +265,17 @@ def test_a_folder_mirrors_one_address_only(store: ObjectStore, tmp_path: Path) -
     pushed(store, tmp_path)
     with pytest.raises(RemoteError, match=r"is the copy of s3://bucket/data; take another folder"):
         Mirror(store.address("other"), tmp_path)
+
+
+def test_a_copy_on_a_file_system_without_locks_is_named(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(file: object, kind: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(DiskError, match=rf"{tmp_path}: this file system has no file locks"):
+        pushed(store, tmp_path)
 
 
 # --- training --------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.config import checked
+from pipeline.core.progress import silent
 from pipeline.core.records import Caption, Clip, Verdict
 from pipeline.core.store import Dataset
 from pipeline.plan.build_plan import make_plan
@@ -26,6 +27,7 @@ from tests.support.builds.real_builds import contents, differences
 from tests.support.datasets.built_dataset import SMALL, build_here
 from tests.support.datasets.code_facts import painted_cast
 from tests.support.media.films import make_film
+from tests.support.media.painted_clips import make_cast
 
 SCENES = [0, 110, 220, 330]
 FRAMES = 440
@@ -286,6 +288,19 @@ def test_names_outside_the_cast_are_not_applied(built: Built) -> None:
     assert built.caption(1)["actor"] == "old fox"
     assert built.caption(1)["characters"] == known, "in the order of the cast"
     assert load_reviews(built.data, built.reviews).outside_cast == (2, 3)
+
+
+def test_a_film_added_with_its_own_cast_leaves_the_reviews_of_others(built: Built) -> None:
+    names = built.data.record.cast
+    built.review(0, "characters", list(names[:1]))
+    built.build()
+    make_cast(built.root / "own", "Kiki")
+    second = {"films": (str(make_film(built.root / "second.mp4", frames=48)),), "cast": str(built.root / "own")}
+    plan = make_plan(built.request.model_copy(update=second), Workspace(built.request.out))
+    for stage in plan.publishing:
+        stage.run(built.data, silent)
+    assert built.data.record.cast == (*names, "Kiki")
+    assert built.caption(0)["characters"] == list(names[:1])
 
 
 def test_card_report_and_status_count_reviews_and_name_what_is_not_applied(built: Built) -> None:

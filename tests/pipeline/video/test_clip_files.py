@@ -13,8 +13,17 @@ import pytest
 
 from flows.demos.world.barcode import read_barcode
 from pipeline.core.records import RecordError
-from pipeline.video.clip_files import first_frame, join_clips, read_clip, read_clip_gray, write_clip
+from pipeline.video.clip_files import (
+    clip_shape,
+    first_frame,
+    join_clips,
+    read_clip,
+    read_clip_gray,
+    read_frames,
+    write_clip,
+)
 from pipeline.video.containers import Picture
+from tests.support.media.colour_films import write_coded
 from tests.support.media.decoded_frames import counting_decoded_frames
 from tests.support.media.films import paint_pictures, truncate
 
@@ -85,6 +94,30 @@ def test_gray_is_full_range(tmp_path: Path) -> None:
     assert gray_THW.shape == (2, 64, 640)
     assert gray_THW.dtype == np.uint8
     assert np.abs(gray_THW[1, 32, 64::128].astype(int) - steps).max() <= 3
+
+
+@pytest.mark.parametrize(
+    ("name", "coding", "is_plain"),
+    [
+        ("untagged 601", "h264 yuv420p", True),
+        ("601", "h264 yuv420p", True),
+        ("601 full", "h264 yuvj420p full range", False),
+        ("709", "h264 yuv420p BT.709", False),
+        ("709 full", "h264 yuvj420p BT.709 full range", False),
+        ("709 10 bit", "hevc yuv420p10le BT.709", False),
+    ],
+)
+def test_frames_squeezed_to_a_size_have_the_colours_of_any_coding(
+    tmp_path: Path, name: str, coding: str, is_plain: bool
+) -> None:
+    colours = [(200, 60, 40), (40, 60, 200), (60, 180, 60), (128, 128, 128)]
+    picture = np.repeat(np.array([colours], np.uint8), 48, axis=1).repeat(96, axis=0)
+    path = write_coded(tmp_path / "clip.mp4", [picture] * 2, name)
+    with counting_decoded_frames() as decoded:
+        shape = clip_shape(path)
+    assert (shape.coding, shape.is_plain, decoded.count) == (coding, is_plain, 1)
+    shown = read_frames(path, range, 96, 48)[1]
+    assert np.abs(shown[24, 12::24].astype(int) - colours).max() <= 6
 
 
 @pytest.mark.parametrize("read", [read_clip, read_clip_gray])

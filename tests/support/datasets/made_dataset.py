@@ -242,7 +242,7 @@ def _write(folder: FilmFolder, rows: dict[str, Sequence[Record]]) -> None:
         files = [folder.write(table, rows[table]) for table in tables]
         if stage == "cut":
             files += sorted((folder.path / "clips").glob("*.mp4"))
-        ingredients = {"made by": "tests/support/datasets/made_dataset.py", "stage": stage}
+        ingredients = {"made by": "tests/support/datasets/made_dataset.py", "stage": stage, "upstream": {}}
         folder.save_stage_record(
             StageRecord(
                 stage=stage,

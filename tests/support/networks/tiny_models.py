@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
-from models.config import tiny_config
+from models.config import inside_id, tiny_config
 from models.untrained import new_checkpoint
 from tests.support.shared_folders import shared_folder
 
@@ -29,6 +30,12 @@ def brief_checkpoint() -> Path:
 def copy_of_tiny(folder: Path) -> Path:
     """Return a copy of the shared checkpoint that may be changed."""
     return Path(shutil.copytree(tiny_checkpoint(), folder))
+
+
+def change_image_encoder(checkpoint: Path) -> None:
+    """Change the numbers of the image encoder inside a checkpoint."""
+    path = checkpoint / inside_id("image_encoder") / "model.safetensors"
+    save_file({name: tensor + 1 for name, tensor in load_file(path).items()}, path)
 
 
 def shake(module: nn.Module, seed: int = 0, by: float = 0.05) -> None:

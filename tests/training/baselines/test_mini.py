@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -124,6 +125,32 @@ def test_a_run_makes_it_of_a_checkpoint_and_of_no_other_afterwards(
     other = new_checkpoint(tmp_path / "other", mini_config(), seed=1).folder
     with pytest.raises(UserError, match="start"):
         train_baseline("gc", place("run"), recipe, other)
+
+
+def test_after_its_folder_is_removed_it_is_made_of_the_checkpoint_that_is_named_now(
+    checkpoint: Checkpoint, place: Callable[[str], RunFolder], tmp_path: Path
+) -> None:
+    run, other = place("run"), new_checkpoint(tmp_path / "other", mini_config(), seed=1)
+    phase = run.folder / "gc"
+    (phase / "result").mkdir(parents=True)  # nothing is trained
+    train_baseline("gc", run, read_recipe("mini"), checkpoint.folder)
+    assert base_of(run) == autoencoder_of(checkpoint)
+    with pytest.raises(UserError, match=rf"{phase} was begun with another start: .*remove that folder"):
+        train_baseline("gc", run, read_recipe("mini"), other.folder)
+    assert base_of(run) == autoencoder_of(checkpoint)
+    shutil.rmtree(phase)
+    (phase / "result").mkdir(parents=True)
+    train_baseline("gc", run, read_recipe("mini"), other.folder)
+    assert base_of(run) == autoencoder_of(other) != autoencoder_of(checkpoint)
+    assert BaselineFolder.open(run.folder / "start-gc").config.level_values == other.config.level_values
+
+
+def base_of(run: RunFolder) -> bytes:
+    return (run.folder / "start-gc/bases/video/vae/diffusion_pytorch_model.safetensors").read_bytes()
+
+
+def autoencoder_of(checkpoint: Checkpoint) -> bytes:
+    return (checkpoint.folder / "bases/autoencoder/diffusion_pytorch_model.safetensors").read_bytes()
 
 
 def test_there_is_no_other_baseline_of_this_size_and_it_needs_a_checkpoint_of_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -24,21 +25,25 @@ from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
+from tests.support.networks.small_run import small_dataset
 from tests.support.networks.tiny_baselines import brief_baseline, brief_config
 from training.baselines.adapters import AdapterPhase
 from training.baselines.agents import load_baseline
-from training.baselines.config import BaselineConfig, BaselineKind, full
+from training.baselines.config import BaselineConfig, BaselineKind, full, tiny
 from training.baselines.encoding import fill_features, open_features
 from training.baselines.folder import BaselineFolder, new_baseline
 from training.baselines.gc_training import gc_phase
 from training.baselines.gfc_training import NoisedPictures, TextToPicture, gfc_phase
 from training.baselines.pipelines import LORA, add_adapters, save_adapters
+from training.baselines.run import train_baseline
 from training.config import LoopSettings
 from training.data.feature_cache import FeatureCache
 from training.data.filling import share_out
 from training.data.order import Position
 from training.data.shards import open_shards
 from training.data.turns import Catalog, read_turns
+from training.recipes import read_recipe
+from training.run_folder import RunFolder
 from training.trainer import StepReport, Trainer
 
 KINDS: tuple[BaselineKind, ...] = ("gc", "gfc")
@@ -217,6 +222,23 @@ def test_the_given_state_is_exported(tmp_path: Path, start: Callable[[BaselineKi
     save_adapters(tmp_path / "same", phase.network.get_submodule("transformer"), adaln=False)
     assert (tmp_path / "out" / LORA).read_bytes() == (tmp_path / "same" / LORA).read_bytes()
     assert BaselineFolder.open(tmp_path / "out").config == phase.start.config
+
+
+def test_a_start_of_another_size_is_made_anew_until_training_has_begun_from_it(tmp_path: Path) -> None:
+    place = RunFolder(tmp_path / "run", str(small_dataset()), trackers=())
+    phase, start = place.folder / "gc", place.folder / "start-gc"
+    (phase / "result").mkdir(parents=True)  # nothing is trained
+    shutil.copytree(brief_baseline("gc"), start)
+    train_baseline("gc", place, read_recipe("tiny"))
+    made = BaselineFolder.open(start)
+    identity = made.identity()
+    assert made.config == tiny("gc")
+    (tmp_path / "seed.toml").write_text("[shot.joint]\nseed = 1\n", encoding="utf-8")
+    train_baseline("gc", place, read_recipe("tiny", path=tmp_path / "seed.toml"))
+    assert made.identity() == identity, "it stays the start of what was begun"
+    of_full = read_recipe("full").model_copy(update={"gc": read_recipe("tiny").gc})
+    with pytest.raises(UserError, match=rf"start-gc is of size tiny.* of size full: .*remove {phase} to"):
+        train_baseline("gc", place, of_full)
 
 
 def test_a_baseline_without_adapters_has_nothing_to_train(tmp_path: Path, catalog: Catalog) -> None:

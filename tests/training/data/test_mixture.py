@@ -186,6 +186,13 @@ def of_one_film(places: tuple[str, str], folder: Path) -> list[str]:
     return [places[0], str(shutil.copytree(places[0], folder / "again"))]
 
 
+def of_one_film_renamed(places: tuple[str, str], folder: Path) -> list[str]:
+    again = of_one_film(places, folder)[1]
+    index = Path(again) / "shards" / "index.json"
+    index.write_text(index.read_text().replace("one-", "one-1989-"))  # its film and the names of its shards
+    return [places[0], again]
+
+
 def of_one_name(places: tuple[str, str], folder: Path) -> list[str]:
     return [places[0], str(shutil.copytree(places[1], folder / "hills"))]
 
@@ -200,7 +207,8 @@ def of_another_flow_model(places: tuple[str, str], folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (of_one_film, r"the film one-\w+ is in hills and in again: build one of them without it"),
+        (of_one_film, r"is in hills, as one-\w+, and in again, as one-\w+: build one of them without it"),
+        (of_one_film_renamed, r"is in hills, as one-(\w+), and in again, as one-1989-\1: build one of them"),
         (of_one_name, "2 data sets are named hills: rename a folder"),
         (
             of_another_flow_model,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,6 +25,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.demos.world.barcode import read_stripes
+from flows.evaluate.reporting import remake_report
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import Endpoint
 from pipeline.core.atomic import held
@@ -229,6 +232,28 @@ def test_figures_and_report_are_made_anew_with_the_scores(evaluation: Evaluation
     assert any("The order of the agents moves the judge's scores: judge_oa (p = 0." in note for note in figures.notes)
     assert "judge_oa" in (evaluation.path / "figures.csv").read_text()
     assert "Multimodal judge" in (evaluation.path / "report.html").read_text()
+
+
+def test_the_command_in_the_report_asks_nothing_again(evaluation: EvaluationFolder) -> None:
+    with CaptionServer(judging(lambda *_: 5), read=lambda _: 0) as server:
+        assert CliRunner().invoke(app, judge_command(evaluation, server, "--temperature", "0.7")).exit_code == 0
+        [typed] = judge_commands(evaluation)
+        asked = len(server.requests)
+        done = CliRunner().invoke(app, shlex.split(typed.replace("URL", server.address)))
+        assert done.exit_code == 0, done.output
+        assert len(server.requests) == asked
+    path = evaluation.path / "judge" / "summary.json"
+    summary = json.loads(path.read_bytes())
+    assert summary.pop("temperature") == 0.7
+    path.write_text(json.dumps(summary))  # as an earlier version wrote it
+    remake_report(evaluation)
+    assert judge_commands(evaluation) == [typed.replace(" --temperature 0.7", "")]
+
+
+def judge_commands(evaluation: EvaluationFolder) -> list[str]:
+    """Return the commands of the judge that the report prints, without the program's name."""
+    page = html.unescape((evaluation.path / "report.html").read_text())
+    return re.findall(r"<pre>animegamer (evaluate judge .*?)</pre>", page)
 
 
 def test_orders_that_are_not_balanced_are_named(evaluation: EvaluationFolder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +20,15 @@ from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import make_dataset
-from tests.support.networks.tiny_models import brief_checkpoint, copy_of_tiny, tiny_checkpoint
-from training.config import FitSettings
+from tests.support.networks.small_run import small_recipe, small_run
+from tests.support.networks.small_run_process import start
+from tests.support.networks.tiny_models import (
+    brief_checkpoint,
+    change_image_encoder,
+    copy_of_tiny,
+    tiny_checkpoint,
+)
+from training.config import FitSettings, LoopSettings, Precision
 from training.data.order import Position
 from training.phases.autoencoder import (
     Reconstruction,
@@ -41,6 +49,20 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = make_dataset(root, films=1, scenes=8, clips=1)
     write_shards(made, ShardSettings(val_share=0.25, block_seconds=5))
     return root
+
+
+def small_start(folder: Path) -> Checkpoint:
+    """Copy of the tiny checkpoint with frames of a quarter of the size."""
+    config = Checkpoint.open(copy_of_tiny(folder)).config
+    shot = config.shot_decoder.model_copy(update={"height": 32, "width": 48})
+    save_config(folder, config.replaced(shot_decoder=shot))
+    return Checkpoint.open(folder)
+
+
+def brief_fit(precision: Precision) -> FitSettings:
+    """One step of each kind."""
+    loop = LoopSettings(steps=1, batch_size=1, micro_batch=1, learning_rate=1e-3)
+    return FitSettings(stills=loop, clips=loop, most_clips=1, judged=1, pictures=1, precision=precision)
 
 
 def clips_of(count: int = 2, frames: int = 9, height: int = 32, width: int = 48) -> torch.Tensor:
@@ -138,6 +160,48 @@ def test_a_published_autoencoder_is_not_trained(tmp_path: Path, dataset: Path) -
     with pytest.raises(UserError, match=r"is zai-org/CogVideoX-2b, a published one"):
         fit_autoencoder(Checkpoint.open(folder), dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_fp16_without_a_gpu_is_refused_before_clips_are_read(tmp_path: Path, dataset: Path) -> None:
+    settings = brief_fit("fp16")
+    with pytest.raises(UserError, match=r"autoencoder: fp16 needs a GPU, .*; set autoencoder.precision"):
+        fit_autoencoder(Checkpoint.open(tiny_checkpoint()), dataset, tmp_path / "run", settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_fit_leaves_no_network_in_memory_and_is_not_of_another_image_encoder(tmp_path: Path, dataset: Path) -> None:
+    start = small_start(tmp_path / "start")
+    settings = brief_fit("bf16")
+    gc.disable()
+    try:
+        fit_autoencoder(start, dataset, tmp_path / "run", settings)
+        assert not [found for found in gc.get_objects() if type(found) is Reconstruction]
+    finally:
+        gc.enable()
+    change_image_encoder(start.folder)
+    with pytest.raises(UserError, match="was begun with another encoder: name another --out"):
+        fit_autoencoder(start, dataset, tmp_path / "run", settings)
+
+
+@pytest.mark.nightly
+def test_two_processes_that_share_the_weights_fit_and_validate_as_one(tmp_path: Path) -> None:
+    brief = {"steps": 2, "batch_size": 2, "micro_batch": 1, "validate_every": 1, "learning_rate": 1e-3}
+    fit = {"stills": brief, "clips": brief, "most_clips": 2, "judged": 1, "pictures": 0}
+    none = {"loop": {"steps": 0}}
+    described = small_recipe(
+        autoencoder=fit, shot={"warm_up": {"steps": 0}, "joint": {"steps": 0}}, game=none, adapt=none
+    )
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    process = start(tmp_path / "sharded", described, *launcher, ACCELERATE_USE_CPU="true")
+    told, errors = process.communicate(timeout=900)
+    assert process.returncode == 0, errors[-3000:]
+    assert "units of stills: ['FSDPCogVideoXResnetBlock3D', 'FSDPReconstruction']" in errors
+    reports: list[StepReport] = []
+    small_run(tmp_path / "one", described, watch=reports.append).shot()
+    expected = {(report.phase, report.step): report.figures["loss"] for report in reports}
+    losses = {(phase, int(step)): float(loss) for phase, step, loss in map(str.split, told.splitlines())}
+    assert losses == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_few_clips_are_spread_over_the_split(dataset: Path) -> None:

@@ -172,7 +172,8 @@ def _judge_command(evaluation: EvaluationFolder) -> str:
     if summary is None:
         return shlex.join([*command, "--model", "MODEL"])
     cast = ["--cast", "CAST"] if summary.cast_sha256 else []
-    return shlex.join([*command, "--model", summary.model, "--repeats", str(summary.repeats), *cast])
+    sampled = ["--temperature", str(summary.temperature)] if summary.temperature else []
+    return shlex.join([*command, "--model", summary.model, "--repeats", str(summary.repeats), *cast, *sampled])
 
 
 def _of(evaluation: EvaluationFolder, metric: Metric) -> list[Measure]:

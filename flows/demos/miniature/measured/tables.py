@@ -68,13 +68,13 @@ def _read(folder: Path) -> dict[str, Mapping[str, Any]]:
 
 def _of_claims(claims: Mapping[str, Mapping[str, Mapping[str, _Figures]]]) -> Iterator[str]:
     for name, _, _ in SETS:
-        played = {model: found[name]["played"] for model, found in claims.items()}
+        played = {f"`{model}`": found[name]["played"] for model, found in claims.items()}
         if MAIN in claims:
             yield f"## `{name}`: the model, and what bounds it"
             yield table({kind: claims[MAIN][name][kind] for kind in _BOUNDS}, intervals=False)
         yield f"## `{name}`: all models"
         yield table(played)
-        seeds = {model: played[model] for model in SEEDS if model in played}
+        seeds = {run: played[run] for run in (f"`{seed}`" for seed in SEEDS) if run in played}
         if len(seeds) > 1:
             yield f"## `{name}`: runs that differ by their seed alone"
             yield table(seeds | {"mean (lowest to highest)": over_runs(list(seeds.values()))})
@@ -102,8 +102,7 @@ def table(columns: Mapping[str, _Figures], *, intervals: bool = True) -> str:
         columns: figures by the name of their column.
         intervals: show the ends of the intervals too.
     """
-    names = [name if " " in name else f"`{name}`" for name in columns]
-    lines = [f"| right in | {' | '.join(names)} |", f"|---|{'---:|' * len(columns)}"]
+    lines = [f"| right in | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     for field, words in ROWS.items():
         if any(field in figures for figures in columns.values()):
             cells = [_cell(field, figures.get(field), intervals) for figures in columns.values()]

@@ -17,16 +17,22 @@ import pytest
 
 from flows.demos.world.barcode import read_barcode
 from pipeline.core.atomic import HeldError, held, read_locked
+from pipeline.core.config import checked
 from pipeline.core.errors import NoRoomError, UserError
 from pipeline.core.records import Clip, Scene, Verdict
+from pipeline.core.stage import perform
 from pipeline.core.store import Dataset, open_dataset
+from pipeline.plan.build_plan import make_plan as plan_of_build
+from pipeline.plan.film_stages import STAGE_NAMES
+from pipeline.plan.request import BuildRequest
+from pipeline.plan.workspace import Workspace
 from pipeline.publish.export.captions import CaptionForm
 from pipeline.publish.export.plan import ExportRequest, make_plan
 from pipeline.publish.export.presets import PRESETS
 from pipeline.publish.export.run import Written, write_export
 from pipeline.publish.export.trainers import TRAINERS
 from pipeline.video.clip_files import read_clip
-from tests.support.datasets.built_dataset import copy_of_built
+from tests.support.datasets.built_dataset import SMALL, copy_of_built
 from tests.support.servers.object_store import ObjectStore
 
 COMMAND = [sys.executable, "-m", "flows.cli", "export"]
@@ -37,7 +43,7 @@ def request(out: Path, trainer: str = "musubi-tuner", preset: str = "wan") -> Ex
 
 
 def export(dataset: Dataset, out: Path, preset: str = "wan") -> Written:
-    return write_export(make_plan(dataset, request(out, preset=preset)))
+    return write_export(make_plan(dataset, request(out, preset=preset), STAGE_NAMES))
 
 
 def kept(dataset: Dataset) -> dict[str, Clip]:
@@ -70,7 +76,7 @@ def test_clips_have_the_frames_of_their_span_in_order_and_stay_in_their_scene(tm
 
 def test_steps_that_are_not_even_and_enlarged_pictures_are_said(tmp_path: Path) -> None:
     _, data = copy_of_built(tmp_path)
-    notices = make_plan(open_dataset(data), request(tmp_path / "out")).notices
+    notices = make_plan(open_dataset(data), request(tmp_path / "out"), STAGE_NAMES).notices
     assert any("24 frames a second are no multiple of 16" in notice for notice in notices)
     assert any("320x180 is enlarged to 832x480" in notice for notice in notices)
 
@@ -78,11 +84,25 @@ def test_steps_that_are_not_even_and_enlarged_pictures_are_said(tmp_path: Path) 
 def test_clips_of_another_length_than_the_data_set_are_said(tmp_path: Path) -> None:
     _, data = copy_of_built(tmp_path)
     dataset = open_dataset(data)
-    assert not any("the same start" in notice for notice in make_plan(dataset, request(tmp_path / "out")).notices)
+    notices = make_plan(dataset, request(tmp_path / "out"), STAGE_NAMES).notices
+    assert not any("the same start" in notice for notice in notices)
     [folder] = dataset.folders()
     folder.write("clips", [row.model_copy(update={"frames": 32}) for row in folder.read("clips", Clip)])
-    notices = make_plan(dataset, request(tmp_path / "out")).notices
+    notices = make_plan(dataset, request(tmp_path / "out"), STAGE_NAMES).notices
     assert any("data set last 4 seconds and those of the preset 2.06" in notice for notice in notices)
+
+
+@pytest.mark.parametrize("until", ["cut", "captions"])
+def test_new_clips_are_not_exported_with_the_verdicts_of_earlier_ones(tmp_path: Path, until: str) -> None:
+    film, data = copy_of_built(tmp_path)
+    config = checked({**SMALL, "clips": {**SMALL["clips"], "seconds": 1, "fps": 16}}, "test")
+    plan = plan_of_build(BuildRequest(films=(film,), out=data, config=config), Workspace(str(data)))
+    [folder], verdicts = plan.dataset.folders(), kept(plan.dataset)
+    for stage in plan.stages[: STAGE_NAMES.index(until) + 1]:
+        perform(stage, folder)
+    assert {row.clip_id for row in folder.read("clips", Clip)} & verdicts.keys(), "new clips have ids of earlier ones"
+    with pytest.raises(UserError, match=r"did not reach its end: film\.mp4; run `animegamer build`"):
+        make_plan(plan.dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"), STAGE_NAMES)
 
 
 def test_a_second_export_cuts_nothing_and_a_changed_file_is_cut_again(tmp_path: Path) -> None:
@@ -103,10 +123,10 @@ def test_an_export_whose_clips_are_cut_needs_the_film_no_more(tmp_path: Path) ->
     clips = export(dataset, out).clips
     film.unlink()
     renamed = replace(request(out), trigger="w0rd")
-    assert write_export(make_plan(dataset, renamed)).changed == clips  # captions
+    assert write_export(make_plan(dataset, renamed, STAGE_NAMES)).changed == clips  # captions
     next((out / "videos").glob("*.mp4")).unlink()
     with pytest.raises(UserError, match=r"no longer at .*put it back"):
-        make_plan(dataset, renamed)
+        make_plan(dataset, renamed, STAGE_NAMES)
 
 
 @pytest.mark.slow

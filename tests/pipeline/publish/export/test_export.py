@@ -19,6 +19,7 @@ from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.core.records import Caption, Clip, Reviewed, Verdict
 from pipeline.core.store import Dataset
+from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.clip_choice import ClipChoice
 from pipeline.publish.export.captions import CaptionForm
 from pipeline.publish.export.plan import ExportRequest, make_plan
@@ -62,7 +63,7 @@ def kept(dataset: Dataset) -> dict[str, Path]:
 
 
 def export(dataset: Dataset, out: Path, trainer: str = "folder", **wishes: Any) -> Written:
-    return write_export(make_plan(dataset, ExportRequest(TRAINERS[trainer], out, **wishes)))
+    return write_export(make_plan(dataset, ExportRequest(TRAINERS[trainer], out, **wishes), STAGE_NAMES))
 
 
 def contents(out: Path) -> dict[str, bytes]:
@@ -184,7 +185,7 @@ def test_a_table_as_csv_keeps_captions_with_quotes_and_commas(
     export(fitting, out, trainer, table="csv")
     with (out / "metadata.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    plan = make_plan(fitting, ExportRequest(TRAINERS[trainer], out, table="csv"))
+    plan = make_plan(fitting, ExportRequest(TRAINERS[trainer], out, table="csv"), STAGE_NAMES)
     assert [row[caption] for row in rows] == [clip.caption for clip in plan.clips]
     assert [row[caption] for row in rows] == list(pandas.read_csv(out / "metadata.csv")[caption])
     assert "metadata.csv" in (out / "start.sh").read_text(encoding="utf-8")
@@ -292,7 +293,7 @@ def test_rules_alone_are_no_captions_for_a_trainer(tmp_path: Path) -> None:
     dataset = published(tmp_path / "data")
     with pytest.raises(UserError, match=r"made by rules.*--captions instruction"):
         export(dataset, tmp_path / "out", "musubi-tuner", preset=PRESETS["wan"])
-    plan = make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"))
+    plan = make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"), STAGE_NAMES)
     assert f"{len(plan.clips)} of {len(plan.clips)} captions are made by rules alone" in " ".join(plan.notices)
 
 
@@ -300,7 +301,7 @@ def test_rules_are_not_named_where_a_review_added_the_subject(tmp_path: Path) ->
     dataset = published(tmp_path / "data")
     for folder in dataset.folders():
         folder.write("captions", [row.model_copy(update={"S": "fox"}) for row in folder.read("captions", Caption)])
-    assert make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out")).notices == ()
+    assert make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"), STAGE_NAMES).notices == ()
 
 
 def test_clips_without_a_caption_are_left_out_and_counted(dataset: Dataset, tmp_path: Path) -> None:
@@ -308,7 +309,7 @@ def test_clips_without_a_caption_are_left_out_and_counted(dataset: Dataset, tmp_
     clip_id = next(row.clip_id for row in folder.read("verdicts", Verdict) if row.keep)
     rows = folder.read("captions", Caption)
     folder.write("captions", [row for row in rows if row.clip_id != clip_id])
-    plan = make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"))
+    plan = make_plan(dataset, ExportRequest(TRAINERS["folder"], tmp_path / "out"), STAGE_NAMES)
     assert len(plan.clips) == len(kept(dataset)) - 1
     assert any(notice.startswith("1 of ") for notice in plan.notices)
 
@@ -316,6 +317,20 @@ def test_clips_without_a_caption_are_left_out_and_counted(dataset: Dataset, tmp_
 def test_no_captions_of_the_form_are_refused(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no chosen clip has a caption as sentence"):
         export(dataset, tmp_path / "out", form=CaptionForm.sentence)
+
+
+def test_films_whose_build_has_stopped_are_left_out_and_named(dataset: Dataset, tmp_path: Path) -> None:
+    first, second = dataset.folders()
+    first.forget_stage("captions")
+    request = ExportRequest(TRAINERS["folder"], tmp_path / "out")
+    plan = make_plan(dataset, request, STAGE_NAMES)
+    assert [folder.film_id for folder in plan.folders] == [second.film_id]
+    assert len(plan.clips) == sum(clip_id.startswith(second.film_id) for clip_id in kept(dataset))
+    assert [notice for notice in plan.notices if first.film.name in notice]
+    rows = second.read("screened", Verdict)
+    second.write("screened", [row.model_copy(update={"level": 5}) for row in rows])  # not published since
+    with pytest.raises(UserError, match=re.escape(f"{first.film.name}, {second.film.name}; run `animegamer build`")):
+        make_plan(dataset, request, STAGE_NAMES)
 
 
 def test_a_data_set_that_is_not_published_is_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.core.records import Caption, Clip
 from pipeline.core.store import Dataset
+from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.export.plan import ExportRequest, make_plan
 from pipeline.publish.export.presets import PRESETS, Preset
 from pipeline.publish.export.run import write_export
@@ -80,7 +81,7 @@ def leaves(value: Any) -> list[Any]:
 @pytest.mark.parametrize(("trainer", "preset"), TAKEN, ids=ids)
 def test_files_and_command(dataset: Dataset, tmp_path: Path, trainer: Trainer, preset: Preset) -> None:
     out = tmp_path / "an 'odd' \"name\" ü $HOME"
-    written = write_export(make_plan(fitted(dataset, preset), ExportRequest(trainer, out, preset=preset)))
+    written = write_export(make_plan(fitted(dataset, preset), ExportRequest(trainer, out, preset=preset), STAGE_NAMES))
     assert other_files(out) == set(FILES[trainer.name])
     files = {name: parsed(out / name) for name in FILES[trainer.name]}
     for name, grammar in FILES[trainer.name].items():
@@ -100,7 +101,7 @@ def test_models_that_a_trainer_does_not_train_at_these_frames_are_refused(
     dataset: Dataset, tmp_path: Path, trainer: Trainer, preset: Preset
 ) -> None:
     with pytest.raises(UserError, match=rf"{preset.name}: .*give --preset {trainer.presets[0]}"):
-        make_plan(fitted(dataset, preset), ExportRequest(trainer, tmp_path / "out", preset=preset))
+        make_plan(fitted(dataset, preset), ExportRequest(trainer, tmp_path / "out", preset=preset), STAGE_NAMES)
     assert not (tmp_path / "out").exists()
 
 
@@ -116,7 +117,7 @@ def test_frames_and_sizes_are_those_that_the_models_take(preset: Preset) -> None
 def test_weights_for_inpainting_are_trained_as_such(dataset: Dataset, tmp_path: Path, preset: Preset) -> None:
     """VideoX-Fun gives weights named InP their further input channels only in the mode `inpaint`."""
     trainer, out = TRAINERS["videox-fun"], tmp_path / "out"
-    write_export(make_plan(fitted(dataset, preset), ExportRequest(trainer, out, preset=preset)))
+    write_export(make_plan(fitted(dataset, preset), ExportRequest(trainer, out, preset=preset), STAGE_NAMES))
     [options] = [options_of(command) for command in started(out / "start.sh", tmp_path / "scratch")]
     inpainting = options.pretrained_model_name_or_path.endswith("-InP")
     assert options.train_mode == ("inpaint" if inpainting else "normal")
@@ -124,7 +125,9 @@ def test_weights_for_inpainting_are_trained_as_such(dataset: Dataset, tmp_path: 
 
 def test_a_misspelt_key_or_option_is_found(dataset: Dataset, tmp_path: Path) -> None:
     trainer, out = TRAINERS["finetrainers"], tmp_path / "out"
-    write_export(make_plan(fitted(dataset, PRESETS["wan"]), ExportRequest(trainer, out, preset=PRESETS["wan"])))
+    write_export(
+        make_plan(fitted(dataset, PRESETS["wan"]), ExportRequest(trainer, out, preset=PRESETS["wan"]), STAGE_NAMES)
+    )
     value = parsed(out / "training.json")
     value["datasets"][0]["data_roots"] = value["datasets"][0].pop("data_root")
     with pytest.raises(ValidationError, match="data_roots"):

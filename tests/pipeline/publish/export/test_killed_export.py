@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.core.config import ShardSettings
 from pipeline.core.store import Dataset
+from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.export.plan import ExportRequest, make_plan
 from pipeline.publish.export.run import write_export
 from pipeline.publish.export.trainers import TRAINERS
@@ -33,7 +34,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 def export(dataset: Dataset, out: Path, title: str) -> dict[str, str]:
     """Export for the hub, with a card of this title; return what the user changed."""
-    plan = make_plan(dataset, ExportRequest(TRAINERS["huggingface"], out))
+    plan = make_plan(dataset, ExportRequest(TRAINERS["huggingface"], out), STAGE_NAMES)
     card = plan.config.card.model_copy(update={"title": title})
     return dict(write_export(replace(plan, config=plan.config.model_copy(update={"card": card}))).edits)
 

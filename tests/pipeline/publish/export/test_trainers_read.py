@@ -14,6 +14,7 @@ import pytest
 
 from flows.demos.world.barcode import read_barcode
 from pipeline.core.store import Dataset, open_dataset
+from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.export.captions import CaptionForm
 from pipeline.publish.export.plan import ExportRequest, make_plan
 from pipeline.publish.export.presets import PRESETS
@@ -35,7 +36,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def exported(dataset: Dataset, out: Path, trainer: str) -> dict[str, list[int]]:
     """Export for Wan; return the numbers of the film frames in each clip, by its file."""
     request = ExportRequest(TRAINERS[trainer], out, preset=WAN, form=CaptionForm.instruction)
-    plan = make_plan(dataset, request)
+    plan = make_plan(dataset, request, STAGE_NAMES)
     written = write_export(plan)
     assert written.clips == len(plan.clips) > 1
     return {clip.file: [read_barcode(picture) for picture in read_clip(out / clip.file)] for clip in plan.clips}
@@ -52,7 +53,7 @@ def read(result: Path) -> tuple[list[str], list[list[int]]]:
 
 def captions_of(dataset: Dataset) -> list[str]:
     request = ExportRequest(TRAINERS["folder"], Path("unused"), form=CaptionForm.instruction)
-    return [clip.caption for clip in make_plan(dataset, request).clips]
+    return [clip.caption for clip in make_plan(dataset, request, STAGE_NAMES).clips]
 
 
 def test_diffsynth(dataset: Dataset, tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_webshart_reads_the_shards_of_a_data_set(dataset: Dataset, tmp_path: Pat
             index = tmp_path / f"index-{split}"
             run_script(WEBSHART, "read_with_webshart.py", dataset.root / "shards" / split, index, folder)
     request = ExportRequest(TRAINERS["folder"], tmp_path / "out")
-    clips = make_plan(dataset, request).clips
+    clips = make_plan(dataset, request, STAGE_NAMES).clips
     assert {path.stem for path in folder.glob("*.mp4")} == {clip.seen.clip.clip_id for clip in clips}
     for clip in clips:
         assert (folder / clip.file).read_bytes() == clip.source.read_bytes()
@@ -100,7 +101,7 @@ def test_webshart_reads_the_shards_of_a_data_set(dataset: Dataset, tmp_path: Pat
 
 def test_croissant(dataset: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "hub"
-    plan = make_plan(dataset, ExportRequest(TRAINERS["huggingface"], out))
+    plan = make_plan(dataset, ExportRequest(TRAINERS["huggingface"], out), STAGE_NAMES)
     write_export(plan)
     for split in {str(clip.seen.split) for clip in plan.clips}:
         rows = json.loads(run_script(CROISSANT, "read_with_croissant.py", out / "croissant.json", split))
