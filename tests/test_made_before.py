@@ -1,6 +1,6 @@
 """Data sets, runs, checkpoints and games of earlier versions: read, skipped and continued, from `made_before.json`.
 
-`support/made_before.py` documents the content of the file and the command that rewrites it.
+`support/datasets/made_before.py` documents the content of the file and the command that rewrites it.
 """
 
 from __future__ import annotations

@@ -85,8 +85,9 @@ class Fork(Record):
                 return
             state = SavedState.at(Path(self.state))
             start = PhaseNote.read(state.phase).started_from(state.phase)
-            noted = read_note(state.phase / "made_from.json") or {"start": None}
-            if any(noted.get(name, value) != value for name, value in start.as_start().items()):  # older: no encoder
+            now = start.as_start()
+            noted = {"encoder": now.get("encoder"), **(read_note(state.phase / "made_from.json") or {})}  # added later
+            if any(noted.get(name) != value for name, value in now.items()):
                 raise UserError(f"{start.folder} has changed since {state.phase} was begun from it: nothing to fork")
             if not (run / "start").exists():
                 with writing(run / "start") as part:

@@ -49,8 +49,8 @@ class Learner:
         self.accelerator = accelerator
         network.to(accelerator.device)
         _shard_by_units(accelerator, units)
-        on_cpu = accelerator.device.type == "cpu" and accelerator.scaler is None
-        self.network, self.optimizer = accelerator.prepare(network, make_optimizer(network, loop, fused=on_cpu))
+        fused = accelerator.device.type == "cpu"  # where no loss is scaled, since fp16 is refused
+        self.network, self.optimizer = accelerator.prepare(network, make_optimizer(network, loop, fused=fused))
         trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.average = MovingAverage(trained, loop.ema_decay, on_cpu=loop.ema_on_cpu) if loop.ema_decay else None
         self.skips = Skips()

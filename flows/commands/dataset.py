@@ -215,13 +215,7 @@ def calibrate(
     workspace = open_workspace(dataset)
     with held(workspace.dataset.root, "animegamer calibrate"):
         fitted = fit(workspace.dataset, method.value)
-        updates = {
-            "flow_model": fitted.flow_model,
-            "edges": fitted.edges,
-            "level_values": fitted.values,
-            "edges_from": f"calibrated: {method.value}",
-        }
-        workspace.dataset.save(workspace.dataset.record.model_copy(update=updates))
+        workspace.dataset.save(fitted.stored_in(workspace.dataset.record))
         workspace.send()
     for level, (value, count) in enumerate(zip(fitted.values, fitted.counts, strict=True), start=1):
         upper = f"up to {fitted.edges[level - 1]:.3g}" if level < 5 else f"above {fitted.edges[-1]:.3g}"

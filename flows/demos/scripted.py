@@ -108,13 +108,5 @@ def _run(request: BuildRequest, films: Sequence[ScriptedFilm]) -> Dataset:
 
 def _calibrate_once(dataset: Dataset) -> None:
     record = dataset.record
-    if record.edges_from and record.edges_from.startswith("calibrated"):
-        return
-    fitted = calibrate(dataset, "quantiles")
-    updates = {
-        "flow_model": fitted.flow_model,
-        "edges": fitted.edges,
-        "level_values": fitted.values,
-        "edges_from": "calibrated: quantiles",
-    }
-    dataset.save(record.model_copy(update=updates))
+    if not record.calibrated or record.edges_from != record.calibrated.source:
+        dataset.save(calibrate(dataset, "quantiles").stored_in(record))

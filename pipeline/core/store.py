@@ -52,6 +52,8 @@ from pipeline.core.records import (
 )
 
 R = TypeVar("R", bound=Record)
+_CALIBRATED = "calibrated: "
+"""Beginning of `edges_from` where the edges are those of a calibration."""
 
 TABLES: dict[str, type[Record]] = {
     "crop": Crop,
@@ -227,20 +229,47 @@ class ClipFormat(Record):
     height: int
 
 
+class LevelCalibration(Record):
+    """Level edges fitted by `animegamer calibrate`, and the measurement of motion that they belong to."""
+
+    method: str
+    flow_model: str | None = Field(default=None, description="unknown if calibrated by an early version")
+    background_px: float | None = Field(default=None, description="as `[motion] background_px`")
+    edges: tuple[float, float, float, float]
+
+    @property
+    def source(self) -> str:
+        """Where a data set with these edges has them from, as `edges_from` says."""
+        return f"{_CALIBRATED}{self.method}"
+
+
 class DatasetRecord(Record):
     """`dataset.json`: facts about the whole data set."""
 
     schema_version: SchemaVersion = SCHEMA_VERSION
     films: tuple[FilmEntry, ...] = Field(default=(), description="in the order they were added")
     flow_model: str | None = Field(default=None, description="one per data set; edges belong to it")
-    edges: tuple[float, float, float, float] | None = None
+    edges: tuple[float, float, float, float] | None = Field(default=None, description="those in use")
     edges_from: str | None = Field(default=None, description="published, config, or `calibrated: METHOD`")
+    calibration: LevelCalibration | None = Field(default=None, description="the last one, in use or not")
     level_values: tuple[float, ...] | None = Field(default=None, description="median scope of each level, px per step")
     captioner: str | None = Field(default=None, description="one per data set: `rules` or a model")
     clips: ClipFormat | None = None
     cast: tuple[str, ...] = Field(default=(), description="of the last build, and of earlier ones for other films")
     cast_source: str | None = Field(default=None, description="path or address of the cast folder of the last build")
     config: dict[str, Any] = Field(default_factory=dict, description="the configuration of the last build")
+
+    @property
+    def calibrated(self) -> LevelCalibration | None:
+        """The last calibration; earlier versions have stored it only while it was in use."""
+        if self.calibration or not self.edges or not (self.edges_from or "").startswith(_CALIBRATED):
+            return self.calibration
+        return LevelCalibration(
+            method=str(self.edges_from).removeprefix(_CALIBRATED),
+            flow_model=self.flow_model,
+            background_px=self.config.get("motion", {}).get("background_px"),
+            edges=self.edges,
+        )
 
 
 class Dataset:

@@ -29,7 +29,7 @@ from pipeline.core.plain_text import first_few
 from pipeline.core.progress import watched
 from pipeline.core.records import Failure
 from pipeline.core.stage import Stage, is_current, staleness_of
-from pipeline.core.store import ClipFormat, Dataset, DatasetRecord, FilmEntry, FilmFolder
+from pipeline.core.store import ClipFormat, Dataset, DatasetRecord, FilmEntry, FilmFolder, LevelCalibration
 from pipeline.plan.consistency import refuse_to_join
 from pipeline.plan.film_stages import cast_of, choose_edges, planned_stages
 from pipeline.plan.identify import identify
@@ -141,6 +141,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         "films": listed,
         "edges": edges,
         "edges_from": edges_from,
+        "calibration": record.calibrated,
         "clips": ClipFormat(**request.config.clips.model_dump(include=set(ClipFormat.model_fields))),
         "cast": names,
         "cast_source": request.cast and absolute(request.cast),
@@ -157,7 +158,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         notices=(
             *found.notices,
             *_settings_notices(record.config, settings),
-            *_edges_notices(record, edges, edges_from),
+            *_edges_notices(record.calibrated, edges, edges_from),
             *_cast_notices(cast, record.cast, listed, stages),
             *_review_notices(review_file, request.config.review, reviews),
             *_unapplied_notices(review_file, outside_cast(reviews, {entry.sha256 for entry in listed}, names)),
@@ -225,14 +226,13 @@ def _cast_notices(cast: Cast, before: Sequence[str], listed: Sequence[FilmEntry]
     return [*cast.warnings, *unused]
 
 
-def _edges_notices(record: DatasetRecord, edges: Edges, edges_from: str) -> list[str]:
+def _edges_notices(calibration: LevelCalibration | None, edges: Edges, edges_from: str) -> list[str]:
     """Name a calibration that this build does not use, since its films are measured otherwise."""
-    calibrated = (record.edges_from or "").startswith("calibrated")
-    if not calibrated or edges_from != "published" or record.edges == edges:
+    if not calibration or edges_from in ("config", calibration.source) or calibration.edges == edges:
         return []
     return [
-        "the calibrated level edges belong to motion measured with the settings of the build before, so this build "
-        "uses the published ones; run `animegamer calibrate` again after it, then build once more"
+        "the calibrated level edges belong to motion measured with other settings, so this build uses the published "
+        "ones; for edges of its own run `animegamer calibrate` again after it, then build once more"
     ]
 
 

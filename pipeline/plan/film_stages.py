@@ -10,7 +10,7 @@ from pipeline.core.config import Config, MotionSettings
 from pipeline.core.errors import UserError
 from pipeline.core.records import Verdict
 from pipeline.core.stage import Stage, is_current
-from pipeline.core.store import Dataset, DatasetRecord, FilmFolder
+from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, LevelCalibration
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.remote.film_cache import local_folder
 from pipeline.stages.crop import FindCrop
@@ -89,19 +89,17 @@ def choose_edges(config: Config, record: DatasetRecord) -> tuple[Edges, str]:
     """The level edges to use, and their source: the config, else a calibration for its optical flow, else published."""
     if config.motion.edges is not None:
         return config.motion.edges, "config"
-    source = record.edges_from or ""
-    if record.edges is not None and source.startswith("calibrated") and _measured_alike(record, config.motion):
-        return record.edges, source
+    calibration = record.calibrated
+    if calibration and _measured_alike(calibration, config.motion):
+        return calibration.edges, calibration.source
     return PUBLISHED_EDGES, "published"
 
 
-def _measured_alike(record: DatasetRecord, settings: MotionSettings) -> bool:
-    """Return False if the data set is known to be measured by another optical flow than that of the settings."""
-    if record.config.get("motion", {}).get("background_px", settings.background_px) != settings.background_px:
+def _measured_alike(calibration: LevelCalibration, settings: MotionSettings) -> bool:
+    """Return False if a calibration is known to belong to another measurement than that of the settings."""
+    if calibration.background_px not in (None, settings.background_px):
         return False
-    if record.flow_model is None:  # calibrated by an older version, before the first publishing
-        return True
     try:
-        return record.flow_model == flow_model_of(settings)
+        return calibration.flow_model in (None, flow_model_of(settings))
     except UserError:  # the weights are on another machine; a build that measures stops for the same reason
         return True

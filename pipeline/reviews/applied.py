@@ -99,10 +99,17 @@ def matched_reviews(reading: Reading, films: Mapping[str, Sequence[Clip]], cast:
 
 
 def outside_cast(reading: Reading, films: Collection[str], cast: Collection[str]) -> tuple[int, ...]:
-    """Return the lines with the name of a character outside the cast, about films with these content hashes."""
+    """Return the lines with the name of a character outside the cast, about films with these content hashes.
+
+    A decision that its reviewer has taken back or replaced counts no more.
+    """
+    last = {
+        (each.reviewer, each.film_sha256, each.start_seconds, each.end_seconds, each.field): each
+        for each in reading.decisions
+    }
     return reading.lines_of(
         decision
-        for decision in reading.decisions
+        for decision in last.values()
         if decision.film_sha256 in films and not is_in_cast(decision.field, decision.value, cast)
     )
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from pipeline.core.errors import UserError
 from pipeline.core.records import Motion, Verdict
-from pipeline.core.store import Dataset, FilmFolder, StoreError
+from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, LevelCalibration, StoreError
 
 Edges = tuple[float, float, float, float]
 """Upper edges of levels 1 to 4 in pixels per step, strictly ascending."""
@@ -45,10 +45,22 @@ LEVELS = len(PUBLISHED_VALUES)
 class Calibration:
     """Edges fitted to a data set, with the median scope and the number of clips of each level."""
 
+    method: str
     flow_model: str
     edges: Edges
     values: tuple[float, ...]
     counts: tuple[int, ...]
+
+    def stored_in(self, record: DatasetRecord) -> DatasetRecord:
+        """Return the record of the data set with these edges in use; its last build has measured the motion."""
+        kept = LevelCalibration(
+            method=self.method,
+            flow_model=self.flow_model,
+            background_px=record.config.get("motion", {}).get("background_px"),
+            edges=self.edges,
+        )
+        changes = {"calibration": kept, "edges": self.edges, "edges_from": kept.source, "level_values": self.values}
+        return record.model_copy(update=changes)
 
 
 def level_of(scope_px: float, edges: Sequence[float]) -> int:
@@ -134,7 +146,7 @@ def calibrate(dataset: Dataset, how: Literal["quantiles", "published"]) -> Calib
     scopes = [row.scope_px for row in rows]
     edges = fit_edges(scopes, how)
     counts = tuple(len(members) for members in _by_level(scopes, edges))
-    return Calibration(models[0], edges, level_values(scopes, edges), counts)
+    return Calibration(how, models[0], edges, level_values(scopes, edges), counts)
 
 
 def _counted(folder: FilmFolder) -> list[Motion]:

@@ -66,11 +66,11 @@ def train_baseline(
         return _phase(kind, baseline, settings, caches, recipe.looks.clips, accelerator)
 
     if _is_mini(recipe) and start:  # its start is a function of the checkpoint
-        trained = Checkpoint.open(start).identity()
+        trained = Checkpoint.open(start).as_start()
     else:
-        trained = made_by_files("start", *sorted(baseline.folder.glob("*.*")))["start"]
+        trained = made_by_files("start", *sorted(baseline.folder.glob("*.*")))
     ingredients = repr(settings.model_dump(exclude=settings.unset_later_keys())) + (ON_TILES if tiled else "")
-    defined = {"start": trained, "recipe": ingredients}
+    defined = {**trained, "recipe": ingredients}
     return run_folder.phase(kind, settings.loop, accelerator, defined, made)
 
 

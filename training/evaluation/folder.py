@@ -148,7 +148,7 @@ class EvaluationFolder:
         Raises:
             EvaluationError: the folder holds another evaluation, or other files.
         """
-        request = asked.joined(asked)
+        request = asked.joined(asked)  # so that its notes name differences from its first checkpoint
         if (path / "evaluation.json").exists():
             try:
                 request = cls.open(path).request.joined(asked)

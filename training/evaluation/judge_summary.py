@@ -50,7 +50,7 @@ class JudgeSummary(Record):
 
     model: str
     prompt: str
-    temperature: float = 0.0
+    temperature: float = Field(0.0, description="of the model; not in summaries of earlier versions")
     cast_sha256: str = Field(description="empty: no reference sheet was attached")
     agents: tuple[str, ...]
     repeats: int

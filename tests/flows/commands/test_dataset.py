@@ -55,10 +55,10 @@ def test_status_counts_reviewed_clips_among_those_to_be_cut_anew(tmp_path: Path)
 
 def test_a_calibration_is_stored_with_its_optical_flow_model(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path)
-    dataset.save(dataset.record.model_copy(update={"flow_model": None}))
     invoked("calibrate", dataset.root, "--method", "published")
     [measured] = {row.flow_model for folder in dataset.folders() for row in folder.read("motion", Motion)}
-    assert (dataset.record.flow_model, dataset.record.edges_from) == (measured, "calibrated: published")
+    assert dataset.record.calibration is not None
+    assert (dataset.record.calibration.flow_model, dataset.record.edges_from) == (measured, "calibrated: published")
 
 
 def test_a_removed_film_leaves_data_set_and_shards(tmp_path: Path) -> None:

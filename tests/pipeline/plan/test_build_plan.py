@@ -131,3 +131,5 @@ def test_a_calibration_serves_the_measurement_that_it_was_made_for(
     plan = make_plan(request, Workspace(request.out))
     assert dataset.record.edges == (edges if used else PUBLISHED_EDGES)
     assert any("run `animegamer calibrate` again" in notice for notice in plan.notices) is not used
+    make_plan(request.model_copy(update={"config": Config()}), Workspace(request.out))
+    assert dataset.record.edges == edges, "a build with other settings leaves the calibration for those it is for"
