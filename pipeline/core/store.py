@@ -239,7 +239,7 @@ class LevelCalibration(Record):
 
     @property
     def source(self) -> str:
-        """Where a data set with these edges has them from, as `edges_from` says."""
+        """Text of `edges_from` in a data set with these edges."""
         return f"{_CALIBRATED}{self.method}"
 
 
