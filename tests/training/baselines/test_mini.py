@@ -135,7 +135,7 @@ def test_after_its_folder_is_removed_it_is_made_of_the_checkpoint_that_is_named_
     (phase / "result").mkdir(parents=True)  # nothing is trained
     train_baseline("gc", run, read_recipe("mini"), checkpoint.folder)
     assert base_of(run) == autoencoder_of(checkpoint)
-    with pytest.raises(UserError, match=rf"{phase} was begun with another start: .*remove that folder"):
+    with pytest.raises(UserError, match=rf"{phase} was begun with another encoder and another start: .*remove"):
         train_baseline("gc", run, read_recipe("mini"), other.folder)
     assert base_of(run) == autoencoder_of(checkpoint)
     shutil.rmtree(phase)
