@@ -21,7 +21,7 @@ from pipeline.core.records import Caption, Clip, Reviewed
 from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.reviews.decisions import KEEP, REVIEW_FILE, Decision, LineFault, Reading, Value, read_decisions
 from pipeline.reviews.matching import match
-from pipeline.reviews.standing import Standing, standings
+from pipeline.reviews.standing import Standing, in_time, standings
 from prompts.tags import words_pattern
 
 TABLE = "reviewed"
@@ -105,13 +105,14 @@ def outside_cast(reading: Reading, films: Collection[str], cast: Collection[str]
     """
     last = {
         (each.reviewer, each.film_sha256, each.start_seconds, each.end_seconds, each.field): each
-        for each in reading.decisions
+        for each in in_time(reading.decisions)
     }
-    return reading.lines_of(
+    outside = (
         decision
         for decision in last.values()
         if decision.film_sha256 in films and not is_in_cast(decision.field, decision.value, cast)
     )
+    return tuple(sorted(reading.lines_of(outside)))
 
 
 def read_reviewed(folder: FilmFolder) -> dict[str, Reviewed]:

@@ -38,7 +38,7 @@ def standings(decisions: Iterable[Decision]) -> dict[str, Standing]:
         decisions: all decisions about one clip, in the order of the file.
     """
     newest: dict[str, dict[str, Decision]] = defaultdict(dict)
-    for decision in sorted(decisions, key=lambda decision: decision.time):  # stable: equal times stay in file order
+    for decision in in_time(decisions):
         lines = newest[decision.field]
         lines.pop(decision.reviewer, None)
         lines[decision.reviewer] = decision
@@ -46,6 +46,11 @@ def standings(decisions: Iterable[Decision]) -> dict[str, Standing]:
         field: _standing([line for line in lines.values() if not line.withdraws]) for field, lines in newest.items()
     }
     return {field: standing for field, standing in found.items() if standing}
+
+
+def in_time(decisions: Iterable[Decision]) -> list[Decision]:
+    """Return decisions by their times; those of one time stay in the order of the file."""
+    return sorted(decisions, key=lambda decision: decision.time)
 
 
 def comparable(value: Value) -> object:

@@ -290,6 +290,8 @@ def test_names_outside_the_cast_are_not_applied(built: Built) -> None:
     assert load_reviews(built.data, built.reviews).outside_cast == (2, 3)
     built.review(0, "actor", known[0], minute=9)
     assert load_reviews(built.data, built.reviews).outside_cast == (2,), "replaced by its reviewer"
+    built.review(0, "actor", "Somebody Else", minute=5)
+    assert load_reviews(built.data, built.reviews).outside_cast == (2,), "older than the one before it in the file"
 
 
 def test_a_film_added_with_its_own_cast_leaves_the_reviews_of_others(built: Built) -> None:
