@@ -242,8 +242,7 @@ def test_the_command_in_the_report_asks_nothing_again(evaluation: EvaluationFold
         done = CliRunner().invoke(app, shlex.split(typed.replace("URL", server.address)))
         assert done.exit_code == 0, done.output
         assert len(server.requests) == asked
-    path = evaluation.path / "judge" / "summary.json"
-    summary = json.loads(path.read_bytes())
+    summary = json.loads((path := evaluation.path / "judge" / "summary.json").read_bytes())
     assert summary.pop("temperature") == 0.7
     path.write_text(json.dumps(summary))  # as an earlier version wrote it
     remake_report(evaluation)
