@@ -43,8 +43,7 @@ def shipped(packed: Path = PACKED) -> Checkpoint:
     """
     if not (packed / CONFIG).exists():
         raise UserError(f"{packed} has no checkpoint: install the package again, or name a checkpoint")
-    identity = identity_of(sorted(path for path in packed.rglob("*") if path.is_file()))
-    folder = user_cache_path("animegamer", ensure_exists=True) / f"mini-{identity}"
+    folder = user_cache_path("animegamer", ensure_exists=True) / f"mini-{packed_identity(packed)}"
     if not folder.exists():
         try:
             unpack(packed, folder)
@@ -52,6 +51,15 @@ def shipped(packed: Path = PACKED) -> Checkpoint:
             if not folder.exists():  # another process may have been faster
                 raise
     return Checkpoint.open(folder)
+
+
+def packed_identity(packed: Path = PACKED) -> str:
+    """Hash of the files of a packed checkpoint.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    return identity_of(sorted(path for path in packed.rglob("*") if path.is_file()))
 
 
 def pack(checkpoint: Checkpoint, start: Checkpoint, packed: Path = PACKED) -> None:

@@ -31,6 +31,9 @@ PEAK_TFLOPS: Mapping[str, float] = {
     "NVIDIA A100-SXM4-80GB": 312,
     "NVIDIA H100 80GB HBM3": 989,
     "NVIDIA H200": 989,
+    "NVIDIA L40S": 362,
+    "NVIDIA GeForce RTX 4090": 165,
+    "NVIDIA GeForce RTX 3090": 71,
 }
 """Dense half-precision peak by the name of the card, from NVIDIA's data sheets."""
 

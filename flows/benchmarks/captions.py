@@ -11,32 +11,26 @@ noisy: compare two versions of the client in one run, and quote the ratio.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
 from flows.benchmarks.caption_slots import Tally, slot_server
-from flows.demos.world.textures import FINE, detailed
+from flows.benchmarks.review_dataset import write_clips
+from flows.demos.world.textures import detailed
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.core.config import CaptionSettings
-from pipeline.core.records import Clip, make_clip_id
+from pipeline.core.records import Clip
 from pipeline.core.store import FilmFolder
-from pipeline.video.clip_files import write_clip
 
-WIDTH, HEIGHT, FRAMES = 720, 480, 16
-PICTURES = 12
-"""Number of different clips; the others repeat them."""
 EARLY = 500
 """Clip at which memory is read for the first time."""
 FILM = "bench-01234567"
@@ -52,45 +46,6 @@ class Use:
     tallies: list[Tally] = field(default_factory=list)
     early_mib: float = 0
     last_mib: float = 0
-
-
-def write_clips(folder: FilmFolder, count: int) -> list[Clip]:
-    """Write clips of a camera pan over painted detail; return their records."""
-    clips, made = [], []
-    for index in range(count):
-        clip_id = make_clip_id(FILM, 2.0 * index)
-        path = folder.clip_path(clip_id)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if index < PICTURES:
-            write_clip(path, _pan(index), Fraction(8), crf=17)
-            made.append(path)
-        else:
-            os.link(made[index % PICTURES], path)
-        clips.append(_record(clip_id, index, path.stat().st_size))
-    return clips
-
-
-def _pan(seed: int) -> list[np.ndarray]:
-    wide_HWC = detailed((FINE * (WIDTH + 4 * FRAMES), FINE * HEIGHT), seed)[::FINE, ::FINE]
-    return [np.ascontiguousarray(wide_HWC[:, 4 * step : 4 * step + WIDTH]) for step in range(FRAMES)]
-
-
-def _record(clip_id: str, index: int, size: int) -> Clip:
-    return Clip(
-        clip_id=clip_id,
-        film_id=FILM,
-        scene=0,
-        index=index,
-        start_seconds=2.0 * index,
-        end_seconds=2.0 * index + 2,
-        fps=Fraction(8),
-        frames=FRAMES,
-        width=WIDTH,
-        height=HEIGHT,
-        source_frames=tuple(range(FRAMES)),
-        bytes=size,
-        sha256=f"{index:064x}",
-    )
 
 
 def paint_cast(folder: Path) -> Cast:

@@ -34,13 +34,12 @@ from models.engine_options import EngineOptions
 from models.shot_decoder import ShotDecoder, decoder_options, denoise
 from models.turns import GameState, turn_seed
 from models.untrained import new_checkpoint
+from training.speed import PEAK_TFLOPS
 
 INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."
 PARTS = ("game model", "denoising", "frames")
 _THIS = (sys.executable, "-m", "flows.benchmarks.model")
 WAYS = ("plain", "compiled", "offloaded")
-DENSE_TFLOPS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "RTX 4090": 165, "RTX 3090": 71}
-"""Dense half-precision peak of a GPU by its data sheet, in 10^12 operations per second."""
 
 
 def random_config(size: Size) -> ModelConfig:
@@ -81,7 +80,7 @@ def measure(checkpoint: Path, steps: int, guidance: float, turns: int, way: str)
 
 def table_of(results: dict[str, dict[str, Any]], tflop: float, steps: int, title: str, device: str) -> Table:
     """Return a table of the measurements, side by side; `tflop` is the work of a denoising step."""
-    peak = next((value for name, value in DENSE_TFLOPS.items() if name in device), None)
+    peak = PEAK_TFLOPS.get(device)
     table = Table(title=f"{title}, median, on {device}")
     table.add_column("")
     for heading in ("turn s", *(f"{part} s" for part in PARTS), "TFLOP/s denoising", "main GiB", "card GiB"):

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from flows.demos.world.dataset import film_record
 from flows.demos.world.textures import FINE, detailed
-from pipeline.core.records import Caption, Clip, Film, Looks, Motion, Verdict, make_clip_id, make_film_id
+from pipeline.core.records import Caption, Clip, Looks, Motion, Verdict, make_clip_id, make_film_id
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
 from pipeline.stages.motion_levels import level_of
 from pipeline.video.clip_files import write_clip
@@ -52,11 +53,20 @@ def write_dataset(root: Path, clips: int, films: int = 4, size: tuple[int, int] 
 
 def _write_film(folder: FilmFolder, name: str, sha256: str, count: int, seed: int, size: tuple[int, int]) -> None:
     rng = np.random.default_rng(seed)
-    clips = [_clip(folder.film_id, index, size) for index in range(count)]
-    _write_files(folder, clips, seed, size)
+    clips = write_clips(folder, count, seed, size)
     scopes = [float(scope) for scope in rng.gamma(2.0, 5.0, count)]
     levels = [level_of(scope, EDGES) for scope in scopes]
-    folder.save_film(_film(folder.film_id, name, sha256, SECONDS * count))
+    folder.save_film(
+        film_record(
+            name,
+            (1280, 720),
+            round(24 * SECONDS * count),
+            film_id=folder.film_id,
+            source=f"films/{name}",
+            sha256=sha256,
+            container="matroska,webm",
+        )
+    )
     folder.write("clips", clips)
     folder.write("motion", [_motion(clip.clip_id, scope) for clip, scope in zip(clips, scopes, strict=True)])
     folder.write("verdicts", [_verdict(clip.clip_id, level, rng) for clip, level in zip(clips, levels, strict=True)])
@@ -64,13 +74,16 @@ def _write_film(folder: FilmFolder, name: str, sha256: str, count: int, seed: in
     folder.write("looks", [_looks(clip.clip_id, rng) for clip in clips])
 
 
-def _write_files(folder: FilmFolder, clips: list[Clip], seed: int, size: tuple[int, int]) -> None:
+def write_clips(folder: FilmFolder, count: int, seed: int = 0, size: tuple[int, int] = (480, 720)) -> list[Clip]:
+    """Write clips of a camera pan over painted detail, most of them links to the first; return their records."""
+    clips = [_clip(folder.film_id, index, size) for index in range(count)]
     folder.clip_path(clips[0].clip_id).parent.mkdir(parents=True)
     for index, clip in enumerate(clips):
         if index < PICTURES:
             write_clip(folder.clip_path(clip.clip_id), _pan(PICTURES * seed + index, size), Fraction(8), crf=17)
         else:
             os.link(folder.clip_path(clips[index % PICTURES].clip_id), folder.clip_path(clip.clip_id))
+    return clips
 
 
 def _pan(seed: int, size: tuple[int, int]) -> list[np.ndarray]:
@@ -78,32 +91,6 @@ def _pan(seed: int, size: tuple[int, int]) -> list[np.ndarray]:
     height, width = size
     wide_HWC = detailed((FINE * (width + 4 * FRAMES), FINE * height), seed)[::FINE, ::FINE]
     return [np.ascontiguousarray(wide_HWC[:, 4 * step : 4 * step + width]) for step in range(FRAMES)]
-
-
-def _film(film_id: str, name: str, sha256: str, seconds: float) -> Film:
-    return Film(
-        film_id=film_id,
-        name=name,
-        source=f"films/{name}",
-        sha256=sha256,
-        bytes=1,
-        container="matroska,webm",
-        codec="h264",
-        pixel_format="yuv420p",
-        bit_depth=8,
-        width=1280,
-        height=720,
-        sample_aspect=Fraction(1),
-        rotation_degrees=0,
-        display_width=1280,
-        display_height=720,
-        fps=Fraction(24),
-        variable_rate=False,
-        interlaced=False,
-        frames=round(24 * seconds),
-        duration_seconds=seconds,
-        missing_seconds=0.0,
-    )
 
 
 def _clip(film_id: str, index: int, size: tuple[int, int]) -> Clip:

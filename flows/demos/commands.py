@@ -28,5 +28,6 @@ def run_command(*words: str | Path, beside: Path | None = None) -> str:
     if done.returncode:
         said = " ".join(map(str, words[:2]))
         why = f" ({beside} says why)" if beside else ""
-        sys.exit(f"this step ends here: animegamer {said} failed{why}; the same command goes on from there")
+        go_on = "once that is mended, the same command goes on from there"
+        sys.exit(f"this step ends here: animegamer {said} failed{why}; {go_on}")
     return done.stdout.rstrip("\n").rpartition("\n")[-1]

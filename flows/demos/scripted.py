@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 from flows.demos.world.truth import SOURCE, SceneTruth, Truth
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import Config
+from pipeline.core.errors import UserError
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.progress import Progress, watched
 from pipeline.core.records import Caption, Clip, Failure, Verdict
 from pipeline.core.stage import Outcome, Stage, perform
@@ -24,7 +26,7 @@ from pipeline.plan.build_plan import make_plan
 from pipeline.plan.publish import Select, WriteShards
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.workspace import Workspace
-from pipeline.stages.motion_levels import calibrate
+from pipeline.stages.motion_levels import LEVELS, calibrate
 
 CaptionOf = Callable[[str, SceneTruth, int], Caption]
 """Clip id, truth about its scene, measured motion level -> the true tags."""
@@ -50,8 +52,13 @@ class CaptionByScript(Stage):
     needs: ClassVar[tuple[str, ...]] = WriteCaptions.needs
 
     def ingredients(self) -> dict[str, Any]:
-        """Return the script's version; the film's content is an ingredient of every stage."""
-        return {"captioner": SOURCE, "script": 1}
+        """Return a fingerprint of the captions of all scenes at every level.
+
+        The pictures may stay the same when the script says something else about them.
+        """
+        scenes, levels = self.truth.scenes, range(1, LEVELS + 1)
+        said = [self.caption_of("", scene, level).model_dump(mode="json") for scene in scenes for level in levels]
+        return {"captioner": SOURCE, "script": fingerprint({"captions": said})}
 
     def run(self, folder: FilmFolder, progress: Progress) -> Outcome:
         """Make the table `captions`; a clip across two scenes, after a missed cut, gets a caption with that fault."""
@@ -77,6 +84,7 @@ def build_scripted(out: Path, films: Sequence[ScriptedFilm], config: Config, cas
     written, since they describe captions by rules or by a model.
 
     Raises:
+        UserError: a file cannot be read as a film.
         RecordError: a stage cannot use a film.
         StoreError: the folder holds a data set of other films.
     """
@@ -96,6 +104,8 @@ def build_scripted(out: Path, films: Sequence[ScriptedFilm], config: Config, cas
 
 def _run(request: BuildRequest, films: Sequence[ScriptedFilm]) -> Dataset:
     plan = make_plan(request, Workspace(request.out))
+    if refusals := plan.refusals:
+        raise UserError("; ".join(refusals))
     for film_id, film in zip(plan.films, films, strict=True):
         folder = plan.dataset.folder(film_id)
         for planned in plan.stages:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 
-from flows.benchmarks.learning.runs import Learned, fit_settings, learn, recipe_of, with_config
+from flows.benchmarks.learning.runs import Learned, fit_settings, learn, recipe_of, say_if_earlier, with_config
 from flows.console.training_bars import TrainBars
 from flows.demos.world.learning_films import FASTER, FIRST, SECOND, write_films
 from models.checkpoint import Checkpoint
@@ -70,6 +70,7 @@ class Bench:
     def fitted(self) -> Fitted:
         """Autoencoder fitted to all clips."""
         data, bars = write_films(self.out / "data" / "all", [FIRST, SECOND, FASTER]), TrainBars()
+        say_if_earlier(self.out / "autoencoder" / "clips" / "result")
         with bars.shown():
             settings = fit_settings(self.steps.stills, self.steps.clips)
             return fit_autoencoder(self.start, data, self.out / "autoencoder", settings, bars.step)

@@ -12,7 +12,15 @@ from statistics import fmean
 from typing import get_args
 
 from flows.benchmarks.learning.bench import Bench, Finding, spread_of
-from flows.benchmarks.learning.runs import Learned, encoded, fit_settings, learn, recipe_of, shot_loss
+from flows.benchmarks.learning.runs import (
+    Learned,
+    encoded,
+    fit_settings,
+    learn,
+    recipe_of,
+    say_if_earlier,
+    shot_loss,
+)
 from flows.benchmarks.learning.stories import GAME, LOOP, learned_data, played_data, untrained
 from flows.console.training_bars import TrainBars
 from models.checkpoint import Checkpoint
@@ -61,6 +69,7 @@ def _losses(out: Path, shots: Checkpoint, seed: int) -> dict[str, float]:
 def _shots(out: Path) -> Checkpoint:
     """Return a checkpoint with the autoencoder fitted to the learned stories, and the shot networks trained on them."""
     bars, data = TrainBars(), learned_data(out)
+    say_if_earlier(out / "autoencoder" / "clips" / "result")
     with bars.shown():
         settings = fit_settings(_STILLS, _CLIPS)
         start = fit_autoencoder(untrained(out), data, out / "autoencoder", settings, bars.step).checkpoint

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from flows.console.terminal import say
 from flows.console.training_bars import TrainBars
 from flows.demos.world.learning_films import MOTION
 from models.checkpoint import Checkpoint
@@ -97,6 +98,12 @@ def fit_settings(stills: int, clips: int) -> FitSettings:
     return FitSettings.model_validate(merged(settings.model_dump(), loops))
 
 
+def say_if_earlier(result: Path) -> None:
+    """Say of a result that exists that it is used as it is: other code may have made it."""
+    if result.exists():
+        say(f"{result} is of an earlier run: remove it, or the folder of the benchmark, to measure the present code")
+
+
 def learn(
     part: TrainedPart,
     folder: Path,
@@ -115,6 +122,7 @@ def learn(
         recipe: recipe from `recipe_of`.
         features: folder of features for several runs on the same data; by default the run has its own.
     """
+    say_if_earlier(folder / {"shot": "joint"}.get(part, part) / "result")
     bars = TrainBars()
     source = str(data) if isinstance(data, Path) else data
     run_folder = RunFolder(

@@ -1,7 +1,8 @@
 """Learning curve of a step: the measures of every validation over the CPU seconds spent, one JSON line each.
 
 CPU seconds, of all threads, do not depend on what else the machine does. A resumed step goes on from the last line: the
-seconds of steps that were lost with the process are not in the curve.
+seconds from that validation to the end of the killed process are missing, those of lost steps and, where a state was
+saved after the validation, also those of the steps before it.
 """
 
 from __future__ import annotations

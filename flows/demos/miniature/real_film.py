@@ -1,6 +1,6 @@
 """Real-film step: the steps of the miniature on the labelled clips of Big Buck Bunny, and what is learned by heart.
 
-OUT/real-film/dataset              the whole film in clips of the size that `mini` draws
+OUT/real-film/dataset              the whole film in clips of twice the height and width that `mini` draws
 OUT/real-film/start, ...           its own image encoder, autoencoder and model, by the same steps; the model has the
                                    steps of the short variants, since the film has few clips
 OUT/real-film/drawn/sheet.png      eight clips as the autoencoder reconstructs them, the first four of the training

@@ -3,7 +3,7 @@
 The game is `game.txt` beside this file, the first scenes of the first held-out story, played with seed 0. Every turn is
 shown by its first, middle and last frame.
 
-    OUT/strip/game/     the game, as `animegamer play --game` writes it
+    OUT/strip/MODEL/    the game, as `animegamer play --game` writes it; another packed model plays another
     OUT/strip.png       the picture
 """
 
@@ -20,6 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 from flows.console.terminal import say
 from flows.demos.commands import run_command
 from flows.game.folder import GameFolder
+from models.shipped import PACKED, packed_identity
 from pipeline.video.clip_files import read_clip
 
 GAME = Path(__file__).with_name("game.txt")
@@ -29,7 +30,7 @@ _LINE_HEIGHT, _FONT = 18, 14
 
 def draw_strip(out: Path) -> Path:
     """Play the game unless it is played, and draw the strip. Return its path."""
-    folder = out / "strip" / "game"
+    folder = folder_of_game(out)
     run_command("play", "--game", GAME, "--out", folder)
     game = GameFolder.open(folder)
     turns = [
@@ -40,6 +41,11 @@ def draw_strip(out: Path) -> Path:
     _sheet(turns).save(path)
     say(f"the strip: {path}")
     return path
+
+
+def folder_of_game(out: Path, packed: Path = PACKED) -> Path:
+    """Return the folder of the packed model's game, since a game goes on only with the model that began it."""
+    return out / "strip" / packed_identity(packed)
 
 
 def _turn(caption: str, frames_THWC: NDArray[np.uint8]) -> Image.Image:

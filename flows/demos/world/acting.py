@@ -54,38 +54,3 @@ def fight(first: str, second: str) -> Draw:
         )  # fmt: skip
 
     return draw
-
-
-def look_around(key: str) -> Draw:
-    """Character near the camera that changes its expression every 8 drawings."""
-    return lambda drawing: (posed(key, drawing // 8, 640, WORLD_HEIGHT + 40, size=1.3),)
-
-
-def talk_in_turn(first: str, second: str) -> Draw:
-    """Two characters that face each other; the expression of the speaker changes."""
-
-    def draw(drawing: int) -> Sprites:
-        speaks, spoken = drawing // 8 % 2, drawing // 2
-        return posed(first, spoken * (1 - speaks), 400), posed(second, spoken * speaks, 880, mirrored=True)
-
-    return draw
-
-
-def hug(first: str, second: str) -> Draw:
-    """Two characters that stand close and sway."""
-
-    def draw(drawing: int) -> Sprites:
-        sway = (0, 4, 8, 12, 8, 4)[drawing % 6]
-        return posed(first, 0, 560 + sway), posed(second, 0, 720 + sway, mirrored=True)
-
-    return draw
-
-
-def dance(key: str) -> Draw:
-    """Character that leaps from side to side and turns round."""
-
-    def draw(drawing: int) -> Sprites:
-        x, y = 640 + (-90, -45, 0, 45, 90, 45, 0, -45)[drawing % 8], WORLD_HEIGHT + (0, 50)[drawing % 2]
-        return (posed(key, 1, x, y, mirrored=drawing // 4 % 2 == 1),)
-
-    return draw

@@ -23,6 +23,7 @@ from flows.demos.world.dataset import CLIP_FPS, film_record, save_clip
 from flows.demos.world.shapes import DEEDS, FIGURES, FRAMES, HEIGHT, PLACES, SPEEDS, WIDTH, ShapeClip, paint
 from pipeline.captions.rules_captioner import ADVERBS
 from pipeline.core.config import MotionSettings, ShardSettings
+from pipeline.core.errors import UserError
 from pipeline.core.progress import silent
 from pipeline.core.records import Caption, Clip, Film, Motion, Scene, Verdict
 from pipeline.core.store import Dataset, DatasetRecord, FilmEntry, FilmFolder
@@ -129,9 +130,14 @@ def write_films(root: Path, films: Sequence[ShapeFilm]) -> Path:
 
     Returns:
         The data set folder.
+
+    Raises:
+        UserError: the folder holds a data set of other films.
     """
     dataset = Dataset(root)
     if (root / "shards" / "index.json").exists():
+        if [film.sha256 for film in dataset.record.films] != [_film_record(film).sha256 for film in films]:
+            raise UserError(f"{root} holds other films than those asked for: remove it and start again")
         return root
     folders = [_write_film(dataset, film) for film in films]
     scopes = [row.scope_px for folder in folders for row in folder.read("motion", Motion)]

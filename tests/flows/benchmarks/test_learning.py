@@ -15,6 +15,7 @@ from flows.demos.world.learning_films import AGAIN, FASTER, FIRST, SECOND, Shape
 from flows.demos.world.shapes import DEEDS, FIGURES, HEIGHT, SPEEDS, WIDTH, ShapeClip, paint
 from models.config import tiny_config
 from models.untrained import new_checkpoint
+from pipeline.core.errors import UserError
 from training.data.shards import open_shards
 from training.data.sources import open_index
 from training.data.turns import RecordedTurn, read_texts
@@ -79,6 +80,25 @@ def test_only_the_past_tells_the_figure_of_a_story(tmp_path: Path) -> None:
         (figure,) = {turn.clip.figure for turn in film.turns}
         assert figure in turns[0].instruction
         assert [turn.sample.motion.level for turn in turns] == [turn.clip.level for turn in film.turns]
+
+
+def test_films_other_than_those_in_the_folder_are_refused(tmp_path: Path) -> None:
+    first, other = (ShapeFilm(name, FIRST.turns[:1]) for name in ("first", "other"))
+    data = write_films(tmp_path / "data", [first])
+    assert write_films(data, [first]) == data
+    for films in ([other], [first, other]):
+        with pytest.raises(UserError, match="data holds other films than those asked for: remove it"):
+            write_films(data, films)
+
+
+@pytest.mark.slow
+def test_a_result_of_an_earlier_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_films(tmp_path / "data", [ShapeFilm("two", FIRST.turns[:2])])
+    start = new_checkpoint(tmp_path / "start", tiny_config())
+    recipe = recipe_of("game", {"steps": 1, "batch_size": 1, "micro_batch": 1}, game={"windows": {"most_turns": 1}})
+    for is_earlier in (False, True):
+        learn("game", tmp_path / "run", data, start, recipe)
+        assert ("run/game/result is of an earlier run: remove it" in capsys.readouterr().err) == is_earlier
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,20 +14,25 @@ from numpy.typing import NDArray
 from torch import nn
 
 from flows.demos.miniature.measured.measured_models import FITTED
-from flows.demos.miniature.package import unpack_model
+from flows.demos.miniature.package import HELD_OUT, unpack_model
 from flows.demos.miniature.story import StoryScene
+from flows.demos.miniature.strip import folder_of_game
 from flows.demos.world.film import pictures_of
 from flows.demos.world.puppet_cast import CAST
 from flows.demos.world.puppet_motions import Cue
 from flows.demos.world.scenery import PLACES
 from models.checkpoint import Checkpoint
-from models.config import mini_config
+from models.config import CONFIG, mini_config
 from models.engine import Engine
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
 from models.shipped import PACKED, shipped
 from models.turns import GameState, turn_seed
 from models.untrained import new_checkpoint
+from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
+from pipeline.publish.shards import write_shards
+from tests.flows.demos.test_miniature_judge import FACTS
+from tests.support.datasets.made_dataset import make_dataset
 
 MOST_BYTES = 20_000_000
 BASE = StoryScene(Cue("Mika", "wave", 2), "meadow", night=False, flagged=False, time_named=False, story=0)
@@ -43,6 +49,23 @@ def first_weights(network: nn.Module) -> bytes:
     return next(network.parameters()).detach().numpy().tobytes()
 
 
+def begin(out: Path, story: int = HELD_OUT["stories-1"]) -> Checkpoint:
+    """Write an image encoder, and a data set that holds out a story of one film."""
+    data = make_dataset(out / "dataset", films=1, scenes=2, names=["stories-1.mp4"])
+    write_shards(data, ShardSettings(val_share=1))
+    facts = FACTS.model_copy(update={"film": "stories-1", "story": story, "start_seconds": 0.0})
+    (out / "truth.jsonl").write_text(facts.model_dump_json() + "\n")
+    return new_checkpoint(out / "image_encoder" / "result", mini_config())
+
+
+def repacked(folder: Path) -> Path:
+    """Copy the packed model with another text about it."""
+    shutil.copytree(PACKED, folder)
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps({**config, "about": "Another one."}))
+    return folder
+
+
 def test_the_packed_model_is_small() -> None:
     assert sum(path.stat().st_size for path in PACKED.rglob("*") if path.is_file()) <= MOST_BYTES
 
@@ -55,7 +78,7 @@ def test_the_packed_model_names_no_path_of_the_machine_that_trained_it() -> None
 def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_training(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="run the step `image-encoder` first"):
         unpack_model(tmp_path / "new")
-    begun = new_checkpoint(tmp_path / "new" / "image_encoder" / "result", mini_config())
+    begun = begin(tmp_path / "new")
     (tmp_path / "new" / "model" / "adapt").mkdir(parents=True)  # as a kill before the link leaves it
     for _ in range(2):
         unpack_model(tmp_path / "new")
@@ -78,6 +101,36 @@ def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_traini
     with pytest.raises(UserError, match="begun/model holds a training: name another --out"):
         unpack_model(tmp_path / "begun")
     assert not (tmp_path / "begun" / "model" / "adapt").exists()
+
+
+def test_another_packed_model_takes_the_place_of_the_unpacked_one(tmp_path: Path) -> None:
+    begin(tmp_path)
+    unpack_model(tmp_path)
+    unchanged = (tmp_path / "unpacked" / CONFIG).stat().st_mtime_ns
+    unpack_model(tmp_path)
+    assert (tmp_path / "unpacked" / CONFIG).stat().st_mtime_ns == unchanged
+    packed = repacked(tmp_path / "packed")
+    unpack_model(tmp_path, packed)
+    assert Checkpoint.open(tmp_path / "model" / "adapt" / "result").config.about == "Another one."
+    (tmp_path / "autoencoder" / "curve.jsonl").touch()
+    with pytest.raises(UserError, match="autoencoder holds a training: name another --out"):
+        unpack_model(tmp_path)
+
+
+@pytest.mark.parametrize("story", [HELD_OUT["stories-1"], 4])
+def test_stories_that_the_packed_model_was_trained_on_are_named(
+    tmp_path: Path, story: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin(tmp_path, story)
+    unpack_model(tmp_path)
+    said = capsys.readouterr().err
+    assert ("dataset holds out the stories 4 of stories-1, but" in said) == (story == 4)
+    assert ("trained without 5 of stories-1, 12 of stories-2" in said) == (story == 4)
+
+
+def test_another_packed_model_plays_the_strip_anew(tmp_path: Path) -> None:
+    folders = [folder_of_game(tmp_path), folder_of_game(tmp_path), folder_of_game(tmp_path, repacked(tmp_path / "new"))]
+    assert folders[0] == folders[1] != folders[2]
 
 
 @pytest.mark.slow
