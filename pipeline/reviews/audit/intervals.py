@@ -78,13 +78,19 @@ def estimated(strata: Sequence[Stratum], missing: int = 0) -> Share | None:
     return Share(share=share, low=low * seen, high=high * seen + 1 - seen)
 
 
-def wilson(share: float, size: float) -> tuple[float, float]:
-    """Return Wilson's score interval of a share of `size` tries; an infinite size gives the share itself."""
+def wilson(share: float, size: float, deviations: float = _Z) -> tuple[float, float]:
+    """Return Wilson's score interval of a share of `size` tries; an infinite size gives the share itself.
+
+    Args:
+        share: hits over tries.
+        size: number of tries, or the effective one.
+        deviations: standard deviations to each side; by default those of 95 % of the normal distribution.
+    """
     if math.isinf(size):
         return share, share
-    centre = share + _Z**2 / (2 * size)
-    reach = _Z * math.sqrt(share * (1 - share) / size + (_Z / (2 * size)) ** 2)
-    scale = 1 + _Z**2 / size
+    centre = share + deviations**2 / (2 * size)
+    reach = deviations * math.sqrt(share * (1 - share) / size + (deviations / (2 * size)) ** 2)
+    scale = 1 + deviations**2 / size
     return max(0.0, (centre - reach) / scale), min(1.0, (centre + reach) / scale)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from flows.demos.miniature.dataset import build_datasets, films_of
+from flows.demos.miniature.dataset import MORE, build_datasets, films_of
 from flows.demos.miniature.measured.judge import JudgedClips, accuracy, labels_of, train_judge
 from flows.demos.miniature.measured.judge_network import HEIGHT, LABELS, WIDTH, Judge, loss_of
 from flows.demos.miniature.measured.measured_models import FITTED
@@ -17,6 +17,7 @@ from flows.demos.miniature.truth import SceneFacts
 from flows.demos.world.puppet_motions import COAT_ON, PLANT
 from models.config import mini_config
 from models.untrained import new_checkpoint
+from pipeline.core.errors import UserError
 from training.config import LoopSettings
 
 FACTS = SceneFacts(
@@ -66,17 +67,27 @@ def test_a_judge_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert Judge.open(tmp_path).name(frames) == judge.name(frames)
 
 
+def test_what_is_missing_is_named_with_its_step(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"truth.jsonl is missing: run the step `data` first"):
+        train_judge(tmp_path)
+    with pytest.raises(UserError, match="has no trained judge: run the step `judge` first"):
+        Judge.open(tmp_path)
+
+
 @pytest.mark.nightly
 def test_a_judge_learns_a_few_clips_once_and_says_how_well(tmp_path: Path) -> None:
     (film,) = films_of("stories", 1, stories=1)
     others = {name: films_of(name, 1, unseen=True, stories=1) for name in ("unseen", "judging")}
     films = {name: [replace(other, scenes=other.scenes[:4])] for name, (other,) in others.items()}
-    build_datasets(tmp_path, {"dataset": [film], **films})
+    more = replace(films_of("more", 1, stories=1)[0], scenes=film.scenes[4:8])
+    build_datasets(tmp_path, {"dataset": [film], MORE: [more], **films})
     new_checkpoint(tmp_path / FITTED, mini_config())
     loop = LoopSettings(steps=60, batch_size=8, micro_batch=8, learning_rate=3e-3, save_every=30, validate_every=60)
     judge = train_judge(tmp_path, loop)
     found = json.loads((tmp_path / "judge" / "accuracy.json").read_text())
-    assert found["val"].keys() == found["unseen"].keys() == {"clips", *LABELS}
+    assert {"val", "unseen", "unseen, new scenes"} <= found.keys()
+    assert all(shares.keys() == {"clips", *LABELS} for shares in found.values())
+    assert found["unseen, new scenes"]["clips"] <= found["unseen"]["clips"]
     reconstructed = json.loads((tmp_path / "judge" / "reconstructions.json").read_text())
     assert reconstructed["val"]["named"] <= min(reconstructed["val"][field] for field in LABELS) <= 1
     points = [json.loads(line) for line in (tmp_path / "judge" / "curve.jsonl").read_text().splitlines()]

@@ -16,11 +16,11 @@ KINDS = ("recorded", "reconstructed", "played", "played without guidance", "play
 
 
 def figures(share: float) -> Mapping[str, Figure]:
-    around = {"turns": 196, "stories": 7, "mean": share, "low": share - 0.05, "high": share + 0.05}
+    around = {"turns": 196, "games": 7, "mean": share, "low": share - 0.05, "high": share + 0.05}
     return {
         "as asked": around,
         "level drawn, error": around | {"mean": 0.4, "low": 0.3, "high": 0.5},
-        "seconds": around | {"mean": 0.8, "low": -float("inf"), "high": float("inf")},
+        "seconds": around | {"mean": 0.8, "low": None, "high": None},
     }
 
 

@@ -55,8 +55,8 @@ def measure_claims(out: Path, seed: int = 0) -> None:
 
 
 def _games(stories: Sequence[Story], maker: TurnMaker, seed: int, *, past: bool = True) -> Iterator[Shown]:
-    for story in stories:
-        yield from played(story, maker, seed, past=past)
+    for number, story in enumerate(stories):
+        yield from played(story, maker, seed + number, past=past)
 
 
 def _bounds(stories: Sequence[Story], engine: Engine, shown: Sequence[Shown], seed: int) -> dict[str, list[Shown]]:

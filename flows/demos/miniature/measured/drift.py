@@ -9,6 +9,7 @@ the second, whose script does not know them: those fields are of use in single s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def measure_drift(out: Path, seed: int = 0) -> None:
 
     def figures(model: MeasuredModel, judge: Judge) -> tuple[Any, str]:
         maker = model.maker()
-        shown = [list(played(game, maker, seed)) for game in games]
+        shown = [list(played(game, maker, seed + number)) for number, game in enumerate(games)]
         found = {}
         for start in range(0, TURNS, AT_ONCE):
             part = [turn for game in shown for turn in game[start : start + AT_ONCE]]
@@ -52,4 +53,4 @@ def long_games(stories: Sequence[Story]) -> Iterator[Story]:
     """Yield games of `TURNS` turns, each of two stories in a row."""
     for game in range(GAMES):
         first, second = (stories[(2 * game + number) % len(stories)] for number in (0, 1))
-        yield [*first, *second][:TURNS]
+        yield [replace(turn, game=game) for turn in (*first, *second)[:TURNS]]

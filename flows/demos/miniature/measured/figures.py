@@ -3,8 +3,8 @@
 What an instruction asks for is who, where and what, together `as asked`. Time of day, raincoats and flags follow from
 earlier turns; a flag in the window was last seen in a turn that the game model still has before it.
 
-Turns of a story depend on each other (many scenes have two clips of one instruction), so an interval takes stories as
-the sample, not turns.
+Turns of a game depend on each other (many scenes have two clips of one instruction), so an interval takes games as the
+sample, not turns, and Student's t of their number.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from flows.demos.miniature.dataset import CONFIG
 from flows.demos.miniature.measured.games import ScriptedTurn, Shown
 from flows.demos.miniature.measured.judge_network import Judge, Named
-from pipeline.reviews.audit.intervals import Stratum, estimated
+from pipeline.reviews.audit.intervals import CONFIDENCE, wilson
 from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.stages.motion_levels import PUBLISHED_EDGES, level_of
 from training.evaluation.metrics.features import with_pixels
 
 Figure = Mapping[str, Any]
-"""Number of turns and of stories, mean over the turns (of hits: their share), and the ends of its 95 % interval."""
-_AT_ONCE, _Z = 16, 1.96
+"""Number of turns and of games, mean over the turns (of hits: their share), and the ends of its 95 % interval: None for
+turns of one game."""
+_AT_ONCE = 16
 
 
 def figures_of(shown: Sequence[Shown], judge: Judge, window: int) -> dict[str, Figure]:
@@ -45,7 +47,7 @@ def figures_of(shown: Sequence[Shown], judge: Judge, window: int) -> dict[str, F
         names = judge.name(torch.from_numpy(np.stack([each.frames_THWC for each in part])))
         for each, named in zip(part, names, strict=True):
             for field, value in values_of(each, named, window).items():
-                found.setdefault(field, []).append(((each.facts.film, each.facts.story), value))
+                found.setdefault(field, []).append((each.scripted.game, value))
     return {field: figure(values) for field, values in found.items()}
 
 
@@ -60,7 +62,7 @@ def values_of(shown: Shown, named: Named, window: int) -> dict[str, float]:
     whole = all(asked.values())
     return {
         "as asked": whole,
-        **{f"as asked, {kind}": whole for kind in facts.held_out},
+        **{f"as asked, {kind}": whole for kind in _kinds(shown.scripted)},
         **asked,
         "by whom": named.actor == facts.actor,
         **_of_history(shown.scripted, named, window),
@@ -70,6 +72,11 @@ def values_of(shown: Shown, named: Named, window: int) -> dict[str, float]:
         "states": shown.state == facts.state,
         "seconds": shown.seconds,
     }
+
+
+def _kinds(turn: ScriptedTurn) -> Sequence[str]:
+    """Return what the training data lacks of a turn's scene; of scenes without held-out pairs, whether it has them."""
+    return turn.facts.held_out or (("repeated scene",) if turn.repeated else ("new scene",))
 
 
 def _of_history(turn: ScriptedTurn, named: Named, window: int) -> dict[str, bool]:
@@ -97,26 +104,24 @@ def drawn_level(frames_THWC: NDArray[np.uint8]) -> int:
 def figure(values: Sequence[tuple[Hashable, float]]) -> Figure:
     """Return the mean with its 95 % interval: Wilson's for hits, the normal one for other values.
 
+    Both take Student's t for the number of games. The share's effective size, in the place of the number of turns,
+    follows from how much the games differ; it is never above that number.
+
     Args:
-        values: the story and the value of each turn; at least one.
+        values: the game and the value of each turn; at least one.
     """
-    stories = {story: number for number, story in enumerate(dict.fromkeys(story for story, _ in values))}
-    numbers_T, values_T = [stories[story] for story, _ in values], [float(value) for _, value in values]
-    sums_S = np.bincount(numbers_T, values_T).astype(np.float64)
-    turns_S = np.bincount(numbers_T).astype(np.float64)
-    mean = float(sums_S.sum() / len(values))
-    share = estimated([Stratum(sums_S, turns_S)]) if all(isinstance(value, bool) for _, value in values) else None
-    if share:
-        low, high = share.low, share.high
+    games = {game: number for number, game in enumerate(dict.fromkeys(game for game, _ in values))}
+    numbers_T, values_T = [games[game] for game, _ in values], [float(value) for _, value in values]
+    mean = float(np.mean(values_T))
+    found = {"turns": len(values), "games": len(games), "mean": mean, "low": None, "high": None}
+    if len(games) == 1:
+        return found
+    excess_G = np.bincount(numbers_T, values_T) - mean * np.bincount(numbers_T)
+    variance = len(games) / (len(games) - 1) * float(np.square(excess_G).sum()) / len(values) ** 2
+    deviations = float(stdtrit(len(games) - 1, (1 + CONFIDENCE) / 2))
+    if all(isinstance(value, bool) for _, value in values):
+        size = min(len(values), mean * (1 - mean) / variance) if variance else len(values)
+        low, high = wilson(mean, size, deviations)
     else:
-        reach = _reach(sums_S - mean * turns_S, len(values))
-        low, high = mean - reach, mean + reach
-    return {"turns": len(values), "stories": len(stories), "mean": mean, "low": low, "high": high}
-
-
-def _reach(excess_S: NDArray[np.float64], turns: int) -> float:
-    """Return half the interval of a ratio, from what each story's sum has beyond the mean."""
-    stories = len(excess_S)
-    if stories == 1:
-        return math.inf
-    return _Z * math.sqrt(stories / (stories - 1) * float(np.square(excess_S).sum())) / turns
+        low, high = mean - deviations * math.sqrt(variance), mean + deviations * math.sqrt(variance)
+    return found | {"low": low, "high": high}

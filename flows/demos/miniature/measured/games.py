@@ -6,7 +6,7 @@ A game plays all clips of a story in order: a turn has the instruction of its cl
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -16,6 +16,7 @@ import torch
 from diffusers import AutoencoderKLCogVideoX
 from numpy.typing import NDArray
 
+from flows.demos.miniature.dataset import MORE
 from flows.demos.miniature.truth import SceneFacts, Truths
 from flows.demos.world.puppet_motions import PLANT
 from models.config import GameModelConfig, ModelConfig
@@ -37,6 +38,10 @@ class ScriptedTurn:
     facts: SceneFacts
     flag_age: int | None = None
     """Turns since a flag that stands here was last seen; None if none was."""
+    repeated: bool = False
+    """True if the model was trained on a scene of the same look, in another story."""
+    game: Hashable = ()
+    """The game that the turn is played in; turns of one game depend on each other."""
 
     @property
     def instruction(self) -> str:
@@ -67,13 +72,14 @@ class Shown:
 
 
 def read_stories(out: Path, data: str, split: Split) -> list[Story]:
-    """Read the stories of a split in order."""
+    """Read the stories of a split in order, each a game of its own."""
     truths = Truths.read(out)
-    turns = [
-        ScriptedTurn(packed, truths.of(packed.turn.sample)) for packed in read_turns(open_shards(out / data, split))
-    ]
-    stories = groupby(turns, lambda turn: (turn.facts.film, turn.facts.story))
-    return [_with_flags(list(story)) for _, story in stories]
+    trained = truths.looks_in((out / name, "train") for name in ("dataset", MORE))
+    turns = []
+    for packed in read_turns(open_shards(out / data, split)):
+        facts = truths.of(packed.turn.sample)
+        turns.append(ScriptedTurn(packed, facts, repeated=facts.look in trained, game=(facts.film, facts.story)))
+    return [_with_flags(list(story)) for _, story in groupby(turns, lambda turn: turn.game)]
 
 
 def _with_flags(story: Story) -> Story:

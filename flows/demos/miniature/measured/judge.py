@@ -1,11 +1,13 @@
 """Judge step: the judge network trained on real clips, and its own accuracy on held-out clips and on unseen pairs.
 
-It learns from OUT/judging too. Without clips of the pairs that the game model never sees it named the motion of four
-unseen pairs in five, and could not have measured more of the model. And it learns from every clip as the autoencoder
-reconstructs it: what moves is blurred there, and a judge of sharp clips alone took half of the motions for others.
+It learns from OUT/dataset and OUT/more, as the model does, and from OUT/judging. Without clips of the pairs that the
+game model never sees it named the motion of four unseen pairs in five, and could not have measured more of the model.
+And it learns from every clip as the autoencoder reconstructs it: what moves is blurred there, and a judge of sharp
+clips alone took half of the motions for others.
 
 OUT/judge/result                  the network (judge_network.Judge.open)
-OUT/judge/accuracy.json           share of clips named rightly, by data set and field: the margin of all its figures
+OUT/judge/accuracy.json           share of clips named rightly, by data set and field: the margin of all its
+                                  figures; and of the clips whose scenes look like none it learned from
 OUT/judge/reconstructions.json    PSNR of reconstructions, and share of them named as their originals
 OUT/judge/curve.jsonl             its learning curve: accuracy on held-out clips over CPU seconds
 """
@@ -21,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from flows.console.terminal import say
+from flows.demos.miniature.dataset import MORE
 from flows.demos.miniature.learning_curve import LearningCurve
 from flows.demos.miniature.measured.judge_network import HEIGHT, LABELS, ONE_OF, WIDTH, Field, Judge, loss_of
 from flows.demos.miniature.measured.measured_models import FITTED
@@ -40,7 +43,7 @@ from training.share import ALONE, Share
 from training.trainer import StepReport, StepWatcher, Trainer
 
 LOOP = LoopSettings(
-    steps=2000,
+    steps=3000,
     batch_size=16,
     micro_batch=16,
     learning_rate=2e-3,
@@ -127,7 +130,11 @@ def train_judge(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None 
     """Train the judge on the training split and measure it; a repeated call resumes it, or does nothing."""
     folder, truths, seen = out / "judge", Truths.read(out), out / "dataset"
     settings = loop.model_dump(exclude=loop.unset_later_keys())
-    learned: tuple[tuple[Path, Split], ...] = ((seen, "train"), (out / "judging", "val"))
+    learned: tuple[tuple[Path, Split], ...] = (
+        (seen, "train"),
+        (out / MORE, "train"),
+        (out / "judging", "val"),
+    )
     data = [Catalog.read(open_shards(source, split)).fingerprint for source, split in learned]
     fitted = Checkpoint.open(out / FITTED)
     made_from = {"data": data, "settings": settings, "autoencoder": fitted.identity()}
@@ -135,12 +142,17 @@ def train_judge(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None 
     note(folder, made_from)
     if not (folder / "accuracy.json").exists():
         torch.manual_seed(loop.seed)
-        held_out = {name: read_judged([(out / data, split)], truths) for name, data, split in SETS}
+        held_out = {name: read_judged([(out / source, split)], truths) for name, source, split in SETS}
         if not (folder / "result").exists():
             examples = with_reconstructions(read_judged(learned, truths), fitted)
             phase = JudgePhase(_Loss(Judge()), examples, held_out["val"])
             Trainer(phase, loop, folder, new_accelerator()).run(_both(LearningCurve(folder / "curve.jsonl"), watch))
-        judge = Judge.open(folder / "result")
+        judge, looks = Judge.open(folder / "result"), truths.looks_in(learned)
+        for name, source, split in SETS:
+            turns = Catalog.read(open_shards(out / source, split)).turns
+            new = [number for number, turn in enumerate(turns) if truths.of(turn.sample).look not in looks]
+            if new:
+                held_out[f"{name}, new scenes"] = held_out[name].some(new)
         found = {name: {"clips": len(clips), **accuracy(judge, clips)} for name, clips in held_out.items()}
         for name, shares in found.items():
             say(f"judge, {name}: " + ", ".join(f"{field} {shares[field]:.1%}" for field in LABELS))

@@ -22,6 +22,7 @@ from torch.nn import functional
 from flows.demos.world.puppet_cast import CAST
 from flows.demos.world.puppet_motions import MOTIONS
 from flows.demos.world.scenery import PLACES
+from pipeline.core.errors import UserError
 
 Field = Literal["who", "raincoats", "where", "night", "flag", "what", "actor"]
 LABELS: Mapping[Field, tuple[str, ...]] = {
@@ -100,7 +101,9 @@ class Judge(nn.Module):
 
     @classmethod
     def open(cls, folder: Path) -> Judge:
-        """Read a judge."""
+        """Read a judge. UserError if there is none."""
+        if not (folder / _FILE).exists():
+            raise UserError(f"{folder} has no trained judge: run the step `judge` first")
         judge = cls()
         judge.load_state_dict(load_file(folder / _FILE))
         return judge.eval()

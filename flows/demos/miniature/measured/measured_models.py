@@ -16,6 +16,7 @@ from models.engine import Engine
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
 from models.turns import TurnMaker
 from pipeline.core.atomic import write_json
+from pipeline.core.errors import UserError
 from pipeline.core.ingredients import ResultNotes
 from training.baselines.agents import load_baseline
 from training.baselines.folder import BaselineFolder
@@ -31,7 +32,7 @@ SEEDS = (MAIN, "seed-1", "seed-2")
 """Runs that differ by their seed alone."""
 FITTED = Path("autoencoder", "clips", "result")
 """Checkpoint with the fitted autoencoder, which all models start from."""
-_VERSION = 4
+_VERSION = 5
 """Version of the measures, raised when they give other figures."""
 
 
@@ -72,6 +73,8 @@ def measure(
 ) -> None:
     """Write OUT/STEP/NAME.json for every model that has not been measured as it is.
 
+    Figures by another judge, or of other clips, are deleted first: figures that stand side by side have one judge.
+
     Args:
         out: folder of the miniature.
         step: name of the step.
@@ -79,6 +82,9 @@ def measure(
         models: models to measure.
         figures: function that measures a model; it returns the content of the file, and words about it.
     """
+    models = list(models)
+    if not models:
+        raise UserError(f"no trained model in {out}: run the step `model` first, or `unpack` for the package's model")
     judge = Judge.open(out / "judge" / "result")
     made_from = {
         "version": _VERSION,
@@ -88,6 +94,11 @@ def measure(
         "data": [Catalog.read(open_shards(out / data, split)).fingerprint for _, data, split in SETS],
     }
     notes = ResultNotes(out / step / "made.json")
+    if notes.renew("measured by", made_from, list):
+        for earlier in (out / step).glob("*.json"):
+            if earlier != notes.path:
+                notes.forget(earlier.stem)
+                earlier.unlink()
     for model in models:
 
         def write(model: MeasuredModel = model) -> list[Path]:

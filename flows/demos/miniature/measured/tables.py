@@ -7,7 +7,6 @@ OUT/tables.md    what could be reached at best and by chance; models with their 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,8 @@ ROWS = {
     "where": "where",
     "what": "doing what",
     "as asked": "all three: as asked",
+    "as asked, repeated scene": "of a scene that other stories of the training have too",
+    "as asked, new scene": "of a scene that no story of the training has",
     "as asked, character x motion": "of an unseen character and motion",
     "as asked, character x place": "of an unseen character and place",
     "as asked, motion x place": "of an unseen motion and place",
@@ -113,10 +114,10 @@ def table(columns: Mapping[str, _Figures], *, intervals: bool = True) -> str:
 def _cell(field: str, figure: Figure | None, intervals: bool) -> str:
     if figure is None:
         return ""
-    mean, low, high = (_number(field, figure[part]) for part in ("mean", "low", "high"))
-    unit = "" if field in _NUMBERS else " %"
-    interval = f" ({low} to {high})" if intervals and math.isfinite(figure["low"]) else ""
-    return f"{mean}{unit}{interval}"
+    mean, unit = _number(field, figure["mean"]), "" if field in _NUMBERS else " %"
+    if not intervals or figure["low"] is None:
+        return f"{mean}{unit}"
+    return f"{mean}{unit} ({_number(field, figure['low'])} to {_number(field, figure['high'])})"
 
 
 def _number(field: str, value: float) -> str:
