@@ -33,7 +33,7 @@ from models.conditions import ImageEncoder, TextEncoder
 from models.config import CONFIG, Base, Component, ModelConfig, inside_id
 from models.game_model import GameModel, wrap_language_model
 from models.hub import load_base, quietly, reading
-from models.shot_decoder import ShotDecoder, add_lora, decoder_options, own_names
+from models.shot_decoder import ShotDecoder, add_lora, load_transformer, own_names
 from models.shot_encoder import ShotEncoder
 from models.tokens import load_mistral_tokenizer
 from models.weights import is_as_created, is_untrained, load_adapter, load_tensors
@@ -149,10 +149,10 @@ class Checkpoint:
     ) -> ShotDecoder:
         """Load the shot decoder with unmerged adapters, if it has any; arguments as in `game_model`."""
         dtype = dtype or precision_of("transformer", device)
-        base, options = self.base("transformer"), decoder_options(self.config)
+        base = self.base("transformer")
         if "transformer" in self.config.whole:
-            return _for_inference(load_base("transformer", ShotDecoder, base, trained or dtype, **options), device)
-        decoder = load_base("transformer", ShotDecoder, base, dtype, **options)
+            return _for_inference(load_transformer(self.config, base, trained or dtype), device)
+        decoder = load_transformer(self.config, base, dtype)
         add_lora(decoder, self.config.shot_decoder)
         own = own_names(decoder)
         trainable = {name for name, _ in decoder.named_parameters() if ".lora_" in name or name in own}

@@ -44,14 +44,20 @@ def writing(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder; rename it to `folder` when the block succeeds, remove it when the block raises.
 
     Raises:
-        UserError: `folder` exists and is not an empty folder.
+        UserError: `folder` exists and is not an empty folder, or is one that cannot be replaced.
         DiskError: the disk is full, or refuses the files.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already: name another folder, or remove it first")
+    target = folder.resolve()  # a link to an empty folder cannot be replaced, the folder can
+    if target.exists() and (target == Path.cwd() or target.is_mount()):
+        raise UserError(
+            f"{folder} is the current folder or a disk, and cannot be replaced: name a new folder inside it, "
+            f"such as {folder / 'NAME'}"
+        )
     with disk_errors(folder):
-        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         with disk_errors(folder):
             yield part
@@ -59,7 +65,7 @@ def writing(folder: Path) -> Iterator[Path]:
             if path.is_dir() or path.stat().st_nlink == 1:  # not files shared with another checkpoint
                 path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors creates files with mode 0600
             _sync(path)
-        part.rename(folder)
+        part.rename(target)
     except SafetensorError as error:  # of a write: readers have their own errors
         shutil.rmtree(part)
         raise DiskError(f"{folder}: cannot be written: {error}; make room, and the same command goes on") from error

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.transforms.v2.functional import gaussian_blur
-from transformers import AutoTokenizer, CLIPVisionModel, PreTrainedTokenizerBase, T5EncoderModel
+from transformers import CLIPVisionModel, PreTrainedTokenizerBase, T5EncoderModel
 
 from models.config import Base, ShotEncoderConfig
-from models.hub import hub_options, load_base, reading
+from models.hub import load_base, load_tokenizer
 from pipeline.core.errors import UserError
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -82,10 +82,7 @@ class TextEncoder(nn.Module):
     ) -> Self:
         """Load it from a folder or the hub, with the tokenizer of the same repository; a T5's decoder is ignored."""
         network = load_base("text_encoder", T5EncoderModel, base, dtype)
-        tokenizer_base = base.model_copy(update={"subfolder": base.tokenizer_subfolder or base.subfolder})
-        with reading(tokenizer_base):
-            tokenizer = AutoTokenizer.from_pretrained(tokenizer_base.id, **hub_options(tokenizer_base))
-        return cls(network, tokenizer, config).to(device)
+        return cls(network, load_tokenizer(base), config).to(device)
 
     @torch.no_grad()
     def states(self, texts: Sequence[str]) -> Tensor:

@@ -19,6 +19,8 @@ from pipeline.core.errors import UserError
 
 CONFIG = "config.json"
 LEVELS = 5
+TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "vocab.json")
+"""Files with the words of a tokenizer; a folder with a tokenizer has one of them."""
 MOST_SHOT_TOKENS = 256
 """Number of frame tokens in the vocabulary, `<frame_00000>` to `<frame_00255>`."""
 
@@ -138,6 +140,19 @@ class Base(ConfigSection):
     revision: str | None = Field(None, description="commit or tag on the hub; unset: the latest")
     subfolder: str = Field("", description="folder inside the repository")
     tokenizer_subfolder: str = Field("", description="folder of the text encoder's tokenizer, if it differs")
+
+    @classmethod
+    def of_folder(cls, component: str, folder: Path) -> Self:
+        """Location of a base on disk; a text encoder's tokenizer may be in the folder `tokenizer` beside it."""
+        folder = folder.absolute()
+        lacks_tokenizer = component == "text_encoder" and not _has_tokenizer(folder)
+        if lacks_tokenizer and _has_tokenizer(folder.parent / "tokenizer"):
+            return cls(id=str(folder.parent), subfolder=folder.name, tokenizer_subfolder="tokenizer")
+        return cls(id=str(folder))
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
 def inside_id(component: Component) -> str:

@@ -24,12 +24,12 @@ from diffusers import ConfigMixin
 from diffusers.utils import logging as diffusers_logging
 from safetensors import SafetensorError
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import extract_commit_hash
 
-from models.config import Base, Component
+from models.config import TOKENIZER_FILES, Base, Component
 from models.weights import shortened
 from pipeline.core.errors import UserError
 
@@ -85,6 +85,27 @@ def load_base(component: Component, kind: type[Network], base: Base, dtype: torc
     return network  # type: ignore[no-any-return]
 
 
+def load_tokenizer(base: Base, named: str = "`bases` in config.json") -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a base from a folder or the model hub; `named` is the setting that names the base.
+
+    Raises:
+        UserError: it is neither in the folder nor in the cache, and cannot be fetched, or it is damaged.
+    """
+    with reading(base, named):
+        place = _tokenizer_place(base)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place.id, **hub_options(place))
+    return tokenizer
+
+
+def _tokenizer_place(base: Base) -> Base:
+    """Location of a base's tokenizer. ValueError without one: transformers would make one that knows no words."""
+    place = base.model_copy(update={"subfolder": base.tokenizer_subfolder or base.subfolder})
+    if not any(_is_there(place, name) for name in TOKENIZER_FILES):
+        inside = f" in {place.subfolder}" if place.subfolder else ""
+        raise ValueError(f"it has no tokenizer{inside}: one of {', '.join(TOKENIZER_FILES)}")
+    return place
+
+
 def _only_pickled(kind: type[nn.Module], base: Base) -> str:
     """Return the name of a base's pickle if it has no safetensors; empty if it has some, or neither."""
     safe, pickled = _STEMS[issubclass(kind, PreTrainedModel)]
@@ -101,13 +122,15 @@ def _is_there(base: Base, name: str) -> bool:
 
 
 def check_base(component: Component, base: Base) -> None:
-    """Check from its `config.json` alone that a base is a network of the right kind.
+    """Check, without reading its weights, that a base is a network of the right kind, with a tokenizer for texts.
 
     Raises:
-        UserError: it is another network, or cannot be found.
+        UserError: it is another network, cannot be found, or is a text encoder without a tokenizer.
     """
     with reading(base):
         _check_kind(component, base)
+        if component == "text_encoder":
+            _tokenizer_place(base)
 
 
 def hub_options(base: Base) -> dict[str, str]:
@@ -174,6 +197,8 @@ def reading(base: Base, named: str = "`bases` in config.json") -> Iterator[None]
     except (OSError, ValueError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         if Path(base.id).is_absolute():
+            if not Path(base.id).exists():  # the library takes it for an id
+                reason = "there is no such folder"
             remedy = f"Copy the folder again, or name another under {named}"
         else:
             remedy = (

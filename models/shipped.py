@@ -27,30 +27,55 @@ from models.checkpoint_writer import save_config, writing
 from models.config import CONFIG, inside_id
 from models.tokens import LEGAL_IDS, VOCABULARY, shipped_tokenizer
 from models.weights import read_tensors, write_tensors
-from pipeline.core.errors import UserError
+from pipeline.core.errors import DiskError, UserError, disk_errors
 
 PACKED = Path(__file__).parent / "mini"
 _VOCABULARY_FILE = "vocabulary.safetensors"
 _LANGUAGE_FILE = f"{inside_id('language_model')}/model.safetensors"
+_TOKENIZER_FILE = f"{TOKENIZER}/tokenizer.json"
 _INPUT, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 
 
 def shipped(packed: Path = PACKED) -> Checkpoint:
-    """Open the checkpoint of the package, unpacked at the first call.
+    """Open the checkpoint of the package, unpacked at the first call, and again if a file of it was removed.
 
     Raises:
         UserError: the package has none, or its files are damaged, or the cache folder cannot be written.
     """
     if not (packed / CONFIG).exists():
         raise UserError(f"{packed} has no checkpoint: install the package again, or name a checkpoint")
-    folder = user_cache_path("animegamer", ensure_exists=True) / f"mini-{packed_identity(packed)}"
-    if not folder.exists():
+    folder = _cache_folder() / f"mini-{packed_identity(packed)}"
+    if not _is_whole(folder, packed):
+        _remove(folder)
         try:
             unpack(packed, folder)
         except OSError:
-            if not folder.exists():  # another process may have been faster
+            if not _is_whole(folder, packed):  # another process may have been faster
                 raise
     return Checkpoint.open(folder)
+
+
+def _cache_folder() -> Path:
+    """Cache folder of the user; DiskError if it cannot be made, for whatever reason."""
+    try:
+        return user_cache_path("animegamer", ensure_exists=True)
+    except OSError as error:
+        raise DiskError(
+            f"{user_cache_path('animegamer')}: the cache folder cannot be made: {error.strerror}; give access to it, "
+            "or name another place with XDG_CACHE_HOME=FOLDER"
+        ) from error
+
+
+def _is_whole(folder: Path, packed: Path) -> bool:
+    """Return whether an unpacked checkpoint has all its files: cleaners of caches remove single ones."""
+    names = {str(path.relative_to(packed)) for path in packed.rglob("*") if path.is_file()} - {_VOCABULARY_FILE}
+    return all((folder / name).is_file() for name in names | {_TOKENIZER_FILE})
+
+
+def _remove(folder: Path) -> None:
+    with disk_errors(folder):
+        if folder.exists():
+            shutil.rmtree(folder)
 
 
 def packed_identity(packed: Path = PACKED) -> str:

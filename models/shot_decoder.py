@@ -22,13 +22,16 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
+import torch
 from diffusers import CogVideoXTransformer3DModel
 from diffusers.models.embeddings import TimestepEmbedding, Timesteps
 from diffusers.utils import logging
 from peft import LoraConfig
 from torch import Tensor, nn
 
-from models.config import ModelConfig, ShotDecoderConfig
+from models.config import Base, ModelConfig, ShotDecoderConfig
+from models.hub import load_base
+from pipeline.core.errors import UserError
 
 ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
 """Projections with an adapter, in every block."""
@@ -125,6 +128,28 @@ class ShotDecoder(CogVideoXTransformer3DModel):  # type: ignore[misc]
         return (decoder, report) if output_loading_info else decoder
 
 
+def load_transformer(config: ModelConfig, base: Base, dtype: torch.dtype) -> ShotDecoder:
+    """Load the shot decoder's base, without adapters.
+
+    Raises:
+        UserError: it cannot be loaded, or its width is not that of the shot tokens.
+    """
+    decoder = load_base("transformer", ShotDecoder, base, dtype, **decoder_options(config))
+    width, expected = _width(decoder), config.shot_encoder.width
+    if width != expected:
+        raise UserError(
+            f"{base.id} is a transformer of width {width}, but shot_encoder.width is {expected}: "
+            f"name a transformer of width {expected} as the base"
+        )
+    return decoder
+
+
+def _width(decoder: ShotDecoder) -> int:
+    """Width of the tokens in the transformer."""
+    width: int = decoder.config.num_attention_heads * decoder.config.attention_head_dim
+    return width
+
+
 def decoder_options(config: ModelConfig) -> dict[str, Any]:
     """Fields of a stock transformer that a shot decoder overrides, for `from_pretrained` or `from_config`.
 
@@ -204,7 +229,7 @@ def latent_shape(decoder: ShotDecoder) -> tuple[int, int, int, int]:
 
 def _check_shapes(decoder: ShotDecoder, latents_BTCHW: Tensor, shot_tokens_BLD: Tensor) -> None:
     config, latent = decoder.config, latent_shape(decoder)
-    tokens = (config.max_text_seq_length, config.num_attention_heads * config.attention_head_dim)
+    tokens = (config.max_text_seq_length, _width(decoder))
     if tuple(latents_BTCHW.shape[1:]) != latent:
         raise ValueError(f"latents must be [B, T, C, H, W] = [B, {latent}], not {tuple(latents_BTCHW.shape)}")
     if tuple(shot_tokens_BLD.shape[1:]) != tokens:

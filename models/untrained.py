@@ -27,8 +27,8 @@ from models.checkpoint_writer import (
 )
 from models.config import Component, ModelConfig, inside_id
 from models.game_model import GameModel, wrap_language_model
-from models.hub import load_base, pinned
-from models.shot_decoder import ShotDecoder, add_lora, decoder_options
+from models.hub import check_base, load_base, pinned
+from models.shot_decoder import add_lora, load_transformer
 from models.shot_encoder import ShotEncoder
 from models.tokens import shipped_tokenizer
 
@@ -54,6 +54,9 @@ def new_checkpoint(
     Raises:
         UserError: the folder is not empty, or a base cannot be loaded.
     """
+    for component, base in config.bases.items():
+        if Path(base.id).is_absolute():  # others are inside, or fetched when training first needs them
+            check_base(component, base)
     with writing(folder) as part, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         shipped_tokenizer().save_pretrained(str(part / TOKENIZER))
@@ -96,10 +99,7 @@ def _save_shot_networks(checkpoint: Checkpoint, say: Say) -> None:
     save_shot_encoder(checkpoint.folder, ShotEncoder(config.shot_encoder).state_dict())
     if "transformer" in config.whole:
         return
-    precision = _precision(config, torch.float16)
-    decoder = load_base(
-        "transformer", ShotDecoder, checkpoint.base("transformer"), precision, **decoder_options(config)
-    )
+    decoder = load_transformer(config, checkpoint.base("transformer"), _precision(config, torch.float16))
     add_lora(decoder, config.shot_decoder)
     save_shot_decoder(checkpoint.folder, decoder)
 

@@ -111,15 +111,21 @@ def with_bases(config: ModelConfig, assignments: list[str]) -> ModelConfig:
     """Return the configuration with other sources for some frozen parts.
 
     Raises:
-        UserError: an assignment is not NAME=SOURCE, or does not name a frozen part.
+        UserError: an assignment is not NAME=SOURCE, or does not name a frozen part of a model of this size.
     """
-    bases = {name: base.model_dump() for name, base in config.bases.items()}
+    from models.config import Base
+
+    bases: dict[str, Base] = dict(config.bases.items())
     for text in assignments:
         name, equals, source = text.partition("=")
         if not equals or not source or name not in bases:
             raise UserError(f"--base {text}: give NAME=SOURCE, with one of the names {', '.join(sorted(bases))}")
-        folder = Path(source)
-        bases[name] = {"id": str(folder.absolute()) if folder.is_dir() else source}
+        if name in config.whole:
+            raise UserError(
+                f"--base {text}: at {config.size} {name} is no frozen part, it is trained whole from random weights; "
+                "leave the option out, or take another --size"
+            )
+        bases[name] = Base.of_folder(name, Path(source)) if Path(source).is_dir() else Base(id=source)
     return config.replaced(bases=bases)
 
 

@@ -199,6 +199,17 @@ def test_a_missing_checkpoint_and_a_broken_configuration_have_different_errors(t
         Checkpoint.open(tmp_path)
 
 
+def test_a_transformer_of_another_width_is_refused_when_written_and_when_loaded(tmp_path: Path) -> None:
+    tiny, message = tiny_config(), r"transformer of width 128, but shot_encoder\.width is 64: name a transformer"
+    base = Base(id=str(tiny_checkpoint() / inside_id("transformer")))
+    sizes = tiny.shot_encoder.model_copy(update={"width": 64})
+    config = tiny.replaced(shot_encoder=sizes, bases={**tiny.bases, "transformer": base})
+    with pytest.raises(UserError, match=message):
+        new_checkpoint(tmp_path / "new", config)
+    with pytest.raises(UserError, match=message):
+        Checkpoint(tiny_checkpoint(), config).shot_decoder()
+
+
 def test_failed_writing_leaves_no_files_and_never_overwrites(tmp_path: Path) -> None:
     def interrupted() -> None:
         with writing(tmp_path / "checkpoint") as part:
@@ -213,6 +224,21 @@ def test_failed_writing_leaves_no_files_and_never_overwrites(tmp_path: Path) -> 
     with pytest.raises(UserError, match="exists already"), writing(tmp_path / "taken"):
         pass
     assert (tmp_path / "taken" / "file").read_text() == "mine"
+
+
+def test_the_current_folder_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for named in (Path(), tmp_path / "here", Path("../here")):
+        with pytest.raises(UserError, match=r"cannot be replaced: name a new folder .*NAME"), writing(named):
+            raise AssertionError("the work began")
+    with writing(Path("new")) as part:
+        (part / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    with writing(tmp_path / "link") as part:
+        (part / "file").touch()
+    assert [(path / "file").exists() for path in (Path("new"), tmp_path / "empty")] == [True, True]
 
 
 def test_a_full_disk_is_named_and_leaves_no_files(tmp_path: Path) -> None:

@@ -175,3 +175,19 @@ def test_whole_clip_and_whole_t5_load_from_folders(tmp_path: Path):
     assert torch.equal(weights, clip.vision_model.embeddings.patch_embedding.weight)
     assert torch.equal(text_encoder.network.shared.weight, t5.shared.weight.bfloat16())
     assert text_encoder.states(["she runs"]).shape == (1, 6, 16)
+
+
+def test_a_text_encoder_without_a_tokenizer_is_refused(tmp_path: Path):
+    T5EncoderModel(TEXT).save_pretrained(tmp_path / "t5")
+    with pytest.raises(UserError, match=r"it has no tokenizer: one of tokenizer\.json, spiece\.model"):
+        TextEncoder.load(CONFIG, Base(id=str(tmp_path / "t5")))
+    with pytest.raises(UserError, match=r"it has no tokenizer in words"):
+        TextEncoder.load(CONFIG, Base(id=str(tmp_path), subfolder="t5", tokenizer_subfolder="words"))
+
+
+def test_a_tokenizer_beside_a_text_encoder_is_taken(tmp_path: Path):
+    T5EncoderModel(TEXT).save_pretrained(tmp_path / "text_encoder")
+    tokenizer().save_pretrained(tmp_path / "tokenizer")
+    encoder = TextEncoder.load(CONFIG, Base.of_folder("text_encoder", tmp_path / "text_encoder"))
+    one, other = encoder.states(["she runs", "very fast"])
+    assert not torch.allclose(one, other, atol=1e-4)

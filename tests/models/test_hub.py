@@ -151,6 +151,7 @@ def test_bases_are_found_by_id_in_the_hubs_cache_and_pinned_to_its_commit(tmp_pa
     bases = tiny_checkpoint() / "bases"
     _as_hub_cache(tmp_path / "home", "maker/mistral", bases / "language_model")
     _as_hub_cache(tmp_path / "home", "maker/video", bases / "transformer", "transformer")
+    _as_hub_cache(tmp_path / "home", "maker/texts", bases / "text_encoder")
     config = tmp_path / "start" / CONFIG
     script = f"""
 from pathlib import Path
@@ -159,8 +160,9 @@ from models.config import Base, tiny_config
 from models.untrained import new_checkpoint
 config = tiny_config()
 bases = {{"language_model": Base(id="maker/mistral"), "transformer": Base(id="maker/video", subfolder="transformer")}}
+bases["text_encoder"] = Base(id="maker/texts")
 checkpoint = new_checkpoint(Path({str(config.parent)!r}), config.replaced(bases={{**config.bases, **bases}}), seed=1)
-checkpoint.game_model(), checkpoint.shot_decoder()
+checkpoint.game_model(), checkpoint.shot_decoder(), checkpoint.text_encoder()
 """
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=environment, check=True)

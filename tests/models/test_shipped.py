@@ -64,6 +64,12 @@ def test_only_words_that_training_used_are_packed(start: Checkpoint, trained: Ch
         assert torch.equal(after[name][rows], before[name][rows].half())
 
 
+def test_a_cache_folder_that_cannot_be_made_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nope")
+    with pytest.raises(UserError, match=r"/proc/nope/animegamer: .*XDG_CACHE_HOME=FOLDER"):
+        shipped()
+
+
 def test_the_checkpoint_of_the_package_is_unpacked_once(
     start: Checkpoint, trained: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +83,10 @@ def test_the_checkpoint_of_the_package_is_unpacked_once(
     times = {path: path.stat().st_mtime_ns for path in opened.folder.rglob("*")}
     assert shipped(packed) == opened
     assert times == {path: path.stat().st_mtime_ns for path in opened.folder.rglob("*")}
+    for removed in ("shot_encoder.safetensors", "tokenizer/tokenizer.json"):
+        (opened.folder / removed).unlink()
+        assert shipped(packed) == opened
+        assert (opened.folder / removed).exists(), "a cleaner of caches removed it"
     (packed / "vocabulary.safetensors").write_bytes(b"cut off")
     with pytest.raises(UserError, match=r"vocabulary\.safetensors cannot be read"):
         shipped(packed)

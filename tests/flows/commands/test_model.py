@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.commands.model import with_bases
 from models.checkpoint import Checkpoint
-from models.config import tiny_config
+from models.config import Base, mini_config, tiny_config
 from pipeline.core.errors import UserError
 from tests.support.networks.tiny_models import tiny_checkpoint
 from training.baselines.config import tiny
@@ -47,6 +47,30 @@ def test_a_base_is_read_from_the_given_folder(tmp_path: Path) -> None:
 def test_a_base_option_without_name_and_path_is_refused(given: str) -> None:
     with pytest.raises(UserError, match=r"give NAME=SOURCE.*autoencoder, image_encoder"):
         with_bases(tiny_config(), [given])
+
+
+def test_a_text_encoder_is_taken_with_the_tokenizer_beside_it(tmp_path: Path) -> None:
+    folders = [tmp_path / "text_encoder", tmp_path / "tokenizer", tmp_path / "vae"]
+    for folder in folders:
+        folder.mkdir()
+    given = [f"text_encoder={folders[0]}", f"autoencoder={folders[2]}"]
+    assert with_bases(tiny_config(), given).bases["text_encoder"] == Base(id=str(folders[0]))
+    (folders[1] / "spiece.model").touch()
+    bases = with_bases(tiny_config(), given).bases
+    assert bases["text_encoder"] == Base(id=str(tmp_path), subfolder="text_encoder", tokenizer_subfolder="tokenizer")
+    assert bases["autoencoder"] == Base(id=str(folders[2]))
+
+
+def test_a_base_of_a_network_that_is_trained_whole_is_refused() -> None:
+    with pytest.raises(UserError, match=r"--base transformer=x: at mini transformer is no frozen part"):
+        with_bases(mini_config(), ["transformer=x"])
+
+
+def test_a_folder_of_a_base_that_is_not_there_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    code, said = _run("new-checkpoint", tmp_path / "start", "--base", f"autoencoder={tmp_path / 'typo'}")
+    assert code == 1
+    assert "typo cannot be loaded: there is no such folder" in " ".join(said.split())
+    assert not (tmp_path / "start").exists()
 
 
 def test_a_new_baseline_is_written(tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import AutoTokenizer, CLIPModel
+from transformers import CLIPModel
 
 from models.conditions import CLIP_MEAN, CLIP_STD
 from models.config import Base
-from models.hub import reading
+from models.hub import load_tokenizer, reading
 from pipeline.core.errors import UserError
 from training.evaluation.metrics.network_sources import OPEN_CLIP
 
@@ -141,7 +141,7 @@ def load_clip(source: str, device: str = "cpu") -> TextNetwork:
         network, report = CLIPModel.from_pretrained(base.id, dtype=torch.float32, output_loading_info=True)
         if faults := sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])]):
             raise ValueError(f"not a whole CLIP: {faults[0]} is missing or has another shape ({len(faults)} such)")
-        return Clip(network, AutoTokenizer.from_pretrained(base.id), device)
+    return Clip(network, load_tokenizer(base, "--clip"), device)
 
 
 def _load_open_clip(source: str, device: str) -> OpenClip:

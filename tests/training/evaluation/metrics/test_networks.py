@@ -55,6 +55,14 @@ def test_an_incomplete_clip_is_refused(tmp_path: Path) -> None:
         load_clip(str(tmp_path / "clip"))
 
 
+def test_a_clip_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    folder = save_small_clip(tmp_path / "clip")
+    for name in ("tokenizer.json", "vocab.json", "merges.txt"):
+        (folder / name).unlink(missing_ok=True)
+    with pytest.raises(UserError, match=r"it has no tokenizer: .*--clip"):
+        load_clip(str(folder))
+
+
 def test_a_folder_without_a_network_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--clip"):
         load_clip(str(tmp_path))
