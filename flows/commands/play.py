@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +18,10 @@ from pipeline.core.errors import UserError
 
 MODEL_ONLY = ("serve", "port", "open", "steps", "guidance", "compile")
 """Options that a baseline does not have; its steps and guidance are in its `baseline.json`."""
+FILE_ONLY = ("seed",)
+"""Options of a game from a file; on the page each game has a seed of its own."""
+PAGE_ONLY = ("port", "open")
+"""Options of the page."""
 
 
 def play(
@@ -86,21 +90,33 @@ def play(
         animegamer play --checkpoint run/gc/result --agent gc --game game.txt --out gc-game/
     """
     if agent:
-        _check_model_only(context, agent)
+        _refuse(context, MODEL_ONLY, f"goes with the model, not with --agent {agent}")
     if serve == bool(game):
         raise UserError("give either --game FILE with --out FOLDER, or --serve")
+    if serve:
+        _refuse(context, FILE_ONLY, "goes with --game, not with --serve")
+    else:
+        _refuse(context, PAGE_ONLY, "goes with --serve, not with --game")
     if game and not out:
         raise UserError("--game needs --out: the folder for the shots")
     if agent and not checkpoint:
         raise UserError("--agent needs --checkpoint: the folder of the baseline")
     need_networks()
     _check_paths(checkpoint, game, out, agent)
+    usual_steps, usual_guidance = EngineOptions.steps, EngineOptions.guidance
     if not checkpoint:
         with importing():
             from models.shipped import shipped
 
-        checkpoint, steps, guidance = shipped().folder, steps or SHIPPED_STEPS, guidance or SHIPPED_GUIDANCE
-    options = EngineOptions(device, steps or EngineOptions.steps, guidance or EngineOptions.guidance, offload, compile)
+        checkpoint = shipped().folder
+        usual_steps, usual_guidance = SHIPPED_STEPS, SHIPPED_GUIDANCE
+    options = EngineOptions(
+        device,
+        usual_steps if steps is None else steps,
+        usual_guidance if guidance is None else guidance,
+        offload,
+        compile,
+    )
     with stoppable():
         if game and out and agent:
             with importing():
@@ -125,12 +141,12 @@ def play(
             serve_page(checkpoint, out or Path("games"), port, options, browse=open)
 
 
-def _check_model_only(context: typer.Context, agent: AgentName) -> None:
-    """Raise a UserError if an option of the model was given for a baseline."""
-    for name in MODEL_ONLY:
+def _refuse(context: typer.Context, names: Sequence[str], reason: str) -> None:
+    """Raise a UserError with the reason if one of these options was given."""
+    for name in names:
         source = context.get_parameter_source(name)
         if source and source.name != "DEFAULT":
-            raise UserError(f"--{name} goes with the model, not with --agent {agent}")
+            raise UserError(f"--{name} {reason}")
 
 
 def _check_paths(checkpoint: Path | None, game: Path | None, out: Path | None, agent: AgentName | None) -> None:

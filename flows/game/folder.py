@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO
@@ -38,6 +39,8 @@ from pipeline.video.clip_files import join_clips, write_clip
 
 CRF = 17
 """x264 quality of the shots, almost visually lossless."""
+FILM_SECONDS = 60.0
+"""Time since a film was last asked for, after which another one replaces it; before, a request may be opening it."""
 
 
 @contextmanager
@@ -137,12 +140,14 @@ class GameFolder:
 
         Args:
             turn_id: the last turn to show.
-            out: path of the film; unset: `film-<id>.mp4` in the folder, which replaces an earlier one.
+            out: path of the film; unset: `film-<id>.mp4` in the folder, which replaces earlier ones.
 
         Raises:
             GameError: there is no such turn, or a shot cannot be read.
         """
         target = out or self.path / f"film-{self.turn(turn_id).id}.mp4"
+        with suppress(OSError):  # not there yet, or not ours
+            os.utime(target)  # in use: another request must not delete it
         if out or not target.exists():
             clips = [self.clip_path(record.id) for record in self.path_to(turn_id)]
             try:
@@ -150,9 +155,8 @@ class GameFolder:
                     join_clips(clips, temporary)
             except RecordError as error:
                 raise GameError(f"{self.path}: turn {error}; play the game again into another --out") from error
-        for film in self.path.glob("film-*.mp4"):
-            if not out and film != target:  # films of a long game would fill the disk
-                film.unlink(missing_ok=True)
+        if not out:
+            self._delete_films(target)
         return target
 
     def branch(self, number: int) -> int:
@@ -171,6 +175,8 @@ class GameFolder:
         with disk_errors(self.path), self._locked_log() as log:
             for leftover in self.path.glob(f".{record.id}.*"):  # from a process killed while writing this turn
                 leftover.unlink()
+            for shown in (f"{record.id}.jpg", f"film-{record.id}.mp4"):  # of a turn that was deleted from the log
+                (self.path / shown).unlink(missing_ok=True)
             with replacing(self.path / f"{record.id}.mp4") as temporary:
                 write_clip(temporary, turn.frames_THWC[..., ::-1], Fraction(self.settings.fps), CRF)
             with replacing(self.path / f"{record.id}.safetensors") as temporary:
@@ -181,6 +187,13 @@ class GameFolder:
             os.fsync(log.fileno())
             self._turns[record.id], self._end = record, log.tell()
         return record
+
+    def _delete_films(self, kept: Path) -> None:
+        """Delete the earlier films of the folder but one: those of a long game would fill the disk."""
+        for film in self.path.glob("film-*.mp4"):
+            with suppress(FileNotFoundError):  # another request deletes them too
+                if film != kept and time.time() - film.stat().st_mtime > FILM_SECONDS:
+                    film.unlink()
 
     @contextmanager
     def _locked_log(self) -> Iterator[BinaryIO]:

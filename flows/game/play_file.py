@@ -3,7 +3,7 @@
     play_file(Path("game.txt"), Path("checkpoint"), Path("out"))
 
 Every turn is saved when it is finished. The same command after Ctrl-C, a crash or an extended game file plays only the
-missing turns, and gives the same files as an uninterrupted run.
+missing turns, and gives the same shots and film as an uninterrupted run; the log also has the seconds of each turn.
 """
 
 from __future__ import annotations

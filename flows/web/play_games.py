@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
 from flows.game.play_file import SHARES, play_turn
@@ -251,6 +253,14 @@ def _settle(drawing: Drawing, work: Future[None]) -> None:
         drawing.message = reason(error)
         drawing.status = "failed"
         report("".join(traceback.format_exception(error)))
+    _forget_frames(error)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Clear the frames of an error and its causes: its drawing is kept, and would keep the turn's tensors with them."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def reason(error: BaseException) -> str:
@@ -259,6 +269,8 @@ def reason(error: BaseException) -> str:
         return "The disk of the game's server is full: make room there, then play the turn again."
     if isinstance(error, DiskError | OSError):
         return "The game's server could not read or write the game's files; its terminal says why."
+    if isinstance(error, torch.OutOfMemoryError):
+        return "The GPU's memory is full: start the game's server with --offload, then play the turn again."
     if isinstance(error, GameError):
         return "The files of this game are damaged, or in use by another program; the server's terminal says more."
     return f"The shot could not be drawn: {str(error)[:MAX_REASON_CHARACTERS] or type(error).__name__}"

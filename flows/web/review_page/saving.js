@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { FIELD } from "./fields.js";
+import { Unsaved } from "./unsaved.js";
 
 const MOST_BYTES = 40_000; // the server takes requests of 64 KB
 const MOST_CHANGES = 500;
@@ -17,6 +18,7 @@ export class Saving {
   #undo = [];
   #taken = 0; // number of replies to saved decisions
   #key;
+  #unsaved;
 
   /** `report` is called with {waiting, error} at every step, `changed` with the rows that look different. */
   constructor(clips, report, changed) {
@@ -25,6 +27,7 @@ export class Saving {
     this.changed = changed;
     this.error = null;
     this.#key = `unsaved ${clips.info.key} ${clips.info.reviewer}`;
+    this.#unsaved = new Unsaved(this.#key);
     this.#queue = this.#kept();
     this.#undo = this.#keptUndo();
     if (this.#queue.length) this.#expectAll();
@@ -43,7 +46,7 @@ export class Saving {
       this.#keepUndo();
     }
     this.#queue.push(...changes);
-    this.#keep();
+    for (const change of changes) this.#unsaved.keep(keyOf(change), { at: Date.now(), change });
     const rows = new Set();
     for (const change of changes) {
       const row = this.clips.get(change.clip);
@@ -76,13 +79,14 @@ export class Saving {
   }
 
   async #sendSome() {
+    this.#leaveToOthers();
     const some = this.#next();
+    if (!some.length) return;
     this.report();
     try {
       const reviews = await api.save(some);
-      this.#queue.splice(0, some.length);
+      this.#forget(some.length);
       if (!this.#queue.length) this.#together = MOST_CHANGES;
-      this.#keep();
       this.#take(reviews);
     } catch (error) {
       if (!(error instanceof api.Refusal)) throw error;
@@ -93,8 +97,7 @@ export class Saving {
 
   /** Gives up the decision that the server refuses, sends the others, and shows what it has. */
   async discard() {
-    this.#queue.shift();
-    this.#keep();
+    this.#forget(1);
     await this.send();
     await this.refresh();
   }
@@ -140,13 +143,16 @@ export class Saving {
     return before === undefined ? change : { ...change, value: before };
   }
 
-  #keep() {
-    try {
-      if (this.#queue.length) localStorage.setItem(this.#key, JSON.stringify(this.#queue));
-      else localStorage.removeItem(this.#key);
-    } catch {
-      // no room in this browser: what is not saved stays in this page, which warns before it closes
-    }
+  /** Forgets changes that another tab has saved, or has replaced by a later one: sent again they would undo it. */
+  #leaveToOthers() {
+    this.#queue = this.#queue.filter((change) => this.#unsaved.isOurs(keyOf(change)));
+  }
+
+  /** Forgets the first changes of the queue. */
+  #forget(count) {
+    const gone = this.#queue.splice(0, count);
+    const waiting = new Set(this.#queue.map(keyOf));
+    for (const change of gone) if (!waiting.has(keyOf(change))) this.#unsaved.drop(keyOf(change));
   }
 
   /** Keeps what can be undone for this tab, so that it outlives a reload. */
@@ -167,12 +173,11 @@ export class Saving {
     }
   }
 
+  /** Changes that closed or other tabs have not saved, in the order made; of those of one field the last. */
   #kept() {
-    try {
-      const queue = JSON.parse(localStorage.getItem(this.#key) ?? "[]");
-      return queue.filter(({ clip, field }) => this.clips.get(clip) && FIELD.has(field));
-    } catch {
-      return []; // written by something else on this address
-    }
+    const kept = this.#unsaved.adopt().sort((one, other) => one.at - other.at);
+    return kept.map(({ change }) => change).filter(({ clip, field }) => this.clips.get(clip) && FIELD.has(field));
   }
 }
+
+const keyOf = ({ clip, field, settle }) => `${clip} ${field}${settle ? " settled" : ""}`;

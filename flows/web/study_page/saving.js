@@ -1,13 +1,14 @@
 // Answers on their way to the server's disk. Until an answer is there, it is kept in this browser and shown as not saved.
 
 import * as api from "./api.js";
+import { Unsaved } from "./unsaved.js";
 
-const KEY = `unsaved ${location.pathname}`;
 const REFUSED = 422; // the status of an answer that can never be saved
 
 /** Newest order of every game and criterion that is not saved yet, sent one at a time. */
 export class Saving {
   #waiting = new Map();
+  #unsaved = new Unsaved(`unsaved ${location.pathname}`);
   #sending = false;
 
   /**
@@ -16,10 +17,13 @@ export class Saving {
    */
   constructor(games, report) {
     this.report = report;
-    const before = kept();
-    this.#waiting = new Map(before.filter(([, { game }]) => games.has(game)));
-    this.dropped = before.length - this.#waiting.size;
-    this.#keep();
+    this.dropped = 0;
+    for (const answer of this.#unsaved.adopt()) {
+      this.#waiting.set(keyOf(answer), answer);
+      if (games.has(answer.game)) continue;
+      this.#forget(keyOf(answer));
+      this.dropped += 1;
+    }
   }
 
   /** Answers that wait, at first those that a closed page has left behind: {game, criterion, order}. */
@@ -28,10 +32,10 @@ export class Saving {
   }
 
   make(game, criterion, order) {
-    const key = `${game} ${criterion}`;
-    this.#waiting.delete(key);
-    this.#waiting.set(key, { game, criterion, order });
-    this.#keep();
+    const answer = { game, criterion, order };
+    this.#waiting.delete(keyOf(answer));
+    this.#waiting.set(keyOf(answer), answer);
+    this.#unsaved.keep(keyOf(answer), answer);
     this.send();
   }
 
@@ -42,13 +46,13 @@ export class Saving {
     const refused = new Set();
     let failed = null;
     while (!failed || failed.status === REFUSED) {
+      this.#leaveToOthers();
       const [key, answer] = [...this.#waiting].find(([, answer]) => !refused.has(answer)) ?? [];
       if (!answer) break;
       this.report(this.#waiting.size, null);
       try {
         await api.save(answer.game, answer.criterion, answer.order);
-        if (this.#waiting.get(key) === answer) this.#waiting.delete(key);
-        this.#keep();
+        if (this.#waiting.get(key) === answer) this.#forget(key);
       } catch (error) {
         if (!(error instanceof api.Refusal)) throw error;
         failed = error;
@@ -59,20 +63,15 @@ export class Saving {
     this.report(this.#waiting.size, failed);
   }
 
-  #keep() {
-    try {
-      if (this.#waiting.size) localStorage.setItem(KEY, JSON.stringify([...this.#waiting]));
-      else localStorage.removeItem(KEY);
-    } catch {
-      // no room in this browser: what is not saved stays in this page, which warns before it closes
-    }
+  /** Forgets answers that another tab has saved, or has replaced by a later one: sent again they would undo it. */
+  #leaveToOthers() {
+    for (const key of [...this.#waiting.keys()]) if (!this.#unsaved.isOurs(key)) this.#forget(key);
+  }
+
+  #forget(key) {
+    this.#waiting.delete(key);
+    this.#unsaved.drop(key);
   }
 }
 
-function kept() {
-  try {
-    return [...new Map(JSON.parse(localStorage.getItem(KEY) ?? "[]"))];
-  } catch {
-    return []; // written by something else on this address
-  }
-}
+const keyOf = ({ game, criterion }) => `${game} ${criterion}`;

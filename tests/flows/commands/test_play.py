@@ -35,6 +35,9 @@ def test_without_the_networks_the_commands_name_what_to_install(tmp_path: Path) 
         ((), "give either --game"),
         (("--game", "g.txt", "--serve"), "give either --game"),
         (("--game", "g.txt"), "needs --out"),
+        (("--serve", "--seed", "2"), "--seed goes with --game, not with --serve"),
+        (("--game", "g.txt", "--out", "o", "--port", "0"), "--port goes with --serve, not with --game"),
+        (("--game", "g.txt", "--out", "o", "--open"), "--open goes with --serve, not with --game"),
         (("--game", "g.txt", "--out", "o"), "is not a checkpoint"),
         (("--serve", "--port", "0"), "is not a checkpoint"),
     ],
@@ -61,11 +64,12 @@ def test_a_game_is_played_from_a_file(tmp_path: Path) -> None:
     assert "--out" in said
 
 
-def test_steps_that_do_not_divide_the_schedule_are_refused_before_play(tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", ["30", "0"])
+def test_steps_that_do_not_divide_the_schedule_are_refused_before_play(tmp_path: Path, steps: str) -> None:
     game = tmp_path / "game.txt"
     game.write_text("run\n")
     code, said = _run(
-        "play", "--checkpoint", tiny_checkpoint(), "--game", game, "--out", tmp_path / "out", "--steps", "30"
+        "play", "--checkpoint", tiny_checkpoint(), "--game", game, "--out", tmp_path / "out", "--steps", steps
     )
     assert code == 1
     assert "25" in said

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 import time
+import weakref
+from concurrent.futures import wait
 from pathlib import Path
 
 import av
 import httpx
 import pytest
+import torch
 
 from flows.game.records import GameError
-from flows.web.play_games import GAME_ID, MAX_KEPT, MAX_WAITING, is_disk_full, reason
-from tests.support.servers.played_page import Player, Served, served
+from flows.web.play_games import GAME_ID, MAX_KEPT, MAX_WAITING, Games, is_disk_full, reason
+from models.progress import PartProgress, unwatched
+from models.turns import GameState, Turn
+from tests.support.servers.played_page import GradientEngine, Player, Served, check, served, settings
 
 INSTRUCTION = "Character: Qiqi; Motion: hug Ponyo; Background: beach."
 
@@ -139,6 +144,35 @@ def test_a_failed_drawing_is_reported_and_the_next_one_works(game: Served, capfd
     assert "out of memory" in step["message"]
     assert "RuntimeError" in capfd.readouterr().err, "the operator's log has the traceback"
     assert player.play("walk") == "0001"
+
+
+class FullEngine(GradientEngine):
+    """Engine that runs out of memory in the middle of a turn; `tensor` refers to what it had computed until then."""
+
+    tensor: weakref.ref[torch.Tensor]
+
+    def next_turn(
+        self, state: GameState, instruction: str, seed: int, progress: PartProgress = unwatched
+    ) -> tuple[Turn, GameState]:
+        progress("game model", 0, 1)
+        computed = torch.zeros(8)
+        self.tensor = weakref.ref(computed)
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        except torch.OutOfMemoryError as error:
+            raise torch.OutOfMemoryError(f"{instruction} {seed} {state.turns}") from error
+
+
+def test_a_drawing_without_memory_names_the_remedy_and_keeps_no_tensors(tmp_path: Path) -> None:
+    engine = FullEngine()
+    games = Games(tmp_path / "games", engine, settings(), check)
+    drawing = games.draw(games.make(), None, "Qiqi walks")
+    assert drawing.work
+    wait([drawing.work])
+    games.close()  # waits until the worker has settled it
+    assert drawing.status == "failed"
+    assert "--offload" in drawing.message
+    assert engine.tensor() is None, "it fills the memory that the next turn needs"
 
 
 def test_games_outlive_the_server_and_belong_to_their_checkpoint(tmp_path: Path) -> None:

@@ -62,10 +62,10 @@ def test_discarding_a_refused_decision_keeps_the_others(chromium: Browser, revie
         page.keyboard.press(key)
     expect(page.locator("#saved")).to_contain_text("3 decisions not saved")
     page.evaluate("""() => {
-        const [key] = Object.keys(localStorage).filter((one) => one.startsWith("unsaved"));
-        const queue = JSON.parse(localStorage.getItem(key));
-        queue[1].value = "neither";
-        localStorage.setItem(key, JSON.stringify(queue));
+        const [key] = Object.keys(localStorage).filter((one) => one.startsWith("unsaved") && one.endsWith(" keep"));
+        const kept = JSON.parse(localStorage.getItem(key));
+        kept.change.value = "neither";
+        localStorage.setItem(key, JSON.stringify(kept));
     }""")
     reached.set()
     page.once("dialog", lambda dialog: dialog.accept())
@@ -75,6 +75,28 @@ def test_discarding_a_refused_decision_keeps_the_others(chromium: Browser, revie
     saved(page)
     assert review.lines() == [("anna", "SC", 1), ("anna", "ET", 1)]
     page.context.close()
+
+
+def test_two_tabs_of_a_reviewer_lose_nothing_and_the_later_decision_counts(chromium: Browser, review: Reviewed) -> None:
+    with chromium.new_context() as context:  # `opened` takes a request that fails for a fault
+        early, late = context.new_page(), context.new_page()
+        early.route("**/api/decisions", lambda route: route.abort())
+        for page in (early, late):
+            page.goto(review.address)
+            in_time_order(page)
+        for key in ("x", "i", "ArrowRight", "x"):
+            early.keyboard.press(key)
+        expect(early.locator("#saved")).to_contain_text("3 decisions not saved")
+        late.keyboard.press("k")
+        saved(late)
+        assert review.lines() == [("anna", "keep", True)], "of the clip that the other tab drops"
+        early.locator("#retry").click()
+        expect(early.locator("#saved")).to_contain_text("2 decisions not saved")
+        early.close()
+        after = context.new_page()
+        after.goto(review.address)
+        saved(after)
+        assert review.lines() == [("anna", "keep", True), ("anna", "SC", 1), ("anna", "keep", False)]
 
 
 def test_a_new_server_takes_what_the_killed_one_did_not(chromium: Browser, tmp_path: Path) -> None:

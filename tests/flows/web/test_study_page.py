@@ -214,6 +214,30 @@ def test_kill_9_of_the_server_loses_nothing_shown_as_saved_and_keeps_the_rest(
         assert (len(answers.current), answers.faults) == (2, 0)
 
 
+def test_two_tabs_of_a_participant_lose_nothing_and_the_later_answer_counts(chromium: Browser, tmp_path: Path) -> None:
+    with studied(painted_evaluation(tmp_path)) as page, chromium.new_context(reduced_motion="reduce") as context:
+        early, late = context.new_page(), context.new_page()
+        early.route("**/api/answers", lambda route: route.abort())
+        for tab in (early, late):
+            tab.goto(page.address + "/")
+            tab.get_by_role("button", name="Start").click()
+        for key in ("d", "b", "a", "ArrowDown", "a", "b", "c"):
+            early.keyboard.press(key)
+        expect(early.locator("#saved")).to_contain_text("Not saved.")
+        for key in "bad":
+            late.keyboard.press(key)
+        saved(late)
+        (answer,) = page.answers
+        early.get_by_role("button", name="Save again").click()
+        expect(early.locator("#saved")).to_contain_text("Not saved.")
+        early.close()
+        after = context.new_page()
+        after.goto(page.address + "/")
+        saved(after)
+        assert len(page.answers) == 2, "one is from the closed tab alone"
+        assert answer in page.answers, "the later of the two about one question"
+
+
 def test_unsaved_answers_about_films_that_changed_hold_no_other_up_and_are_dropped_when_the_page_opens(
     chromium: Browser, tmp_path: Path
 ) -> None:
