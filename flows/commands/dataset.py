@@ -55,12 +55,12 @@ def checked_request(**fields: Any) -> BuildRequest:
 
 def open_workspace(dataset: str) -> Workspace:
     """Open the data set, fetched if at an address; a local copy that a build is working on is the newest version."""
-    from pipeline.core.atomic import HeldError, held
+    from pipeline.core.atomic import HeldError
     from pipeline.plan.workspace import Workspace
 
     workspace = Workspace(dataset)
     if workspace.is_copy:
-        with suppress(HeldError), held(workspace.dataset.root, "fetching the data set"):
+        with suppress(HeldError), workspace.locked("fetching the data set"):
             workspace.fetch()
     workspace.check_made()
     return workspace
@@ -134,12 +134,11 @@ def verify(dataset: DatasetPlace) -> None:
 
 def report(dataset: DatasetPlace) -> None:
     """Write the data card and the report of the data set again, and print their paths."""
-    from pipeline.core.atomic import held
     from pipeline.pages.card import write_card
     from pipeline.pages.report import write_report
 
     workspace = open_workspace(dataset)
-    with held(workspace.dataset.root, "animegamer report"):
+    with workspace.locked("animegamer report"):
         for page in (write_card(workspace.dataset, settings_of(workspace).card), write_report(workspace.dataset)):
             typer.echo(page)
         workspace.send()
@@ -209,11 +208,10 @@ def calibrate(
     The edges go into `dataset.json`; the next `animegamer build` uses them for verdicts, captions and shards. A
     `motion.edges` in your configuration takes precedence.
     """
-    from pipeline.core.atomic import held
     from pipeline.stages.motion_levels import calibrate as fit
 
     workspace = open_workspace(dataset)
-    with held(workspace.dataset.root, "animegamer calibrate"):
+    with workspace.locked("animegamer calibrate"):
         fitted = fit(workspace.dataset, method.value)
         workspace.dataset.save(fitted.stored_in(workspace.dataset.record))
         workspace.send()
@@ -228,13 +226,13 @@ def vocabulary(dataset: DatasetPlace) -> None:
 
     Only spellings are compared: add synonyms by hand (`"forest" = ["woods"]`). The next build publishes with it.
     """
-    from pipeline.core.atomic import held, replacing
+    from pipeline.core.atomic import replacing
     from pipeline.core.records import Caption
     from pipeline.publish.vocabulary import VOCABULARY, as_toml, suggested
 
     workspace = open_workspace(dataset)
     path = workspace.dataset.root / VOCABULARY
-    with held(workspace.dataset.root, "animegamer vocabulary"):
+    with workspace.locked("animegamer vocabulary"):
         if path.exists():
             raise UserError(f"{path}: there is one already; edit it, or move it away for a new suggestion")
         made = [folder for folder in workspace.dataset.folders() if folder.table_path("captions").exists()]

@@ -112,8 +112,8 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
             be used, or clips with a good caption would be asked about again.
         RemoteError: an address cannot be used.
     """
-    if request.config.run.runner != "threads":
-        request = request.with_absolute_paths()
+    in_threads = request.config.run.runner == "threads"
+    request = request.with_absolute_checkpoint() if in_threads else request.with_absolute_paths()
     dataset = workspace.dataset
     workspace.check_free()
     dataset.sweep()

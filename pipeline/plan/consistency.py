@@ -1,4 +1,4 @@
-"""Consistency of a data set: one clip format, optical-flow model, set of level edges and captioner for all films.
+"""Consistency of a data set: one way of cutting clips, one optical flow, one set of level edges, and one captioner.
 
 A build may name some films of a data set and leave the others unchanged, or be interrupted before it reaches all of its
 films. Films with different settings are rejected, because a reader could not tell their levels and captions apart.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from pipeline.core.config import ClipSettings
 from pipeline.core.errors import UserError
 from pipeline.core.stage import Stage
 from pipeline.core.store import FilmFolder
@@ -19,7 +20,11 @@ Ingredients = Mapping[str, Any]
 
 def _clips(made_from: Ingredients) -> str:
     clips = made_from["clips"]
-    return f"{clips['frames']} frames at {clips['fps']} per second, {clips['width']}x{clips['height']}"
+    placing = clips.get("placing", ClipSettings().placing)
+    return (
+        f"{clips['frames']} frames at {clips['fps']} per second, one every {clips['seconds']:g} s by {placing}, "
+        f"{clips['width']}x{clips['height']} by {clips['fit']}"
+    )
 
 
 def _optical_flow(made_from: Ingredients) -> str:

@@ -83,11 +83,15 @@ class BuildRequest(BaseModel):
             "out": absolute(self.out),
             "cast": self.cast and absolute(self.cast),
         }
+        return self.with_absolute_checkpoint().model_copy(update=changed)
+
+    def with_absolute_checkpoint(self) -> BuildRequest:
+        """The same request with a configuration that names a file of weights from any working directory."""
         motion = self.config.motion
-        if motion.checkpoint and Path(motion.checkpoint).is_file():  # not a name that ptlflow knows
-            motion = motion.model_copy(update={"checkpoint": absolute(motion.checkpoint)})
-            changed["config"] = self.config.model_copy(update={"motion": motion})
-        return self.model_copy(update=changed)
+        if not (motion.checkpoint and Path(motion.checkpoint).is_file()):  # it may be a name that ptlflow knows
+            return self
+        motion = motion.model_copy(update={"checkpoint": absolute(motion.checkpoint)})
+        return self.model_copy(update={"config": self.config.model_copy(update={"motion": motion})})
 
 
 def absolute(path: str) -> str:

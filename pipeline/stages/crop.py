@@ -34,6 +34,8 @@ FORGIVING = 20
 """Least number of votes with which one keyframe may be bright where all others are black."""
 CLEARLY = 0.02
 """Least difference of two borders, as a share of the side, to count as different."""
+FEW = 4
+"""Number of votes below which a title card or a logo on black may pass for the picture inside borders."""
 PART = 0.15
 """Share of the votes above which a part of the film is worth a warning."""
 
@@ -131,7 +133,7 @@ def _votes(job: CropJob, progress: Progress) -> tuple[Votes, int]:
     rows, columns, places = [], [], []
     sdr_codes = gray_codes(film.transfer)
     seen = 0
-    for picture_HWC in keyframes(Path(film.source), settings.keyframes, film.rotation_degrees):
+    for picture_HWC in keyframes(Path(film.source), settings.keyframes, film.rotation_degrees, film.duration_seconds):
         seen += 1
         progress(seen, settings.keyframes)
         # HDR codes dark levels otherwise than SDR; borders are gray, so that a table of gray is enough to compare them
@@ -198,12 +200,16 @@ def _is_sharp(levels: NDArray[np.float32], border: int, black_luma: float) -> bo
 
 
 def disagreements(votes: Votes, borders: Borders, black_luma: float, film_seconds: float) -> list[str]:
-    """Return warnings: keyframes with picture outside the crop, a part with larger borders, a small area left."""
+    """Return warnings: few votes, picture outside the crop, a part with larger borders, a small area left."""
     own = np.array([_own_borders(*lines, black_luma) for lines in zip(votes.rows_FH, votes.columns_FW, strict=True)])
     sizes = np.array([votes.columns_FW.shape[1], votes.rows_FH.shape[1]] * 2)
     least = np.maximum(4, CLEARLY * sizes)
     decided = np.array(borders)
     texts = []
+    if len(own) < FEW and any(_even(side) for side in borders):
+        texts.append(
+            f"black borders found on only {len(own)} keyframe(s): look at its clips; [crop] enabled = false keeps all"
+        )
     outside = (own < decided - least).any(axis=1)
     if outside.any():
         places = _places(votes.positions[outside], film_seconds)

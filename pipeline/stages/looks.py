@@ -71,7 +71,7 @@ class MeasureLooks(Stage):
                 return measure_looks(clip.clip_id, read_clip_gray(path), None)
             # text in colour, since the detector makes more mistakes on gray pictures; all else in gray, for its cost
             frames_THW, searched_NHWC = read_clip_in_part(path, partial(spread, self.settings.text_frames))
-            return measure_looks(clip.clip_id, frames_THW, find_text(searched_NHWC, len(searched_NHWC)))
+            return measure_looks(clip.clip_id, frames_THW, find_text(searched_NHWC))
 
         clips = folder.read("clips", Clip)
         rows, failures = attempt_each(
@@ -80,15 +80,15 @@ class MeasureLooks(Stage):
         return Outcome(tables={"looks": rows}, failures=failures)
 
 
-def measure_looks(clip_id: str, frames: NDArray[np.uint8], text: TextFacts | None) -> Looks:
+def measure_looks(clip_id: str, frames_THW: NDArray[np.uint8], text: TextFacts | None) -> Looks:
     """Measure one clip.
 
     Args:
         clip_id: id of the clip, copied into the record.
-        frames: at least one, uint8; BGR (T, H, W, 3) or luma at full range (T, H, W).
+        frames_THW: luma at full range of at least one frame.
         text: result of `find_text`, None if text detection is off.
     """
-    small_THW = np.stack([small_gray(frame) for frame in frames])
+    small_THW = np.stack([small_gray(frame_HW) for frame_HW in frames_THW])
     return Looks(
         clip_id=clip_id,
         light=float(small_THW.mean()),
@@ -115,7 +115,6 @@ def _most_change(step_HW: NDArray[np.float32]) -> float:
     return float(np.abs(means_HW).max())
 
 
-def small_gray(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the small gray picture of a frame, BGR (H, W, 3) or luma at full range (H, W)."""
-    small = cv2.resize(frame, _SMALL, interpolation=cv2.INTER_AREA)
-    return np.asarray(small if small.ndim == 2 else cv2.cvtColor(small, cv2.COLOR_BGR2GRAY), np.uint8)
+def small_gray(frame_HW: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the small picture of a frame's luma at full range."""
+    return np.asarray(cv2.resize(frame_HW, _SMALL, interpolation=cv2.INTER_AREA), np.uint8)

@@ -11,7 +11,8 @@ every later level keeps at least one value. With c_0 = 0, for l = 1..4:
     c_l = argmin over c of |N(c) - N(c_(l-1)) - (N(n) - N(c_(l-1))) / (6 - l)|      c_(l-1) < c <= n - (5 - l)
     e_l = (v_(c_l) + v_(c_l + 1)) / 2
 
-Edges are valid only for the optical-flow model that measured the scopes, so one data set has one such model.
+Edges are valid only for the optical-flow model and the background that the scopes were measured with, so one data set
+has one of each.
 """
 
 from __future__ import annotations
@@ -47,16 +48,17 @@ class Calibration:
 
     method: str
     flow_model: str
+    background_px: float
     edges: Edges
     values: tuple[float, ...]
     counts: tuple[int, ...]
 
     def stored_in(self, record: DatasetRecord) -> DatasetRecord:
-        """Return the record of the data set with these edges in use; its last build has measured the motion."""
+        """Return the record of the data set with these edges in use."""
         kept = LevelCalibration(
             method=self.method,
             flow_model=self.flow_model,
-            background_px=record.config.get("motion", {}).get("background_px"),
+            background_px=self.background_px,
             edges=self.edges,
         )
         changes = {"calibration": kept, "edges": self.edges, "edges_from": kept.source, "level_values": self.values}
@@ -131,22 +133,29 @@ def calibrate(dataset: Dataset, how: Literal["quantiles", "published"]) -> Calib
     Only clips kept by the verdicts count, or all clips of a film without verdicts.
 
     Raises:
-        StoreError: no motion is measured yet, or films were measured with different optical-flow models.
+        StoreError: no motion is measured yet, or films were measured with different optical-flow models or backgrounds.
         UserError: too few different scopes for five levels.
     """
-    rows = [row for folder in dataset.folders() if folder.stage_record("motion") for row in _counted(folder)]
-    if not rows:
+    measured = [
+        (row, record.ingredients["motion"]["background_px"])  # not the last plan's, which may have measured nothing
+        for folder in dataset.folders()
+        if (record := folder.stage_record("motion"))
+        for row in _counted(folder)
+    ]
+    if not measured:
         raise StoreError(f"{dataset.root}: no clip has its motion measured; run `animegamer build` first")
-    models = sorted({row.flow_model for row in rows})
-    if len(models) > 1:
+    kinds = sorted({(row.flow_model, background_px) for row, background_px in measured})
+    if len(kinds) > 1:
+        each = " and ".join(f"{model}, background below {px:g} px" for model, px in kinds)
         raise StoreError(
-            f"{dataset.root}: motion was measured with {' and '.join(models)}; "
-            "level edges belong to one of them, so build all films again with one `--flow`"
+            f"{dataset.root}: motion was measured with {each}; level edges belong to one of them, so build all films "
+            "again with one `--flow` and one `[motion] background_px`"
         )
-    scopes = [row.scope_px for row in rows]
+    [(flow_model, background_px)] = kinds
+    scopes = [row.scope_px for row, _ in measured]
     edges = fit_edges(scopes, how)
     counts = tuple(len(members) for members in _by_level(scopes, edges))
-    return Calibration(how, models[0], edges, level_values(scopes, edges), counts)
+    return Calibration(how, flow_model, background_px, edges, level_values(scopes, edges), counts)
 
 
 def _counted(folder: FilmFolder) -> list[Motion]:

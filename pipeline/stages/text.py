@@ -45,14 +45,9 @@ def detector_version() -> str:
     return f"rapidocr {version('rapidocr')} {_MODEL}"
 
 
-def find_text(frames_THWC: NDArray[np.uint8], count: int) -> TextFacts:
-    """Return the most text on any of `count` frames spread evenly over a clip.
-
-    Args:
-        frames_THWC: BGR frames; the detector makes more mistakes on gray pictures.
-        count: number of frames examined.
-    """
-    seen = [_text_on(frames_THWC[index]) for index in spread(count, len(frames_THWC))]
+def find_text(frames_NHWC: NDArray[np.uint8]) -> TextFacts:
+    """Return the most text on any of several frames, BGR: the detector makes more mistakes on gray pictures."""
+    seen = [_text_on(frame_HWC) for frame_HWC in frames_NHWC]
     return TextFacts(share=max(facts.share for facts in seen), lines=max(facts.lines for facts in seen))
 
 

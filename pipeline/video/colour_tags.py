@@ -19,7 +19,8 @@ from pipeline.core.records import RecordError, Transfer
 RGB, UNSPECIFIED, BT2020 = 0, 2, 9
 """FFmpeg's numbers; BT.2020's primaries and its matrix have the same."""
 HDR: dict[int, Transfer] = {16: "pq", 18: "hlg"}
-NOT_GAMMA = {8: "linear", 9: "logarithmic", 10: "logarithmic", 17: "SMPTE ST 428"}
+LOGARITHMIC = (9, 10)
+NOT_GAMMA = {8: "linear", **dict.fromkeys(LOGARITHMIC, "logarithmic"), 17: "SMPTE ST 428"}
 """Transfers unlike the gamma of SDR."""
 PRIMARIES = {1: "BT.709", 4: "BT.470 M", 5: "BT.470 BG", 6: "SMPTE 170M", 7: "SMPTE 240M", 11: "P3", 12: "P3 D65"}
 MATRICES = {RGB: "RGB", 1: "BT.709", 4: "FCC", 5: "BT.601", 6: "BT.601", 7: "SMPTE 240M", BT2020: "BT.2020"}

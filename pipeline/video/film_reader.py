@@ -233,10 +233,16 @@ class FilmReader:
         self._settle(self.end_seconds, BREAKS_OFF)
 
 
-def keyframes(path: Path, count: int, rotation_degrees: int) -> Iterator[Picture]:
+def keyframes(path: Path, count: int, rotation_degrees: int, film_seconds: float) -> Iterator[Picture]:
     """Upright BGR pictures (HWC, coded size) of at most `count` keyframes spread evenly over the film.
 
     The only function that seeks. It decodes only the pictures it yields; those that cannot be decoded are skipped.
+
+    Args:
+        path: the film.
+        count: largest number of keyframes.
+        rotation_degrees: clockwise rotation that makes the stored picture upright.
+        film_seconds: the film's duration, for a file that does not state its own, such as Matroska from a pipe.
 
     Raises:
         RecordError: the file cannot be opened or holds no video.
@@ -245,7 +251,7 @@ def keyframes(path: Path, count: int, rotation_degrees: int) -> Iterator[Picture
         stream = video_stream(container, path.name)
         stream.codec_context.thread_count = 1
         last_pts = None
-        for target in _spread(container, stream, count):
+        for target in _spread(container, stream, count, film_seconds):
             packet = _keyframe_packet(container, stream, target)
             if packet is None or packet.pts == last_pts:
                 continue
@@ -256,9 +262,10 @@ def keyframes(path: Path, count: int, rotation_degrees: int) -> Iterator[Picture
                 yield np.ascontiguousarray(upright_HWC, dtype=np.uint8)
 
 
-def _spread(container: InputContainer, stream: VideoStream, count: int) -> list[int]:
+def _spread(container: InputContainer, stream: VideoStream, count: int, film_seconds: float) -> list[int]:
     tick = stream.time_base or Fraction(1, 1000)
-    length = stream.duration or int(Fraction(container.duration or 0, av.time_base) / tick)
+    seconds = Fraction(container.duration, av.time_base) if container.duration else Fraction(film_seconds)
+    length = stream.duration or int(seconds / tick)
     start = stream.start_time or 0
     return [start + length * (2 * index + 1) // (2 * count) for index in range(count)] if length > 0 else [start]
 

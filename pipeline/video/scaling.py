@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from pipeline.core.records import Crop, Film, Transfer
 from pipeline.video.colour import is_hd, is_mapped, recoding, to_sdr
-from pipeline.video.colour_tags import BT2020, MATRICES, UNSPECIFIED
+from pipeline.video.colour_tags import BT2020, LOGARITHMIC, MATRICES, UNSPECIFIED
 
 Fit = Literal["cover", "fit", "stretch"]
 Filters = list[tuple[str, str]]
 
 BT709, BT601 = 1, 5
-"""FFmpeg's numbers of colour matrices."""
+"""FFmpeg's numbers of colour matrices; the transfer of BT.709 has the same."""
 BT709_TO_BT601 = ("colorspace", "ispace=bt709:space=smpte170m:fast=1" + "".join(
     f":{key}=bt709" for key in ("iprimaries", "primaries", "itrc", "trc")
 ))  # fmt: skip
@@ -165,6 +165,8 @@ class Scaler:
         key = (picture.width, picture.height, picture.format.name, picture.colorspace, picture.color_range)
         if self._graph is None or key != self._key:
             self._key, self._graph = key, self._build(picture)
+        if picture.color_trc in LOGARITHMIC:
+            picture.color_trc = BT709  # libswscale refuses the tag, which is taken as SDR in any case
         self._graph.vpush(picture)
         scaled = self._graph.vpull()
         if self._transfer is None or not is_mapped(self._transfer):

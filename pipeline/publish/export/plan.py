@@ -284,11 +284,7 @@ def _check_what_is_cut(plan: ExportPlan) -> None:
     """Check that the films to cut are at hand, and that there is room; a film whose clips are all cut is not needed."""
     out = plan.request.out
     log = CutLog(out)
-    needed = [
-        folder.film
-        for folder in plan.folders
-        if spans_to_cut(log, folder, plan.starts(folder), plan.format, plan.config)
-    ]
+    needed = [folder.film for folder in plan.folders if spans_to_cut(log, folder, plan.starts(folder), plan.format)]
     for film in needed:
         check_at_hand(film)
     fetched = max((film.bytes for film in needed if is_address(film.source)), default=0)

@@ -39,7 +39,7 @@ from pipeline.publish.export.placing import place
 from pipeline.publish.export.plan import ExportClip, ExportPlan
 from pipeline.publish.export.presets import pace
 from pipeline.publish.export.recut import CutLog, RecutJob, Span, cut_spans
-from pipeline.publish.export.spans import spans_to_cut
+from pipeline.publish.export.spans import settings_of_cut, spans_to_cut
 from pipeline.publish.export.trainers import Table
 from pipeline.remote.film_cache import delete_local_copy, film_file
 
@@ -121,7 +121,7 @@ def _cut(plan: ExportPlan, progress: Progress) -> tuple[int, dict[str, str]]:
     wanted: list[Span] = []
     log = CutLog(plan.request.out)
     for folder in plan.folders:
-        spans = spans_to_cut(log, folder, plan.starts(folder), plan.format, plan.config)
+        spans = spans_to_cut(log, folder, plan.starts(folder), plan.format)
         if spans:
             _cut_film(plan, folder, spans, progress)
         wanted += spans
@@ -142,10 +142,8 @@ def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], pro
         out=out.absolute(),
         clips=plan.format,
         step_seconds=float(pace(film) / plan.format.fps),
-        fit=plan.config.clips.fit,
-        crf=plan.config.clips.crf,
-        fields=plan.config.film.fields,
         spans=spans,
+        **settings_of_cut(folder),
     )
     try:
         hashes = Hashes(out / FILM_HASHES)

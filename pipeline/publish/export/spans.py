@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from pipeline.core.config import Config
+from pipeline.core.config import FilmSettings
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import Crop
 from pipeline.core.store import ClipFormat, FilmFolder
 from pipeline.publish.export.recut import VERSION, CutLog, Span
 
 
-def spans_to_cut(
-    log: CutLog, folder: FilmFolder, starts: Mapping[str, float], clips: ClipFormat, config: Config
-) -> tuple[Span, ...]:
+def settings_of_cut(folder: FilmFolder) -> dict[str, Any]:
+    """Return `fit`, `crf` and `fields` of a film's clips; the last planned build may have others, and cut nothing."""
+    record = folder.stage_record("cut")
+    assert record, "films that are not built to the end are left out"
+    film, clips = record.ingredients["film"], record.ingredients["clips"]
+    return {"fit": clips["fit"], "crf": clips["crf"], "fields": film.get("fields", FilmSettings().fields)}
+
+
+def spans_to_cut(log: CutLog, folder: FilmFolder, starts: Mapping[str, float], clips: ClipFormat) -> tuple[Span, ...]:
     """Return the spans of a film whose files are not in the export yet.
 
     Args:
@@ -21,7 +28,6 @@ def spans_to_cut(
         folder: of the film.
         starts: start of each span in seconds, by its file in the export.
         clips: format of the clips to cut.
-        config: of the data set.
     """
     [crop] = folder.read("crop", Crop)
     film = folder.film
@@ -30,10 +36,8 @@ def spans_to_cut(
         "film": film.sha256,
         "crop": crop.model_dump(mode="json"),
         "clips": clips.model_dump(mode="json"),
-        "fit": config.clips.fit,
-        "crf": config.clips.crf,
-        "fields": config.film.fields,
         "transfer": film.transfer,
+        **settings_of_cut(folder),
     }
     spans = (Span(file, fingerprint(same | {"start_seconds": start}), start) for file, start in starts.items())
     return tuple(span for span in spans if log.known(span.file, span.made_from) is None)

@@ -30,6 +30,15 @@ def test_a_folder_whose_files_a_build_would_replace_is_refused(tmp_path: Path, n
     assert sorted(path.name for path in out.iterdir()) == sorted(["build.toml", name])
 
 
+def test_weights_are_stored_so_that_another_folder_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    weights = tmp_path / "weights.ckpt"
+    weights.touch()
+    for checkpoint, stored in ((weights.name, str(weights)), ("things", "things")):  # a file; a name known to ptlflow
+        config = Config(motion=MotionSettings(checkpoint=checkpoint))
+        assert planned(tmp_path, "a.mkv", config=config).record.config["motion"]["checkpoint"] == stored
+
+
 def test_settings_that_a_build_forgets_are_named(tmp_path: Path) -> None:
     out = str(tmp_path / "data")
     film = make_film(tmp_path / "film.mkv", frames=8, size=(64, 48), barcode=False)

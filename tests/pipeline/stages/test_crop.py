@@ -156,6 +156,17 @@ def test_a_small_remaining_picture_is_a_warning(tmp_path: Path) -> None:
     assert crop.warnings == ("only 33% of the picture lies inside the black borders",)
 
 
+def test_borders_found_on_few_keyframes_are_a_warning(tmp_path: Path) -> None:
+    def logo(number: int, picture: Picture) -> None:
+        if number < 4:
+            picture[:] = 0
+            picture[50:130, 90:230] = 230
+
+    crop = crop_of(make_film(tmp_path / "film.mp4", frames=24, paint=logo, options={"g": "250", "sc_threshold": "0"}))
+    assert rectangle(crop) == (90, 50, 140, 80)
+    assert crop.warnings[0].startswith("black borders found on only 1 keyframe(s)")
+
+
 def test_ten_bit_film(tmp_path: Path) -> None:
     options = {"x265-params": "log-level=none:pools=none:frame-threads=1:keyint=4:min-keyint=4:scenecut=0"}
     path = make_film(

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.core.errors import UserError
 from pipeline.core.records import Motion, Verdict
-from pipeline.core.store import Dataset, StoreError
+from pipeline.core.store import Dataset, FilmFolder, StoreError
 from pipeline.stages.motion_levels import (
     PUBLISHED_EDGES,
     PUBLISHED_VALUES,
@@ -128,7 +128,30 @@ def test_calibration_refuses_two_optical_flow_models_and_no_measurement(tmp_path
     dataset = make_dataset(tmp_path / "two")
     remeasure(dataset, 0, [1.0, 2.0])
     remeasure(dataset, 1, [1.0, 2.0], "memflow:1a2b3c4d@1")
-    with pytest.raises(StoreError, match=r"measured with dis@0\.5 and memflow:1a2b3c4d@1"):
+    with pytest.raises(
+        StoreError, match=r"measured with dis@0\.5, .* and memflow:1a2b3c4d@1, background below 0\.2 px"
+    ):
         calibrate(dataset, "quantiles")
     with pytest.raises(StoreError, match="no clip has its motion measured"):
         calibrate(Dataset(tmp_path / "none"), "quantiles")
+
+
+def measured_above(folder: FilmFolder, background_px: float) -> None:
+    """Note in the film's record that its motion was measured above this background."""
+    record = folder.stage_record("motion")
+    assert record
+    ingredients = record.ingredients | {"motion": {"background_px": background_px}}
+    folder.save_stage_record(record.model_copy(update={"ingredients": ingredients}))
+
+
+def test_calibration_is_for_the_background_that_was_measured_with_not_the_last_planned(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path)
+    first, second = dataset.folders()
+    measured_above(first, 2.0)
+    with pytest.raises(StoreError, match=r"background below 0\.2 px and dis, background below 2 px; .*background_px"):
+        calibrate(dataset, "published")
+    measured_above(second, 2.0)
+    planned = dataset.record.config | {"motion": {"background_px": 3.0}}
+    stored = calibrate(dataset, "published").stored_in(dataset.record.model_copy(update={"config": planned}))
+    assert stored.calibration
+    assert stored.calibration.background_px == 2.0

@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 
@@ -15,7 +16,7 @@ from pipeline.core.records import RecordError
 from pipeline.video.film_reader import FilmReader, Frame, keyframes
 from tests.support.media.decoded_frames import counting_decoded_frames
 from tests.support.media.films import corrupt, make_film, paint_pictures, truncate
-from tests.support.media.odd_streams import PART, SIZE, concatenate, set_times, write_joined
+from tests.support.media.odd_streams import PART, SIZE, concatenate, set_times, write_joined, write_piped
 
 OPEN_GOP = "keyint=24:min-keyint=24:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
 
@@ -248,7 +249,7 @@ def test_files_that_are_not_films_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rotation", [0, 90])
 def test_keyframes_are_spread_and_upright(tmp_path: Path, rotation: int) -> None:
     film = make_film(tmp_path / "film.mp4", frames=120, rotation=rotation, options={"g": "12", "sc_threshold": "0"})
-    pictures = list(keyframes(film, 5, rotation))
+    pictures = list(keyframes(film, 5, rotation, 3.0))
     assert {picture.shape for picture in pictures} == {(180, 320, 3)}
     assert [read_barcode(picture) for picture in pictures] == [12, 36, 60, 84, 108]
 
@@ -257,4 +258,12 @@ def test_few_keyframes_are_returned_once_each(tmp_path: Path) -> None:
     film = make_film(
         tmp_path / "film.mkv", frames=72, codec="libx265", pixel_format="yuv420p10le", options={"x265-params": OPEN_GOP}
     )
-    assert [read_barcode(picture) for picture in keyframes(film, 60, 0)] == [0, 24, 48]
+    assert [read_barcode(picture) for picture in keyframes(film, 60, 0, 3.0)] == [0, 24, 48]
+
+
+def test_keyframes_are_spread_over_a_film_without_a_stated_duration(tmp_path: Path) -> None:
+    whole = make_film(tmp_path / "whole.mkv", frames=120, options={"g": "12", "sc_threshold": "0"})
+    film = write_piped(whole, tmp_path / "film.mkv")
+    with av.open(film) as container:
+        assert (container.duration, container.streams.video[0].duration) == (None, None)
+    assert [read_barcode(picture) for picture in keyframes(film, 5, 0, 5.0)] == [12, 36, 60, 84, 108]

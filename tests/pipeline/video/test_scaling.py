@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from av.video.frame import VideoFrame
 
 from flows.demos.world.barcode import paint_barcode, read_barcode
+from pipeline.core.records import Transfer
 from pipeline.video.containers import Picture
 from pipeline.video.scaling import Geometry, Scaler
 
@@ -63,6 +65,20 @@ def test_colours_survive(pixel_format: str, matrix: str, value_range: str, form:
     else:
         shown = Scaler(geometry, (300, 100), "stretch", "detect")(frame).to_ndarray()
     assert np.abs(shown[50, 25::50].astype(int) - COLOURS).max() <= 6
+
+
+@pytest.mark.parametrize("transfer", [9, 10])
+@pytest.mark.parametrize("form", ["clip", "detect"])
+@pytest.mark.parametrize("coding", ["bt709", "bt2020"])
+def test_a_logarithmic_tag_is_taken_as_sdr(coding: Transfer, form: Literal["clip", "detect"], transfer: int) -> None:
+    pictures = []
+    for tag in (1, transfer):
+        frame = as_frame(noise(320, 180))
+        frame.color_trc, frame.colorspace = tag, 9 if coding == "bt2020" else 1
+        pictures.append(
+            Scaler(Geometry(0, 0, 320, 180, 320, 180), (96, 64), "stretch", form, coding)(frame).to_ndarray()
+        )
+    np.testing.assert_array_equal(*pictures)
 
 
 @pytest.mark.parametrize(("size", "matrix"), [((1280, 720), "ITU709"), ((640, 480), "ITU601")])

@@ -18,7 +18,7 @@ import numpy as np
 from flows.demos.world.places import DrawnPlace, Figure
 from flows.demos.world.scene import Sprite
 from flows.demos.world.textures import Picture
-from pipeline.core.config import Config
+from pipeline.core.config import ClipSettings, Config, FilmSettings, MotionSettings
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import (
     Caption,
@@ -54,6 +54,11 @@ STAGES = {
     "captions": ("captions",),
     "verdicts": ("verdicts",),
 }
+SETTINGS = {
+    "cut": {"film": FilmSettings().ingredients(), "clips": ClipSettings(width=WIDTH, height=HEIGHT).ingredients()},
+    "motion": {"motion": {"background_px": MotionSettings().background_px}},
+}
+"""Settings in the records of stages, as far as they are read again."""
 
 
 def make_dataset(
@@ -243,6 +248,7 @@ def _write(folder: FilmFolder, rows: dict[str, Sequence[Record]]) -> None:
         if stage == "cut":
             files += sorted((folder.path / "clips").glob("*.mp4"))
         ingredients = {"made by": "tests/support/datasets/made_dataset.py", "stage": stage, "upstream": {}}
+        ingredients |= SETTINGS.get(stage, {})
         folder.save_stage_record(
             StageRecord(
                 stage=stage,

@@ -1,10 +1,12 @@
-"""Films with odd streams: a second part of another size or with its own clock, wrong times, video without a packet."""
+"""Films with odd streams: a second part of another size or with its own clock, wrong times, no packet, no duration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import BinaryIO
 
 import av
 import numpy as np
@@ -52,6 +54,27 @@ def without_packets(path: Path, *, video: bool = True, sound: bool = True) -> Pa
             made.mux(track.encode())
         made.start_encoding()
     source.unlink()
+    return path
+
+
+@dataclass(frozen=True)
+class _Pipe:
+    """A file that cannot be sought, so that a writer never goes back to fill in the duration."""
+
+    file: BinaryIO
+
+    def write(self, content: bytes) -> int:
+        return self.file.write(content)
+
+
+def write_piped(source: Path, path: Path) -> Path:
+    """Write the video of a film as Matroska into a pipe, as a recorder does: it states no duration."""
+    with av.open(str(source)) as given, path.open("wb") as file, av.open(_Pipe(file), "w", "matroska") as made:
+        stream = made.add_stream_from_template(given.streams.video[0])
+        for packet in given.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                made.mux(packet)
     return path
 
 

@@ -117,6 +117,19 @@ def test_a_second_export_cuts_nothing_and_a_changed_file_is_cut_again(tmp_path: 
     assert bytes_of(out) == before
 
 
+def test_clips_are_cut_as_those_of_the_film_not_as_a_build_planned_since(tmp_path: Path) -> None:
+    film, data = copy_of_built(tmp_path)
+    dataset, out = open_dataset(data), tmp_path / "out"
+    export(dataset, out)
+    before = bytes_of(out)
+    other = {**SMALL, "clips": {**SMALL["clips"], "fit": "fit", "crf": 30}, "film": {"fields": "keep"}}
+    plan_of_build(BuildRequest(films=(film,), out=data, config=checked(other, "test")), Workspace(str(data)))
+    assert dataset.record.config["clips"]["fit"] == "fit", "the plan is stored, and nothing is cut"
+    assert export(dataset, out).changed == 0
+    export(dataset, tmp_path / "new")
+    assert bytes_of(tmp_path / "new") == before
+
+
 def test_an_export_whose_clips_are_cut_needs_the_film_no_more(tmp_path: Path) -> None:
     film, data = copy_of_built(tmp_path)
     dataset, out = open_dataset(data), tmp_path / "out"
