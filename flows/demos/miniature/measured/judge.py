@@ -142,17 +142,12 @@ def train_judge(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None 
     note(folder, made_from)
     if not (folder / "accuracy.json").exists():
         torch.manual_seed(loop.seed)
-        held_out = {name: read_judged([(out / source, split)], truths) for name, source, split in SETS}
+        held_out = _held_out(out, truths, learned)
         if not (folder / "result").exists():
             examples = with_reconstructions(read_judged(learned, truths), fitted)
             phase = JudgePhase(_Loss(Judge()), examples, held_out["val"])
             Trainer(phase, loop, folder, new_accelerator()).run(_both(LearningCurve(folder / "curve.jsonl"), watch))
-        judge, looks = Judge.open(folder / "result"), truths.looks_in(learned)
-        for name, source, split in SETS:
-            turns = Catalog.read(open_shards(out / source, split)).turns
-            new = [number for number, turn in enumerate(turns) if truths.of(turn.sample).look not in looks]
-            if new:
-                held_out[f"{name}, new scenes"] = held_out[name].some(new)
+        judge = Judge.open(folder / "result")
         found = {name: {"clips": len(clips), **accuracy(judge, clips)} for name, clips in held_out.items()}
         for name, shares in found.items():
             say(f"judge, {name}: " + ", ".join(f"{field} {shares[field]:.1%}" for field in LABELS))
@@ -162,6 +157,18 @@ def train_judge(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None 
         write_json(folder / "reconstructions.json", back)
         write_json(folder / "accuracy.json", found)
     return Judge.open(folder / "result")
+
+
+def _held_out(out: Path, truths: Truths, learned: Sequence[tuple[Path, Split]]) -> dict[str, JudgedClips]:
+    """Return the held-out clips by data set, and those of each whose scenes look like none that is learned."""
+    looks, found = truths.looks_in(learned), {}
+    for name, source, split in SETS:
+        found[name] = read_judged([(out / source, split)], truths)
+        turns = Catalog.read(open_shards(out / source, split)).turns
+        new = [number for number, turn in enumerate(turns) if truths.of(turn.sample).look not in looks]
+        if new:
+            found[f"{name}, new scenes"] = found[name].some(new)
+    return found
 
 
 def _both(first: StepWatcher, second: StepWatcher | None) -> StepWatcher:
