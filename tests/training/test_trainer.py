@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,6 +182,22 @@ def test_reading_processes_outlive_sigterm_and_hold_no_open_files(tmp_path: Path
     Trainer(Sum(), settings, tmp_path, Accelerator(cpu=True)).run(stop_them)
     assert len(open_files) == 20
     assert max(open_files) - len(list(Path("/dev/fd").iterdir())) < 100
+
+
+class Service:
+    """Service with a thread of its own, as Prefect keeps two: its exit call fails in a fork, which has no such thread."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        threading._register_atexit(self.stop)  # type: ignore[attr-defined]
+
+    def stop(self) -> None:
+        assert os.getpid() == self.process, "no thread to stop in a fork"
+
+
+def test_reading_processes_end_well_beside_services_of_the_training_process(tmp_path: Path) -> None:
+    Service()
+    Trainer(Sum(), loop(loader_workers=1), tmp_path, Accelerator(cpu=True)).run(lambda _: None)
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import threading
+from types import MethodType
 
 from torch.multiprocessing import set_sharing_strategy
 
@@ -12,7 +14,10 @@ def begin_reading(_number: int) -> None:
 
     SIGTERM is ignored: schedulers send it to all processes of a job, and the training process still needs the examples
     of the step under way. Tensors are shared by name and not by open files, which `ulimit -n` bounds: a step of phase b
-    on one GPU has 384 windows of five tensors each, and several steps are read ahead.
+    on one GPU has 384 windows of five tensors each, and several steps are read ahead. Exit calls of services are dropped,
+    since their threads are not in this process: Prefect's fail then, the process ends with 1, and the training with it.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
+    calls = threading._threading_atexits  # type: ignore[attr-defined]  # those of pools are functions, and do hold
+    calls[:] = [call for call in calls if not isinstance(call.func, MethodType)]

@@ -16,6 +16,7 @@ from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from training.config import WindowSettings
 from training.data.order import Batches, Position, chooser, epoch_order
+from training.data.reading import begin_reading
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Window, Windows
@@ -219,7 +220,9 @@ def test_ranks_and_workers_together_cover_all_items(turns: tuple[RecordedTurn, .
     seen = []
     for rank in range(2):
         batches = Batches(len(windows), 4, 0, steps=steps, process=rank, processes=2)
-        loader = DataLoader(_Read(windows), batch_sampler=batches, num_workers=workers, collate_fn=list)
+        loader = DataLoader(
+            _Read(windows), batch_sampler=batches, num_workers=workers, collate_fn=list, worker_init_fn=begin_reading
+        )
         got = list(loader)
         expected = [[(p.epoch, p.item, len(windows.at(p).turns)) for p in batch] for batch in batches]
         assert got == expected
