@@ -185,7 +185,7 @@ def test_reading_processes_outlive_sigterm_and_hold_no_open_files(tmp_path: Path
 
 
 class Service:
-    """Service with a thread of its own, as Prefect keeps two: its exit call fails in a fork, which has no such thread."""
+    """Service with a thread of its own, as Prefect keeps two: its exit call fails in a fork, which lacks that."""
 
     def __init__(self) -> None:
         self.process = os.getpid()

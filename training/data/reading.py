@@ -14,8 +14,10 @@ def begin_reading(_number: int) -> None:
 
     SIGTERM is ignored: schedulers send it to all processes of a job, and the training process still needs the examples
     of the step under way. Tensors are shared by name and not by open files, which `ulimit -n` bounds: a step of phase b
-    on one GPU has 384 windows of five tensors each, and several steps are read ahead. Exit calls of services are dropped,
-    since their threads are not in this process: Prefect's fail then, the process ends with 1, and the training with it.
+    on one GPU has 384 windows of five tensors each, and several steps are read ahead.
+
+    Exit calls of services are dropped, since their threads are not in this process: Prefect's fail there, the process
+    ends with 1, and the training with it.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
