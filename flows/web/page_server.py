@@ -5,9 +5,9 @@
         ...                                                     # the routes of the page
         PageServer(app, stop).run(sockets=[listener])
 
-The page is a folder of static files inside the package; it loads nothing from elsewhere. `guard.py` refuses requests of
-other pages and other machines, and adds the content policy to every reply. A page for other people (`lan_address`) has
-its files and its API under a secret part of the path.
+The page is a folder of static files inside the package, with those of `shared/`; it loads nothing from elsewhere.
+`guard.py` refuses requests of other pages and other machines, and adds the content policy to every reply. A page for
+other people (`lan_address`) has its files and its API under a secret part of the path.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import socket
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
+from importlib.resources import files
 from importlib.resources.abc import Traversable
 from ipaddress import ip_address
 from typing import Any
@@ -65,7 +66,8 @@ def page_app(
     app.add_middleware(Guard, hosts=hosts)
     app.add_exception_handler(RoutingError, _not_routed)
     app.add_exception_handler(RequestValidationError, _not_valid)
-    contents = {file.name: file.read_bytes() for file in page.iterdir() if _ending(file.name) in MEDIA_TYPES}
+    given = [file for folder in (files("flows.web") / "shared", page) for file in folder.iterdir()]
+    contents = {file.name: file.read_bytes() for file in given if _ending(file.name) in MEDIA_TYPES}
 
     @app.api_route(f"{prefix}/", methods=["GET", "HEAD"])
     @app.api_route(f"{prefix}/{{name}}", methods=["GET", "HEAD"])
