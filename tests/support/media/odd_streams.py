@@ -13,6 +13,7 @@ import numpy as np
 
 from flows.demos.world.textures import PictureSize
 from tests.support.media.films import make_film
+from tests.support.media.probed_films import copy_video
 
 SIZE = (320, 180)
 PART = 60
@@ -69,12 +70,8 @@ class _Pipe:
 
 def write_piped(source: Path, path: Path) -> Path:
     """Write the video of a film as Matroska into a pipe, as a recorder does: it states no duration."""
-    with av.open(str(source)) as given, path.open("wb") as file, av.open(_Pipe(file), "w", "matroska") as made:
-        stream = made.add_stream_from_template(given.streams.video[0])
-        for packet in given.demux(video=0):
-            if packet.size:
-                packet.stream = stream
-                made.mux(packet)
+    with path.open("wb") as file, av.open(_Pipe(file), "w", "matroska") as made:
+        copy_video(source, made)
     return path
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import av
 import pytest
+from av.container import OutputContainer
 
 from pipeline.core.records import Film, RecordError
 from pipeline.stages.probe import probe
@@ -25,13 +26,19 @@ def refusal(path: Path) -> str:
 
 
 def remuxed(source: Path, path: Path, options: dict[str, str]) -> Path:
-    with av.open(str(source)) as given, av.open(str(path), "w", options=options) as made:
+    with av.open(str(path), "w", options=options) as made:
+        copy_video(source, made)
+    return path
+
+
+def copy_video(source: Path, made: OutputContainer) -> None:
+    """Copy the packets of a film's video into a file that is being written."""
+    with av.open(str(source)) as given:
         stream = made.add_stream_from_template(given.streams.video[0])
         for packet in given.demux(video=0):
             if packet.size:
                 packet.stream = stream
                 made.mux(packet)
-    return path
 
 
 def retimed(source: Path, path: Path, times: Sequence[int]) -> Path:
