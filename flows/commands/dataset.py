@@ -188,9 +188,7 @@ def remove(
 
 
 def _refuse_to_delete(folder: Path, films: Collection[str]) -> None:
-    """Raise a UserError for a film's folder that is a link, or that holds a film, by its file name."""
-    if folder.is_symlink():
-        raise UserError(f"{folder} is a link to {folder.readlink()}: delete both yourself, and run the command again")
+    """Raise a UserError for a film's folder that holds a film, by its file name."""
     for path in folder.rglob("*"):
         if path.name in films:
             raise UserError(f"{path}: this video is in the folder to delete; move it to another place first")

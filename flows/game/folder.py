@@ -32,7 +32,7 @@ from flows.game.place import check_place
 from flows.game.records import GameError, GameSettings, TurnCost, TurnRecord, read_log, record_of
 from models.tokens import PastTurn
 from models.turns import GameState, Turn, Values
-from pipeline.core.atomic import HeldError, held, lock_file, replacing, sync, write_json
+from pipeline.core.atomic import HeldError, held, lock_file, open_in_place, replacing, sync, write_json
 from pipeline.core.errors import disk_errors
 from pipeline.core.records import RecordError, faults_of
 from pipeline.video.clip_files import join_clips, write_clip
@@ -199,7 +199,7 @@ class GameFolder:
     def _locked_log(self) -> Iterator[BinaryIO]:
         """Open the log for appending after its last complete line, locked for this process."""
         path = self.path / "turns.jsonl"
-        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as log:  # noqa: PTH123 - opens a descriptor
+        with os.fdopen(open_in_place(path), "r+b") as log:
             try:
                 lock_file(log, fcntl.LOCK_EX | fcntl.LOCK_NB, self.path)
             except BlockingIOError as error:

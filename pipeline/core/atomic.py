@@ -3,6 +3,9 @@
 Content goes to a temporary file beside the final one, is synced, and renamed into place. A killed process leaves
 temporary files behind, which `sweep` removes, but no lock: the kernel releases it when the process ends. In a file that
 is only appended to, it may leave one torn line, which its readers skip.
+
+A rename replaces a link; the files that are opened to be written in place, locks and logs, must not be links: a folder
+from a stranger would choose which file of the user's is written.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -85,7 +89,7 @@ def append_lines(path: Path, content: bytes) -> None:
         return
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+", buffering=0) as file:
+        with os.fdopen(open_in_place(path), "rb+", buffering=0) as file:
             lock_file(file, fcntl.LOCK_EX, path.parent)
             size = file.seek(0, os.SEEK_END)
             try:
@@ -94,6 +98,29 @@ def append_lines(path: Path, content: bytes) -> None:
                 file.truncate(size)  # part of a line is of no use
                 raise
         sync(path.parent)  # the name of a new file
+
+
+def open_in_place(path: Path) -> int:
+    """Open a file of ours to read and write it in place, created if missing; return its descriptor.
+
+    Raises:
+        DiskError: it is a link or has a second name, so that another file would be written, or is no file.
+        OSError: it cannot be opened.
+    """
+    try:
+        # O_NONBLOCK: a pipe or a device of that name must not stop us here
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise DiskError(f"{path}: is a link, and the file it leads to would be changed; delete the link") from error
+    status = os.fstat(handle)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
+        return handle
+    os.close(handle)
+    if not stat.S_ISREG(status.st_mode):
+        raise DiskError(f"{path}: is no file; delete it, or name another folder")
+    raise DiskError(f"{path}: has {status.st_nlink} names (hard links), and all of them would change; make it a copy")
 
 
 def sync(path: Path) -> None:
@@ -182,7 +209,7 @@ def _locked(folder: Path, purpose: str, kind: int) -> Iterator[None]:
     with ExitStack() as opened:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            file = opened.enter_context((folder / LOCK).open("a+", encoding="utf-8"))
+            file = opened.enter_context(os.fdopen(open_in_place(folder / LOCK), "r+", encoding="utf-8"))
         try:
             lock_file(file, kind | fcntl.LOCK_NB, folder)
         except BlockingIOError:

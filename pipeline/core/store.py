@@ -10,7 +10,8 @@
       shards/ README.md report.html   the published data
 
 No file is half-written under its final name (`atomic.py`). Names with a leading dot (`.lock`, `.cache/`) belong to this
-machine and are not part of the data set.
+machine and are not part of the data set. No folder of it may be a link: a data set from a stranger would choose the
+folder of the user's that a build writes to and deletes from.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pipeline.core.atomic import replacing, sweep, write_json
 from pipeline.core.errors import DiskError, UserError
 from pipeline.core.hashes import Hashes
 from pipeline.core.ingredients import fingerprint
+from pipeline.core.plain_text import printable
 from pipeline.core.records import (
     SCHEMA_VERSION,
     Caption,
@@ -103,9 +105,13 @@ class FilmFolder:
     Args:
         path: the folder.
         source: the film's file on this machine, if `film.json` names an address.
+
+    Raises:
+        StoreError: the folder or one in it is a link.
     """
 
     def __init__(self, path: Path, source: Path | None = None) -> None:
+        _refuse_links(path, *(path / name for name in ("clips", "replies", ".cache")))
         self.path = path
         self._source = source
 
@@ -273,9 +279,14 @@ class DatasetRecord(Record):
 
 
 class Dataset:
-    """The folder that `--out` names."""
+    """The folder that `--out` names.
+
+    Raises:
+        StoreError: a folder in it is a link.
+    """
 
     def __init__(self, root: Path) -> None:
+        _refuse_links(*(root / name for name in ("films", "shards", "audit", ".cache")))
         self.root = root
 
     @property
@@ -318,6 +329,13 @@ def _read_model(path: Path, model: type[M]) -> M:
     except ValidationError as error:
         faults = faults_of(error)
         raise StoreError(f"{path}: damaged, or of another version ({faults}); delete it and build again") from error
+
+
+def _refuse_links(*folders: Path) -> None:
+    for folder in folders:
+        if folder.is_symlink():
+            target = printable(str(folder.readlink()))
+            raise StoreError(f"{folder}: is a link to {target}; a data set holds its own folders, so delete the link")
 
 
 def _one_name(record_id: str) -> str:

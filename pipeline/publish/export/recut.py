@@ -18,8 +18,7 @@ from pathlib import Path
 from av.video.frame import VideoFrame
 from pydantic import ValidationError
 
-from pipeline.core.atomic import replacing
-from pipeline.core.errors import disk_errors
+from pipeline.core.atomic import append_lines, replacing
 from pipeline.core.progress import Progress
 from pipeline.core.records import Crop, Film, Record
 from pipeline.core.store import ClipFormat
@@ -64,8 +63,7 @@ class CutLog:
         """Append a line about a file, which is complete by now."""
         size, modified = _state(self._out / file) or (0, 0)
         note = CutNote(file=file, made_from=made_from, bytes=size, modified_ns=modified, left_out=left_out)
-        with disk_errors(self._out / LOG), (self._out / LOG).open("a", encoding="utf-8") as log:
-            log.write("\n" + json.dumps(note.model_dump()) + "\n")  # the line before may have no end: the disk was full
+        append_lines(self._out / LOG, json.dumps(note.model_dump()).encode() + b"\n")
         self.notes[file] = note
 
 

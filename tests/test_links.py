@@ -1,0 +1,86 @@
+"""Links in a data set from a stranger: no command writes or deletes a file of the user's through them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.game.folder import game_lock
+from pipeline.core.atomic import append_lines
+from pipeline.core.errors import DiskError
+from pipeline.core.store import Dataset, StoreError
+from tests.support.datasets.built_dataset import copy_of_built
+
+KEYS = "my keys\n" * 50
+
+
+def said_by(*arguments: object) -> str:
+    """Run a command in this process, whatever its exit code."""
+    return CliRunner().invoke(app, [*map(str, arguments)]).output
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """A file of the user's, outside the data set."""
+    path = tmp_path / "keys"
+    path.write_text(KEYS)
+    return path
+
+
+def linked(place: Path, target: Path, *, hard: bool) -> None:
+    """Put a link in the place of a file."""
+    place.parent.mkdir(exist_ok=True)
+    place.unlink(missing_ok=True)
+    place.hardlink_to(target) if hard else place.symlink_to(target)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_the_file_behind_a_linked_lock_is_not_touched(tmp_path: Path, keys: Path, hard: bool) -> None:
+    film, data = copy_of_built(tmp_path)
+    (folder,) = Dataset(data).folders()
+    exported, build = tmp_path / "exported", ("build", film, "--out", data)
+    export = ("export", data, "--for", "folder", "--out", exported)
+    linked(data / ".lock", keys, hard=hard)
+    for name in ("status", "report", "verify", "clips", "calibrate", "vocabulary", "captions"):
+        said_by(name, data)
+        assert keys.read_text() == KEYS, name
+    for command in (build, (*build, "--plan"), ("remove", data, "typo"), export):
+        assert f"{data / '.lock'}: " in said_by(*command).replace("\n", "")
+        assert keys.read_text() == KEYS, command
+    (data / ".lock").unlink()
+    linked(folder.path / ".lock", keys, hard=hard)
+    assert "delete the link" in (told := said_by(*build)) or "make it a copy" in told
+    linked(exported / ".lock", keys, hard=hard)
+    said_by(*export)
+    linked(tmp_path / "game" / ".lock", keys, hard=hard)
+    with pytest.raises(DiskError, match=r"\.lock"), game_lock(tmp_path / "game"):
+        pass
+    assert keys.read_text() == KEYS
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_no_line_is_appended_through_a_link(tmp_path: Path, keys: Path, hard: bool) -> None:
+    linked(tmp_path / "data" / "review.jsonl", keys, hard=hard)
+    with pytest.raises(DiskError, match=r"review\.jsonl"):
+        append_lines(tmp_path / "data" / "review.jsonl", b"a decision\n")
+    assert keys.read_text() == KEYS
+
+
+@pytest.mark.parametrize("name", ["films", "films/{}", "films/{}/clips", "films/{}/.cache", "shards", ".cache"])
+def test_a_linked_folder_is_refused_by_all_that_write(tmp_path: Path, name: str) -> None:
+    film, data = copy_of_built(tmp_path)
+    (folder,) = Dataset(data).folders()
+    place, videos = data / name.format(folder.film_id), tmp_path / "videos"
+    place.rename(videos) if place.exists() else videos.mkdir()
+    for mine in ("holiday.mp4", "index.json", f"{folder.film_id}-000000000.mp4"):
+        (videos / mine).write_text("mine")
+    place.symlink_to(videos)
+    before = {path: path.stat().st_mtime_ns for path in videos.rglob("*")}
+    for command in (("build", film, "--out", data), ("status", data), ("report", data), ("verify", data)):
+        assert f"{place}: is a link to {videos}" in said_by(*command).replace("\n", "")
+    with pytest.raises(StoreError, match="delete the link"):
+        Dataset(data).folders()
+    assert {path: path.stat().st_mtime_ns for path in videos.rglob("*")} == before
