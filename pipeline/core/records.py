@@ -328,6 +328,11 @@ def make_clip_id(film_id: str, start_seconds: float) -> str:
     return f"{film_id}-{round(start_seconds * 1000):09d}"
 
 
+def is_clip_id(name: str, film_id: str) -> bool:
+    """Return True if the name is one that `make_clip_id` gives to a clip of the film."""
+    return re.fullmatch(rf"{re.escape(film_id)}-[0-9]{{9,}}", name) is not None
+
+
 _ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), Fraction: pa.string()}
 
 

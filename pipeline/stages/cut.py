@@ -30,6 +30,7 @@ from pipeline.core.records import (
     Record,
     RecordError,
     Scene,
+    is_clip_id,
 )
 from pipeline.core.stage import Outcome, Resources, Stage
 from pipeline.core.store import FilmFolder
@@ -116,7 +117,7 @@ class Cut(Stage):
         job = CutJob(film, crop, folder.path, end, self.scenes, self.clips, self.threads, self.film.fields)
         result = call_in_child(cut_film, job, folder.film_id, progress)
         files = [folder.clip_path(clip.clip_id) for clip in result.clips]
-        _remove_others(folder.path / "clips", {file.name for file in files})
+        _remove_earlier(folder, {file.name for file in files})
         kinds = dict.fromkeys(row.kind for row in result.fields)
         tables: dict[str, Sequence[Record]] = {"scenes": result.scenes, "damage": result.damage, "clips": result.clips}
         folder.table_path("fields").unlink(missing_ok=True)
@@ -263,8 +264,8 @@ def _stored_bytes(film: Film) -> int:
     return max(1, film.width * film.height * 3 // 2 * (2 if film.bit_depth > 8 else 1))
 
 
-def _remove_others(folder: Path, names: set[str]) -> None:
-    """Remove clips of an earlier cut; what others have put there (`.ipynb_checkpoints`, a disk's index) stays."""
-    for file in folder.glob("*.mp4"):
-        if file.name not in names and file.is_file():
+def _remove_earlier(folder: FilmFolder, names: set[str]) -> None:
+    """Remove clips of an earlier cut, known by their names; what others have put beside them stays."""
+    for file in (folder.path / "clips").glob("*.mp4"):
+        if file.name not in names and is_clip_id(file.stem, folder.film_id) and file.is_file():
             file.unlink()

@@ -280,10 +280,16 @@ def test_clips_of_an_earlier_run_are_removed_and_nothing_else(tmp_path: Path) ->
     folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=120))
     index = folder.path / "clips" / "@eaDir"  # as a disk's indexer makes it
     index.mkdir(parents=True)
+    own = [index.with_name(name) for name in ("holiday.mp4", f"{folder.film_id}.mp4", "other-film-000000000.mp4")]
+    for film in own:
+        film.write_text("a film of the user's")
     for margin in (2, 5):
         perform(stage(ClipSettings(margin_frames=margin)), folder)
         listed = {f"{clip.clip_id}.mp4" for clip in folder.read("clips", Clip)}
-        assert {file.name for file in (folder.path / "clips").iterdir()} == {*listed, index.name}
+        assert {file.name for file in (folder.path / "clips").iterdir()} == {
+            *(listed | {index.name}),
+            *(film.name for film in own),
+        }
 
 
 @pytest.mark.slow
