@@ -41,6 +41,9 @@ SLOWEST_RATE = Fraction(1, 1000)
 """Frames per second below which a film is a cover picture over sound, or has wrong times."""
 SMALLEST_SIDE = 2
 """Least width and height in pixels: clips are coded in blocks of 2x2 pixels."""
+LARGEST_ASPECT = 10
+"""Largest aspect of the shown picture, in either direction: beyond it no clip shows anything, and a small file becomes
+gigabytes of enlarged pictures."""
 REMUX = "for example into Matroska with mkvmerge"
 NO_TIMES = "its frames carry no times; remux it, " + REMUX
 SHARPEST_ASPECT = 10
@@ -255,6 +258,11 @@ def _check_use(track: _Track, timing: _Timing, display: tuple[int, int], film_id
     width, height = track.picture.width, track.picture.height
     if min(width, *display) < SMALLEST_SIDE:
         raise RecordError(film_id, f"its pictures of {width}x{height} are too small for a clip")
+    if max(display) > LARGEST_ASPECT * min(display):
+        shown = "{}x{}".format(*display)
+        raise RecordError(
+            film_id, f"its pictures of {shown} are too narrow for a clip, over 1:{LARGEST_ASPECT}; crop it"
+        )
 
 
 def _missing_seconds(container: InputContainer, stream: VideoStream, track: _Track) -> float:

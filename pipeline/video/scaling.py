@@ -30,6 +30,8 @@ BT709_TO_BT601 = ("colorspace", "ispace=bt709:space=smpte170m:fast=1" + "".join(
 ))  # fmt: skip
 """Filter for the conversion of colour matrices, ten times as fast as the scaler's."""
 RGB_16_BIT = ("format", "gbrp16le")
+MOST_UPRIGHT = 4
+"""Largest height of a picture for a given width, in widths: a narrow crop must not cost gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,9 @@ class Geometry:
         return 1 / self.sample_aspect if self.rotation_degrees in (90, 270) else self.sample_aspect
 
     def size_for_width(self, width: int) -> tuple[int, int]:
-        """Width and even height of the cropped picture in square pixels, for a given width."""
-        return width, max(2, 2 * round(width * self.height / (self.width * self.pixel_aspect) / 2))
+        """Width and even height of the cropped picture in square pixels, for a given width; at most `MOST_UPRIGHT`."""
+        height = max(2, 2 * round(width * self.height / (self.width * self.pixel_aspect) / 2))
+        return width, min(height, MOST_UPRIGHT * width)
 
     def shown(self, width: int, height: int, fit: Fit) -> tuple[float, float]:
         """Shares of the visible part's width and height that are in a picture of `width` x `height`."""

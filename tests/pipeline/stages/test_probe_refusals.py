@@ -65,6 +65,13 @@ def test_a_track_without_frames(tmp_path: Path, name: str, sound: bool) -> None:
     assert refusal(path) == "its video stream holds no frames; get the file anew"
 
 
+def test_pictures_too_narrow_for_a_clip(tmp_path: Path) -> None:
+    """Ninety kilobytes of such a film took gigabytes of enlarged pictures."""
+    for size in ((16, 1000), (1000, 16)):
+        path = make_film(tmp_path / "{}x{}.mp4".format(*size), frames=3, size=size)
+        assert refusal(path) == "its pictures of {}x{} are too narrow for a clip, over 1:10; crop it".format(*size)
+
+
 @pytest.mark.parametrize("name", ["still.png", "still.jpg", "still.webp", "still.gif", "still.mp4"])
 def test_still_images(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

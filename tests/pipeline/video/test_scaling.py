@@ -144,3 +144,4 @@ def test_the_small_picture_keeps_the_display_aspect() -> None:
     assert Geometry(0, 0, 720, 576, 720, 576, sample_aspect=Fraction(64, 45)).size_for_width(160) == (160, 90)
     turned = Geometry(0, 0, 576, 720, 576, 720, 90, Fraction(64, 45))
     assert turned.size_for_width(180) == (180, 320)
+    assert Geometry(0, 0, 2, 1080, 1920, 1080).size_for_width(160) == (160, 640)
