@@ -37,8 +37,9 @@ STANDARD_RATES = (
     *(Fraction(rate) for rate in (8, 10, 12, 12.5, 15, 16, 18, 20, 24, 25, 30, 48, 50, 60, 100, 120)),
 )
 FRAMES_DECODED = 24
-SLOWEST_RATE = Fraction(1, 1000)
-"""Frames per second below which a film is a cover picture over sound, or has wrong times."""
+SLOWEST_RATE = 1
+"""Frames per second on average below which a file is no film: a slide show, a picture over sound, or wrong times. It
+also bounds what a small file can become: 3 MB with a frame every 28 s would give a million clips."""
 SMALLEST_SIDE = 2
 """Least width and height in pixels: clips are coded in blocks of 2x2 pixels."""
 LARGEST_ASPECT = 10
@@ -252,9 +253,10 @@ def _snapped(rate: Fraction, error: float, claimed: Fraction | None) -> Fraction
 
 def _check_use(track: _Track, timing: _Timing, display: tuple[int, int], film_id: str) -> None:
     """Raise a RecordError for a film whose rate or size gives no clip."""
-    if timing.fps < SLOWEST_RATE:
-        frames, length = len(track.ticks), timedelta(seconds=round(track.duration_seconds))
-        raise RecordError(film_id, f"{frames} frames in {length}: a picture over sound, or frames with wrong times")
+    frames, length = len(track.ticks), timedelta(seconds=round(track.duration_seconds))
+    if frames > 1 and min(timing.fps, frames / track.duration_seconds) < SLOWEST_RATE:
+        reason = f"{frames} frames in {length}: a slide show, a picture over sound, or frames with wrong times"
+        raise RecordError(film_id, reason)
     width, height = track.picture.width, track.picture.height
     if min(width, *display) < SMALLEST_SIDE:
         raise RecordError(film_id, f"its pictures of {width}x{height} are too small for a clip")

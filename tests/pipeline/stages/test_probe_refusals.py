@@ -145,7 +145,13 @@ def test_frames_that_nearly_all_have_the_same_time(tmp_path: Path, frames: int) 
 def test_a_cover_picture_over_an_hour_of_sound(tmp_path: Path) -> None:
     times = [Fraction(0), Fraction(3000)]
     path = make_film(tmp_path / "film.mkv", frames=2, times=times, size=(64, 48), barcode=False)
-    assert refusal(path).startswith("2 frames in 0:50:00: a picture over sound")
+    assert refusal(path).startswith("2 frames in 0:50:00: a slide show, a picture over sound")
+
+
+def test_a_slide_show_is_refused_also_if_most_of_its_frames_are_near_each_other(tmp_path: Path) -> None:
+    times = [Fraction(second) for slide in range(0, 280, 28) for second in (slide, slide + Fraction(1, 24))]
+    path = make_film(tmp_path / "film.mkv", frames=20, times=times, size=(64, 48), barcode=False)
+    assert refusal(path).startswith("20 frames in 0:04:12: a slide show")
 
 
 @pytest.mark.parametrize("size", [(1, 1), (16, 1)])
