@@ -76,8 +76,6 @@ def film_hash(path: Path, hashes: Hashes, progress: Progress = silent) -> str:
         RecordError: it cannot be read.
     """
     try:
-        if path.is_dir():
-            raise RecordError(path.name, f"is a folder: name the films in it, such as {path}/*.mkv")
         if not stat.S_ISREG(path.stat().st_mode):
             raise RecordError(path.name, "is a device, not a film file")
         return hashes.of(path, progress)

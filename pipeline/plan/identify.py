@@ -15,6 +15,7 @@ from pipeline.core.plain_text import is_text, printable
 from pipeline.core.progress import Progress, watched
 from pipeline.core.records import Failure, Film, RecordError, make_film_id
 from pipeline.core.store import Dataset, FilmEntry, FilmFolder, StoreError
+from pipeline.plan.inputs import Inputs
 from pipeline.plan.request import absolute
 from pipeline.remote.film_cache import copied_bytes, delete_local_copy, film_content, film_file
 from pipeline.remote.objects import RemoteError
@@ -53,18 +54,25 @@ class IdentifiedFilms:
 
 
 def identify(paths: Sequence[str], dataset: Dataset) -> IdentifiedFilms:
-    """Identify films by content; content given twice is used once, under its first name."""
-    found, seen = IdentifiedFilms(), dict[str, Film]()
-    hashes = Hashes(dataset.root / FILM_HASHES)
+    """Identify films by content; content given twice is used once, under its first name.
+
+    Args:
+        paths: as `Inputs.of` takes them.
+        dataset: the data set, which may hold some of them.
+    """
+    inputs = Inputs.of(paths)
+    found, seen = IdentifiedFilms(refused=inputs.refused, notices=inputs.notices), dict[str, Film]()
+    hashes, place = Hashes(dataset.root / FILM_HASHES), dataset.scratch or dataset.root
     id_by_source = {film.source: film.film_id for folder in dataset.folders() if (film := known_film(folder))}
     room = KEPT_BYTES
-    for path in paths:
+    for path in inputs.films:
         before = len(seen)
         try:
             with watched(PurePath(path).name, "identify") as watch:
                 watch.changed = False
-                sha256 = film_content(path, dataset.root, hashes, watch)
-                hashes.save()
+                sha256 = film_content(path, place, hashes, watch)
+                if not dataset.scratch:
+                    hashes.save()
                 if sha256 in seen:
                     found.notices.append(f"{path}: the same content as {seen[sha256].name}, used once")
                 else:
@@ -73,9 +81,9 @@ def identify(paths: Sequence[str], dataset: Dataset) -> IdentifiedFilms:
             found.refused.append(Failure(record_id=printable(path), reason=error.reason))
         except RemoteError as error:
             found.refused.append(Failure(record_id=printable(path), reason=str(error)))
-        room -= copied_bytes(path, dataset.root)
-        if room < 0 or len(seen) == before:
-            delete_local_copy(path, dataset.root)
+        room -= copied_bytes(path, place)
+        if room < 0 or len(seen) == before or dataset.scratch:
+            delete_local_copy(path, place)
     found.films = list(seen.values())
     _find_replaced(found, id_by_source)
     return found
@@ -102,7 +110,7 @@ def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film
     known = known_film(folder)
     film = known
     if film is None or is_unseen(film):
-        film = _probe_alone(film_file(path, dataset.root, progress), film_id, sha256)
+        film = _probe_alone(film_file(path, dataset.scratch or dataset.root, progress), film_id, sha256)
     if known:
         film = film.model_copy(update={"name": known.name, "fields": known.fields})
     film = film.model_copy(update={"source": source})

@@ -61,7 +61,9 @@ class BuildRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    films: tuple[PathOrAddress, ...] = Field(description="video files: paths or addresses, in any format FFmpeg reads")
+    films: tuple[PathOrAddress, ...] = Field(
+        description="video files, folders of them, patterns such as `/films/*.mkv`, or addresses of files"
+    )
     out: PathOrAddress = Field(description="data set folder or address: created, or brought up to date")
     cast: PathOrAddress | None = Field(None, description="folder with one folder of reference pictures per character")
     config: Config = Field(Config(), description="as `animegamer config` prints it")
