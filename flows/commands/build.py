@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import copy_context
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,7 +42,7 @@ class RunnerName(StrEnum):
 def build(
     films: Annotated[
         list[str],
-        typer.Argument(metavar="FILM...", help="Video files (or addresses), in any format FFmpeg reads."),
+        typer.Argument(metavar="FILM...", help="Video files, folders searched for them, or addresses of files."),
     ],
     out: Annotated[
         str,
@@ -70,14 +72,14 @@ def build(
         bool, typer.Option("--ask-again", help="Ask again about clips with a good caption, if the question changed.")
     ] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only identify and probe the films, and print what the build would take.")
+        bool, typer.Option("--plan", help="Only probe the films and print what the build would take; writes nothing.")
     ] = False,
 ) -> None:
     """Build a data set from films: WebDataset shards, a data card and a report to look at.
 
     Safe to run again at any time: finished, unchanged parts are skipped.
 
-        animegamer build ponyo.mkv kiki.mkv --cast cast/ --out data/
+        animegamer build ponyo.mkv films/ more/*.mkv --cast cast/ --out data/
 
     Exit code: 0 success, 1 nothing could be built, 2 built with the failures listed.
     """
@@ -108,25 +110,39 @@ def _build(request: BuildRequest, *, only_plan: bool) -> int:
 
     try:
         with Bars().watching():
-            return _plan_and_run(request, only_plan=only_plan)
+            return _only_plan(request) if only_plan else _plan_and_run(request)
     except KeyboardInterrupt:
         say(STOPPED, "yellow")
         return 130
 
 
-def _plan_and_run(request: BuildRequest, *, only_plan: bool) -> int:
-    from flows.console.summary import print_estimate, print_summary
-    from pipeline.plan.build_plan import draft_plan, make_plan
+def _only_plan(request: BuildRequest) -> int:
+    """Print what the build would take; the data set is only read, and not made."""
+    from flows.console.summary import print_estimate
+    from pipeline.plan.build_plan import draft_plan
+    from pipeline.plan.workspace import Workspace
+
+    with TemporaryDirectory(prefix="animegamer-plan-") as scratch:
+        workspace = Workspace(request.out, Path(scratch))
+        # the local copy of an address is fetched, which needs its lock
+        with workspace.locked("animegamer build --plan") if workspace.is_copy else nullcontext():
+            plan = draft_plan(request, workspace)
+        for notice in plan.notices:
+            say(notice)
+        return print_estimate(plan)
+
+
+def _plan_and_run(request: BuildRequest) -> int:
+    from flows.console.summary import print_summary
+    from pipeline.plan.build_plan import make_plan
     from pipeline.plan.publish import is_published
     from pipeline.plan.workspace import Workspace
 
     workspace = Workspace(request.out)
     with workspace.locked("animegamer build"):
-        plan = draft_plan(request, workspace) if only_plan else make_plan(request, workspace)
+        plan = make_plan(request, workspace)
         for notice in plan.notices:
             say(notice)
-        if only_plan:
-            return print_estimate(plan)
         if not plan.films:
             return print_summary(plan, plan.refusals)
         if plan.unfinished or (plan.publishing and not is_published(plan.dataset, plan.config)):

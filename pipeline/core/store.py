@@ -105,15 +105,16 @@ class FilmFolder:
     Args:
         path: the folder.
         source: the film's file on this machine, if `film.json` names an address.
+        scratch: folder that takes `film.json` instead of this one, which is then only read.
 
     Raises:
         StoreError: the folder or one in it is a link.
     """
 
-    def __init__(self, path: Path, source: Path | None = None) -> None:
+    def __init__(self, path: Path, source: Path | None = None, scratch: Path | None = None) -> None:
         _refuse_links(path, *(path / name for name in ("clips", "replies", ".cache")))
         self.path = path
-        self._source = source
+        self._source, self._scratch = source, scratch
 
     @property
     def film_id(self) -> str:
@@ -123,12 +124,13 @@ class FilmFolder:
     @property
     def film(self) -> Film:
         """The film as probed."""
-        film = _read_model(self.path / "film.json", Film)
+        drafted = (self._scratch or self.path) / "film.json"
+        film = _read_model(drafted if drafted.exists() else self.path / "film.json", Film)
         return film.model_copy(update={"source": str(self._source)}) if self._source else film
 
     def save_film(self, film: Film) -> None:
         """Write `film.json`."""
-        write_json(self.path / "film.json", film.model_dump(mode="json"))
+        write_json((self._scratch or self.path) / "film.json", film.model_dump(mode="json"))
 
     def clip_path(self, clip_id: str) -> Path:
         """Path of the clip's video file."""
@@ -209,8 +211,9 @@ class FilmFolder:
             for name, path in paths.items()
             if path.is_file()
         }
-        with suppress(OSError, DiskError):  # only a cache: reading a data set needs no write permission
-            hashes.save()
+        if not self._scratch:
+            with suppress(OSError, DiskError):  # only a cache: reading a data set needs no write permission
+                hashes.save()
         return marks
 
     def sweep(self) -> None:
@@ -281,13 +284,17 @@ class DatasetRecord(Record):
 class Dataset:
     """The folder that `--out` names.
 
+    Args:
+        root: the folder.
+        scratch: folder that takes what a look at a build would write; the data set is then only read.
+
     Raises:
         StoreError: a folder in it is a link.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, scratch: Path | None = None) -> None:
         _refuse_links(*(root / name for name in ("films", "shards", "audit", ".cache")))
-        self.root = root
+        self.root, self.scratch = root, scratch
 
     @property
     def record(self) -> DatasetRecord:
@@ -309,7 +316,8 @@ class Dataset:
 
     def folder(self, film_id: str) -> FilmFolder:
         """The film's folder; it need not exist yet."""
-        return FilmFolder(self.root / "films" / _one_name(film_id))
+        scratch = self.scratch and self.scratch / "films" / _one_name(film_id)
+        return FilmFolder(self.root / "films" / _one_name(film_id), scratch=scratch)
 
     def folders(self) -> list[FilmFolder]:
         """Folders of the listed films, in the order the films were added."""

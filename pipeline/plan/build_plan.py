@@ -7,7 +7,7 @@
 
 Planning identifies the films by content, probes new ones, rejects requests that would fail later (a second captioner in
 one data set, a broken cast folder), and finds the films with a stage to run. `draft_plan` does so for a look at the
-plan alone, and leaves `dataset.json` as it is.
+plan alone, and leaves the data set as it is.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     Raises:
         UserError, RemoteError: as `draft_plan`.
     """
+    workspace.dataset.sweep()
     plan = draft_plan(request, workspace)
+    _clear_leftovers([plan.dataset.folder(film_id) for film_id in plan.films if film_id not in plan.unfinished])
     if not plan.films:
         return plan
     if plan.dataset.record != plan.record:
@@ -105,7 +107,9 @@ def make_plan(request: BuildRequest, workspace: Workspace) -> Plan:
 
 
 def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
-    """Identify the films and choose the stages, without a change of `dataset.json`; the workspace must be locked.
+    """Identify the films and choose the stages; nothing but films' records and caches is written.
+
+    The workspace must be locked, unless its data set has a scratch folder for these.
 
     Raises:
         UserError: `out` has other things than a data set, or one that the request does not fit; the cast folder cannot
@@ -116,7 +120,6 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
     request = request.with_absolute_checkpoint() if in_threads else request.with_absolute_paths()
     dataset = workspace.dataset
     workspace.check_free()
-    dataset.sweep()
     with watched(dataset.root.name, "fetch") as watch:
         watch.changed = False
         workspace.fetch(progress=watch)
@@ -249,17 +252,21 @@ def _settings_notices(before: Mapping[str, Any], now: Mapping[str, Any]) -> list
 
 
 def _unfinished(folders: Sequence[FilmFolder], stages: tuple[Stage, ...]) -> dict[str, tuple[Stage, ...]]:
-    """The stages left of each film that has some; the local copies of the other films are removed."""
+    """The stages left of each film that has some."""
     unfinished = {}
     for folder in folders:
         left = _stages_left(folder, stages)
         if left or folder.failure:
             unfinished[folder.film_id] = left
-            continue
+    return unfinished
+
+
+def _clear_leftovers(folders: Sequence[FilmFolder]) -> None:
+    """Remove the local copies of finished films, and temporary files in their folders."""
+    for folder in folders:
         delete_local_film(folder)
         with suppress(HeldError), held(folder.path, "removing leftovers"):
             folder.sweep()
-    return unfinished
 
 
 def _stages_left(folder: FilmFolder, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

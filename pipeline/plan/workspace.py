@@ -29,15 +29,19 @@ _PUBLISHED = ("README.md", "report.html", "shards")
 class Workspace:
     """The data set that `--out` names, on this machine.
 
+    Args:
+        out: path or address.
+        scratch: as of `Dataset`: what is only planned is written there.
+
     Raises:
         RemoteError: the address cannot be used.
     """
 
-    def __init__(self, out: str) -> None:
+    def __init__(self, out: str, scratch: Path | None = None) -> None:
         self._mirror = Mirror(out) if is_address(out) else None
         self.name = absolute(out)
         """Address, or absolute path: the data set's name in other processes."""
-        self.dataset = Dataset(self._mirror.local if self._mirror else Path(out))
+        self.dataset = Dataset(self._mirror.local if self._mirror else Path(out), scratch)
 
     @property
     def is_copy(self) -> bool:
