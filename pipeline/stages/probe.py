@@ -254,7 +254,7 @@ def _snapped(rate: Fraction, error: float, claimed: Fraction | None) -> Fraction
 def _check_use(track: _Track, timing: _Timing, display: tuple[int, int], film_id: str) -> None:
     """Raise a RecordError for a film whose rate or size gives no clip."""
     frames, length = len(track.ticks), timedelta(seconds=round(track.duration_seconds))
-    if frames > 1 and min(timing.fps, frames / track.duration_seconds) < SLOWEST_RATE:
+    if frames > 1 and (timing.fps < SLOWEST_RATE or frames < SLOWEST_RATE * track.duration_seconds):
         reason = f"{frames} frames in {length}: a slide show, a picture over sound, or frames with wrong times"
         raise RecordError(film_id, reason)
     width, height = track.picture.width, track.picture.height
