@@ -3,16 +3,19 @@
 The first question, `who`, finds the characters on screen; the second, `what`, names them and asks which of them acts,
 so it is known only once the first is settled: by a usable reply, or by using up the repairs. In that case the second
 question is asked without names, and the caption's characters are null.
+
+A question that has used up its repairs is closed. It can be opened again for one new attempt (`reopened`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from pipeline.captions.cast import Cast
 from pipeline.captions.flags import UNKNOWN_CHARACTERS
+from pipeline.captions.messages import Reply
 from pipeline.captions.questions import AnyQuestion, Question, R, what_question, who_question
 from pipeline.captions.reply_cache import Replies
 from pipeline.core.config import CaptionSettings
@@ -29,6 +32,8 @@ class Answers:
     settings: CaptionSettings
     cast: Cast
     kept: Replies
+    reopened: frozenset[str] = frozenset()
+    """Fingerprints of the questions that get a new attempt if their replies are unusable."""
 
     @cached_property
     def who(self) -> Question[WhoReply] | None:
@@ -54,6 +59,30 @@ class Answers:
         if self._who_is_open:
             return self.who
         return self.what if self.what and self._is_open(self.what) else None
+
+    @property
+    def unusable(self) -> tuple[AnyQuestion, ...]:
+        """Questions that are closed without a usable reply."""
+        asked = (self.who, self.what)
+        return tuple(each for each in asked if each and self._fault(each) and not self._is_open(each))
+
+    @property
+    def most_requests(self) -> int:
+        """Most requests that a new attempt at the caption takes; 0 if it has one, or can have none."""
+        if self.level is None or (self.what and self.kept.to(self.what.fingerprint) and not self._fault(self.what)):
+            return 0
+        is_found = self.who is None or self._reply(self.who) is not None
+        return (1 + self.settings.repairs) * (1 if is_found else 2)
+
+    def with_reply(self, question: AnyQuestion, reply: Reply) -> Answers:
+        """Return a copy with the reply to the open question, the next of its attempt or the first of a new one."""
+        key, anew = question.fingerprint, self._is_used_up(question)
+        kept = self.kept.adding(key, question.request, question.ingredients, reply, anew=anew)
+        return replace(self, kept=kept, reopened=self.reopened - {key} if anew else self.reopened)
+
+    def to_repair(self, question: AnyQuestion) -> tuple[Reply, ...]:
+        """Return the replies that the next request about the open question repairs; none for a new attempt."""
+        return () if self._is_used_up(question) else self.kept.to(question.fingerprint)
 
     @property
     def raw(self) -> dict[str, str | None]:
@@ -94,8 +123,13 @@ class Answers:
         return self.who is not None and self._is_open(self.who)
 
     def _is_open(self, question: AnyQuestion) -> bool:
-        replies = len(self.kept.to(question.fingerprint))
-        return replies <= self.settings.repairs and (replies == 0 or self._fault(question) is not None)
+        if not self.kept.to(question.fingerprint):
+            return True
+        may_go_on = not self._is_used_up(question) or question.fingerprint in self.reopened
+        return may_go_on and self._fault(question) is not None
+
+    def _is_used_up(self, question: AnyQuestion) -> bool:
+        return len(self.kept.to(question.fingerprint)) > self.settings.repairs
 
     def _reply(self, question: Question[R]) -> R | None:
         replies = self.kept.to(question.fingerprint)

@@ -4,6 +4,9 @@ Replies may cost money, so each is written as soon as it arrives (atomically: a 
 The key is a fingerprint of everything the reply depends on, not the time or the run, and a clip keeps the exchanges of
 several fingerprints side by side: a cast that is changed and changed back asks nothing. The text, how it ended and its
 tokens are stored, and read anew at every use, so a better parser makes use of old replies at no cost.
+
+Replies that are unusable, repairs and all, may be followed by those of a new attempt: the question is asked again as if
+for the first time, and only the replies of the last attempt count. The earlier ones stay stored.
 """
 
 from __future__ import annotations
@@ -20,22 +23,24 @@ from pipeline.core.store import FilmFolder, StoreError
 
 
 class Exchange(Record):
-    """One question and every reply to it: the first, then one for each repair."""
+    """One question and every reply to it, by attempt: the first, then one for each repair."""
 
     request: str = Field(description="`who` or `what`")
     ingredients: dict[str, Any] = Field(description="inputs of the fingerprint, in readable form")
     replies: tuple[str, ...]
+    anew: tuple[int, ...] = Field(default=(), description="positions in `replies` at which a new attempt begins")
     cut_off: tuple[int, ...] = Field(default=(), description="positions in `replies` of those that were cut off")
     prompt_tokens: int = Field(default=0, description="tokens that the server read for all replies; 0: not reported")
     reply_tokens: int = Field(default=0, description="tokens of all replies")
 
-    def adding(self, reply: Reply) -> Exchange:
-        """Return a copy with the next reply."""
+    def adding(self, reply: Reply, *, anew: bool) -> Exchange:
+        """Return a copy with the next reply, `anew`: the first of a new attempt."""
         cut_off = (*self.cut_off, len(self.replies)) if reply.cut_off else self.cut_off
         return Exchange(
             request=self.request,
             ingredients=self.ingredients,
             replies=(*self.replies, reply.text),
+            anew=(*self.anew, len(self.replies)) if anew else self.anew,
             cut_off=cut_off,
             prompt_tokens=self.prompt_tokens + reply.prompt_tokens,
             reply_tokens=self.reply_tokens + reply.reply_tokens,
@@ -50,16 +55,27 @@ class Replies(Record):
     failure: str | None = Field(default=None, description="reason for which its last batch got no reply; null: none")
 
     def to(self, fingerprint: str) -> tuple[Reply, ...]:
-        """Return the replies to the question with this fingerprint, oldest first; empty if it was never asked."""
+        """Return the replies of the last attempt at the question with this fingerprint, oldest first.
+
+        Empty if it was never asked.
+        """
         exchange = self.exchanges.get(fingerprint)
         if exchange is None:
             return ()
-        return tuple(Reply(text, number in exchange.cut_off) for number, text in enumerate(exchange.replies))
+        every = [Reply(text, number in exchange.cut_off) for number, text in enumerate(exchange.replies)]
+        return tuple(every[exchange.anew[-1] if exchange.anew else 0 :])
 
-    def adding(self, fingerprint: str, request: str, ingredients: dict[str, Any], reply: Reply) -> Replies:
-        """Return a copy with one more reply to the question with this fingerprint."""
+    def attempts(self, fingerprint: str) -> int:
+        """Return the number of attempts at the question with this fingerprint."""
+        exchange = self.exchanges.get(fingerprint)
+        return 1 + len(exchange.anew) if exchange else 0
+
+    def adding(
+        self, fingerprint: str, request: str, ingredients: dict[str, Any], reply: Reply, *, anew: bool = False
+    ) -> Replies:
+        """Return a copy with one more reply to the question with this fingerprint, `anew`: of a new attempt."""
         asked = self.exchanges.get(fingerprint) or Exchange(request=request, ingredients=ingredients, replies=())
-        exchange = asked.adding(reply)
+        exchange = asked.adding(reply, anew=anew and bool(asked.replies))
         return Replies(clip_id=self.clip_id, exchanges={**self.exchanges, fingerprint: exchange})
 
 

@@ -2,10 +2,10 @@
 
 A reply that the tag grammar rejects is sent back with its fault, up to `repairs` times; after that the clip is
 quarantined: its caption has the fault and the model's raw replies, but no tags. (If only the characters on screen were
-not found, the rest is kept; see `answers.py`.) Every reply is cached by clip id
-(`reply_cache.py`) and a cached reply is never requested again. Replies are matched to clips by id and fingerprint, so
-they may arrive in any order. A request that the server could not answer is not cached: the next build repeats it, this
-one does not.
+not found, the rest is kept; see `answers.py`.) Every reply is cached by clip id (`reply_cache.py`), and a usable one is
+never requested again. Unusable ones are, in a new attempt at all of them, if they are so many that the film would fail,
+or if the user asks for it (`renewed`). Replies are matched to clips by id and fingerprint, so they may arrive in any
+order. A request that the server could not answer is not cached: the next build repeats it, this one does not.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class ServerCaptioner:
     cast: Cast
     ask_again: bool = False
     """True: ask about clips with a good caption too, if the question changed or the stored replies are gone."""
+    attempts: float = 1
+    """Attempts up to which a question without a usable reply is asked again; infinity: once more, however many."""
 
     def ingredients(self) -> dict[str, Any]:
         """Ingredients of the captions; the server's address and concurrency do not change them."""
@@ -75,6 +77,24 @@ class ServerCaptioner:
             elif row := made.get(answers.clip.clip_id):
                 uncollected = uncollected or row.model_dump(include={"raw_who", "raw_what"}) != answers.raw
         return waiting, uncollected
+
+    def renewed(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> ServerCaptioner:
+        """Return a captioner that asks the closed questions of a film again, if that is called for; else this one.
+
+        It is, with `ask_again`, or if so many captions have a fault that the film would fail. An attempt at all of
+        them is finished before the next one begins: what a killed build has asked again is not paid for twice.
+        """
+        closed = [answers for answers in self._all_answers(folder, clips, levels) if answers.unusable]
+        faulty = [answers for answers in closed if answers.caption(None).fault]
+        unmeasured = sum(levels[clip.clip_id] is None for clip in clips)
+        fails = is_beyond(len(faulty) + unmeasured, len(clips), self.settings)
+        again = closed if self.ask_again else faulty if fails else []
+        made = [each.kept.attempts(question.fingerprint) for each in again for question in each.unusable]
+        return replace(self, attempts=max(made) + (min(made) == max(made))) if made else self
+
+    def most_requests(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> int:
+        """Return the most requests that a new attempt at the clips without a caption takes."""
+        return sum(answers.most_requests for answers in self._all_answers(folder, clips, levels))
 
     def repeats(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> Repeats:
         """Return the clips with a good caption that would be asked about again."""
@@ -126,9 +146,9 @@ class ServerCaptioner:
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, failures: Mapping[str, str]
     ) -> list[Caption]:
         """Return a caption from the cached replies of each clip, in the order of `clips`, or with its failure."""
-        old = self._old_captions(folder, clips, levels)
+        old, settled = self._old_captions(folder, clips, levels), replace(self, attempts=1)
         rows = [
-            old.get(clip.clip_id) or self._answers(folder, clip, levels).caption(failures.get(clip.clip_id))
+            old.get(clip.clip_id) or settled._answers(folder, clip, levels).caption(failures.get(clip.clip_id))
             for clip in clips
         ]
         return flagged(rows, clips, levels)
@@ -189,11 +209,9 @@ class ServerCaptioner:
         path = folder.clip_path(answers.clip.clip_id)
         views = await asyncio.get_running_loop().run_in_executor(preparing, view_clip, path)
         while question := answers.open_question:
-            before = answers.kept.to(question.fingerprint)
-            reply = await client.chat(conversation(question, views, self.cast, before), question.pattern)
-            kept = answers.kept.adding(question.fingerprint, question.request, question.ingredients, reply)
-            await asyncio.to_thread(save_replies, folder, kept)
-            answers = replace(answers, kept=kept)
+            messages = conversation(question, views, self.cast, answers.to_repair(question))
+            answers = answers.with_reply(question, await client.chat(messages, question.pattern))
+            await asyncio.to_thread(save_replies, folder, answers.kept)
 
     def _waiting(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> dict[str, Answers]:
         """Return the answers so far of the clips with an open question, by clip id; those that failed before last."""
@@ -207,7 +225,16 @@ class ServerCaptioner:
         return (self._answers(folder, clip, levels) for clip in clips if clip.clip_id not in old)
 
     def _answers(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> Answers:
-        return Answers(clip, levels[clip.clip_id], self.settings, self.cast, load_replies(folder, clip.clip_id))
+        kept = load_replies(folder, clip.clip_id)
+        answers = Answers(clip, levels[clip.clip_id], self.settings, self.cast, kept)
+        if self.attempts == 1 or not (self.ask_again or answers.caption(None).fault):
+            return answers
+        return replace(answers, reopened=frozenset(key for key in kept.exchanges if kept.attempts(key) < self.attempts))
+
+
+def is_beyond(faulty: int, clips: int, settings: CaptionSettings) -> bool:
+    """Return True if a film with so many clips without a usable caption fails."""
+    return faulty > settings.failed_limit * clips
 
 
 def _rows(folder: FilmFolder) -> dict[str, Caption]:

@@ -19,7 +19,7 @@ from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import EndpointLostError
 from pipeline.captions.repeats import Repeats, refuse_repeats
 from pipeline.captions.rules_captioner import RulesCaptioner
-from pipeline.captions.server_captioner import ServerCaptioner
+from pipeline.captions.server_captioner import ServerCaptioner, is_beyond
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Caption, Clip, Failure, Film, RecordError, Verdict
@@ -84,7 +84,10 @@ class WriteCaptions(Stage):
             return NOTHING_PENDING  # without reading a table
         clips, levels = candidates(folder, screened)
         made = {row.clip_id: row for row in folder.read("captions", Caption)} if current else {}
-        waiting, uncollected = self._server_for(folder).pending(folder, clips, levels, made)
+        server = self._server_for(folder)
+        if self.ask_again or not current:  # a current result has few enough faults
+            server = server.renewed(folder, clips, levels)
+        waiting, uncollected = server.pending(folder, clips, levels, made)
         reason = f"{len(waiting)} clips still to be asked about" if waiting else None
         size = self.settings.batch
         return Pending(
@@ -124,8 +127,11 @@ class WriteCaptions(Stage):
         asked = [clip for clip in clips if clip.clip_id in wanted]
         if not self.ask_again and self._server_for(folder).repeats(folder, asked, levels):
             refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # names those of all batches
+        server = self._server_for(folder)
+        if len(server.pending(folder, asked, levels, {})[0]) < len(asked):  # the others were closed: a new attempt
+            server = server.renewed(folder, clips, levels)
         try:
-            self._server_for(folder).ask_batch(folder, asked, levels, progress)
+            server.ask_batch(folder, asked, levels, progress)
         except BudgetError as error:
             left = len(self.pending(folder, current=False).ids)
             rest = f"{left} of {len(clips)} clips of this film are still to be asked about, by the next build"
@@ -143,9 +149,13 @@ class WriteCaptions(Stage):
         clips, levels = candidates(folder)
         captions = self._captioner(folder).captions(folder, clips, levels, progress)
         failures = tuple(Failure(record_id=row.clip_id, reason=row.fault) for row in captions if row.fault)
-        if len(failures) > self.settings.failed_limit * len(captions):
+        if is_beyond(len(failures), len(captions), self.settings):
             first = f"{failures[0].record_id}: {failures[0].reason}"
-            reason = f"{len(failures)} of {len(captions)} clips got no usable caption; first: {first}"
+            again = ""
+            if self.settings.captioner == "server":
+                most = self._server_for(folder).most_requests(folder, clips, levels)
+                again = f"; the next build asks again, with at most {most:,} requests"
+            reason = f"{len(failures)} of {len(captions)} clips got no usable caption{again}; first: {first}"
             raise RecordError(folder.film_id, reason)
         return Outcome(tables={"captions": captions}, failures=failures)
 

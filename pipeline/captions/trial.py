@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 from pipeline.captions.budget import counted
 from pipeline.captions.pictures import spread
@@ -52,7 +53,7 @@ class Trial:
     total: int
     """Clips of the data set that get a caption."""
     left: int
-    """Those without replies to the present form of the questions."""
+    """Those that the next build asks about."""
 
     @property
     def usable_share(self) -> float:
@@ -96,7 +97,8 @@ def try_captions(
     """
     settings = stage.settings.model_copy(update={"keep_old": False})
     captioners = {
-        folder.film_id: ServerCaptioner(settings, stage.cast.of(folder.film), ask_again=True) for folder, _ in screened
+        folder.film_id: ServerCaptioner(settings, stage.cast.of(folder.film), ask_again=True, attempts=inf)
+        for folder, _ in screened
     }
     films = {folder.film_id: (folder, *candidates(folder, verdicts)) for folder, verdicts in screened}
     places = [(film_id, clip) for film_id, (_, clips, _) in films.items() for clip in clips]
@@ -113,8 +115,8 @@ def try_captions(
         captions = captioner.collected(folder, clips, levels, failures)
         seconds += time.monotonic() - started
         tried += [_tried(folder, clip, levels[clip.clip_id], row) for clip, row in zip(clips, captions, strict=True)]
-    of_build = {film_id: replace(each, ask_again=stage.ask_again) for film_id, each in captioners.items()}
-    left = sum(len(of_build[film_id].pending(*film, {})[0]) for film_id, film in films.items())
+    of_build = {film_id: replace(each, ask_again=stage.ask_again, attempts=1) for film_id, each in captioners.items()}
+    left = sum(len(of_build[film_id].renewed(*film).pending(*film, {})[0]) for film_id, film in films.items())
     return Trial(tuple(tried), asked, seconds, len(places), left)
 
 

@@ -223,7 +223,9 @@ def test_too_many_quarantined_clips_fail_the_film(tmp_path: Path, cast: Cast) ->
         return Answer("no") if request.number < 2 else good_answer(request)
 
     with CaptionServer(half) as server:
-        with pytest.raises(RecordError, match=r"2 of 4 clips got no usable caption; first: .*<S> is missing") as caught:
+        with pytest.raises(
+            RecordError, match=r"2 of 4 clips got no usable caption; .* at most 12 requests; first: .*<S> is missing"
+        ) as caught:
             perform(stage_for(server.address, cast, failed_limit=0.4), folder)
         assert caught.value.record_id == folder.film_id
         perform(stage_for(server.address, cast, failed_limit=0.5), folder)
