@@ -23,6 +23,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Literal
 
@@ -45,6 +46,8 @@ from pipeline.core.errors import UserError
 from pipeline.core.progress import watcher
 
 _MOST_REFUSALS = 5
+_TOLD_PAUSE_SECONDS = 10.0
+"""Shortest pause after a refusal that is told."""
 _LONGEST_PROBE_PAUSE_SECONDS = 5.0
 _PROBES_PER_ATTEMPT = 2
 """Least probes of a server that does not answer: with the four attempts of the default they take about 22 seconds."""
@@ -225,9 +228,9 @@ class ChatClient:
         if isinstance(failure, UnreachableError):
             return await self._until_back(failure)
         if isinstance(failure, RefusedError):
-            self._limit.refused(place, failure.pause_seconds)
+            pause_seconds = self._limit.refused(place, failure.pause_seconds)
             if self._limit.troubles < most:
-                return None
+                return self._tell(failure, pause_seconds)
             remedy = _LATER if await self._transport.is_up() else self.endpoint.remedy
             raise self._lost(f"{failure} after {most} attempts", remedy)
         tries.failed += 1
@@ -283,6 +286,16 @@ class ChatClient:
                     watcher.get().say(f"waiting for the model server at {endpoint.address}: {failure}")
                 await asyncio.sleep(pause * _jitter())
                 pause, probes = min(2 * pause, _LONGEST_PROBE_PAUSE_SECONDS), probes + 1
+
+    def _tell(self, failure: RefusedError, pause_seconds: float) -> None:
+        """Say until when nothing is sent, unless the pause is short."""
+        if pause_seconds >= _TOLD_PAUSE_SECONDS:
+            until = datetime.now().astimezone() + timedelta(seconds=pause_seconds)
+            asked = ""
+            if failure.pause_seconds > pause_seconds:
+                asked = f", though the server asks for {failure.pause_seconds / 3600:,.1f} hours"
+            server = f"the model server at {self.endpoint.address} asks to wait ({failure})"
+            watcher.get().say(f"{server}: nothing is sent until {until:%H:%M:%S}{asked}")
 
     def _ended(self, error: UserError) -> UserError:
         """Send nothing more because of this error, and return it."""

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 
 _LONGEST_OWN_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 60.0, 600.0
 """Longest pause after a refusal that names none, and after one that does."""
+_SAME_PAUSE_SECONDS = 1.0
+"""Refusals of requests in flight put the end of a pause off by less."""
 _FIRST = 8.0
 _SLOW, _SLOWER_SHARE = 3.0, 0.75
 _RECENT, _USUAL = 1 / 8, 1 / 64
@@ -104,14 +106,21 @@ class RequestLimit:
             self.limit = min(self.limit + (1 if self.limit < self._doubles_until else 1 / self.limit), self.most)
         self._admit()
 
-    def refused(self, place: Place, seconds: float) -> None:
-        """Note a refusal: half the requests, after a pause of at least `seconds`."""
+    def refused(self, place: Place, seconds: float) -> float:
+        """Note a refusal: half the requests, after a pause of at least `seconds`.
+
+        Returns:
+            Seconds until the next request, if this refusal has put it off; else 0.
+        """
         if place.epoch == self._epoch:
             self.troubles += 1
             growing = self._first_pause_seconds * 2.0 ** (self.troubles - 1) * random.uniform(0.5, 1.5)
             seconds = max(min(growing, _LONGEST_OWN_PAUSE_SECONDS), seconds)
             self._lower(self.limit / 2)
-        self._resumes_at = max(self._resumes_at, time.monotonic() + min(seconds, LONGEST_PAUSE_SECONDS))
+        pause = min(seconds, LONGEST_PAUSE_SECONDS)
+        resumes_at, before = time.monotonic() + pause, self._resumes_at
+        self._resumes_at = max(before, resumes_at)
+        return pause if resumes_at > before + _SAME_PAUSE_SECONDS else 0.0
 
     def unanswered(self, place: Place) -> None:
         """Note a request without an answer; if no other request got one either, the next is a probe."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,41 @@ def test_a_server_that_is_just_starting_is_waited_for_and_named_at_once() -> Non
         served[0].__exit__()
     [line] = lines
     assert line.startswith(f"waiting for the model server at {ended.address}: no connection")
+
+
+@pytest.mark.parametrize("asked", ["999999", "Tue, 01 Jan 2199 00:00:00 GMT", "40"])
+def test_a_server_that_asks_to_wait_is_named_with_the_time_before_the_pause(asked: str) -> None:
+    async def run(server: CaptionServer, lines: list[str]) -> None:
+        async with ChatClient(Endpoint(server.address, "test-model", attempts=4)) as client:
+            asking = asyncio.gather(*(client.chat([user("q")]) for _ in range(4)), return_exceptions=True)
+            while not lines:
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.3)  # the other requests in flight are refused too
+            asking.cancel()
+            await asyncio.wait([asking])
+
+    with CaptionServer(lambda _: Answer(status=429, headers={"Retry-After": asked})) as server, listening() as lines:
+        before = datetime.now().astimezone().replace(microsecond=0)
+        asyncio.run(asyncio.wait_for(run(server, lines), 10))
+    [line] = lines
+    assert line.startswith(f"the model server at {server.address} asks to wait (it answered 429")
+    told = re.search(r"nothing is sent until (\d\d:\d\d:\d\d)", line)
+    waits = timedelta(seconds=40 if asked == "40" else 600)
+    assert told
+    assert told[1] in {f"{before + waits + timedelta(seconds=late):%H:%M:%S}" for late in range(5)}
+    assert ("though the server asks for" in line) == (asked != "40")
+
+
+def test_a_short_pause_is_not_told() -> None:
+    answers = iter([Answer(status=429, headers={"Retry-After": "1"})])
+    with CaptionServer(lambda _: next(answers, Answer("fine"))) as server, listening() as lines:
+
+        async def run() -> str:
+            async with ChatClient(Endpoint(server.address, "test-model")) as client:
+                return (await client.chat([user("q")])).text
+
+        assert asyncio.run(run()) == "fine"
+    assert lines == []
 
 
 def test_a_film_waits_once_for_a_server_that_is_down(tmp_path: Path, cast: Cast) -> None:
