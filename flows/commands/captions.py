@@ -135,6 +135,9 @@ def captions(
     request = checked_request(films=(), out=dataset, cast=place, config=settings)
     page = workspace.dataset.root / "captions-try.html"
     with workspace.locked("animegamer captions"), Bars().watching():
+        workspace.dataset.sweep()
+        for folder in workspace.dataset.folders():
+            folder.sweep()
         stage, screened = captions_of(workspace.dataset, request)
         with watched(workspace.dataset.root.name, "captions") as watch:
             trial = try_captions(screened, stage, tries, watch)

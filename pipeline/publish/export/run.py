@@ -101,7 +101,8 @@ def _announce(plan: ExportPlan, before: ExportNote | None) -> ExportNote:
 
 
 def _sweep(plan: ExportPlan) -> None:
-    for folder in {(plan.request.out / clip.file).parent for clip in plan.clips} | {plan.request.out}:
+    out = plan.request.out
+    for folder in {(out / clip.file).parent for clip in plan.clips} | {out, (out / FILM_HASHES).parent}:
         sweep(folder, deep=False)
 
 

@@ -135,8 +135,11 @@ def test_an_export_whose_clips_are_cut_needs_the_film_no_more(tmp_path: Path) ->
     dataset, out = open_dataset(data), tmp_path / "out"
     clips = export(dataset, out).clips
     film.unlink()
+    killed = out / ".cache" / ".content-hashes.json.animegamer-tmp-ab12_xyz.json"
+    killed.touch()
     renamed = replace(request(out), trigger="w0rd")
     assert write_export(make_plan(dataset, renamed, STAGE_NAMES)).changed == clips  # captions
+    assert not killed.exists()
     next((out / "videos").glob("*.mp4")).unlink()
     with pytest.raises(UserError, match=r"no longer at .*put it back"):
         make_plan(dataset, renamed, STAGE_NAMES)
