@@ -69,7 +69,10 @@ def build(
         Until, typer.Option(help="Last stage to run; the same command later, perhaps on a GPU machine, resumes there.")
     ] = Until.publish,
     ask_again: Annotated[
-        bool, typer.Option("--ask-again", help="Ask again about clips with a good caption, if the question changed.")
+        bool,
+        typer.Option(
+            "--ask-again", help="Ask again: about clips without a usable caption, and where the question changed."
+        ),
     ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only probe the films and print what the build would take; writes nothing.")

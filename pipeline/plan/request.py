@@ -68,7 +68,10 @@ class BuildRequest(BaseModel):
     cast: PathOrAddress | None = Field(None, description="folder with one folder of reference pictures per character")
     config: Config = Field(Config(), description="as `animegamer config` prints it")
     until: Until = Field(Until.publish, description="last stage to run")
-    ask_again: bool = Field(False, description="ask the caption server again about clips that have a good caption")
+    ask_again: bool = Field(
+        False,
+        description="ask the caption server again: clips without a usable caption, and where the question changed",
+    )
 
     @model_validator(mode="after")
     def _check_paths(self) -> Self:
