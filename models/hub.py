@@ -30,8 +30,7 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import extract_commit_hash
 
 from models.config import TOKENIZER_FILES, Base, Component
-from models.weights import shortened
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, shortened
 
 Network = TypeVar("Network", bound=nn.Module)
 

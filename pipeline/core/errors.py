@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+_SHOWN = 5
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE),
@@ -29,6 +30,26 @@ class DiskError(UserError):
 
 class NoRoomError(DiskError):
     """A file cannot be written completely: the disk, the quota or the file size limit is full."""
+
+
+def shortened(faults: Sequence[str]) -> str:
+    """Join the first few faults into one line, and count the others."""
+    more = f" and {len(faults) - _SHOWN:,} more" if len(faults) > _SHOWN else ""
+    return "; ".join(faults[:_SHOWN]) + more
+
+
+def read_limited(path: Path, most_bytes: int) -> bytes:
+    """Read a file that may be of any kind, such as a device without an end.
+
+    Raises:
+        OSError: it cannot be read.
+        UserError: it is larger than `most_bytes`.
+    """
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise UserError(f"{path}: larger than {most_bytes / 1e6:g} MB, so it is not read; is it the right file?")
+    return content
 
 
 @contextmanager
