@@ -38,6 +38,23 @@ def shortened(faults: Sequence[str]) -> str:
     return "; ".join(faults[:_SHOWN]) + more
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether memory ran out in main memory: by Python's own error, or by torch's, which has no class."""
+    return isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)
+
+
+def refuse_special_files(folder: Path) -> None:
+    """Check the files of a folder before any is read, since a device or a pipe may never end.
+
+    Raises:
+        UserError: one is a device, a pipe or a socket, or a link to one.
+    """
+    for place, _, names in os.walk(folder):
+        for path in (Path(place, name) for name in names):
+            if path.exists() and not path.is_file() and not path.is_dir():
+                raise UserError(f"{path}: a device or a pipe, not a file; copy the folder again from where you trust")
+
+
 def read_limited(path: Path, most_bytes: int) -> bytes:
     """Read a file that may be of any kind, such as a device without an end.
 
