@@ -38,7 +38,7 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import extract_commit_hash
 
 from models.config import TOKENIZER_FILES, Base, Component, read_settings
-from pipeline.core.errors import UserError, is_out_of_memory, shortened
+from pipeline.core.errors import UserError, memory_fault, shortened
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -249,7 +249,7 @@ def reading(base: Base, named: str = IN_CONFIG) -> Iterator[None]:
                 "its weights are a pickle that could run code",
                 f"Name a base with safetensors under {named}",
             )
-        elif is_out_of_memory(error):
+        elif memory_fault(error):
             reason = "its sizes take more memory than this machine has"
             remedy = "Correct the sizes in its config.json, or take a machine with more memory"
         elif is_folder:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _SHOWN = 5
+_MEMORY_SIGNS = ("can't allocate memory", "Cannot allocate memory", "Insufficient memory", "can't start new thread")
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE),
@@ -38,9 +39,15 @@ def shortened(faults: Sequence[str]) -> str:
     return "; ".join(faults[:_SHOWN]) + more
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Return whether memory ran out in main memory: by Python's own error, or by torch's, which has no class."""
-    return isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)
+def memory_fault(error: Exception) -> str:
+    """Return a line with a remedy if an error says that main memory ran out, else an empty text.
+
+    torch, OpenCV and threads have no error class for it.
+    """
+    text = " ".join(str(error).split())[:200]
+    if not isinstance(error, MemoryError) and not any(sign in text for sign in _MEMORY_SIGNS):
+        return ""
+    return f"memory ran out ({text or type(error).__name__}); close other programs, or take a machine with more memory"
 
 
 def refuse_special_files(folder: Path) -> None:
