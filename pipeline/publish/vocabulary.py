@@ -56,6 +56,8 @@ def load_vocabulary(root: Path) -> Vocabulary:
         UserError: the file is not TOML of this form, or a value is in two groups.
     """
     path = root / VOCABULARY
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: not a file; write the vocabulary as a file, or remove it")
     try:
         groups = _GROUPS.validate_python(read_toml(path))
     except FileNotFoundError:
