@@ -16,6 +16,7 @@ from prefect import Flow, State, Task
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Failed
 
+from pipeline.core.errors import memory_fault
 from pipeline.core.progress import watched, watcher
 
 Work = Flow[..., Any] | Task[..., Any]
@@ -47,7 +48,7 @@ def _attempt(work: Work, arguments: tuple[object, ...]) -> State[Any]:
     try:
         result = work.fn(*arguments)
     except Exception as error:  # noqa: BLE001 - as in Prefect: a bug, too, ends this run and no other
-        return Failed(message=f"{type(error).__name__}: {error}", data=error)
+        return Failed(message=memory_fault(error) or f"{type(error).__name__}: {error}", data=error)
     return result if isinstance(result, State) else Completed(data=result)
 
 

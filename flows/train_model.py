@@ -1,8 +1,8 @@
 """Training flow: the phases in order, each a task that runs its command in a separate process.
 
 A separate process always releases the GPU's memory, can be launched on several GPUs, and can be killed: a phase
-resumes from its newest saved state, and a finished phase ends at once. SIGTERM is passed on to the phase under way,
-which then saves its state; no further phase is begun.
+resumes from its newest saved state, and a finished phase ends at once. SIGTERM and Ctrl-C are passed on to the phase in
+progress, which then saves its state; no further phase is begun.
 """
 
 from __future__ import annotations
@@ -31,38 +31,41 @@ _PATIENCE = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "540"}
 
 
 class Termination:
-    """SIGTERM while `watched`: it is passed on to the process of the phase under way."""
+    """SIGTERM or Ctrl-C while `watched`: it is passed on to the process of the phase in progress."""
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.by: int | None = None
+        """The first signal; None while there was none."""
         self._process: subprocess.Popen[str] | None = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Pass SIGTERM on during the block, which must run in the main thread."""
-        before, token = signal.signal(signal.SIGTERM, self.ask), termination.set(self)
+        """Pass both signals on during the block, which must run in the main thread."""
+        before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        token = termination.set(self)
         try:
             yield
         finally:
             termination.reset(token)
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def run(self, command: list[str]) -> tuple[int, str]:
-        """Run a command, unless SIGTERM came before; return its exit code and what it printed."""
-        if self.is_asked:
-            return 128 + signal.SIGTERM, ""
+        """Run a command, unless a signal came before; return its exit code and what it printed."""
+        if self.by:
+            return 128 + self.by, ""
         environment = {**_PATIENCE, **os.environ}
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as self._process:
-            if self.is_asked:  # while the process was started
+            if self.by:  # while the process was started
                 self._process.terminate()
             printed, _ = self._process.communicate()
         return self._process.returncode, printed
 
-    def ask(self, *_: object) -> None:
-        """Stop the phase under way; signal handler."""
-        self.is_asked = True
-        if self._process:
-            self._process.terminate()
+    def _ask(self, number: int, _: object) -> None:
+        """Stop the phase after its step; at once if Ctrl-C follows another signal."""
+        is_again, self.by = self.by is not None and number == signal.SIGINT, self.by or number
+        if self._process:  # SIGTERM at first, since the phase may have had this Ctrl-C from the terminal too
+            self._process.send_signal(signal.SIGINT if is_again else signal.SIGTERM)
 
 
 termination: ContextVar[Termination] = ContextVar("termination")

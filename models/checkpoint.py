@@ -32,12 +32,12 @@ from transformers import LlamaTokenizer, MistralForCausalLM
 from models.conditions import ImageEncoder, TextEncoder
 from models.config import CONFIG, Base, Component, ModelConfig, inside_id
 from models.game_model import GameModel, wrap_language_model
-from models.hub import load_base, quietly, reading
+from models.hub import load_base, quietly, reading, reading_tokenizer
 from models.shot_decoder import ShotDecoder, add_lora, load_transformer, own_names
 from models.shot_encoder import ShotEncoder
 from models.tokens import load_mistral_tokenizer
 from models.weights import is_as_created, is_untrained, load_adapter, load_tensors
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, refuse_special_files
 
 TOKENIZER = "tokenizer"
 GAME_MODEL = "game_model"
@@ -92,8 +92,10 @@ class Checkpoint:
         """Read the configuration.
 
         Raises:
-            UserError: the folder is not a checkpoint, or the configuration is not valid.
+            UserError: the folder is not a checkpoint, has files that are devices or pipes, or the configuration is not
+                valid.
         """
+        refuse_special_files(Path(folder))
         return cls(Path(folder), ModelConfig.read(Path(folder)))
 
     def untrained(self) -> list[str]:
@@ -113,7 +115,7 @@ class Checkpoint:
     def tokenizer(self) -> LlamaTokenizer:
         """Load the game model's tokenizer."""
         folder = self.folder / TOKENIZER
-        with reading(Base(id=str(folder.absolute()))):
+        with reading(Base(id=str(folder.absolute()))), reading_tokenizer():
             return load_mistral_tokenizer(folder)
 
     def game_model(

@@ -15,9 +15,10 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, read_limited, shortened
 
 CONFIG = "config.json"
+MOST_CONFIG_BYTES = 10_000_000
 LEVELS = 5
 TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "vocab.json")
 """Files with the words of a tokenizer; a folder with a tokenizer has one of them."""
@@ -33,6 +34,10 @@ PUBLISHED_VALUES: Mapping[str, tuple[float, ...]] = {
     "app": (0.5, 1.0, 5.0, 20.0, 40.0),
 }
 """Motion scope in pixels of levels 1 to 5, by the published script that has the table."""
+
+
+WIDEST = 65_536
+"""Largest width of a state; larger ones are of damaged files, and would be asked of the memory."""
 
 
 class ConfigSection(BaseModel):
@@ -62,12 +67,14 @@ class ShotEncoderConfig(ConfigSection):
     """Shot encoder: first frame and motion text to shot tokens."""
 
     variant: Variant = Field("mlp", description="fusion of text and picture; all but `mlp` are ablations")
-    text_tokens: int = Field(30, ge=1, description="tokens of the motion text, padded or truncated to this number")
-    text_width: int = Field(4096, ge=1, description="width of the text encoder's states")
-    image_pixels: int = Field(224, ge=16, description="side of the image encoder's square input")
-    image_patch: int = Field(16, ge=1, description="side of a patch of that input, in pixels")
-    image_width: int = Field(768, ge=1, description="width of the image encoder's patch states")
-    width: int = Field(1920, ge=2, description="width of a shot token, equal to the shot decoder's width")
+    text_tokens: int = Field(
+        30, ge=1, le=4096, description="tokens of the motion text, padded or truncated to this number"
+    )
+    text_width: int = Field(4096, ge=1, le=WIDEST, description="width of the text encoder's states")
+    image_pixels: int = Field(224, ge=16, le=4096, description="side of the image encoder's square input")
+    image_patch: int = Field(16, ge=1, le=4096, description="side of a patch of that input, in pixels")
+    image_width: int = Field(768, ge=1, le=WIDEST, description="width of the image encoder's patch states")
+    width: int = Field(1920, ge=2, le=WIDEST, description="width of a shot token, equal to the shot decoder's width")
 
     @property
     def image_tokens(self) -> int:
@@ -84,12 +91,17 @@ class ShotEncoderConfig(ConfigSection):
 class ShotDecoderConfig(ConfigSection):
     """Shot decoder: shot tokens and motion scope to frames."""
 
-    frames: int = Field(17, ge=9, description="frames per shot, 8n + 1: the autoencoder packs the first one alone")
-    fps: int = Field(8, ge=1, description="frames per second")
-    height: int = Field(480, ge=16, description="height of a frame in pixels, a multiple of 16")
-    width: int = Field(720, ge=16, description="width of a frame in pixels, a multiple of 16")
+    frames: int = Field(
+        17, ge=9, le=1025, description="frames per shot, 8n + 1: the autoencoder packs the first one alone"
+    )
+    fps: int = Field(8, ge=1, le=240, description="frames per second")
+    height: int = Field(480, ge=16, le=8192, description="height of a frame in pixels, a multiple of 16")
+    width: int = Field(720, ge=16, le=8192, description="width of a frame in pixels, a multiple of 16")
     lora_rank: int = Field(
-        64, ge=0, description="rank of the adapters on every attention projection; 0: none, all weights are trained"
+        64,
+        ge=0,
+        le=4096,
+        description="rank of the adapters on every attention projection; 0: none, all weights are trained",
     )
     lora_alpha: int = Field(64, ge=1, description="an adapter is scaled by alpha / rank; the released weights: 1")
     norm_out_eps: float = Field(1e-5, gt=0, description="epsilon of the last norm; the released weights: 1e-6")
@@ -113,7 +125,10 @@ class GameModelConfig(ConfigSection):
     """Game model: history and instruction to the next shot tokens and state."""
 
     lora_rank: int = Field(
-        32, ge=0, description="rank of the adapters on all seven projections of a layer; 0: none, all weights trained"
+        32,
+        ge=0,
+        le=4096,
+        description="rank of the adapters on all seven projections of a layer; 0: none, all weights trained",
     )
     lora_alpha: int = Field(32, ge=1, description="an adapter is scaled by alpha / rank")
     lora_dropout: float = Field(0.05, ge=0, lt=1, description="dropout before an adapter, in training")
@@ -191,15 +206,15 @@ class ModelConfig(ConfigSection):
         """
         path = folder / CONFIG
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(read_settings(path))
         except OSError as error:
             raise UserError(
                 f"{folder} is not a checkpoint: {CONFIG} cannot be read ({error.strerror}). "
                 "`animegamer new-checkpoint` makes one, `animegamer import-weights` converts the released one"
             ) from error
         except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            raise UserError(f"{path} is not valid: {faults}") from error
+            faults = [f"{'.'.join(map(str, fault['loc']))[:100]}: {fault['msg']}" for fault in error.errors()]
+            raise UserError(f"{path} is not valid: {shortened(faults)}") from error
 
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
@@ -252,6 +267,18 @@ class ModelConfig(ConfigSection):
     def replaced(self, **changes: Any) -> ModelConfig:
         """Copy of the configuration with some fields changed, validated like a new one."""
         return ModelConfig.model_validate({**self.model_dump(), **changes})
+
+
+def read_settings(path: Path) -> bytes:
+    """Read a configuration file of a checkpoint or a baseline.
+
+    Raises:
+        OSError: it cannot be read.
+        UserError: it is a device or a pipe, or larger than `MOST_CONFIG_BYTES`.
+    """
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: not a file; copy the folder again")
+    return read_limited(path, MOST_CONFIG_BYTES)
 
 
 def full_config() -> ModelConfig:

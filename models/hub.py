@@ -1,5 +1,8 @@
 """Strict loader of frozen bases, from a folder or the model hub: right kind, no code run, no tensor missing.
 
+A checkpoint of a stranger may name any repository of the hub. Only published bases are fetched for it unasked; any
+other must be in the hub's cache, where the user has put it, or be named by the user in an option.
+
 transformers and diffusers fill missing tensors at random, and build a network of another kind with only a warning. Here
 both are errors with a remedy.
 
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import re
 from collections.abc import Iterator, Mapping
@@ -22,6 +26,10 @@ from typing import Any, TypeVar
 import torch
 from diffusers import ConfigMixin
 from diffusers.utils import logging as diffusers_logging
+from huggingface_hub.constants import HF_HUB_CACHE
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -29,9 +37,8 @@ from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import extract_commit_hash
 
-from models.config import TOKENIZER_FILES, Base, Component
-from models.weights import shortened
-from pipeline.core.errors import UserError
+from models.config import TOKENIZER_FILES, Base, Component, read_settings
+from pipeline.core.errors import UserError, memory_fault, shortened
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -52,6 +59,18 @@ _UNUSED: dict[Component, str] = {
 """Tensors that a base's file may hold and we do not load: its other half, and tables derived from its sizes."""
 
 
+PUBLISHED = frozenset(
+    {
+        "mistralai/Mistral-7B-Instruct-v0.1",
+        "zai-org/CogVideoX-2b",
+        "laion/CLIP-ViT-B-16-laion2B-s34B-b88K",
+        "zai-org/CogVideoX-5b-I2V",
+        "black-forest-labs/FLUX.1-dev",
+        "stabilityai/stable-diffusion-xl-base-1.0",
+    }
+)
+"""Bases of the published model and of the baselines, by hub id."""
+IN_CONFIG = "`bases` in config.json"
 _LOG = logging.getLogger(__name__)
 _STEMS = {True: ("model", "pytorch_model"), False: ("diffusion_pytorch_model", "diffusion_pytorch_model")}
 """Names of a base's safetensors and of its pickle, without their ends; True: in transformers, False: in diffusers."""
@@ -85,13 +104,13 @@ def load_base(component: Component, kind: type[Network], base: Base, dtype: torc
     return network  # type: ignore[no-any-return]
 
 
-def load_tokenizer(base: Base, named: str = "`bases` in config.json") -> PreTrainedTokenizerBase:
+def load_tokenizer(base: Base, named: str = IN_CONFIG) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a base from a folder or the model hub; `named` is the setting that names the base.
 
     Raises:
         UserError: it is neither in the folder nor in the cache, and cannot be fetched, or it is damaged.
     """
-    with reading(base, named):
+    with reading(base, named), reading_tokenizer():
         place = _tokenizer_place(base)
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place.id, **hub_options(place))
     return tokenizer
@@ -138,22 +157,29 @@ def hub_options(base: Base) -> dict[str, str]:
     return {name: value for name in ("revision", "subfolder") if (value := getattr(base, name))}
 
 
-def pinned(base: Base) -> Base:
-    """Pin a base to the commit in the hub's cache. A folder, or a base with a revision, is returned unchanged."""
-    with reading(base):
+def pinned(base: Base, named: str = IN_CONFIG) -> Base:
+    """Pin a base to the commit in the hub's cache. A folder, or a base with a revision, is returned unchanged.
+
+    Raises:
+        UserError: as `reading` raises it; `named` is the setting that names the base.
+    """
+    with reading(base, named):
         commit = extract_commit_hash(_config_path(base), base.revision)
     return base.model_copy(update={"revision": commit})
 
 
 def _config_path(base: Base) -> str:
     path: str | None = cached_file(base.id, "config.json", **hub_options(base))
-    assert path is not None
+    if path is None:  # the library's answer for some folders
+        raise ValueError("it has no config.json")
     return path
 
 
 def _check_kind(component: Component, base: Base) -> None:
     """Raise ValueError for another kind in `config.json`, before a large network of that kind is built at random."""
-    description = json.loads(Path(_config_path(base)).read_text(encoding="utf-8"))
+    description = json.loads(read_settings(Path(_config_path(base))))
+    if not isinstance(description, dict):
+        raise ValueError("its config.json is not an object")
     kind = description.get("_class_name") or description.get("model_type")
     if kind not in _KINDS[component]:
         raise ValueError(f"it is a {kind}, where {component} must be {' or '.join(_KINDS[component])}")
@@ -189,15 +215,45 @@ def quietly() -> Iterator[None]:
 
 
 @contextmanager
-def reading(base: Base, named: str = "`bases` in config.json") -> Iterator[None]:
-    """Raise the libraries' loading errors as UserError with a remedy; `named` is the setting that names the base."""
+def reading_tokenizer() -> Iterator[None]:
+    """Raise every error of a block that only reads a tokenizer as a ValueError: the library has no error for those."""
     try:
-        with quietly() if Path(base.id).is_absolute() else nullcontext():
+        yield
+    except (OSError, ValueError, MemoryError):
+        raise
+    except Exception as error:
+        raise ValueError(f"its tokenizer is damaged ({type(error).__name__}: {error})") from error
+
+
+@contextmanager
+def reading(base: Base, named: str = IN_CONFIG) -> Iterator[None]:
+    """Raise the libraries' loading errors as UserError with a remedy.
+
+    Args:
+        base: what the block reads.
+        named: the setting that names the base. If it is an option (`--clip`), the user has named the base.
+
+    Raises:
+        UserError: the base cannot be loaded; or the user has neither named nor fetched it, and it is not `PUBLISHED`.
+    """
+    is_folder = Path(base.id).is_absolute() or os.path.isdir(base.id)  # noqa: PTH112 - Path raises for long names
+    if not is_folder:
+        _refuse_unknown(base, named)
+    try:
+        with quietly() if is_folder else nullcontext():
             yield
     except (OSError, ValueError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
-        if Path(base.id).is_absolute():
-            if not Path(base.id).exists():  # the library takes it for an id
+        if _is_pickle_with_code(error):
+            reason, remedy = (
+                "its weights are a pickle that could run code",
+                f"Name a base with safetensors under {named}",
+            )
+        elif memory_fault(error):
+            reason = "its sizes take more memory than this machine has"
+            remedy = "Correct the sizes in its config.json, or take a machine with more memory"
+        elif is_folder:
+            if not os.path.exists(base.id):  # noqa: PTH110 - the library takes it for an id
                 reason = "there is no such folder"
             remedy = f"Copy the folder again, or name another under {named}"
         else:
@@ -206,3 +262,24 @@ def reading(base: Base, named: str = "`bases` in config.json") -> Iterator[None]
                 f"terms), or name a folder under {named}"
             )
         raise UserError(f"{base.id} cannot be loaded: {reason}. {remedy}") from error
+
+
+def _refuse_unknown(base: Base, named: str) -> None:
+    """Raise UserError for an id that is none, or that must not be fetched unasked."""
+    try:
+        validate_repo_id(base.id)
+    except HFValidationError:
+        raise UserError(f"{base.id[:100]!r} is no folder and no id of the model hub: name one under {named}") from None
+    is_fetched = (Path(HF_HUB_CACHE) / repo_folder_name(repo_id=base.id, repo_type="model")).is_dir()
+    if base.id not in PUBLISHED and not named.startswith("--") and not is_fetched:
+        raise UserError(
+            f"{base.id} is not fetched unasked: {named} names it, and it is no published base. If you trust it, fetch "
+            f"it with `hf download {base.id}`; otherwise name a folder under {named}"
+        )
+
+
+def _is_pickle_with_code(error: BaseException | None) -> bool:
+    """Return whether an error, or the one it came from, is torch's refusal of a pickle of more than tensors."""
+    while error and not isinstance(error, pickle.UnpicklingError):
+        error = error.__cause__ or error.__context__
+    return error is not None

@@ -27,7 +27,7 @@ from models.checkpoint_writer import (
 )
 from models.config import Component, ModelConfig, inside_id
 from models.game_model import GameModel, wrap_language_model
-from models.hub import check_base, load_base, pinned
+from models.hub import PUBLISHED, check_base, load_base, pinned
 from models.shot_decoder import add_lora, load_transformer
 from models.shot_encoder import ShotEncoder
 from models.tokens import shipped_tokenizer
@@ -57,6 +57,7 @@ def new_checkpoint(
     for component, base in config.bases.items():
         if Path(base.id).is_absolute():  # others are inside, or fetched when training first needs them
             check_base(component, base)
+    config = _pinned(config)
     with writing(folder) as part, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         shipped_tokenizer().save_pretrained(str(part / TOKENIZER))
@@ -69,15 +70,18 @@ def new_checkpoint(
         checkpoint = Checkpoint(part, config)
         _save_game_model(checkpoint, say)
         _save_shot_networks(checkpoint, say)
-        config = _pinned(config)
         save_config(part, config)
     return Checkpoint(folder, config)
 
 
 def _pinned(config: ModelConfig) -> ModelConfig:
-    """Configuration with the two bases that were just read pinned to their commits."""
-    read: tuple[Component, ...] = ("language_model", "transformer")
-    external = {name: pinned(config.bases[name]) for name in read if config.bases[name].id != inside_id(name)}
+    """Configuration with bases pinned to their commits: the two that are read now, and those that the user chose.
+
+    It fetches their config.json. That the cache has it says later that they may be fetched.
+    """
+    chosen = {name: base for name, base in config.bases.items() if base.id != inside_id(name)}
+    read = {name for name, base in chosen.items() if base.id not in PUBLISHED} | {"language_model", "transformer"}
+    external = {name: pinned(base, "--base") for name, base in chosen.items() if name in read}
     return config.replaced(bases={**config.bases, **external})
 
 

@@ -17,10 +17,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, shortened
 
 Network = TypeVar("Network")
-_SHOWN = 5
 _TORCH = {"format": "pt"}
 
 
@@ -132,9 +131,3 @@ def _compare(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tenso
     ]
     if faults:
         raise UserError(f"{path} does not fit its config.json: {shortened(faults)}; copy the checkpoint again")
-
-
-def shortened(faults: list[str]) -> str:
-    """Join the first few faults into one line."""
-    more = f" and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
-    return "; ".join(faults[:_SHOWN]) + more

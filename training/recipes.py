@@ -13,7 +13,6 @@ Every ablation changes one thing; `ablation("linear", tiny())` is the tiny recip
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import reduce
@@ -25,6 +24,7 @@ from pydantic import ValidationError
 from models.config import full_config, mini_config, tiny_config
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
+from pipeline.core.toml import read_toml
 from training.config import (
     AdaptPhaseSettings,
     BaselineSettings,
@@ -234,9 +234,8 @@ def changed_recipe(recipe: Recipe, path: Path) -> Recipe:
         UserError: the file cannot be read or has invalid keys or values.
     """
     try:
-        changes = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Recipe.model_validate(merged(recipe.model_dump(), changes))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return Recipe.model_validate(merged(recipe.model_dump(), read_toml(path)))
+    except FileNotFoundError as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     except ValidationError as error:
         faults = "; ".join([faults_of(error), *_meant(error, recipe.model_dump())])
@@ -245,7 +244,7 @@ def changed_recipe(recipe: Recipe, path: Path) -> Recipe:
 
 def _meant(error: ValidationError, whole: Mapping[str, Any]) -> Iterator[str]:
     """Yield a question for each misspelt key that is like a key of its table."""
-    for fault in error.errors():
+    for fault in error.errors()[:5]:
         if fault["type"] == "extra_forbidden":
             *tables, key = map(str, fault["loc"])
             known = reduce(lambda table, name: table[name], tables, whole)

@@ -155,7 +155,7 @@ class RunFolder:
         trainer = Trainer(phase, loop, folder, accelerator, fork.origin_of(name) if fork else None)
         begun = f"resumes after step {trainer.done}" if trainer.done else f"{len(phase.examples)} examples"
         self.say(f"{name}: {begun}, {loop.steps} steps")
-        trainer.run(self.watch)
+        trainer.run(self.watch, self.say)
         for tracker in accelerator.trackers:  # not end_training: it would also end the process group
             tracker.finish()
         del trainer, phase

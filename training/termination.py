@@ -1,41 +1,64 @@
-"""SIGTERM during training: the step under way is finished, its state saved, and the process exits with 143.
+"""SIGTERM or Ctrl-C during training: the step in progress is finished, its state saved, and the process exits.
 
 Schedulers send SIGTERM before they take a machine away. All processes of a run stop after the same step, also if the
-signal reached only one of them.
+signal reached only one of them. The exit code is 143 after SIGTERM and 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+_SAME_SECONDS = 1.0
+"""A launcher passes on the Ctrl-C that its processes also get from the terminal; both count as one within this time."""
 
 
 class Terminated(SystemExit):
-    """End of a run by SIGTERM, after its state was saved; exit code 143."""
+    """End of a run by a signal, after its state was saved; exit code 128 + the signal's number."""
 
-    def __init__(self, phase: str, step: int) -> None:
-        super().__init__(128 + signal.SIGTERM)
-        self.phase, self.step = phase, step
+    def __init__(self, phase: str, step: int, by: int = signal.SIGTERM) -> None:
+        super().__init__(128 + by)
+        self.phase, self.step, self.by = phase, step, by
 
     def __str__(self) -> str:
-        return f"{self.phase}: stopped by SIGTERM; the state of step {self.step} is saved"
+        name = "Ctrl-C" if self.by == signal.SIGINT else "SIGTERM"
+        saved = f"the state of step {self.step} is saved" if self.step else "no step was done"
+        return f"{self.phase}: stopped by {name}; {saved}"
 
 
 class Termination:
-    """Request to stop, set by SIGTERM while `watched`."""
+    """Request to stop, set by SIGTERM or Ctrl-C while `watched`."""
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.by: int | None = None
+        """The first signal; None while there was none."""
+        self._last = 0.0
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Take SIGTERM as a request during the block, which must run in the main thread."""
-        before = signal.signal(signal.SIGTERM, self._ask)
+    def watched(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Take both signals as a request during the block, which must run in the main thread.
+
+        Args:
+            say: called at the first Ctrl-C, with a line that says what happens now.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C again, a second or more after the first signal.
+        """
+
+        def ask(number: int, _: object) -> None:
+            last, self._last = self._last, time.monotonic()
+            if self.by is None:
+                self.by = number
+                if number == signal.SIGINT:
+                    say("stopping when the step in progress is done and saved; press Ctrl-C again to stop at once")
+            elif number == signal.SIGINT and self._last - last > _SAME_SECONDS:
+                raise KeyboardInterrupt
+
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            signal.signal(signal.SIGTERM, before)
-
-    def _ask(self, *_: object) -> None:
-        self.is_asked = True
+            for number, handler in before.items():
+                signal.signal(number, handler)

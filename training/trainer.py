@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import signal
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from models.checkpoint_writer import writing
+from models.untrained import Say
 from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import read_note
 from training import run_states as states
@@ -104,31 +106,43 @@ class Trainer:
             self.learner.restore(self._states, step)
             self.done = step
 
-    def run(self, watch: StepWatcher | None = None) -> Path:
+    def run(self, watch: StepWatcher | None = None, say: Say = lambda _: None) -> Path:
         """Train to the end and export.
 
         Args:
             watch: callback after every step.
+            say: callback for a line at Ctrl-C.
 
         Returns:
             The folder of the result.
 
         Raises:
             UserError: several batches in a row have a loss or gradient that is not finite.
-            Terminated: a process received SIGTERM, and the state is saved; after the last step, the result too.
+            Terminated: a process received SIGTERM or Ctrl-C, and the state is saved; after the last step, the result
+                too.
+            KeyboardInterrupt: Ctrl-C came again; nothing more is saved.
         """
-        result = self.folder / "result"
+        result, first = self.folder / "result", self.done
         accelerator = self.accelerator
         kernels = attention_for(accelerator.mixed_precision, accelerator.device)
-        with self.termination.watched(), kernels, closing(self._batches()) as batches:
+        with self.termination.watched(say), kernels, closing(self._batches()) as batches:
             self._export_missed()
             steps = zip(range(self.done, self.loop.steps), batches, strict=True)
             for step, examples in self.speed.waiting(steps):
+                if step == first:  # the first examples can take a minute
+                    self._end_if_asked()
                 self._train(step, examples, watch)
             self.export(result)
-        if self._over_all({"stops": self._stops()})["stops"] > 0:  # no further phase is begun
-            raise Terminated(self.phase.name, self.done)
+        self._end_if_asked()  # no further phase is begun
         return result
+
+    def _end_if_asked(self) -> None:
+        """Raise Terminated if any process was asked to stop. Collective call."""
+        if self._over_all({"stops": self._stops()})["stops"] > 0:
+            raise self._terminated()
+
+    def _terminated(self) -> Terminated:
+        return Terminated(self.phase.name, self.done, self.termination.by or signal.SIGTERM)
 
     def _train(self, step: int, examples: list[Any], watch: StepWatcher | None) -> None:
         """Run one step, with what is due after it: saving, validation, reports."""
@@ -141,7 +155,7 @@ class Trainer:
         if self.done % loop.save_every == 0 or is_last or stops:
             state_files.save(self._states, self.done, self.learner.state(), loop.keep, self.accelerator)
         if stops and not is_last:
-            raise Terminated(self.phase.name, self.done)
+            raise self._terminated()
         if self._snapshot:
             self.export(self._snapshot)
         if self.done % loop.validate_every == 0 or is_last:
@@ -192,8 +206,8 @@ class Trainer:
         """Run one optimizer step on this process's share of the batch.
 
         Returns:
-            The terms of the global batch; `stops`, the share of processes that received SIGTERM; and `units`, the
-            size of a process's examples.
+            The terms of the global batch; `stops`, the share of processes that were asked to stop; and `units`,
+            the size of a process's examples.
         """
         loop, accelerator, learner = self.loop, self.accelerator, self.learner
         set_seed(_seed_of(loop.seed, step, accelerator.process_index))  # for dropout inside the networks
@@ -218,8 +232,8 @@ class Trainer:
         return {**figures, "learning_rate": rate, "gradient_norm": norm, "skipped": skips.total}
 
     def _stops(self) -> Tensor:
-        """Return 1 if this process received SIGTERM, else 0."""
-        return torch.tensor(float(self.termination.is_asked), device=self.accelerator.device)
+        """Return 1 if this process was asked to stop, else 0."""
+        return torch.tensor(float(self.termination.by is not None), device=self.accelerator.device)
 
     def _over_all(self, sums: dict[str, Tensor]) -> dict[str, float]:
         """Return means over the global batch from this process's means."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from contextvars import copy_context
@@ -17,6 +18,7 @@ from flows.commands.dataset import checked_request
 from flows.console.terminal import say
 from flows.prefect_settings import set_prefect_defaults
 from pipeline.core.config import Config, checked, load_config
+from pipeline.core.errors import UserError
 from pipeline.core.toml import as_toml
 from pipeline.plan.request import BuildRequest, Until
 
@@ -111,12 +113,24 @@ def _override(
 def _build(request: BuildRequest, *, only_plan: bool) -> int:
     from flows.console.progress import STOPPED, Bars
 
+    _check_limits()
     try:
         with Bars().watching():
             return _only_plan(request) if only_plan else _plan_and_run(request)
     except KeyboardInterrupt:
         say(STOPPED, "yellow")
         return 130
+
+
+def _check_limits() -> None:
+    """Raise a UserError for limits of the shell under which a build hangs or fails in ways that do not name them."""
+    for name, unit, limit, least in (
+        ("ulimit -n", "open files", resource.RLIMIT_NOFILE, 32),
+        ("ulimit -v", "bytes of memory", resource.RLIMIT_AS, 2_500_000_000),
+    ):
+        allowed = resource.getrlimit(limit)[0]
+        if allowed != resource.RLIM_INFINITY and allowed < least:
+            raise UserError(f"`{name}` allows {allowed:,} {unit}, and a build needs {least:,}: raise it in this shell")
 
 
 def _only_plan(request: BuildRequest) -> int:

@@ -31,6 +31,9 @@ RecipeOption = Annotated[
         help="`tiny` for a CPU (default); `full` is the paper's, for GPUs of 80 GB; `card24` the same for 24 GB."
     ),
 ]
+STOPPED = """\
+stopped at once: steps after the newest saved state are lost; the same command goes on from that state, or from the \
+start without one"""
 Ablated = Annotated[Ablation | None, typer.Option(help="Recipe with one change, as in the paper's tables.")]
 
 
@@ -85,8 +88,8 @@ def train(
         animegamer train all --data data/ --out run/
         animegamer play --checkpoint run/adapt/result --serve
 
-    After a kill, the same command resumes from the newest saved state; with more `steps` in the recipe, a phase goes on
-    after its end. Each phase writes a checkpoint to
+    Ctrl-C and SIGTERM save the step in progress. After them, or after a kill, the same command resumes from the newest
+    saved state; with more `steps` in the recipe, a phase goes on after its end. Each phase writes a checkpoint to
     run/PHASE/result, pictures to run/PHASE/looks, figures to run/log (`tensorboard --logdir run/log`). On several GPUs:
     `accelerate launch --num_processes 8 -m flows.cli train shot ...`.
     """
@@ -174,15 +177,10 @@ def _train_all(request: TrainRequest) -> str:
     stop = Termination()
     with stop.watched(), ThreadPoolExecutor(max_workers=1) as pool:
         # not in the main thread, where Prefect would replace our SIGTERM handler by its own
-        running = pool.submit(copy_context().run, run, train_model, request)
-        try:
-            state = running.result()
-        except KeyboardInterrupt:
-            stop.ask()  # the phase has had Ctrl-C too if it came from the terminal
-            raise
-    if stop.is_asked and not state.is_completed():
-        say("stopped by SIGTERM; the same command goes on", "yellow")
-        raise typer.Exit(128 + signal.SIGTERM)
+        state = pool.submit(copy_context().run, run, train_model, request).result()
+    if stop.by and not state.is_completed():
+        say(f"stopped by {'Ctrl-C' if stop.by == signal.SIGINT else 'SIGTERM'}; the same command goes on", "yellow")
+        raise typer.Exit(128 + stop.by)
     if not state.is_completed():
         raise UserError(state.message or "training failed")
     return str(state.result())
@@ -238,8 +236,8 @@ def _prepared(request: TrainRequest, recipe_read: TrainRecipe | None) -> Iterato
             data = (request.features, recipe.data.names)
             yield RunFolder(request.out, request.data, request.trackers, *callbacks, *data), recipe
     except Terminated as stop:
-        say(f"{stop}; the same command goes on from it", "yellow")
+        say(f"{stop}; the same command goes on{' from it' if stop.step else ''}", "yellow")
         raise
     except KeyboardInterrupt:
-        say("stopped; the same command resumes from the newest saved state", "yellow")
+        say(STOPPED, "yellow")
         raise typer.Exit(130) from None

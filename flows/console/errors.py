@@ -1,4 +1,4 @@
-"""Error reporting of a command: one line for a UserError, the traceback for everything else."""
+"""Error reporting of a command: one line for a UserError and for lack of memory, the traceback for everything else."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from contextlib import contextmanager
 import typer
 
 from flows.console.terminal import say
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, memory_fault
 
 
 @contextmanager
 def user_errors_reported(*, debug: bool = False) -> Iterator[None]:
-    """Print a `UserError` as one line and exit with code 1; any other error is a bug and is not caught.
+    """Print a `UserError`, or that memory ran out, as one line and exit with code 1; other errors are bugs and pass.
 
     Args:
         debug: print the traceback above that line.
     """
     try:
         yield
-    except UserError as error:
+    except Exception as error:
+        line = str(error) if isinstance(error, UserError) else memory_fault(error)
+        if not line:
+            raise
         if debug:
-            for line in "".join(traceback.format_exception(error)).splitlines():
-                say(line)
-        say(f"animegamer: {error}", "red")
+            for each in "".join(traceback.format_exception(error)).splitlines():
+                say(each)
+        say(f"animegamer: {line}", "red")
         raise typer.Exit(1) from error

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from transformers import LlamaTokenizer
+
 from flows.console.terminal import say
 from flows.game.folder import GameFolder, game_lock
 from flows.game.records import GameError, GameSettings, TurnRecord
@@ -23,7 +25,8 @@ from models.game_file import read_game_file
 from models.progress import PartProgress, unwatched
 from models.tokens import instruction_ids
 from models.turns import TurnMaker, Values, turn_seed
-from pipeline.core.plain_text import is_text
+from pipeline.core.errors import UserError
+from pipeline.core.plain_text import is_line
 from pipeline.core.progress import Watch, watched
 
 FILM = "film.mp4"
@@ -49,13 +52,24 @@ def play_file(game: Path, checkpoint: Path, out: Path, options: EngineOptions = 
         UserError: the game file, the checkpoint or the folder cannot be used; the message names the remedy.
     """
     opened = Checkpoint.open(checkpoint)
-    instructions = read_game_file(game, check=partial(instruction_ids, opened.tokenizer()))
+    instructions = read_game_file(game, check=partial(_check, opened.tokenizer()))
     with opened_game(out, GameSettings.of(opened, options, seed), instructions) as folder:
         if is_unfinished(folder, instructions):
             _say_unknown(opened.config.characters, instructions)
             say("loading the networks")
             play_on(folder, Engine.load(checkpoint, options), instructions)
     return out / FILM
+
+
+def check_line(instruction: str) -> None:
+    """Raise a UserError for an instruction with control characters or of several lines, which the log would store."""
+    if not is_line(instruction):
+        raise UserError("the instruction holds control characters or several lines: type it again as one line of text")
+
+
+def _check(tokenizer: LlamaTokenizer, instruction: str) -> None:
+    check_line(instruction)
+    instruction_ids(tokenizer, instruction)
 
 
 def _say_unknown(characters: Sequence[str], instructions: Sequence[str]) -> None:
@@ -88,11 +102,10 @@ def play_turn(
     An exception raised by `progress` ends the turn and leaves the folder unchanged.
 
     Raises:
-        UserError: the instruction is empty or too long.
+        UserError: the instruction is empty, too long, or not one line of text.
         GameError: there is no such turn, or another process is playing this game.
     """
-    if not is_text(instruction):
-        raise GameError("the instruction is not valid text (it holds a lone surrogate); type it again")
+    check_line(instruction)
     state = folder.state_at(parent)
     number = state.turns + 1
     seed = turn_seed(folder.settings.seed, number, folder.branch(number))

@@ -8,10 +8,15 @@
 The page is a folder of static files inside the package, with those of `shared/`; it loads nothing from elsewhere.
 `guard.py` refuses requests of other pages and other machines, and adds the content policy to every reply. A page for
 other people (`lan_address`) has its files and its API under a secret part of the path.
+
+A connection must send its request within `REQUEST_SECONDS`, and only `most_connections` are kept open: uvicorn bounds
+neither. Replies take as long as they need, such as streams and downloads.
 """
 
 from __future__ import annotations
 
+import asyncio
+import resource
 import signal
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -22,12 +27,15 @@ from importlib.resources.abc import Traversable
 from ipaddress import ip_address
 from typing import Any
 
+import h11
 import uvicorn  # noqa: TID251 - the only server
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException as RoutingError
+from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: TID251
 
+from flows.console.terminal import say
 from flows.web.guard import LOOPBACK, Guard
 from pipeline.core.errors import UserError
 
@@ -41,6 +49,8 @@ MEDIA_TYPES = {
 NOT_ROUTED = {404: "There is no such page.", 405: "That cannot be done here."}
 CLOSE_SECONDS = 5
 """Longest wait for open connections when the server stops."""
+REQUEST_SECONDS = 10.0
+"""Longest time from the opening of a connection, or its last reply, to the end of the next request."""
 ELSEWHERE = ("192.0.2.1", 9)
 """An address that is nobody's, reserved for documentation (RFC 5737)."""
 
@@ -142,6 +152,59 @@ def until_stopped() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def most_connections() -> int:
+    """Return the number of connections kept open: a quarter of the files that this process may open, up to 256.
+
+    A connection takes two files, its socket and the film that it sends; the rest is for the work of the page.
+    """
+    files_allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 256 if files_allowed == resource.RLIM_INFINITY else min(256, files_allowed // 4)
+
+
+class Connection(H11Protocol):
+    """Connection of a page, closed if its request does not arrive in time, or to make room for a new connection."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    """Closes the connection; None while a reply is made or sent."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request, and close another connection if too many are open."""
+        super().connection_made(transport)
+        self._watch()
+        if len(self.connections) > most_connections():
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        super().connection_lost(exc)
+        self._cancel()
+
+    def handle_events(self) -> None:
+        """Take what has arrived, or what arrived during the last reply."""
+        super().handle_events()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Set the deadline while a request is expected; a part of the request does not move it."""
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._cancel()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+
+    def _cancel(self) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+        self._deadline = None
+
+    def _make_room(self) -> None:
+        """Close the connection that has waited longest for its request; this one if all others get replies."""
+        waiting = [each for each in self.connections if isinstance(each, Connection) and each._deadline]
+        oldest = min(waiting, key=lambda each: each._deadline.when() if each._deadline else 0.0)
+        self.connections.discard(oldest)  # now: closing takes until the next turn of the loop
+        oldest._cancel()
+        oldest.transport.abort()
+
+
 class PageServer(uvicorn.Server):
     """Uvicorn server that calls `stop` before it waits for open connections, so that streaming replies can end."""
 
@@ -149,13 +212,37 @@ class PageServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                log_level="warning",
+                loop="asyncio",
+                http=Connection,
+                ws="none",
+                log_level="error",  # warnings are about bad requests, as many as a stranger likes
                 access_log=False,
                 server_header=False,
+                backlog=max(1, most_connections() // 16),  # accepted in one turn of the loop, before they are counted
                 timeout_graceful_shutdown=CLOSE_SECONDS,
             )
         )
         self.stop = stop
+        self._lacked_files = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; a connection that cannot be opened is reported once."""
+        asyncio.get_running_loop().set_exception_handler(self._report)
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen()  # a longer queue than `backlog`: it costs none of our files
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Report an error of the event loop, but only once that this process has too many open files.
+
+        The loop itself then accepts no connection for a second.
+        """
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and "socket" in context):
+            loop.default_exception_handler(context)
+        elif not self._lacked_files:
+            self._lacked_files = True
+            say(f"no connection can be opened ({error.strerror}): raise `ulimit -n` and start again", "yellow")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop the work of the page, then close its connections."""

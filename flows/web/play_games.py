@@ -24,11 +24,10 @@ import torch
 
 from flows.console.terminal import say
 from flows.game.folder import GameFolder
-from flows.game.play_file import SHARES, play_turn
+from flows.game.play_file import SHARES, check_line, play_turn
 from flows.game.records import GameError, GameSettings
 from models.turns import TurnMaker
 from pipeline.core.errors import DiskError, NoRoomError, UserError
-from pipeline.core.plain_text import is_text
 
 Status = Literal["waiting", "drawing", "done", "refused", "failed", "cancelled"]
 
@@ -162,11 +161,10 @@ class Games:
             GameError: the game's folder is damaged.
             UnplayableError: there is no such turn, the game was played with another engine or has a drawing in
                 progress, or the queue is full.
-            UserError: the instruction is empty, too long, or not valid text.
+            UserError: the instruction is empty, too long, or not one line of text.
         """
         self._check_game(self.open(game_id), after)
-        if not is_text(instruction):
-            raise UserError("the instruction is not valid text: type it again")
+        check_line(instruction)
         self.check(instruction)
         drawing = Drawing(game_id, after, instruction)
         with self._lock:

@@ -19,7 +19,7 @@ from pipeline.core.errors import UserError
 
 LANGUAGE_FOLDER, LANGUAGE_FILE = "MLLM-", "pytorch_model.bin"
 DECODER_FOLDER, DECODER_FILE = "VDM_Decoder-", "mp_rank_00_model_states.pt"
-_LATEST, _STEP = "latest", "10000"
+_LATEST, _STEP, _LONGEST_STEP = "latest", "10000", 100
 _UNNAMED = ""
 
 # The decoder half also holds numpy's random state: an array that needs only these globals.
@@ -73,7 +73,7 @@ def open_tensors(path: Path) -> dict[str, Tensor]:
     except pickle.UnpicklingError as error:
         raise UserError(
             f"{path} holds Python objects besides tensors, and reading them would run its code: refused. "
-            f"Fetch the published file again ({_first_line(error)})"
+            "Fetch the published file again"
         ) from error
     except (RuntimeError, OSError, EOFError) as error:
         raise UserError(
@@ -95,13 +95,22 @@ def _decoder_files(source: Path) -> dict[str, Path]:
     """Find the decoder files. The step's number is in a separate file, which a partial download may lack."""
     found = {}
     for name, folder in {_UNNAMED: source, **_folders(source, DECODER_FOLDER)}.items():
-        latest = folder / _LATEST
-        step = latest.read_text(encoding="utf-8").strip() if latest.is_file() else _STEP
-        for path in (folder / step / DECODER_FILE, folder / DECODER_FILE):
+        for path in (folder / _step(folder / _LATEST) / DECODER_FILE, folder / DECODER_FILE):
             if path.is_file():
                 found[name] = path
                 break
     return found
+
+
+def _step(latest: Path) -> str:
+    """Return the name of the folder of the published step, from the file that holds it."""
+    if not latest.is_file():
+        return _STEP
+    with latest.open("rb") as file:
+        name = file.read(_LONGEST_STEP + 1).decode(errors="replace").strip()
+    if len(name) > _LONGEST_STEP or not name.isascii() or not name.isprintable():
+        raise UserError(f"{latest}: not the name of a folder, such as {_STEP}; fetch the file again")
+    return name
 
 
 def _folders(source: Path, prefix: str) -> dict[str, Path]:

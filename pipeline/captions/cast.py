@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path, PurePath
 
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from pipeline.captions.cast_sheet import BACKGROUND, paint_panel, paint_sheets
 from pipeline.captions.messages import Picture
@@ -248,7 +248,8 @@ def _decode(file: Path, content: bytes) -> Image.Image:
     except Image.DecompressionBombError:
         raise UserError(f"{_shown(file)}: too many pixels; scale it below 50 megapixels") from None
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error) as error:
-        raise UserError(f"{_shown(file)}: not a readable png, jpg or webp picture ({error}); save it again") from None
+        reason = "" if isinstance(error, UnidentifiedImageError) else f" ({error})"  # its text is an address in memory
+        raise UserError(f"{_shown(file)}: not a readable png, jpg or webp picture{reason}; save it again") from None
 
 
 def _flattened(picture: Image.Image) -> Image.Image:

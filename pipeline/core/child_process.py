@@ -17,7 +17,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, memory_fault
 from pipeline.core.progress import Progress
 from pipeline.core.records import RecordError
 
@@ -39,7 +39,7 @@ def call_in_child(work: Callable[[A, Progress], R], argument: A, record_id: str,
         progress: called in this process with the progress of the child.
 
     Raises:
-        RecordError: the work raised one, or the child was killed by a signal (a crash in a native library).
+        RecordError: the work raised one, memory ran out, or a signal killed the child (a crash in a native library).
         RuntimeError: the work raised anything else; the child has printed the traceback.
     """
     context = multiprocessing.get_context("forkserver")
@@ -105,6 +105,10 @@ def _serve(work: Callable[[A, Progress], R], argument: A, sender: Connection) ->
         sender.send(("error", error.reason))
     except UserError as error:
         sender.send(("error", str(error)))
+    except Exception as error:
+        if not (fault := memory_fault(error)):
+            raise
+        sender.send(("error", fault))
 
 
 def _end_with_parent() -> None:

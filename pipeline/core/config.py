@@ -8,7 +8,6 @@ the stages that depend on it, nothing else.
 from __future__ import annotations
 
 import re
-import tomllib
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -17,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from pipeline.core.errors import UserError
 from pipeline.core.records import Rate, faults_of
+from pipeline.core.toml import read_toml
 
 
 class Section(BaseModel):
@@ -297,14 +297,20 @@ class ShardSettings(Section):
     block_seconds: float = Field(60, gt=0, le=3600, description="length of the time blocks assigned to one split")
 
 
+CARD_LETTERS = 100_000
+"""Longest text of the data card: it is in every copy of the card, and in `dataset.json`."""
+
+
 class CardSettings(Section):
     """Facts that only you know about the data; copied into the data card."""
 
-    title: str = Field("", description="name of the data set")
-    licence: str = Field("", description="licence of the films, per film if they differ")
-    provenance: str = Field("", description="where the films come from and by what right they are used")
-    contact: str = Field("", description="contact for questions")
-    notes: str = Field("", description="anything else, as Markdown")
+    title: str = Field("", max_length=CARD_LETTERS, description="name of the data set")
+    licence: str = Field("", max_length=CARD_LETTERS, description="licence of the films, per film if they differ")
+    provenance: str = Field(
+        "", max_length=CARD_LETTERS, description="where the films come from and by what right they are used"
+    )
+    contact: str = Field("", max_length=CARD_LETTERS, description="contact for questions")
+    notes: str = Field("", max_length=CARD_LETTERS, description="anything else, as Markdown")
 
 
 class RunSettings(Section):
@@ -348,16 +354,14 @@ def load_config(path: Path | None) -> Config:
     """The configuration in a TOML file, or the default.
 
     Raises:
-        UserError: the file is missing, is not TOML, or holds an unknown key or an invalid value.
+        UserError: the file is missing, cannot be read as TOML, or holds an unknown key or an invalid value.
     """
     if path is None:
         return Config()
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = read_toml(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `animegamer config > {path.name}` writes the default") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as TOML: {error}") from error
     return checked(raw, str(path))
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+_SHOWN = 5
+_MEMORY_SIGNS = ("can't allocate memory", "Cannot allocate memory", "Insufficient memory", "can't start new thread")
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE),
@@ -29,6 +31,49 @@ class DiskError(UserError):
 
 class NoRoomError(DiskError):
     """A file cannot be written completely: the disk, the quota or the file size limit is full."""
+
+
+def shortened(faults: Sequence[str]) -> str:
+    """Join the first few faults into one line, and count the others."""
+    more = f" and {len(faults) - _SHOWN:,} more" if len(faults) > _SHOWN else ""
+    return "; ".join(faults[:_SHOWN]) + more
+
+
+def memory_fault(error: Exception) -> str:
+    """Return a line with a remedy if an error says that main memory ran out, else an empty text.
+
+    torch, OpenCV and threads have no error class for it.
+    """
+    text = " ".join(str(error).split())[:200]
+    if not isinstance(error, MemoryError) and not any(sign in text for sign in _MEMORY_SIGNS):
+        return ""
+    return f"memory ran out ({text or type(error).__name__}); close other programs, or take a machine with more memory"
+
+
+def refuse_special_files(folder: Path) -> None:
+    """Check the files of a folder before any is read, since a device or a pipe may never end.
+
+    Raises:
+        UserError: one is a device, a pipe or a socket, or a link to one.
+    """
+    for place, _, names in os.walk(folder):
+        for path in (Path(place, name) for name in names):
+            if path.exists() and not path.is_file() and not path.is_dir():
+                raise UserError(f"{path}: a device or a pipe, not a file; copy the folder again from where you trust")
+
+
+def read_limited(path: Path, most_bytes: int) -> bytes:
+    """Read a file that may be of any kind, such as a device without an end.
+
+    Raises:
+        OSError: it cannot be read.
+        UserError: it is larger than `most_bytes`.
+    """
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise UserError(f"{path}: larger than {most_bytes / 1e6:g} MB, so it is not read; is it the right file?")
+    return content
 
 
 @contextmanager

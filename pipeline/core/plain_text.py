@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 
 def is_text(text: str) -> bool:
     """Return True if the text can be stored as UTF-8; a file name from a disk may not be."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def is_line(text: str) -> bool:
+    """Return True if the text is one line without control characters; spaces of all scripts and emoji are allowed."""
+    return all(_is_shown(char) or unicodedata.category(char) == "Zs" for char in text)
 
 
 def printable(text: str) -> str:
@@ -17,8 +23,11 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    kept = (char.isprintable() or char == "\N{ZERO WIDTH JOINER}" for char in text)
-    return "".join(char if keep else "\N{REPLACEMENT CHARACTER}" for char, keep in zip(text, kept, strict=True))
+    return "".join(char if _is_shown(char) else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def _is_shown(char: str) -> bool:
+    return char.isprintable() or char == "\N{ZERO WIDTH JOINER}"
 
 
 def first_few(names: Sequence[str], most: int) -> str:

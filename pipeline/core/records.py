@@ -16,6 +16,8 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import pyarrow as pa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
+from pipeline.core.errors import shortened
+
 SCHEMA_VERSION: Final = 2
 
 
@@ -66,8 +68,9 @@ class Record(BaseModel):
 
 
 def faults_of(error: ValidationError) -> str:
-    """The faults of a validation on one line: `clips.frames: Input should be greater than 1; ...`."""
-    return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".lstrip(": ") for fault in error.errors())
+    """The first faults of a validation on one line: `clips.frames: Input should be greater than 1; ... and 9 more`."""
+    faults = error.errors(include_url=False, include_input=False)
+    return shortened([f"{'.'.join(map(str, fault['loc']))[:100]}: {fault['msg']}".lstrip(": ") for fault in faults])
 
 
 Transfer = Literal["bt709", "untagged", "bt2020", "pq", "hlg"]

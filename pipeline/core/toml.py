@@ -1,12 +1,55 @@
-"""TOML writer: settings as an editable file, with the description of every table and key as a comment above it."""
+"""TOML: settings as an editable file with the descriptions as comments, and a reader with bounds.
+
+Python's parser takes time and memory that grow with the square of the dots in a key, and recurses into brackets. So the
+size of a file and its nesting are bounded before it is parsed.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+
+from pipeline.core.errors import UserError, read_limited
+
+MOST_BYTES = 1_000_000
+DEEPEST = 32
+"""Most levels of brackets, and most dots of a key."""
+_QUOTED = re.compile(
+    r'''"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)|'{3}.*?(?:'{3,5}|\Z)|"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?|#[^\n]*''', re.DOTALL
+)
+"""Strings and comments, also those that do not end."""
+_MANY_DOTS = re.compile(rf"(?:\.[^.=,\n\[\]{{}}]*){{{DEEPEST + 1}}}")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, which may be a pipe.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        UserError: it cannot be read, is larger than `MOST_BYTES` or nested deeper than `DEEPEST`, or is not TOML.
+    """
+    try:
+        text = read_limited(path, MOST_BYTES).decode()
+        if _is_deep(text):
+            raise UserError(f"{path}: nested deeper than {DEEPEST} levels, which no setting is; correct the file")
+        return tomllib.loads(text)
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as TOML: {str(error)[:200]}") from error
+
+
+def _is_deep(text: str) -> bool:
+    bare = _QUOTED.sub("_", text)
+    levels = accumulate((char in "[{") - (char in "]}") for char in bare)
+    return max(levels, default=0) > DEEPEST or _MANY_DOTS.search(bare) is not None
 
 
 def as_toml(settings: BaseModel) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipeline.core.errors import UserError
 from pipeline.core.records import Caption, faults_of
+from pipeline.core.toml import read_toml
 from prompts.words import SMALL_WORDS
 
 VOCABULARY = "vocabulary.toml"
@@ -56,14 +56,14 @@ def load_vocabulary(root: Path) -> Vocabulary:
         UserError: the file is not TOML of this form, or a value is in two groups.
     """
     path = root / VOCABULARY
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: not a file; write the vocabulary as a file, or remove it")
     try:
-        groups = _GROUPS.validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
+        groups = _GROUPS.validate_python(read_toml(path))
     except FileNotFoundError:
         return Vocabulary()
     except ValidationError as error:
         raise UserError(f'{path}: {faults_of(error)}; a line is a value and a list: "run" = ["dash"]') from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as TOML: {error}") from error
     if unknown := sorted(set(groups) - set(GROUPED)):
         raise UserError(f"{path}: [{unknown[0]}] cannot be grouped; the tables are {' and '.join(GROUPED)}")
     return Vocabulary({tag: _table(path, tag, group) for tag, group in groups.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from transformers import MistralForCausalLM
 
 from models.checkpoint import ADAPTER, DECODER_LORA, DECODER_OWN, ENCODERS, RESAMPLERS, SHOT_ENCODER, Checkpoint
 from models.checkpoint_writer import save_game_model, save_shot_decoder, save_shot_encoder, writing
-from models.config import CONFIG, Base, inside_id, tiny_config
+from models.config import CONFIG, Base, ModelConfig, inside_id, tiny_config
 from models.game_model import GameModel
 from models.tokens import VOCABULARY, PastTurn, State, TokenPrompt, write_prompt
 from models.untrained import new_checkpoint
@@ -275,3 +276,34 @@ def _prompt(checkpoint: Checkpoint) -> TokenPrompt:
 def test_the_game_model_has_the_window_of_its_configuration() -> None:
     model: GameModel = Checkpoint.open(tiny_checkpoint()).game_model()
     assert model.language_model.get_base_model().config.vocab_size == VOCABULARY
+
+
+@pytest.mark.parametrize("name", [CONFIG, SHOT_ENCODER, "bases/language_model/model.safetensors"])
+def test_a_device_or_a_pipe_is_refused_before_it_is_read(tmp_path: Path, name: str) -> None:
+    path = copy_of_tiny(tmp_path / "checkpoint") / name
+    for make in (lambda: path.symlink_to("/dev/zero"), lambda: os.mkfifo(path)):
+        path.unlink()
+        make()
+        with pytest.raises(UserError, match=f"{name}: a device or a pipe, not a file"):
+            Checkpoint.open(tmp_path / "checkpoint")
+    if name == CONFIG:
+        with pytest.raises(UserError, match="not a file"):
+            ModelConfig.read(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("key", ["shot_decoder.lora_rank", "game_model.lora_rank", "shot_encoder.text_width"])
+def test_a_size_that_no_network_has_is_named(tmp_path: Path, key: str) -> None:
+    path = copy_of_tiny(tmp_path / "checkpoint") / CONFIG
+    values = json.loads(path.read_text())
+    section, name = key.split(".")
+    values[section][name] = 10**9
+    path.write_text(json.dumps(values))
+    with pytest.raises(UserError, match=rf"{key}: Input should be less than or equal to"):
+        Checkpoint.open(path.parent)
+
+
+def test_many_faults_of_a_configuration_are_one_short_line(tmp_path: Path) -> None:
+    (tmp_path / CONFIG).write_text(json.dumps({"k" * 1000 + str(number): 1 for number in range(1000)}))
+    with pytest.raises(UserError, match="more") as error:
+        Checkpoint.open(tmp_path)
+    assert len(str(error.value)) < 1000

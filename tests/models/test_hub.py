@@ -14,10 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from models.checkpoint import Checkpoint
-from models.config import CONFIG, Base, Component
-from models.hub import pinned
+from models.config import CONFIG, Base, Component, full_config
+from models.hub import PUBLISHED, load_tokenizer, pinned
 from pipeline.core.errors import UserError
 from tests.support.networks.tiny_models import copy_of_tiny, tiny_checkpoint
+from training.baselines.config import full
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOADS: dict[Component, Callable[[Checkpoint], object]] = {
@@ -103,8 +104,12 @@ def test_the_code_of_a_hostile_pickle_is_not_run(tmp_path: Path, component: Comp
     path, owned = _file_of(checkpoint, component), tmp_path / "owned"
     torch.save({**load_file(path), "more": _Hostile(owned)}, path.with_name(PICKLES[component]))
     path.unlink()
-    with pytest.raises(UserError, match=f"bases/{component} cannot be loaded"):
+    with pytest.raises(
+        UserError, match=f"bases/{component} cannot be loaded: its weights are a pickle that could run"
+    ) as error:
         LOADS[component](checkpoint)
+    assert "torch.load" not in str(error.value)
+    assert "Copy" not in str(error.value)
     assert not owned.exists()
     torch.load(path.with_name(PICKLES[component]), weights_only=False)  # noqa: TID251
     assert owned.exists(), "otherwise the pickle would prove nothing"
@@ -180,3 +185,54 @@ checkpoint.game_model(), checkpoint.shot_decoder(), checkpoint.text_encoder()
 def test_a_folder_has_no_commit_to_pin() -> None:
     folder = Base(id=str(tiny_checkpoint() / "bases/language_model"))
     assert pinned(folder) == folder
+
+
+def named(folder: Path, base: str) -> Checkpoint:
+    """Copy of the tiny checkpoint whose configuration names another language model."""
+    values = json.loads((copy_of_tiny(folder) / CONFIG).read_text())
+    values["bases"]["language_model"]["id"] = base
+    (folder / CONFIG).write_text(json.dumps(values))
+    return Checkpoint.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        ("evil/evil", "evil/evil is not fetched unasked: `bases` in config.json names it.* `hf download evil/evil`"),
+        ("evil; rm -rf x", "'evil; rm -rf x' is no folder and no id of the model hub: name one under `bases`"),
+        ("e" * 5000, "'e{100}' is no folder and no id"),
+        ("/etc", "/etc cannot be loaded: it has no config.json"),
+        ("../../../../etc", "etc cannot be loaded: it has no config.json"),
+    ],
+)
+def test_a_base_that_the_user_has_not_chosen_is_not_fetched(tmp_path: Path, base: str, said: str) -> None:
+    checkpoint = named(tmp_path / "checkpoint", base)
+    with pytest.raises(UserError, match=said):
+        checkpoint.game_model()
+
+
+def test_bases_of_the_published_models_are_fetched_unasked() -> None:
+    baselines = [full(kind) for kind in ("gc", "gfc", "gsc")]
+    parts = [part for each in baselines for part in (each.video, each.picture) if part]
+    bases = [*full_config().bases.values(), *(part.base for part in parts)]
+    assert {base.id for base in bases} == PUBLISHED
+
+
+def test_sizes_of_a_base_beyond_the_memory_are_named(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    sizes = checkpoint.folder / "bases/transformer/config.json"
+    sizes.write_text(json.dumps({**json.loads(sizes.read_text()), "num_attention_heads": 10**9}))
+    with pytest.raises(UserError, match=r"its sizes take more memory than this machine has\. Correct the sizes"):
+        checkpoint.shot_decoder()
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", "no JSON"])
+def test_a_damaged_tokenizer_is_named(tmp_path: Path, content: str) -> None:
+    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "checkpoint"))
+    (checkpoint.folder / "tokenizer/tokenizer.json").write_text(content)
+    with pytest.raises(UserError, match="tokenizer cannot be loaded"):
+        checkpoint.tokenizer()
+    folder = checkpoint.folder / "bases/text_encoder"
+    (folder / "tokenizer.json").write_text(content)
+    with pytest.raises(UserError, match="text_encoder cannot be loaded"):
+        load_tokenizer(Base(id=str(folder)))

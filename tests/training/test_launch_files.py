@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -91,13 +91,23 @@ def launch(config: Path, out: Path, *options: str, machine: Sequence[str] = ()) 
 
 
 @pytest.mark.nightly
-def test_ddp_started_by_its_file_saves_on_sigterm_to_the_launcher_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize(
+    "stop",
+    [
+        pytest.param(lambda process: process.terminate(), id="SIGTERM to the launcher"),
+        pytest.param(lambda process: os.killpg(process.pid, signal.SIGINT), id="Ctrl-C of a terminal"),
+    ],
+)
+def test_ddp_started_by_its_file_saves_when_it_is_stopped_and_goes_on(
+    tmp_path: Path, stop: Callable[[subprocess.Popen[str]], None]
+) -> None:
     out = tmp_path / "run"
     process = launch(ROOT / "training" / "launch" / "8-gpus-ddp.yaml", out)
     assert process.stdout
     for line in process.stdout:
         if line.startswith("joint 2 "):
-            process.terminate()
+            stop(process)
             break
     process.communicate(timeout=300)
     assert process.returncode != 0

@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,16 +139,55 @@ def test_a_run_stopped_anywhere_is_resumed_to_the_bit(tmp_path: Path, decay: flo
     assert same(trained(tmp_path / "stopped", settings, Sum(Line(outputs))), whole)
 
 
-def test_sigterm_saves_after_the_step_and_the_resumed_run_is_exact(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "name"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])
+def test_a_signal_saves_after_the_step_and_the_resumed_run_is_exact(
+    tmp_path: Path, sent: signal.Signals, name: str
+) -> None:
     whole = trained(tmp_path / "whole", loop())
-    handler = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(sent)
     stopped = Trainer(Sum(), loop(), tmp_path / "stopped", Accelerator(cpu=True))
-    with pytest.raises(Terminated, match="sum: stopped by SIGTERM; the state of step 4") as stop:
-        stopped.run(lambda report: os.kill(os.getpid(), signal.SIGTERM) if report.step == 3 else None)
-    assert stop.value.code == 143
+    with pytest.raises(Terminated, match=f"sum: stopped by {name}; the state of step 4 is saved") as stop:
+        stopped.run(lambda report: os.kill(os.getpid(), sent) if report.step == 3 else None)
+    assert stop.value.code == 128 + sent
     assert states.newest(tmp_path / "stopped" / "states") == 4
-    assert signal.getsignal(signal.SIGTERM) is handler
+    assert signal.getsignal(sent) is handler
     assert same(trained(tmp_path / "stopped", loop()), whole)
+
+
+def test_ctrl_c_while_the_first_examples_are_read_ends_before_the_step(tmp_path: Path) -> None:
+    steps: list[None] = []
+
+    class Interrupted(Noises):
+        def __getitem__(self, place: Position) -> Tensor:
+            os.kill(os.getpid(), signal.SIGINT)
+            return super().__getitem__(place)
+
+    begun = Trainer(
+        Sum(examples=Interrupted(), before_step=lambda: steps.append(None)), loop(), tmp_path, new_accelerator()
+    )
+    with pytest.raises(Terminated, match="sum: stopped by Ctrl-C; no step was done"):
+        begun.run()
+    assert not steps
+    assert states.newest(tmp_path / "states") is None
+
+
+def test_ctrl_c_that_a_launcher_passes_on_counts_once_and_a_later_one_stops_at_once(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def press(seconds: float) -> Callable[[StepReport], None]:
+        def pressed(_: StepReport) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(seconds)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        return pressed
+
+    with pytest.raises(Terminated, match="the state of step 2 is saved"):
+        Trainer(Sum(), loop(), tmp_path, new_accelerator()).run(press(0.01), said.append)
+    assert said == ["stopping when the step in progress is done and saved; press Ctrl-C again to stop at once"]
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(Sum(), loop(), tmp_path, new_accelerator()).run(press(1.1))
+    assert states.newest(tmp_path / "states") == 2
 
 
 def test_a_snapshot_missed_by_sigterm_is_made_by_the_resumed_run(tmp_path: Path) -> None:
@@ -170,13 +210,14 @@ def test_sigterm_in_the_last_step_begins_no_further_phase(tmp_path: Path) -> Non
     assert (tmp_path / "result" / "line.safetensors").exists()
 
 
-def test_reading_processes_outlive_sigterm_and_hold_no_open_files(tmp_path: Path) -> None:
+def test_reading_processes_outlive_signals_and_hold_no_open_files(tmp_path: Path) -> None:
     open_files: list[int] = []
 
     def stop_them(report: StepReport) -> None:
         open_files.append(len(list(Path("/dev/fd").iterdir())))
         for process in multiprocessing.active_children():
             os.kill(process.pid or 0, signal.SIGTERM)
+            os.kill(process.pid or 0, signal.SIGINT)
 
     settings = loop(loader_workers=2, batch_size=200, micro_batch=200)
     Trainer(Sum(), settings, tmp_path, Accelerator(cpu=True)).run(stop_them)

@@ -17,7 +17,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from models.config import LEVELS, PUBLISHED_VALUES, Base, ConfigSection, Size
+from models.config import LEVELS, PUBLISHED_VALUES, Base, ConfigSection, Size, read_settings
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
@@ -119,7 +119,7 @@ class BaselineConfig(ConfigSection):
         """
         path = folder / CONFIG
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(read_settings(path))
         except OSError as error:
             raise UserError(f"{folder} is not a baseline: {CONFIG} cannot be read ({error.strerror})") from error
         except ValidationError as error:

@@ -32,7 +32,7 @@ from models.config import Base
 from models.diffusion import make_scheduler
 from models.shot_decoder import SPATIAL_COMPRESSION, own_names
 from models.weights import is_as_created, is_untrained, write_tensors
-from pipeline.core.errors import UserError
+from pipeline.core.errors import UserError, refuse_special_files
 from training.baselines.config import CONFIG, BaselineConfig, PipelinePart, inside_id, mini
 from training.baselines.pipelines import (
     LORA,
@@ -71,8 +71,9 @@ class BaselineFolder:
         """Read the configuration.
 
         Raises:
-            UserError: the folder holds no baseline, or an invalid configuration.
+            UserError: the folder holds no baseline, an invalid configuration, or files that are devices or pipes.
         """
+        refuse_special_files(Path(folder))
         return cls(Path(folder), BaselineConfig.read(Path(folder)))
 
     def identity(self) -> str:

@@ -24,8 +24,8 @@ from models.config import Base
 from models.hub import hub_options, reading
 from models.shot_decoder import own_names
 from models.trainable import for_adaptation
-from models.weights import adapter_tensors, load_tensors, read_tensors, shortened, write_tensors
-from pipeline.core.errors import UserError
+from models.weights import adapter_tensors, load_tensors, read_tensors, write_tensors
+from pipeline.core.errors import UserError, shortened
 
 LORA = "pytorch_lora_weights.safetensors"
 ADALN = "adaln.safetensors"

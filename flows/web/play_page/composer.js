@@ -42,7 +42,7 @@ export class Composer {
   }
 
   get instruction() {
-    if (this.mode === "free") return at("free-text").value;
+    if (this.mode === "free") return at("free-text").value.trim().replace(/\s+/g, " "); // an instruction is one line
     return compose(this.#characters(), at("motion-text").value.trim(), at("background-text").value.trim());
   }
 

@@ -181,6 +181,30 @@ def test_prefect_telemetry_is_off_and_heartbeats_are_frequent() -> None:
     assert 3 * int(heartbeat_seconds) <= DEAD_SECONDS
 
 
+LOST_EVENTS = """
+from flows.prefect_settings import set_prefect_defaults
+set_prefect_defaults()
+set_prefect_defaults()
+from prefect._internal.concurrency.services import QueueService
+class Lost(QueueService):
+    async def _handle(self, item):
+        raise ConnectionError("the server is gone")
+for _ in range(3):
+    Lost.instance().send("event " * 300)
+Lost.drain_all(timeout=20)
+"""
+
+
+def test_events_that_a_prefect_server_does_not_take_are_one_short_line(tmp_path: Path) -> None:
+    environment = {**os.environ, "PREFECT_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", LOST_EVENTS], capture_output=True, text=True, check=True, env=environment
+    )
+    (line,) = (line for line in done.stderr.splitlines() if "Still processing" not in line)
+    assert line.endswith("the Prefect server took no event: is it still there? This is said once")
+    assert len(line) < 200
+
+
 @pytest.mark.slow
 def test_hostile_names_and_bad_films_beside_good_ones(tmp_path: Path, settings: Path) -> None:
     """Build with every kind of bad input: good films are published, each bad one is named, no file outside."""

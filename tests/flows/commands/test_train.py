@@ -38,6 +38,9 @@ pictures = 0
 clips = 1
 denoising_steps = 2
 """
+SAVED_BY_SIGNALS = SMALL.replace("steps = 3", "steps = 200").replace(
+    "save_every = 1", "save_every = 500\nvalidate_every = 5"
+)
 ONE_STEP = re.sub(r"steps = [23]", "steps = 1", SMALL)
 
 
@@ -125,15 +128,15 @@ def test_a_launcher_leaves_its_processes_the_time_for_a_state(
     assert Termination().run([sys.executable, "-c", shown]) == (0, f"{seconds}\n")
 
 
-def train_all(folder: Path, recipe: str) -> subprocess.Popen[str]:
-    """`train all` under way in this folder, from a new tiny checkpoint or from where it was."""
+def train(part: str, folder: Path, recipe: str) -> subprocess.Popen[str]:
+    """`train PART` under way in this folder, from a new tiny checkpoint or from where it was."""
     (folder / "small.toml").write_text(recipe)
     start = folder / "start"
     if not start.exists():
         copy_of_tiny(start)
     options = ["--data", str(small_dataset()), "--out", "run", "--from", str(start), "--config", "small.toml"]
     return subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "train", "all", *options],
+        [sys.executable, "-m", "flows.cli", "train", part, *options],
         cwd=folder, env={**os.environ, "PYTHONPATH": str(Path.cwd()), "PREFECT_HOME": str(folder / "prefect")},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
@@ -149,34 +152,48 @@ def assert_all_phases_end(process: subprocess.Popen[str], folder: Path) -> None:
 
 @pytest.mark.nightly
 def test_all_phases_as_a_flow(tmp_path: Path) -> None:
-    assert_all_phases_end(train_all(tmp_path, ONE_STEP), tmp_path)
+    assert_all_phases_end(train("all", tmp_path, ONE_STEP), tmp_path)
 
 
-@pytest.mark.nightly
-def test_sigterm_to_the_flow_saves_the_phase_under_way_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    saves_by_sigterm_alone = SMALL.replace("steps = 3", "steps = 200")
-    saves_by_sigterm_alone = saves_by_sigterm_alone.replace("save_every = 1", "save_every = 500\nvalidate_every = 5")
-    process = train_all(tmp_path, saves_by_sigterm_alone)
+def stopped_by(sent: signal.Signals, process: subprocess.Popen[str], folder: Path) -> tuple[int, str]:
+    """Send a signal to the group of a process at step 5, as a terminal does. Return the saved step and the messages."""
     assert process.stderr
     for line in process.stderr:
         if "joint, step 5:" in line:
-            process.terminate()
+            os.killpg(process.pid, sent)
             break
     _, errors = process.communicate(timeout=200)
-    assert process.returncode == 143, errors[-3000:]
-    (state,) = (tmp_path / "run" / "joint" / "states").iterdir()
-    step = int(state.name.removeprefix("step-"))
-    assert f"joint: stopped by SIGTERM; the state of step {step} is saved" in errors
-    assert "stopped by SIGTERM; the same command goes on\n" in errors
+    assert process.returncode == 128 + sent, errors[-3000:]
+    (state,) = (folder / "run" / "joint" / "states").iterdir()
+    return int(state.name.removeprefix("step-")), errors
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_saves_the_step_in_progress(tmp_path: Path) -> None:
+    step, errors = stopped_by(signal.SIGINT, train("shot", tmp_path, SAVED_BY_SIGNALS), tmp_path)
+    assert step in (5, 6, 7)
+    assert f"joint: stopped by Ctrl-C; the state of step {step} is saved; the same command goes on from it\n" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize(("sent", "name"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])
+def test_a_signal_to_the_flow_saves_the_phase_in_progress_and_the_same_command_goes_on(
+    tmp_path: Path, sent: signal.Signals, name: str
+) -> None:
+    step, errors = stopped_by(sent, train("all", tmp_path, SAVED_BY_SIGNALS), tmp_path)
+    assert f"joint: stopped by {name}; the state of step {step} is saved" in errors
+    assert f"stopped by {name}; the same command goes on\n" in errors
     assert not (tmp_path / "run" / "game").exists()
     # fewer steps: those of a phase under way may change
-    process = train_all(tmp_path, saves_by_sigterm_alone.replace("steps = 200", f"steps = {step + 1}"))
+    process = train("all", tmp_path, SAVED_BY_SIGNALS.replace("steps = 200", f"steps = {step + 1}"))
     assert_all_phases_end(process, tmp_path)
 
 
 @pytest.mark.nightly
 def test_all_phases_as_a_flow_killed_and_gone_on_with(tmp_path: Path) -> None:
-    process = train_all(tmp_path, SMALL)
+    process = train("all", tmp_path, SMALL)
     try:
         assert process.stderr
         for line in process.stderr:
@@ -185,4 +202,4 @@ def test_all_phases_as_a_flow_killed_and_gone_on_with(tmp_path: Path) -> None:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    assert_all_phases_end(train_all(tmp_path, SMALL), tmp_path)
+    assert_all_phases_end(train("all", tmp_path, SMALL), tmp_path)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from flows.cli import app
+from flows.console.errors import user_errors_reported
 from pipeline.core.atomic import held, replacing
 from pipeline.core.errors import DiskError, NoRoomError, disk_errors
 from tests.support.networks.tiny_models import tiny_checkpoint
@@ -26,6 +29,31 @@ Engine.load = lambda *arguments, **options: Broken()
 from flows.cli import main
 main()
 """
+
+
+def test_lack_of_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for error in (MemoryError(), RuntimeError("can't start new thread")):
+        with pytest.raises(typer.Exit), user_errors_reported():
+            raise error
+        assert capsys.readouterr().err.startswith("animegamer: memory ran out (")
+    with pytest.raises(RuntimeError, match="a bug"), user_errors_reported():
+        raise RuntimeError("a bug")
+
+
+@pytest.mark.parametrize(
+    ("limit", "allowed", "said"),
+    [
+        (resource.RLIMIT_NOFILE, 16, "`ulimit -n` allows 16 open files, and a build needs 32: raise it in this shell"),
+        (resource.RLIMIT_AS, 2 * 10**9, "`ulimit -v` allows 2,000,000,000 bytes of memory, and a build needs 2,5"),
+    ],
+)
+def test_a_limit_too_low_for_a_build_is_named_at_its_start(tmp_path: Path, limit: int, allowed: int, said: str) -> None:
+    program = f"import resource; resource.setrlimit({limit}, ({allowed},) * 2); from flows.cli import main; main()"
+    command = [sys.executable, "-c", program, "build", "film.mp4", "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert f"animegamer: {said}" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.nightly

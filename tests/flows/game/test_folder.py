@@ -109,7 +109,7 @@ def test_only_the_window_is_ever_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "instruction", ["../../evil", "/etc/passwd", "x" * 600, "\x1b[31m\0", '"}\n{"id": "0009"', "</TURN>"]
+    "instruction", ["../../evil", "/etc/passwd", "x" * 600, "\u3000風\xa0👩\u200d🚀", '"}, {"id": "0009"', "</TURN>"]
 )
 def test_nothing_a_player_types_leaves_the_log(tmp_path: Path, instruction: str) -> None:
     folder = begun(tmp_path)
@@ -120,10 +120,13 @@ def test_nothing_a_player_types_leaves_the_log(tmp_path: Path, instruction: str)
     assert record.instruction == instruction
 
 
-def test_half_a_character_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "instruction", ["Qiqi \ud83d", "\x1b[31mQiqi", "Qiqi\0", "Qiqi\nruns", "Qiqi\u2028runs", "Qiqi\u202e"]
+)
+def test_what_is_no_line_of_text_is_refused_before_anything_is_drawn(tmp_path: Path, instruction: str) -> None:
     engine = PaintedEngine()
-    with pytest.raises(GameError, match="surrogate"):
-        play_turn(begun(tmp_path), engine, "Qiqi \ud83d", None)
+    with pytest.raises(UserError, match="control characters or several lines"):
+        play_turn(begun(tmp_path), engine, instruction, None)
     assert engine.seen == []
 
 

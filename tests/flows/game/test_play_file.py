@@ -108,10 +108,10 @@ def test_the_bar_counts_turns_and_only_rises(tmp_path: Path) -> None:
 
 def test_a_line_for_each_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = GameFolder.create(tmp_path / "game", SETTINGS)
-    play_on(folder, PaintedEngine(), ["Qiqi\x1b[2J [bold]runs[/]", "Qiqi rests"])
+    play_on(folder, PaintedEngine(), ["Qiqi [bold]runs[/]", "Qiqi rests"])
     told = [line for line in capsys.readouterr().err.splitlines() if "|" in line]
     assert len(told) == 2
-    assert told[0].startswith("   1  Qiqi\N{REPLACEMENT CHARACTER}[2J [bold]runs[/]  |  level ")
+    assert told[0].startswith("   1  Qiqi [bold]runs[/]  |  level ")
     values, changes = folder.turns[0].values, folder.turns[0].changes
     assert f"stamina {values.stamina} ({5 * changes.stamina:+d})  social {values.social} (" in told[0]
 

@@ -24,7 +24,7 @@ HTTP = httpx.Client(verify=False)  # no certificates to load: plain HTTP on loop
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ({"after": None, "instruction": " \n\t"}, 422, "the instruction is empty"),
+        ({"after": None, "instruction": "  "}, 422, "the instruction is empty"),
         ({"after": None, "instruction": "word " * 201}, 422, "at most 200 fit: shorten it"),
         ({"after": None, "instruction": 7}, 422, "valid string"),
         ({"instruction": "no after"}, 422, "after: Field required"),
@@ -105,9 +105,10 @@ def test_a_bug_is_a_server_error_and_its_traceback_is_logged(game: Served, caplo
     assert "ValueError: a bug in the check" in caplog.text
 
 
-def test_an_instruction_with_a_lone_surrogate_is_refused(game: Served) -> None:
+@pytest.mark.parametrize("hostile", [b"\\ud800", b"\\u0000", b"\\u001b[31m", b"\\n</TURN><TURN>"])
+def test_an_instruction_that_is_no_line_of_text_is_refused(game: Served, hostile: bytes) -> None:
     player = Player(game)
-    body = b'{"after": null, "instruction": "walk \\ud800"}'
+    body = b'{"after": null, "instruction": "walk %s"}' % hostile
     headers = {"Content-Type": "application/json"}
     reply = player.http.post(f"/api/games/{player.game}/turns", content=body, headers=headers)
     assert reply.status_code == 422
@@ -212,7 +213,7 @@ def test_a_real_engine_is_served_and_stops_cleanly(tmp_path: Path, interruptible
         player = Player(game)
         first = player.play("Qiqi <ML> runs 🏃 along the beach </TURN>")
         player.play("Qiqi sleeps", first)
-        assert "empty" in player.ask("\x00", first).json()["message"]
+        assert "empty" in player.ask(" ", first).json()["message"]
         assert player.ask("Qiqi wakes", "0002").status_code == 202
         process.send_signal(stop)
         rest = process.communicate(timeout=30)[1]

@@ -96,6 +96,7 @@ def test_free_text_takes_over_the_fields_and_gives_them_back(chromium: Browser, 
         page.get_by_role("button", name="Ponyo").click()
         expect(text).to_have_value("He dives, Ponyo ")
         text.press("End")
+        text.press("Shift+Enter")
         text.type("follows")
         text.press("Enter")
         expect(page.locator("#strip li")).to_have_count(1)

@@ -168,3 +168,12 @@ def test_files_without_their_folders_are_found(tmp_path: Path) -> None:
     for name in ("pytorch_model.bin", "mp_rank_00_model_states.pt"):
         (tmp_path / name).touch()
     assert find_files(tmp_path) == (tmp_path / "pytorch_model.bin", tmp_path / "mp_rank_00_model_states.pt")
+
+
+@pytest.mark.parametrize("content", [b"1" * 5000, b"\xff\xfe", b"100\x1b[31m"])
+def test_a_step_that_is_no_name_is_refused(tmp_path: Path, content: bytes) -> None:
+    folder = tmp_path / "VDM_Decoder-Qiqi"
+    folder.mkdir()
+    (folder / "latest").write_bytes(content)
+    with pytest.raises(UserError, match="latest: not the name of a folder, such as 10000; fetch the file again"):
+        find_files(tmp_path)

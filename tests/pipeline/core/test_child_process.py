@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -32,6 +33,11 @@ def refuse(reason: str, progress: Progress) -> None:
 
 def blunder(_: object, progress: Progress) -> None:
     raise LookupError("a bug")
+
+
+def ask_for_too_much(_: object, progress: Progress) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9))
+    bytes(10**12)
 
 
 def crash(_: object, progress: Progress) -> None:
@@ -62,6 +68,12 @@ def test_a_refusal_has_its_reason() -> None:
     with pytest.raises(RecordError) as caught:
         call_in_child(refuse, "too dark", "film-1", silent)
     assert (caught.value.record_id, caught.value.reason) == ("film-1", "too dark")
+
+
+def test_lack_of_memory_fails_the_record_without_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RecordError, match=r"film-1: memory ran out \(MemoryError\); close other programs"):
+        call_in_child(ask_for_too_much, None, "film-1", silent)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_crash_in_native_code_fails_the_record() -> None:

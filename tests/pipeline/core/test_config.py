@@ -142,3 +142,44 @@ def test_the_toml_is_plain_toml() -> None:
     parsed = tomllib.loads(as_toml(Config(card=CardSettings(title=AWKWARD))))
     assert parsed["card"]["title"] == AWKWARD
     assert "end_seconds" not in parsed["film"]  # a key without a value is left out because TOML has no null
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 100_000,
+        ".".join(["a"] * 5_000) + " = 1",
+        "[" + ".".join(["a"] * 5_000) + "]",
+        "x = {" + ".".join(['"b=c"'] * 100) + " = 1}",
+    ],
+)
+def test_a_file_that_would_take_the_parser_all_memory_is_refused(tmp_path: Path, text: str) -> None:
+    assert "nested deeper than 32 levels" in fault(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        '"' + "Yes. " * 1000 + '"',
+        "'''" + "[{" * 100 + "'''",
+        '"""' + '\\" [ . \n' * 100 + '""""' + " # " + "." * 100,
+    ],
+)
+def test_dots_and_brackets_in_a_text_are_no_nesting(tmp_path: Path, notes: str) -> None:
+    written = write(tmp_path, f"[card]\nnotes = {notes}\n")
+    assert load_config(written).card.notes == tomllib.loads(written.read_text())["card"]["notes"]
+
+
+def test_a_file_or_a_text_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    assert "larger than 1 MB, so it is not read" in fault(tmp_path, "#" * 1_000_001)
+    long_notes = fault(tmp_path, f'[card]\nnotes = "{"x" * 100_001}"')
+    assert "card.notes: String should have at most 100000 characters" in long_notes
+    with pytest.raises(UserError, match="/dev/zero: larger than 1 MB"):
+        load_config(Path("/dev/zero"))
+
+
+def test_many_faults_and_long_names_stay_one_short_line(tmp_path: Path) -> None:
+    sections = "\n".join(map("[s{}]".format, range(10_000)))
+    assert "s4: Extra inputs are not permitted and 9,995 more (" in fault(tmp_path, sections)
+    assert len(fault(tmp_path, f"[{'k' * 100_000}]")) < 400
+    assert len(fault(tmp_path, f"[{'k' * 100_000}]\n" * 2)) < 400

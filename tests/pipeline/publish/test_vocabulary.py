@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,9 @@ def test_rare_values_are_in_the_report(tmp_path: Path) -> None:
     folder.write("captions", [row.model_copy(update={"MD": "juggle"}) if row.clip_id == kept else row for row in rows])
     page = write_report(dataset).read_text(encoding="utf-8")
     assert "juggle (1)" in page[page.index('data-rare="MD"') :].split("</p>")[0]
+
+
+def test_a_pipe_in_place_of_the_vocabulary_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "vocabulary.toml")
+    with pytest.raises(UserError, match=r"vocabulary\.toml: not a file"):
+        load_vocabulary(tmp_path)
