@@ -29,7 +29,7 @@ from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Film, RecordError
 from pipeline.stages.packet_times import NO_TIME, PacketTimes
 from pipeline.video.colour_tags import ColourTags, check_colours
-from pipeline.video.containers import decode, demux, film_streams, open_film, video_stream
+from pipeline.video.containers import decode, demux, film_streams, has_own_times, is_repeat, open_film, video_stream
 from pipeline.video.recordings import REORDERED
 
 STANDARD_RATES = (
@@ -45,8 +45,8 @@ SMALLEST_SIDE = 2
 LARGEST_ASPECT = 10
 """Largest aspect of the shown picture, in either direction: beyond it no clip shows anything, and a small file becomes
 gigabytes of enlarged pictures."""
-REMUX = "for example into Matroska with mkvmerge"
-NO_TIMES = "its frames carry no times; remux it, " + REMUX
+ENCODE_AGAIN = "encode it again at one rate, for example with `ffmpeg -i FILE -vf setpts=N/FRAME_RATE/TB NEW.mkv`"
+NO_TIMES = "its frames carry no times; " + ENCODE_AGAIN
 SHARPEST_ASPECT = 10
 """Largest plausible aspect of a stored pixel, in either direction; beyond it the header is wrong."""
 
@@ -149,7 +149,7 @@ def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Tra
             if packet.has_sidedata("encryption_info"):
                 raise RecordError(film_id, "its video is encrypted (common encryption); decrypt it first")
             shown.add(packet)
-            if opening.count < FRAMES_DECODED:
+            if opening.count < FRAMES_DECODED and not is_repeat(packet):
                 opening.add(_decode(stream, packet))
     except av.error.FFmpegError as error:
         stopped = [f"reading stopped after {shown.count} frames ({error.strerror})"]
@@ -160,8 +160,8 @@ def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Tra
         raise RecordError(film_id, NO_TIMES)
     if opening.picture is None:
         raise RecordError(film_id, f"none of its {shown.count} frames can be decoded: encrypted, or damaged throughout")
-    if opening.steps_back > 1:
-        raise RecordError(film_id, "the times of its frames contradict their order (H.264 in AVI?); remux it, " + REMUX)
+    if opening.steps_back > 1 and has_own_times(container):
+        raise RecordError(film_id, "the times of its frames contradict their order; " + ENCODE_AGAIN)
     base = stream.time_base or Fraction(1, av.time_base)
     last_length = shown.last_length() or _typical_length(ticks, base, stream.average_rate)
     duration_seconds = float((int(ticks[-1] - ticks[0]) + last_length) * base)

@@ -105,6 +105,22 @@ def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
         return
 
 
+def has_own_times(container: InputContainer) -> bool:
+    """Return False for AVI, which stores no presentation times: FFmpeg guesses them, wrongly for some films.
+
+    Its frames are shown in the order in which the decoder returns them, each at the next of all times.
+    """
+    return container.format.name != "avi"
+
+
+def is_repeat(packet: Packet[Any]) -> bool:
+    """Return True for an empty packet that has a time: it shows the picture before it again, as in Theora and AVI.
+
+    It is not for the decoder, which takes an empty packet for the end of the film.
+    """
+    return not packet.size and (packet.pts is not None or packet.dts is not None)
+
+
 def decode(decoder: VideoStream | VideoCodecContext, packet: Packet[Any] | None) -> list[VideoFrame]:
     """The frames completed by a packet; for None or an empty packet, the frames still in the decoder.
 

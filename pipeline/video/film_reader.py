@@ -26,7 +26,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from pipeline.core.records import RecordError
-from pipeline.video.containers import Picture, decode, demux, open_film, video_stream
+from pipeline.video.containers import Picture, decode, demux, has_own_times, is_repeat, open_film, video_stream
 from pipeline.video.recordings import OneClock
 
 LOST_MARGIN = 0.6
@@ -81,11 +81,19 @@ class FilmReader:
             raise
         self._stream.thread_type = av.codec.context.ThreadType.AUTO
         self._stream.thread_count = threads
+        self._has_times = has_own_times(self._container)
+        self._stores_repeats = self._container.format.name == "ogg" and self._stream.codec_context.name == "theora"
+        """True if every frame has a packet, also one that repeats the frame before it."""
+        self._noted: int | None = None
+        """Time of the last packet, in ticks."""
         self._tick = self._stream.time_base or Fraction(1, 1000)
         self._numerator, self._denominator = self._tick.as_integer_ratio()
         self._frame_seconds = 1 / float(self._stream.guessed_rate or self._stream.average_rate or 25)
+        self._frame_ticks = round(self._frame_seconds / self._tick)
         self._awaited: list[int] = []
         """Times of the packets that have not come out as frames yet: a heap, in ticks."""
+        self._repeats: list[int] = []
+        """Times at which the picture before is shown again: a heap, in ticks."""
         self._suspect: set[int] = set()
         self._passed = 0
         self._origin: int | None = None
@@ -115,6 +123,7 @@ class FilmReader:
             RecordError: the film changes to pictures of another shape. Crop and clip geometry are one decision for it.
         """
         for picture in self._pictures():
+            yield from self._repeated(picture.pts, end_seconds)
             intact = not picture.is_corrupt and picture.pts not in self._suspect
             self._suspect.discard(picture.pts)  # of a recording that goes over the same times, it says nothing
             if self._damaged_since is not None and not (intact and picture.key_frame):
@@ -134,7 +143,20 @@ class FilmReader:
                 yield self._frame(picture, seconds)
             else:
                 self._passed += 1
+        yield from self._repeated(None, end_seconds)
         self._finish(end_seconds)
+
+    def _repeated(self, until: int | None, end_seconds: float | None) -> Iterator[Frame]:
+        """Yield the last frame again at the times of repeats before `until` (ticks), unless a frame before is lost."""
+        while self._repeats and (until is None or self._repeats[0] < until):
+            pts = heapq.heappop(self._repeats)
+            is_lost = bool(self._awaited) and self._awaited[0] < pts
+            if self._last is None or self._origin is None or self._damaged_since is not None or is_lost:
+                self._passed += 1
+                continue
+            seconds = self._seconds_of(pts - self._origin)
+            if end_seconds is None or seconds < end_seconds:
+                yield self._frame(self._last.picture, seconds)
 
     def _check_shape(self, picture: VideoFrame, seconds: float) -> None:
         """Compare a key frame with the first: the decoder runs ahead, but between two of them no sequence begins."""
@@ -155,17 +177,41 @@ class FilmReader:
         return self._last
 
     def _pictures(self) -> Iterator[VideoFrame]:
-        clock = OneClock(round(self._frame_seconds / self._tick))
-        for packet in clock.packets(self._packets()):
-            if packet is not None and packet.pts is not None and not packet.is_discard:
-                heapq.heappush(self._awaited, packet.pts)
-                if packet.is_corrupt:  # marked corrupt by the container
-                    self._suspect.add(packet.pts)
-            yield from self._decode(packet)
+        for picture in self._decoded():
+            if not self._has_times:
+                picture.pts = heapq.heappop(self._awaited) if self._awaited else None
+            yield picture
+
+    def _decoded(self) -> Iterator[VideoFrame]:
+        for packet in OneClock(self._frame_ticks).packets(self._packets()):
+            if packet is not None:
+                self._note(packet)
+            if packet is None or not is_repeat(packet):
+                yield from self._decode(packet)
+
+    def _note(self, packet: Packet[VideoStream]) -> None:
+        """Note the time of a packet, and that of a packet before it that was lost with its part of the file."""
+        pts = packet.pts
+        if pts is None or packet.is_discard:
+            return
+        if self._stores_repeats:
+            if self._noted is not None and pts > self._noted + self._frame_ticks:
+                heapq.heappush(self._awaited, self._noted + self._frame_ticks)
+            self._noted = pts
+        if is_repeat(packet):
+            heapq.heappush(self._repeats, pts)
+        elif self._has_times:
+            heapq.heappush(self._awaited, pts)
+            if packet.is_corrupt:  # marked corrupt by the container
+                self._suspect.add(pts)
 
     def _packets(self) -> Iterator[Packet[VideoStream] | None]:
         try:
-            yield from demux(self._container, self._stream)
+            for packet in demux(self._container, self._stream):
+                time = packet.dts if packet.pts is None else packet.pts
+                if not self._has_times and packet.size and time is not None:
+                    heapq.heappush(self._awaited, time)  # before the decoder gets it: the next may have an earlier time
+                yield packet
         except FFmpegError:
             yield None  # the file is cut off inside a packet: take the frames still in the decoder
 
@@ -175,7 +221,9 @@ class FilmReader:
         except FFmpegError:
             # The packet that raises depends on the number of threads. The lost frame is found by its missing time when
             # a later frame appears; the error counts only where packets have no times.
-            self._error_without_time |= not self._awaited
+            self._error_without_time |= not (self._awaited and self._has_times)
+            if not self._has_times and self._awaited:
+                heapq.heappop(self._awaited)
             return []
 
     def _seconds(self, picture: VideoFrame) -> float:

@@ -251,7 +251,7 @@ def test_decoders_are_called_in_one_place_only() -> None:
     assert {"containers.py", "film_reader.py", "clip_files.py", "probe.py"} <= set(with_av)
     assert [name for name, text in with_av.items() if ".decode(" in text] == ["containers.py"]
     assert with_av["containers.py"].count(".decode(") == 1
-    assert [name for name, text in texts.items() if re.search("VideoCapture|decord|ffmpeg -", text)] == []
+    assert [name for name, text in texts.items() if re.search("VideoCapture|decord|subprocess.*ffmpeg", text)] == []
 
 
 def stage(clips: ClipSettings | None = None, threads: int = 0) -> Cut:

@@ -111,8 +111,8 @@ def made_before(root: Path, path: Path) -> FilmFolder:
     [
         ("pq", (96, 64), "pq", ["crop", "cut"]),
         ("709 10 bit", (96, 64), "bt709", []),
-        ("untagged 709", (1280, 64), "untagged", ["cut"]),
-        ("709", (1280, 64), "bt709", []),
+        ("untagged 709", (1280, 130), "untagged", ["cut"]),
+        ("709", (1280, 130), "bt709", []),
         ("709", (96, 64), None, []),
     ],
 )

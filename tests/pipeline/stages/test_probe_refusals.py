@@ -13,7 +13,7 @@ import pytest
 from flows.demos.world.writer import write_film
 from tests.support.media.films import make_film, truncate
 from tests.support.media.odd_streams import without_packets
-from tests.support.media.probed_films import refusal, remuxed, retimed
+from tests.support.media.probed_films import encoded_again, probed, refusal, remuxed, retimed
 
 
 def test_no_such_file_folder_device_and_empty_file(tmp_path: Path) -> None:
@@ -99,9 +99,12 @@ def test_an_encrypted_sample_entry(tmp_path: Path) -> None:
     assert "encrypted" in refusal(path)
 
 
-def test_frames_stored_out_of_order_without_times(tmp_path: Path) -> None:
-    options = {"bf": "2", "b-pyramid": "none", "b_strategy": "0"}
-    assert "contradict their order" in refusal(make_film(tmp_path / "film.avi", options=options))
+def test_times_against_the_order_of_the_frames(tmp_path: Path) -> None:
+    """As a Matroska file has them into which H.264 was copied from AVI."""
+    in_avi = make_film(tmp_path / "film.avi", options={"bf": "2", "b-pyramid": "none", "b_strategy": "0"})
+    film = remuxed(in_avi, tmp_path / "film.mkv", {})
+    assert "contradict their order; encode it again" in refusal(film)
+    assert probed(encoded_again(film, tmp_path / "new.mkv")).frames == 48
 
 
 def test_frames_of_pure_noise(tmp_path: Path) -> None:
@@ -139,7 +142,9 @@ def test_pictures_of_absurd_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize("frames", [102, 401])
 def test_frames_that_nearly_all_have_the_same_time(tmp_path: Path, frames: int) -> None:
     source = make_film(tmp_path / "source.mkv", frames=frames, size=(64, 48), barcode=False, options={"bf": "0"})
-    assert "carry no times" in refusal(retimed(source, tmp_path / "film.mkv", [0] * (frames - 1) + [40]))
+    film = retimed(source, tmp_path / "film.mkv", [0] * (frames - 1) + [40])
+    assert "carry no times; encode it again" in refusal(film)
+    assert probed(encoded_again(film, tmp_path / "new.mkv")).frames == frames
 
 
 def test_a_cover_picture_over_an_hour_of_sound(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +21,8 @@ PART = 60
 """Frames of each part, numbered from 0."""
 _CLOCK = 90_000
 """Ticks of MPEG-TS in a second."""
+VOP = b"\x00\x00\x01\xb6"
+"""Start of a frame of MPEG-4."""
 _PICTURE_START = b"\x00\x00\x01\xe0"
 _TIME_AT = 9
 """Place of the times in the header of a picture: presentation, then decoding if it has a time of its own."""
@@ -97,3 +100,34 @@ def _coded_time(ticks: int, kind: int) -> bytes:
     """33 bits in three groups, each before a marker bit."""
     high, middle, low = ticks >> 30, ticks >> 15 & 0x7FFF, ticks & 0x7FFF
     return bytes([kind << 4 | high << 1 | 1, middle >> 7, middle << 1 & 0xFF | 1, low >> 7, low << 1 & 0xFF | 1])
+
+
+def write_packed(source: Path, path: Path) -> Path:
+    """Copy MPEG-4 with one B-frame at a time into AVI as XviD and DivX pack it: in the packet of the frame before it.
+
+    A packet of seven bytes stands in the place of the B-frame (FFmpeg's `mpeg4_unpack_bframes` undoes this).
+    """
+    with av.open(str(source)) as given, av.open(str(path), "w") as made:
+        stream = made.add_stream_from_template(given.streams.video[0])
+        stream.time_base = Fraction(1, 24)
+        stored = [bytes(packet) for packet in given.demux(video=0) if packet.size]
+        start = stored[0].index(VOP)
+        stored[0] = stored[0][:start] + b"\0\0\1\xb2DivX503b1393p" + stored[0][start:]
+        for number, content in enumerate(_packed(stored)):
+            packet = av.Packet(content)
+            packet.stream, packet.time_base, packet.pts, packet.dts = stream, stream.time_base, number, number
+            packet.is_keyframe = number == 0
+            made.mux(packet)
+    return path
+
+
+def _packed(stored: Sequence[bytes]) -> Iterator[bytes]:
+    for here, after in pairwise([*stored, b""]):
+        if _is_b_frame(here):
+            yield VOP + b"\x50\x00\x00"  # a frame predicted from the one before it, without content
+        else:
+            yield here + after if _is_b_frame(after) else here
+
+
+def _is_b_frame(content: bytes) -> bool:
+    return content.startswith(VOP) and content[len(VOP)] >> 6 == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 import av
 import pytest
 from av.container import OutputContainer
+from av.filter import Graph
 
 from pipeline.core.records import Film, RecordError
 from pipeline.stages.probe import probe
@@ -39,6 +40,22 @@ def copy_video(source: Path, made: OutputContainer) -> None:
             if packet.size:
                 packet.stream = stream
                 made.mux(packet)
+
+
+def encoded_again(source: Path, path: Path) -> Path:
+    """Do what errors recommend for wrong times: `ffmpeg -i SOURCE -vf setpts=N/FRAME_RATE/TB PATH`."""
+    with av.open(str(source)) as given, av.open(str(path), "w") as made:
+        stream = given.streams.video[0]
+        graph = Graph()
+        graph.link_nodes(
+            graph.add_buffer(template=stream), graph.add("setpts", "N/FRAME_RATE/TB"), graph.add("buffersink")
+        ).configure()
+        new = made.add_stream("libx264", rate=stream.guessed_rate, width=stream.width, height=stream.height)
+        for picture in given.decode(stream):
+            graph.push(picture)
+            made.mux(new.encode(graph.pull()))
+        made.mux(new.encode())
+    return path
 
 
 def retimed(source: Path, path: Path, times: Sequence[int]) -> Path:
