@@ -83,7 +83,7 @@ def test_the_stage_writes_the_stretches_of_a_film_that_is_not_progressive(tmp_pa
     assert folder.film.fields is None  # nobody looked
 
 
-@pytest.mark.parametrize(("size", "fields"), [((96, 64), ("progressive",)), ((96, 1200), None), ((96, 24), None)])
+@pytest.mark.parametrize(("size", "fields"), [((96, 64), ("progressive",)), ((130, 1200), None), ((96, 24), None)])
 def test_the_record_of_a_progressive_film_says_so_if_it_was_looked_at(
     tmp_path: Path, size: tuple[int, int], fields: tuple[str, ...] | None
 ) -> None:
