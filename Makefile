@@ -52,18 +52,18 @@ install-dev: .venv/installed-dev  ## everything, for working on the project
 lmdeploy-env: .venv-lmdeploy/installed  ## lmdeploy for `animegamer caption-server`, in .venv-lmdeploy: 7.8 GB, 2 minutes
 
 demo: install  ## build a data set from Big Buck Bunny: its first 125 s, or all of it with FILM=full
-	film="$$($(BIN)/python -m flows.demos.bunny)" && cast="$$($(BIN)/python -m flows.demos.bunny_cast)" && \
-		$(BIN)/animegamer build "$$film" --cast "$$cast" --out $(OUT) --config flows/demos/demo.toml \
+	film="$$($(BIN)/python -m examples.bunny.film)" && cast="$$($(BIN)/python -m examples.bunny.cast)" && \
+		$(BIN)/animegamer build "$$film" --cast "$$cast" --out $(OUT) --config examples/bunny/demo.toml \
 		$(if $(filter full,$(FILM)),,--end 125)
 
 demo-eval: install-train  ## games by the model of the package and untrained agents, a stand-in for the judge, a report
-	$(BIN)/python -m flows.demos.evaluation --out demo-eval
+	$(BIN)/python -m examples.evaluation.demo --out demo-eval
 
 play: install-train  ## play in a small drawn world, on a page: the model comes with the package
 	$(BIN)/animegamer play --serve --open
 
 miniature: install-train  ## train the model of that world on two cores, step by step (4 hours), and measure it
-	$(BIN)/python -m flows.demos.miniature all --out miniature
+	$(BIN)/python -m examples.miniature all --out miniature
 
 # our modules have no bytecode: else every command that the tests start compiles them anew
 test test-slow test-nightly: export PYTHONDONTWRITEBYTECODE =
@@ -84,38 +84,38 @@ test-nightly: install-dev  ## long tests outside the gate: run after changing wh
 	ANIMEGAMER_KILLS=30 $(BIN)/pytest -q -n auto --dist loadfile -m nightly --timeout 2400 --durations=0
 
 bench: install-dev  ## speed and memory on the real film, beside a naive baseline
-	$(BIN)/python -m flows.benchmarks.build
+	$(BIN)/python -m benchmarks.build
 
 bench-model: install-dev  ## seconds and memory a turn of the game; SIZE=full on a GPU
-	$(BIN)/python -m flows.benchmarks.model --size $(SIZE)
+	$(BIN)/python -m benchmarks.model --size $(SIZE)
 
 bench-learning: install-train  ## proof that it learns, on painted clips: its claims, measured; ONLY=motion for one
-	$(BIN)/python -m flows.benchmarks.learning $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m benchmarks.learning $(if $(ONLY),--only $(ONLY))
 
 bench-motion: install-dev  ## motion scope and level on composed clips of known motion
-	$(BIN)/python -m flows.benchmarks.motion
+	$(BIN)/python -m benchmarks.motion
 
 bench-scenes: install-dev  ## found scene changes, and clips with two scenes, on composed films with truth (an hour and a half)
-	$(BIN)/python -m flows.benchmarks.scenes $(if $(TRANSNETV2),--transnetv2 $(TRANSNETV2))
+	$(BIN)/python -m benchmarks.scenes $(if $(TRANSNETV2),--transnetv2 $(TRANSNETV2))
 
 bench-captions: install-dev  ## use of a model server's slots, CPU and memory of the caption client
-	$(BIN)/python -m flows.benchmarks.captions
+	$(BIN)/python -m benchmarks.captions
 
 bench-review: install-dev  ## first grid, clip, filter and search of the review page over 20,000 clips, in Chromium
-	$(BIN)/python -m flows.benchmarks.review
+	$(BIN)/python -m benchmarks.review
 
 bench-clips: install-dev  ## CPU and memory of a notebook and of `animegamer clips` on 100,000 clips
-	$(BIN)/python -m flows.benchmarks.clips
+	$(BIN)/python -m benchmarks.clips
 
 bench-training: install-train  ## memory and time of a training step; RECIPE=card24; PRECISION=bf16; RECIPE=tiny: speed on a CPU
-	$(BIN)/python -m flows.benchmarks.$(if $(filter tiny,$(RECIPE)),training_speed,training --recipe $(RECIPE) \
+	$(BIN)/python -m benchmarks.$(if $(filter tiny,$(RECIPE)),training_speed,training --recipe $(RECIPE) \
 		$(if $(PRECISION),--precision $(PRECISION)))
 
 bench-metrics: install-train  ## do the metrics of an evaluation notice known defects? painted agents, a table of both
-	$(BIN)/python -m flows.benchmarks.metrics
+	$(BIN)/python -m benchmarks.metrics
 
 bench-eval: install-train  ## clips a second of each part of the metrics, and memory as clips become more
-	$(BIN)/python -m flows.benchmarks.evaluation
+	$(BIN)/python -m benchmarks.evaluation
 
 soak: install-dev  ## kill builds at KILLS random moments and compare the results of their reruns, byte for byte
 	ANIMEGAMER_KILLS=$(KILLS) $(BIN)/pytest -q -s -m 'slow or nightly' --timeout 0 tests/flows/test_killed.py

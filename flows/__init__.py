@@ -1,4 +1,4 @@
-"""Entry points: Prefect flows, the `animegamer` command, its pages, demos and benchmarks. Prefect is used only here."""
+"""Entry points: Prefect flows, the `animegamer` command and its pages. Prefect is used only here."""
 
 import os
 

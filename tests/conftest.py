@@ -14,10 +14,10 @@ import pytest
 # each other on a busy core are many times slower than one thread alone.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from flows.demos.bunny import fetch_bunny, fetch_trailer
-from flows.demos.world.film import compose_film
-from flows.demos.world.short_film import short_film
-from flows.demos.world.truth import Truth
+from examples.bunny.film import fetch_bunny, fetch_trailer
+from examples.world.film import compose_film
+from examples.world.short_film import short_film
+from examples.world.truth import Truth
 from pipeline.core.errors import UserError
 from tests.support.shared_folders import run_folder
 

@@ -25,7 +25,7 @@ from pipeline.core.errors import UserError
 from tests.support.markdown_pages import Page, read_page
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("pipeline", "flows", "prompts", "models", "training")
+PACKAGES = ("pipeline", "flows", "prompts", "models", "training", "examples", "benchmarks")
 FOLDERS = (*PACKAGES, "tests", "docs", ".github", ".ci")
 MOST_README_LINES = 200
 MOST_COLUMNS = 120
@@ -249,7 +249,7 @@ SAMPLES: list[tuple[Check, str]] = [
     (unknown_definitions, "`pipeline/nothing.py:Stage`"),
     (unknown_modules, "`python -m flows.nothing`"),
     (unknown_modules, "`.venv/bin/python -m nothing.at_all`"),
-    (unknown_modules, "`python -m flows.benchmarks.build --nothing`"),
+    (unknown_modules, "`python -m benchmarks.build --nothing`"),
     (unknown_settings, "`[run] nothing`"),
     (unknown_settings, "`[nothing] threads = 2`"),
     (unknown_settings, "```toml\n[run]\nnothing = 1\n```"),

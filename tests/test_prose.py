@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ("pipeline", "flows", "prompts", "models", "training")
+PACKAGES = ("pipeline", "flows", "prompts", "models", "training", "examples", "benchmarks")
 QUESTION = re.compile(r"(What|Who|Whose|Whom|Whoever|How|Where|Whether|When|Which|Why)\b")
 
 

@@ -24,7 +24,7 @@ import pytest
 
 from tests.support.builds.real_builds import ROOT
 
-PACKAGES = ("pipeline", "flows", "prompts", "models", "training")
+PACKAGES = ("pipeline", "flows", "prompts", "models", "training", "examples", "benchmarks")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 RUNS_CODE = ("compile", "__import__")
@@ -69,7 +69,7 @@ def test_the_product_has_one_listener_beside_that_of_a_benchmark_and_no_other_un
         for path in SOURCES
         for _, why in findings(path.read_text(encoding="utf-8"))
     }
-    assert found == {(f"flows/{module}.py", "a listener") for module in ("web/page_server", "benchmarks/caption_slots")}
+    assert found == {(f"{module}.py", "a listener") for module in ("flows/web/page_server", "benchmarks/caption_slots")}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 A stage is a frozen dataclass whose fields are its settings. Its method `run` makes its tables from those of the stages
 before it, in the same way under a plain call, a Prefect task or a test.
 
-    perform(FindCrop(config.crop), folder, progress)      # demos, benchmarks, tests: one call does it all
+    perform(FindCrop(config.crop), folder, progress)      # examples, benchmarks, tests: one call does it all
 
 A build takes the same steps apart, so that each is a task: `staleness_of` decides, `run_batch` works off what is
 pending, `make` runs the stage (`flows/dataset.py`).

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.demos.world.textures import Picture
+from examples.world.textures import Picture
 from pipeline.core.records import Caption
 from pipeline.core.store import Dataset
 from pipeline.plan.film_stages import STAGE_NAMES

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.demos.world.textures import Picture
-from flows.demos.world.writer import write_film
+from examples.world.textures import Picture
+from examples.world.writer import write_film
 from flows.engine import run
 from pipeline.core.config import checked
 from pipeline.core.records import Clip, Damage, Scene

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.demos.stand_in_models import MODEL, reply_to
+from examples.evaluation.stand_in_models import MODEL, reply_to
 from pipeline.video.clip_files import write_clip
 from tests.support.media.painted_clips import make_cast, paint_number
 from tests.support.networks.tiny_baselines import brief_baseline

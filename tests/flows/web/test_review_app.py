@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.benchmarks.review_dataset import write_dataset
+from benchmarks.review_dataset import write_dataset
 from flows.web.review_clips import Change, RefusedError, ReviewedClips, ReviewTask
 from pipeline.core.errors import UserError
 from pipeline.reviews.clips import ReviewableClip, reviewable

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from flows.benchmarks.review_dataset import CAST
+from benchmarks.review_dataset import CAST
 from pipeline.reviews.clips import reviewable
 from tests.support.servers.chromium import wait_until
 from tests.support.servers.played_page import CONTRASTS, SIZES, opened

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.demos.world.barcode import read_stripes
+from examples.world.barcode import read_stripes
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.chat_client import EndpointDownError
 from pipeline.core.errors import UserError

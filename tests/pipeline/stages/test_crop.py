@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.demos.world.textures import Picture
+from examples.world.textures import Picture
 from pipeline.core.config import CropSettings
 from pipeline.core.progress import silent
 from pipeline.core.records import Crop, RecordError

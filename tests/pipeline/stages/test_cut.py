@@ -16,8 +16,8 @@ import cv2
 import decord
 import pytest
 
-from flows.demos.world.barcode import read_barcode
-from flows.demos.world.transitions import mixed
+from examples.world.barcode import read_barcode
+from examples.world.transitions import mixed
 from pipeline.core.config import ClipSettings, CropSettings, FilmSettings, SceneSettings
 from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Damage, RecordError, Scene

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.demos.world.writer import write_film
+from examples.world.writer import write_film
 from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings
 from pipeline.core.progress import silent
 from pipeline.core.records import FieldStretch

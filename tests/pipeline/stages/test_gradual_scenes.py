@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
-from flows.demos.world.scene import TransitionKind
-from flows.demos.world.transitions import mixed
+from examples.world.scene import TransitionKind
+from examples.world.transitions import mixed
 from tests.support.media.painted_scenes import (
     BLACK,
     WHITE,

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from flows.demos.world.writer import write_film
+from examples.world.writer import write_film
 from tests.support.media.films import make_film, truncate
 from tests.support.media.odd_streams import without_packets
 from tests.support.media.probed_films import encoded_again, probed, refusal, remuxed, retimed

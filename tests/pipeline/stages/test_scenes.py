@@ -15,8 +15,8 @@ import pytest
 from scenedetect.common import FrameTimecode
 from scenedetect.detectors import ContentDetector
 
-from flows.demos.world.transitions import mixed
-from flows.demos.world.truth import Truth
+from examples.world.transitions import mixed
+from examples.world.truth import Truth
 from pipeline.core.config import SceneSettings
 from pipeline.stages.hard_cuts import _score
 from pipeline.stages.scenes import Boundary, SceneFinder

@@ -11,12 +11,12 @@ import cv2
 import numpy as np
 import pytest
 
-from flows.demos.world.acting import fight, posed, talk, walk
-from flows.demos.world.film import pictures_of
-from flows.demos.world.landscapes import Landscape
-from flows.demos.world.motions import pan, zoom
-from flows.demos.world.paintings import Painting
-from flows.demos.world.scene import Scene, Sprites, TransitionKind
+from examples.world.acting import fight, posed, talk, walk
+from examples.world.film import pictures_of
+from examples.world.landscapes import Landscape
+from examples.world.motions import pan, zoom
+from examples.world.paintings import Painting
+from examples.world.scene import Scene, Sprites, TransitionKind
 from pipeline.core.config import SelectionSettings
 from pipeline.stages.two_groups import two_groups
 from tests.support.media.painted_scenes import A, B, Picture, acted, dissolve, painting

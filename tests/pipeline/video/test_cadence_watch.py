@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.demos.world.barcode import read_barcode
-from flows.demos.world.textures import Picture
-from flows.demos.world.writer import write_film
+from examples.world.barcode import read_barcode
+from examples.world.textures import Picture
+from examples.world.writer import write_film
 from pipeline.video import cadence_watch
 from pipeline.video.cadence import PROGRESSIVE
 from pipeline.video.cadence_watch import QUIET, CadenceWatch, WatchedFrame

@@ -11,7 +11,7 @@ import decord
 import numpy as np
 import pytest
 
-from flows.demos.world.barcode import read_barcode
+from examples.world.barcode import read_barcode
 from pipeline.core.records import RecordError
 from pipeline.video.clip_files import (
     clip_shape,

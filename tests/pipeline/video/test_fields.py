@@ -13,9 +13,9 @@ import cv2
 import numpy as np
 import pytest
 
-from flows.demos.world.barcode import read_barcode
-from flows.demos.world.textures import Picture, soft
-from flows.demos.world.writer import write_film
+from examples.world.barcode import read_barcode
+from examples.world.textures import Picture, soft
+from examples.world.writer import write_film
 from pipeline.core.records import FieldStretch, RecordError
 from pipeline.video.fields import FieldRestorer
 from pipeline.video.film_reader import FilmReader, Frame

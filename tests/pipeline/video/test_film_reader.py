@@ -11,7 +11,7 @@ import av
 import numpy as np
 import pytest
 
-from flows.demos.world.barcode import read_barcode
+from examples.world.barcode import read_barcode
 from pipeline.core.records import RecordError
 from pipeline.video.film_reader import FilmReader, Frame, keyframes
 from tests.support.media.decoded_frames import counting_decoded_frames

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from av.video.frame import VideoFrame
 
-from flows.demos.world.barcode import paint_barcode, read_barcode
+from examples.world.barcode import paint_barcode, read_barcode
 from pipeline.core.records import Transfer
 from pipeline.video.containers import Picture
 from pipeline.video.scaling import Geometry, Scaler

@@ -28,8 +28,8 @@ from typing import Any, Protocol
 
 import psutil
 
-from flows.demos.world.barcode import paint_stripes
-from flows.demos.world.textures import Picture
+from examples.world.barcode import paint_stripes
+from examples.world.textures import Picture
 from pipeline.core.config import checked
 from pipeline.core.toml import as_toml
 from tests.support.media.films import make_film

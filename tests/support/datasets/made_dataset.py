@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.demos.world.places import DrawnPlace, Figure
-from flows.demos.world.scene import Sprite
-from flows.demos.world.textures import Picture
+from examples.world.places import DrawnPlace, Figure
+from examples.world.scene import Sprite
+from examples.world.textures import Picture
 from pipeline.core.config import ClipSettings, Config, FilmSettings, MotionSettings
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.demos.world.barcode import read_barcode
+from examples.world.barcode import read_barcode
 from pipeline.core.config import ClipSettings, SceneSettings
 from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Crop, Film

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from flows.demos.world.barcode import paint_barcode
-from flows.demos.world.film import pictures_of
-from flows.demos.world.motions import pan
-from flows.demos.world.places import DrawnPlace
-from flows.demos.world.scene import Scene
-from flows.demos.world.textures import Picture, PictureSize, soft
-from flows.demos.world.writer import write_film
+from examples.world.barcode import paint_barcode
+from examples.world.film import pictures_of
+from examples.world.motions import pan
+from examples.world.places import DrawnPlace
+from examples.world.scene import Scene
+from examples.world.textures import Picture, PictureSize, soft
+from examples.world.writer import write_film
 from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
 from pipeline.core.records import make_film_id
 from pipeline.core.store import FilmFolder

@@ -9,11 +9,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from flows.demos.world import motions
-from flows.demos.world.film import pictures_of
-from flows.demos.world.places import DrawnPlace, Figure
-from flows.demos.world.scene import Look, Scene
-from flows.demos.world.textures import FINE, Picture, PictureSize, cel, detailed
+from examples.world import motions
+from examples.world.film import pictures_of
+from examples.world.places import DrawnPlace, Figure
+from examples.world.scene import Look, Scene
+from examples.world.textures import FINE, Picture, PictureSize, cel, detailed
 from pipeline.core.store import FilmFolder, StageRecord
 from tests.support import records
 

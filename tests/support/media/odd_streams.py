@@ -12,7 +12,7 @@ from typing import BinaryIO
 import av
 import numpy as np
 
-from flows.demos.world.textures import PictureSize
+from examples.world.textures import PictureSize
 from tests.support.media.films import make_film
 from tests.support.media.probed_films import copy_video
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from flows.demos.world.barcode import paint_stripes
-from flows.demos.world.textures import Picture
+from examples.world.barcode import paint_stripes
+from examples.world.textures import Picture
 from pipeline.captions.cast import Cast, load_cast
 from pipeline.captions.stage import WriteCaptions
 from pipeline.core.config import CaptionSettings

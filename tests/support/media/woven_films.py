@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import cycle
 
-from flows.demos.world.textures import Picture
+from examples.world.textures import Picture
 
 PULLDOWN = (2, 3)
 """Fields that film frames last in turn."""

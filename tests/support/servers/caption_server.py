@@ -26,7 +26,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from flows.demos.world.barcode import read_stripes
+from examples.world.barcode import read_stripes
 from pipeline.core.records import Caption
 from tests.support.media.painted_clips import WORDS
 

@@ -26,8 +26,8 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from flows.demos.world.barcode import paint_barcode, read_barcode
-from flows.demos.world.textures import Picture
+from examples.world.barcode import paint_barcode, read_barcode
+from examples.world.textures import Picture
 from tests.support.servers.caption_server import Answer, CaptionServer, Request
 
 

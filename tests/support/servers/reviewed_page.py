@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from flows.benchmarks.review_dataset import write_dataset
+from benchmarks.review_dataset import write_dataset
 from flows.web.page_server import PageServer, address_of, listening
 from flows.web.review_app import make_app
 from flows.web.review_clips import ReviewedClips, ReviewTask

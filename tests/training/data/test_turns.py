@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from flows.demos.world.barcode import read_stripes
+from examples.world.barcode import read_stripes
 from models.tokens import State
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError

@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from examples.world.barcode import read_stripes
 from flows.cli import app
-from flows.demos.world.barcode import read_stripes
 from flows.evaluate.reporting import remake_report
 from pipeline.captions.cast import Cast
 from pipeline.captions.chat_client import Endpoint

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.demos.world.barcode import read_barcode
+from examples.world.barcode import read_barcode
 from pipeline.core.atomic import HeldError, held, read_locked
 from pipeline.core.config import checked
 from pipeline.core.errors import NoRoomError, UserError

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from flows.demos.world.barcode import read_barcode
-from flows.demos.world.writer import write_film
+from examples.world.barcode import read_barcode
+from examples.world.writer import write_film
 from pipeline.core.progress import silent
 from pipeline.core.records import Crop, Film
 from pipeline.core.store import ClipFormat

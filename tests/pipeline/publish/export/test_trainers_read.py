@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.demos.world.barcode import read_barcode
+from examples.world.barcode import read_barcode
 from pipeline.core.store import Dataset, open_dataset
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.export.captions import CaptionForm

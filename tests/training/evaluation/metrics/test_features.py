@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from flows.demos.world.shapes import ShapeClip, paint
+from examples.world.shapes import ShapeClip, paint
 from pipeline.core.config import MotionSettings
 from pipeline.core.errors import UserError
 from pipeline.video.clip_files import write_clip

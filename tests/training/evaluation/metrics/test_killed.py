@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.demos.painted_agents import AGENTS, SETTINGS, write_games, write_played
+from examples.evaluation.painted_agents import AGENTS, SETTINGS, write_games, write_played
 from training.evaluation.measures import Measure
 from training.evaluation.metrics.measure import MetricNetworks, measure
 from training.evaluation.played import PlayedTurn

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
-from flows.demos.world.shapes import ShapeClip, paint
+from examples.world.shapes import ShapeClip, paint
 from pipeline.core.errors import UserError
 from tests.support.networks.random_dreamsim import save_random_dreamsim
 from tests.support.networks.small_clip import save_small_clip, save_small_open_clip

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from flows.benchmarks.metrics import SLOPE_SHARE, faults, known_slopes, play_and_measure, slope_errors
-from flows.demos.painted_agents import AGENTS, SETTINGS, PaintedAgent, reference_pictures, write_games, write_played
-from flows.demos.painted_network import PaintedNetwork
+from benchmarks.metrics import SLOPE_SHARE, faults, known_slopes, play_and_measure, slope_errors
+from examples.evaluation.painted_agents import (
+    AGENTS,
+    SETTINGS,
+    PaintedAgent,
+    reference_pictures,
+    write_games,
+    write_played,
+)
+from examples.evaluation.painted_network import PaintedNetwork
 from tests.support.networks.small_clip import save_small_clip
 from training.evaluation.figures import Figures
 from training.evaluation.measures import Measure

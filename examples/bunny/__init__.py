@@ -1,0 +1,1 @@
+"""Big Buck Bunny: the film, its cast and its labels."""

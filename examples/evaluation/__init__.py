@@ -1,0 +1,1 @@
+"""Games played without trained weights, to show and test the evaluation."""

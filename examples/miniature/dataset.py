@@ -1,0 +1,184 @@
+"""Data step: the world's films, composed and built into data sets by the ordinary pipeline.
+
+OUT/films/stories-1.mp4 ...    films of seven stories each, for OUT/dataset: one story in seven is of the split `val`
+OUT/films/more-1.mp4 ...       more of these, for OUT/more, all to train: the model learns from both
+OUT/films/unseen-1.mp4         stories of held-out pairs, for OUT/unseen, all of the split `val`
+OUT/films/judging-1.mp4 ...    more of these, for OUT/judging: a judge must know the pairs that the model never sees
+OUT/truth.jsonl                a line for every scene of every film: what it shows, and what instructions leave unsaid
+OUT/cast                       a picture of every character
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+
+from examples.miniature.scripted import ScriptedFilm, build_scripted
+from examples.miniature.story import STORY_SECONDS, Scriptwriter, StoryScene
+from examples.world.film import FPS, compose_film
+from examples.world.puppet_cast import CAST
+from examples.world.puppets import Puppet
+from examples.world.scene import Scene
+from examples.world.scenery import GROUND, Scenery
+from examples.world.truth import SceneTruth, truth_about
+from flows.console.terminal import say
+from pipeline.core.atomic import replacing
+from pipeline.core.config import (
+    ClipSettings,
+    Config,
+    CropSettings,
+    LooksSettings,
+    MotionSettings,
+    RunSettings,
+    SelectionSettings,
+    ShardSettings,
+)
+from pipeline.core.ingredients import ResultNotes
+from pipeline.core.progress import watched
+from pipeline.core.records import Caption, Clip, Verdict
+from pipeline.core.store import Dataset
+
+_VERSION = 1
+"""Version of the drawings, raised when the same script gives other pictures."""
+STORIES = 7
+"""Stories of a film."""
+MORE = "more"
+_VAL_SHARES = {"dataset": 1 / STORIES, MORE: 0.0}
+"""Share of a data set in the split `val`; that of others is 1."""
+CONFIG = Config(
+    crop=CropSettings(enabled=False),  # drawn pictures have no borders, but nights are dark
+    clips=ClipSettings(frames=17, fps=Fraction(8), height=128, width=192),
+    looks=LooksSettings(text=False),
+    # the edges lie between the speeds of the motions; clips this small are not halved for the optical flow
+    motion=MotionSettings(scale=1.0, edges=(1.0, 1.9, 3.1, 5.0)),
+    selection=SelectionSettings(near_duplicates=False),  # the same deed at the same place is meant
+    shards=ShardSettings(block_seconds=STORY_SECONDS, val_share=1 / STORIES),
+    run=RunSettings(threads=1),
+)
+
+
+@dataclass(frozen=True)
+class StoryFilm:
+    """Film of stories."""
+
+    name: str
+    scenes: tuple[StoryScene, ...]
+
+
+def films_of(seed: str, count: int, *, unseen: bool = False, stories: int = STORIES) -> tuple[StoryFilm, ...]:
+    """Return the scripts of films whose names begin with `seed`."""
+    writer = Scriptwriter(seed, unseen)
+    return tuple(
+        StoryFilm(f"{seed}-{number}", tuple(scene for _ in range(stories) for scene in writer.story()))
+        for number in range(1, count + 1)
+    )
+
+
+def films_of_the_world() -> dict[str, tuple[StoryFilm, ...]]:
+    """Return all scripts by data set."""
+    return {
+        "dataset": films_of("stories", 7),
+        "unseen": films_of("unseen", 1, unseen=True),
+        "judging": films_of("judging", 2, unseen=True),
+        MORE: films_of("more", 14),
+    }
+
+
+def build_datasets(out: Path, films: Mapping[str, Sequence[StoryFilm]]) -> None:
+    """Compose the films and build their data sets; current parts are not made again.
+
+    Args:
+        out: folder for everything.
+        films: scripts by data set, a folder in `out`; all but `dataset` and `more` are of the split `val` alone.
+    """
+    with replacing(out / "truth.jsonl") as part:
+        rows = (row for scripts in films.values() for film in scripts for row in rows_of(film))
+        part.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    cast = write_cast(out / "cast")
+    for name, scripts in films.items():
+        shards = CONFIG.shards.model_copy(update={"val_share": _VAL_SHARES.get(name, 1.0)})
+        config = CONFIG.model_copy(update={"shards": shards})
+        dataset = build_scripted(out / name, [_composed(out / "films", film) for film in scripts], config, cast)
+        kept, right = agreement(dataset, scripts)
+        say(f"{name}: {kept} clips; the level measured is the script's in {right / kept:.1%}")
+
+
+def rows_of(film: StoryFilm) -> Iterator[dict[str, Any]]:
+    """Yield the truth of every scene of a film."""
+    for number, (scene, truth) in enumerate(zip(film.scenes, truth_about(_drawn(film), FPS).scenes, strict=True)):
+        after = scene.caption("", scene.cue.level)
+        yield {
+            "film": film.name,
+            "story": scene.story,
+            "scene": number,
+            "start_seconds": float(truth.start_frame / FPS),
+            "end_seconds": float(truth.end_frame / FPS),
+            "characters": scene.characters,
+            "actor": scene.cue.actor,
+            "motion": scene.cue.motion,
+            "level": scene.cue.level,
+            "place": scene.place,
+            "time_of_day": truth.time_of_day,
+            "time_named": scene.time_named,
+            "raincoats": sorted(scene.cue.coats.intersection(scene.characters)),
+            "flag": scene.flagged,
+            "state": [after.SC, after.ET, after.ST],
+            "held_out": scene.held_out,
+        }
+
+
+def agreement(dataset: Dataset, films: Sequence[StoryFilm]) -> tuple[int, int]:
+    """Return the number of kept clips, and of those whose measured motion level is the script's."""
+    kept = right = 0
+    for folder, film in zip(dataset.folders(), films, strict=True):
+        truth = truth_about(_drawn(film), FPS)
+        clips = {clip.clip_id: clip for clip in folder.read("clips", Clip)}
+        for verdict in folder.read("verdicts", Verdict):
+            if verdict.keep:
+                frame = clips[verdict.clip_id].source_frames[0]
+                kept += 1
+                right += verdict.level == film.scenes[truth.frames[frame].scene].cue.level
+    return kept, right
+
+
+def _drawn(film: StoryFilm) -> list[Scene]:
+    return [scene.drawn(f"{number} {scene.cue.motion}") for number, scene in enumerate(film.scenes)]
+
+
+def _composed(folder: Path, film: StoryFilm) -> ScriptedFilm:
+    """Compose a film unless the same is there."""
+    path, drawn = folder / f"{film.name}.mp4", _drawn(film)
+
+    def compose() -> list[Path]:
+        with replacing(path) as part:
+            compose_film(part, drawn)
+        return [path]
+
+    with watched(path.name, "compose") as watch:
+        made_from = {"version": _VERSION, "scenes": list(rows_of(film))}
+        watch.changed = ResultNotes(folder / "made.json").renew(film.name, made_from, compose)
+    by_name = {scene.name: script for scene, script in zip(drawn, film.scenes, strict=True)}
+    return ScriptedFilm(path, truth_about(drawn, FPS), partial(_caption, by_name))
+
+
+def _caption(scenes: Mapping[str, StoryScene], clip_id: str, truth: SceneTruth, level: int) -> Caption:
+    return scenes[truth.name].caption(clip_id, level)
+
+
+def write_cast(folder: Path) -> Path:
+    """Write a cast folder with a picture of every character, and return it."""
+    place = Scenery("meadow", tuple(CAST.items()))
+    for name in CAST:
+        home = folder / name
+        home.mkdir(parents=True, exist_ok=True)
+        picture_HWC = place.picture((Puppet(name, name, 160, GROUND),), place.whole)
+        if not (home / "front.png").exists():
+            cv2.imwrite(str(home / "front.png"), picture_HWC[:, 90:230])
+    return folder

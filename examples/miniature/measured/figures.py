@@ -1,0 +1,127 @@
+"""Figures of shown turns: what is as it should be by the judge, the motion level drawn, and the states, with intervals.
+
+What an instruction asks for is who, where and what, together `as asked`. Time of day, raincoats and flags follow from
+earlier turns; a flag in the window was last seen in a turn that the game model still has before it.
+
+Turns of a game depend on each other (many scenes have two clips of one instruction), so an interval takes games as the
+sample, not turns, and Student's t of their number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from examples.miniature.dataset import CONFIG
+from examples.miniature.measured.games import ScriptedTurn, Shown
+from examples.miniature.measured.judge_network import Judge, Named
+from pipeline.reviews.audit.intervals import CONFIDENCE, wilson
+from pipeline.stages.motion import measure_frames, open_optical_flow
+from pipeline.stages.motion_levels import PUBLISHED_EDGES, level_of
+from training.evaluation.metrics.features import with_pixels
+
+Figure = Mapping[str, Any]
+"""Number of turns and of games, mean over the turns (of hits: their share), and the ends of its 95 % interval: None for
+turns of one game."""
+_AT_ONCE = 16
+
+
+def figures_of(shown: Sequence[Shown], judge: Judge, window: int) -> dict[str, Figure]:
+    """Return a figure for each field; turns that leave a field open do not count.
+
+    Args:
+        shown: turns.
+        judge: network that names what they show.
+        window: turns in the game model's context, the one to predict included.
+    """
+    found: dict[str, list[tuple[Hashable, float]]] = {}
+    for start in range(0, len(shown), _AT_ONCE):
+        part = shown[start : start + _AT_ONCE]
+        names = judge.name(torch.from_numpy(np.stack([each.frames_THWC for each in part])))
+        for each, named in zip(part, names, strict=True):
+            for field, value in values_of(each, named, window).items():
+                found.setdefault(field, []).append((each.scripted.game, value))
+    return {field: figure(values) for field, values in found.items()}
+
+
+def values_of(shown: Shown, named: Named, window: int) -> dict[str, float]:
+    """Return True for every field that is as it should be, False if not, and the errors of levels and the seconds."""
+    facts, drawn = shown.facts, drawn_level(shown.frames_THWC)
+    asked = {
+        "who": named.who == frozenset(facts.characters),
+        "where": named.where == facts.place,
+        "what": named.what == facts.motion,
+    }
+    whole = all(asked.values())
+    return {
+        "as asked": whole,
+        **{f"as asked, {kind}": whole for kind in _kinds(shown.scripted)},
+        **asked,
+        "by whom": named.actor == facts.actor,
+        **_of_history(shown.scripted, named, window),
+        "level predicted": shown.level == facts.level,
+        "level drawn": drawn == facts.level,
+        "level drawn, error": abs(drawn - facts.level),
+        "states": shown.state == facts.state,
+        "seconds": shown.seconds,
+    }
+
+
+def _kinds(turn: ScriptedTurn) -> Sequence[str]:
+    """Return what the training data lacks of a turn's scene; of scenes without held-out pairs, whether it has them."""
+    return turn.facts.held_out or (("repeated scene",) if turn.repeated else ("new scene",))
+
+
+def _of_history(turn: ScriptedTurn, named: Named, window: int) -> dict[str, bool]:
+    """Return what earlier turns have decided; a fact that the turn leaves open has no field."""
+    facts = turn.facts
+    hits = {"night" if not facts.time_named else "night, named": named.night == (facts.time_of_day == "night")}
+    if facts.coats_last:
+        hits["raincoats" if facts.raincoats else "no raincoats"] = named.raincoats == frozenset(facts.raincoats)
+    if facts.shows_flag is False:
+        hits["no flag"] = not named.flag
+    elif facts.shows_flag and turn.flag_age:
+        hits[f"flag {'in' if turn.flag_age < window else 'beyond'} the window"] = named.flag
+    return hits
+
+
+def drawn_level(frames_THWC: NDArray[np.uint8]) -> int:
+    """Return the motion level as the pipeline measures it in clips of the data set's size."""
+    settings, clips = CONFIG.motion, CONFIG.clips
+    gray_THW = np.stack([cv2.cvtColor(frame_HWC, cv2.COLOR_RGB2GRAY) for frame_HWC in frames_THWC])
+    scaled_THW = with_pixels(gray_THW, clips.width * clips.height)
+    [motion] = measure_frames([scaled_THW], open_optical_flow(settings), settings.background_px)
+    return level_of(motion.scope_px, settings.edges or PUBLISHED_EDGES)
+
+
+def figure(values: Sequence[tuple[Hashable, float]]) -> Figure:
+    """Return the mean with its 95 % interval: Wilson's for hits, the normal one for other values.
+
+    Both take Student's t for the number of games. The share's effective size, in the place of the number of turns,
+    follows from how much the games differ; it is never above that number.
+
+    Args:
+        values: the game and the value of each turn; at least one.
+    """
+    games = {game: number for number, game in enumerate(dict.fromkeys(game for game, _ in values))}
+    numbers_T, values_T = [games[game] for game, _ in values], [float(value) for _, value in values]
+    mean = float(np.mean(values_T))
+    found = {"turns": len(values), "games": len(games), "mean": mean, "low": None, "high": None}
+    if len(games) == 1:
+        return found
+    excess_G = np.bincount(numbers_T, values_T) - mean * np.bincount(numbers_T)
+    variance = len(games) / (len(games) - 1) * float(np.square(excess_G).sum()) / len(values) ** 2
+    deviations = float(stdtrit(len(games) - 1, (1 + CONFIDENCE) / 2))
+    if all(isinstance(value, bool) for _, value in values):
+        size = min(len(values), mean * (1 - mean) / variance) if variance else len(values)
+        low, high = wilson(mean, size, deviations)
+    else:
+        low, high = mean - deviations * math.sqrt(variance), mean + deviations * math.sqrt(variance)
+    return found | {"low": low, "high": high}

@@ -1,0 +1,124 @@
+"""Tables of the claims and of drift, in Markdown: every measured model beside the others.
+
+OUT/tables.md    what could be reached at best and by chance; models with their 95 % intervals; runs that differ by
+                 their seed alone, with mean, lowest and highest; games of 50 turns
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from examples.miniature.measured.figures import Figure
+from examples.miniature.measured.measured_models import MAIN, SEEDS
+from examples.miniature.measured.reconstructions import SETS
+from pipeline.core.atomic import replacing
+from pipeline.core.errors import UserError
+
+_Figures = Mapping[str, Figure]
+ROWS = {
+    "who": "who is on screen",
+    "where": "where",
+    "what": "doing what",
+    "as asked": "all three: as asked",
+    "as asked, repeated scene": "of a scene that other stories of the training have too",
+    "as asked, new scene": "of a scene that no story of the training has",
+    "as asked, character x motion": "of an unseen character and motion",
+    "as asked, character x place": "of an unseen character and place",
+    "as asked, motion x place": "of an unseen motion and place",
+    "level predicted": "motion level predicted",
+    "level drawn": "motion level drawn",
+    "level drawn, error": "its error in levels",
+    "states": "states",
+    "night": "time of day, named before",
+    "raincoats": "raincoat, put on before",
+    "no raincoats": "no raincoat",
+    "flag in the window": "flag, seen 1 to 4 turns ago",
+    "no flag": "no flag",
+    "seconds": "seconds a turn",
+}
+"""Fields of a turn by the words of their row."""
+_NUMBERS = ("level drawn, error", "seconds")
+"""Fields that are no shares."""
+_BOUNDS = ("reconstructed", "played", "played without guidance", "played without past", "by chance")
+
+
+def write_tables(out: Path) -> Path:
+    """Write the tables of all figures that are there. Return their file.
+
+    Raises:
+        UserError: no model has been measured.
+    """
+    claims, drift = _read(out / "claims"), _read(out / "drift")
+    if not claims:
+        raise UserError(f"{out / 'claims'} has no figures yet: run the step `claims` first")
+    target = out / "tables.md"
+    parts = ["# Figures of the miniature", *_of_claims(claims), *_of_drift(drift)]
+    with replacing(target) as part:
+        part.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return target
+
+
+def _read(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the figures of each model, the main one first."""
+    paths = sorted(folder.glob("*.json"), key=lambda path: (path.stem != MAIN, path.stem))
+    return {path.stem: json.loads(path.read_bytes()) for path in paths if path.name != "made.json"}
+
+
+def _of_claims(claims: Mapping[str, Mapping[str, Mapping[str, _Figures]]]) -> Iterator[str]:
+    for name, _, _ in SETS:
+        played = {f"`{model}`": found[name]["played"] for model, found in claims.items()}
+        if MAIN in claims:
+            yield f"## `{name}`: the model, and what bounds it"
+            yield table({kind: claims[MAIN][name][kind] for kind in _BOUNDS}, intervals=False)
+        yield f"## `{name}`: all models"
+        yield table(played)
+        seeds = {run: played[run] for run in (f"`{seed}`" for seed in SEEDS) if run in played}
+        if len(seeds) > 1:
+            yield f"## `{name}`: runs that differ by their seed alone"
+            yield table(seeds | {"mean (lowest to highest)": over_runs(list(seeds.values()))})
+
+
+def _of_drift(drift: Mapping[str, Mapping[str, _Figures]]) -> Iterator[str]:
+    for model, found in drift.items():
+        yield f"## Games of 50 turns: `{model}`"
+        yield table(found)
+
+
+def over_runs(runs: Sequence[_Figures]) -> dict[str, Figure]:
+    """Return for each field the mean of several runs, with the lowest and the highest in the place of an interval."""
+    found: dict[str, Figure] = {}
+    for field in runs[0]:
+        means = [run[field]["mean"] for run in runs if field in run]
+        found[field] = {"mean": sum(means) / len(means), "low": min(means), "high": max(means)}
+    return found
+
+
+def table(columns: Mapping[str, _Figures], *, intervals: bool = True) -> str:
+    """Return a table of a row for each field of `ROWS` that a column has.
+
+    Args:
+        columns: figures by the name of their column.
+        intervals: show the ends of the intervals too.
+    """
+    lines = [f"| right in | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+    for field, words in ROWS.items():
+        if any(field in figures for figures in columns.values()):
+            cells = [_cell(field, figures.get(field), intervals) for figures in columns.values()]
+            lines.append(f"| {words} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(field: str, figure: Figure | None, intervals: bool) -> str:
+    if figure is None:
+        return ""
+    mean, unit = _number(field, figure["mean"]), "" if field in _NUMBERS else " %"
+    if not intervals or figure["low"] is None:
+        return f"{mean}{unit}"
+    return f"{mean}{unit} ({_number(field, figure['low'])} to {_number(field, figure['high'])})"
+
+
+def _number(field: str, value: float) -> str:
+    return f"{value:.2f}" if field in _NUMBERS else f"{100 * value:.0f}"

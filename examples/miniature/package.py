@@ -1,0 +1,119 @@
+"""Pack and unpack steps: the trained model as the checkpoint of the package, in `models/mini`, and back.
+
+OUT/unpacked                                   the model of the package; OUT/model/adapt/result is a link to it
+OUT/autoencoder/clips/result                   its autoencoder beside the trained image encoder: a start for `variants`
+OUT/unpacked.json                              what both were made from; another packed model takes their place
+
+Without the hours of `autoencoder` and `model`, the judge, claims and drift then measure the package's model.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+
+from examples.miniature.measured.measured_models import FITTED, MAIN
+from examples.miniature.truth import Truths
+from flows.console.terminal import say
+from models.checkpoint import Checkpoint
+from models.checkpoint_writer import link_or_copy, writing
+from models.config import inside_id
+from models.shipped import PACKED, pack, packed_identity, unpack
+from pipeline.core.errors import UserError
+from pipeline.core.ingredients import ResultNotes
+from training.data.shards import open_shards
+from training.data.turns import read_texts
+
+_ABOUT = (
+    "This model has seen nothing but a small world drawn by code: the characters, motions and places above. It knows "
+    "few other words. A turn shows one character in action, perhaps with another one beside: who and where as asked, "
+    "the motion in seven of eight turns. It remembers the time of day, raincoats half of the time, flags hardly."
+)
+
+HELD_OUT = {
+    "stories-1": 5,
+    "stories-2": 12,
+    "stories-3": 17,
+    "stories-4": 22,
+    "stories-5": 34,
+    "stories-6": 36,
+    "stories-7": 45,
+}
+"""Story of each film in `val` when the packed model was trained. It follows from the bytes of the film, and so from the
+versions of the packages that encode it."""
+
+
+def pack_model(out: Path, packed: Path = PACKED) -> None:
+    """Write the trained model in half precision, in the place of the one packed before."""
+    trained = Checkpoint.open(out / MAIN / "adapt" / "result")
+    start = Checkpoint.open(out / FITTED)
+    described = Checkpoint(trained.folder, trained.config.replaced(about=_ABOUT))
+    pack(described, start, packed)
+    size = sum(path.stat().st_size for path in packed.rglob("*") if path.is_file())
+    say(f"{packed}: {size / 1e6:.1f} MB")
+    if others := _other_stories(out):
+        say(f"{others}: correct HELD_OUT in {__file__}")
+
+
+def unpack_model(out: Path, packed: Path = PACKED) -> None:
+    """Put the packed model where the steps `autoencoder` and `model` put trained ones.
+
+    Raises:
+        UserError: one of them has begun here, or the image encoder is not trained.
+    """
+    _refuse_training(out)
+    encoder = out / "image_encoder" / "result"
+    if not encoder.exists():
+        raise UserError(f"{encoder} is not there: run the step `image-encoder` first")
+    made_from = {"packed": packed_identity(packed), "image_encoder": Checkpoint.open(encoder).as_start()}
+    ResultNotes(out / "unpacked.json").renew("unpacked", made_from, partial(_unpack, out, packed, encoder))
+    say(f"the model of the package is in {out / 'unpacked'}; judge, claims and drift measure it")
+    if others := _other_stories(out):
+        say(f"{others}: on clips of these the figures are of what the model was trained on, not of held-out clips")
+
+
+def _refuse_training(out: Path) -> None:
+    trained = out / MAIN / "adapt" / "result"
+    ours = (out / MAIN, out / FITTED) if trained.is_symlink() else ()
+    for step in ("autoencoder", MAIN):
+        # folders alone are what a killed unpacking leaves
+        files = (path for path in (out / step).rglob("*") if not path.is_dir())
+        if any(not any(path.is_relative_to(folder) for folder in ours) for path in files):
+            raise UserError(f"{out / step} holds a training: name another --out for the model of the package")
+
+
+def _unpack(out: Path, packed: Path, encoder: Path) -> list[Path]:
+    """Write the packed model and the start, in the place of those of another package. Return their files."""
+    unpacked, start, trained = out / "unpacked", out / FITTED, out / MAIN / "adapt" / "result"
+    shutil.rmtree(unpacked, ignore_errors=True)
+    unpack(packed, unpacked)
+    if not trained.is_symlink():  # before the start, since it tells an interrupted unpacking from a training
+        trained.parent.mkdir(parents=True, exist_ok=True)
+        trained.symlink_to(os.path.relpath(unpacked, trained.parent), target_is_directory=True)
+    if start.is_symlink():  # by an earlier version: to the trained model
+        start.unlink()
+    shutil.rmtree(start, ignore_errors=True)
+    _write_start(start, encoder, unpacked / inside_id("autoencoder"))
+    return [path for folder in (unpacked, start) for path in folder.rglob("*") if path.is_file()]
+
+
+def _other_stories(out: Path) -> str:
+    """Name the stories that OUT/dataset holds out and the training of the package's model did not; "" if none."""
+    truths = Truths.read(out)
+    here = {truths.of(turn.sample) for turn in read_texts(open_shards(out / "dataset", "val"))}
+    others = sorted({(facts.film, facts.story) for facts in here} - HELD_OUT.items())
+    if not others:
+        return ""
+    named, expected = (", ".join(f"{story} of {film}" for film, story in each) for each in (others, HELD_OUT.items()))
+    return f"{out / 'dataset'} holds out the stories {named}, but the package's model was trained without {expected}"
+
+
+def _write_start(start: Path, encoder: Path, autoencoder: Path) -> None:
+    """Write the checkpoint of the trained image encoder with another autoencoder."""
+    with writing(start) as part:
+        shutil.copytree(encoder, part, copy_function=link_or_copy, dirs_exist_ok=True)
+        replaced = part / inside_id("autoencoder")
+        shutil.rmtree(replaced)
+        shutil.copytree(autoencoder, replaced, copy_function=link_or_copy)

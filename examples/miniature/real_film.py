@@ -1,0 +1,172 @@
+"""Real-film step: the steps of the miniature on the labelled clips of Big Buck Bunny, and what is learned by heart.
+
+OUT/real-film/dataset              the whole film in clips of twice the height and width that `mini` draws
+OUT/real-film/start, ...           its own image encoder, autoencoder and model, by the same steps; the model has the
+                                   steps of the short variants, since the film has few clips
+OUT/real-film/drawn/sheet.png      eight clips as the autoencoder reconstructs them, the first four of the training
+                                   data, each above what is drawn for its instruction in a game along the film; then
+                                   turns that the film does not have
+OUT/real-film/drawn/clips.mp4      the same, moving
+OUT/real-film/by_heart.json        how near drawn clips are to their own, and to clips of the training data
+
+A clip counts as learned by heart if, of all training clips, the one nearest to what is drawn is its own; of a held-out
+clip, if some training clip is nearer to what is drawn than its own. Near is a small squared difference of latents. Each
+share stands beside the one of exchanged drawings: one unlike the whole film is nearer to some training clip, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from examples.bunny.cast import fetch_cast
+from examples.bunny.film import fetch_bunny
+from examples.commands import run_command
+from examples.miniature.autoencoder import train_autoencoder
+from examples.miniature.image_encoder import train_image_encoder
+from examples.miniature.measured.measured_models import MAIN, SHORT
+from examples.miniature.model_runs import Variant, train_model
+from flows.console.progress import Bars
+from flows.console.terminal import say
+from models.checkpoint import Checkpoint
+from models.engine import Engine
+from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
+from models.frames import encode_frames
+from models.turns import GameState, turn_seed
+from pipeline.core.atomic import write_json
+from pipeline.core.ingredients import ResultNotes
+from pipeline.core.progress import watched
+from pipeline.publish.splits import SPLITS, Split
+from training.data.shards import open_shards
+from training.data.spread import spread
+from training.data.turns import read_turns
+from training.phases.autoencoder import psnr, reconstructed
+from training.pictures import Comparison, save_comparisons
+
+CONFIG = Path(__file__).with_suffix(".toml")
+_VERSION = 2
+"""Version of the measures, raised when they give other figures."""
+_OF_SPLIT = 4
+"""Clips of each split in the picture."""
+IN_WORDS = (
+    "Character: Bunny; Motion: quickly run; Background: meadow.",
+    "Character: Bunny; Motion: gently fly; Background: sky.",
+    "Character: Frank; Motion: peacefully sleep; Background: burrow.",
+    "Character: Rinky; Motion: slowly walk; Background: treetop.",
+)
+"""Turns of a game of its own; the film has none of the last three combinations."""
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Clip of the film, and what is drawn for its instruction."""
+
+    instruction: str
+    own_THWC: Tensor
+    frames_THWC: Tensor
+
+
+def train_on_film(out: Path) -> None:
+    """Build the data set, train the networks, and measure what is learned by heart."""
+    folder = out / "real-film"
+    run_command("build", fetch_bunny(), "--cast", fetch_cast(), "--out", folder / "dataset", "--config", CONFIG)
+    train_image_encoder(folder)
+    train_autoencoder(folder)
+    train_model(folder, Variant(SHORT), data=("dataset",))
+    result = folder / MAIN / "adapt" / "result"
+
+    def measured() -> list[Path]:
+        engine = Engine.load(result, EngineOptions("cpu", SHIPPED_STEPS, SHIPPED_GUIDANCE))
+        with Bars().watching():
+            drawn = {split: list(_drawn(engine, folder / "dataset", split)) for split in SPLITS}
+        write_json(folder / "by_heart.json", by_heart(engine, drawn["train"], drawn["val"]))
+        shown = [drawn[split][item] for split in SPLITS for item in spread(len(drawn[split]), _OF_SPLIT)]
+        save_comparisons(folder / "drawn", [*_beside_own(engine, shown), *_in_words(engine)])
+        return [folder / "by_heart.json", folder / "drawn" / "sheet.png"]
+
+    made_from = {"version": _VERSION, "model": Checkpoint.open(result).identity()}
+    ResultNotes(folder / "made.json").renew("by_heart", made_from, measured)
+    figures = json.loads((folder / "by_heart.json").read_text())
+    say(
+        f"real-film: by heart {figures['train, by heart']:.0%} of the training clips"
+        f" (by chance {figures['train, by heart by chance']:.0%}), {figures['val, by heart']:.0%} of the held-out ones"
+        f" ({figures['val, by heart by chance']:.0%}); {folder / 'drawn' / 'sheet.png'}"
+    )
+
+
+def _drawn(engine: Engine, dataset: Path, split: Split) -> Iterator[Drawn]:
+    """Play the clips of a split in order, as one game."""
+    turns = [packed for packed in read_turns(open_shards(dataset, split)) if packed.turn.instruction]
+    state, shape = GameState(), engine.config.shot_decoder
+    with watched("Big Buck Bunny", f"play {split}") as watch:
+        for number, packed in enumerate(turns):
+            watch(number, len(turns))
+            instruction = packed.turn.instruction
+            made, state = engine.next_turn(state, instruction, turn_seed(0, number + 1))
+            own_THWC = packed.frames(shape.height, shape.width, shape.frames)
+            yield Drawn(instruction, own_THWC, torch.from_numpy(made.frames_THWC))
+
+
+def by_heart(engine: Engine, shown: Sequence[Drawn], held_out: Sequence[Drawn]) -> dict[str, float]:
+    """Return shares of clips learned by heart, and PSNR in dB of reconstructed and of drawn clips to their own.
+
+    By chance are the shares with the drawn clips exchanged.
+
+    Args:
+        engine: the model.
+        shown: clips of the training data.
+        held_out: other clips.
+    """
+    figures: dict[str, float] = {}
+    drawn: dict[Split, Sequence[Drawn]] = {"train": shown, "val": held_out}
+    latents = {split: _latents(engine, [each.own_THWC for each in clips]) for split, clips in drawn.items()}
+    for split, clips in drawn.items():
+        own_NTHWC = torch.stack([each.own_THWC for each in clips])
+        drawn_NTHWC = torch.stack([each.frames_THWC for each in clips])
+        drawn_NF = _latents(engine, list(drawn_NTHWC))
+        exchanged_NF = drawn_NF.roll(-(len(clips) // 2), 0)  # by half of the clips: neighbours are alike
+        figures |= {
+            f"{split}, clips": len(clips),
+            f"{split}, by heart": _learned(split, drawn_NF, latents),
+            f"{split}, by heart by chance": _learned(split, exchanged_NF, latents),
+            f"{split}, reconstructed, dB": float(psnr(own_NTHWC, reconstructed(engine.autoencoder, own_NTHWC)).mean()),
+            f"{split}, drawn, dB": float(psnr(own_NTHWC, drawn_NTHWC).mean()),
+        }
+    return figures
+
+
+def _learned(split: Split, drawn_NF: Tensor, latents: dict[Split, Tensor]) -> float:
+    """Return the share by heart of drawn clips, given the latents of the recorded ones in the same order."""
+    nearest = torch.cdist(drawn_NF, latents["train"]).min(dim=1)
+    if split == "train":
+        return fmean(map(float, nearest.indices == torch.arange(len(drawn_NF))))
+    return fmean(map(float, nearest.values < (drawn_NF - latents[split]).norm(dim=1)))
+
+
+def _latents(engine: Engine, clips: Sequence[Tensor]) -> Tensor:
+    """Return the mean latents of clips as vectors [N, F]; two at once, since torch is slow with one on a CPU."""
+    pairs = (torch.stack(list(clips[start : start + 2])) for start in range(0, len(clips), 2))
+    return torch.cat([encode_frames(engine.autoencoder, pair).mean_BTCHW.flatten(1) for pair in pairs])
+
+
+def _beside_own(engine: Engine, clips: Sequence[Drawn]) -> Iterator[Comparison]:
+    for each in clips:
+        own_NTHWC = reconstructed(engine.autoencoder, each.own_THWC[None])
+        yield Comparison(each.instruction, own_NTHWC[0].numpy(), each.frames_THWC.numpy())
+
+
+def _in_words(engine: Engine) -> Iterator[Comparison]:
+    """Play turns that the film does not have; nothing is above them."""
+    state = GameState()
+    for number, instruction in enumerate(IN_WORDS, start=1):
+        made, state = engine.next_turn(state, instruction, turn_seed(0, number))
+        nothing_THWC: NDArray[np.uint8] = np.full_like(made.frames_THWC, 255)
+        yield Comparison(f"in words: {instruction}", nothing_THWC, made.frames_THWC)

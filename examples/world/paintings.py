@@ -1,0 +1,88 @@
+"""Painted places: backgrounds of Debian's anime art with characters pasted over them, by day and by night."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from PIL import Image
+
+from examples.world.art import art_folder
+from examples.world.scene import Box, Point, Sprite, Sprites, TimeOfDay
+from examples.world.textures import Picture, PictureSize
+
+WIDTH, HEIGHT = 640, 360
+WORLD_WIDTH, WORLD_HEIGHT = 1280, 720
+"""Size of a painted background; the camera is a box inside it."""
+BLACK = "black"
+"""Name of the black place."""
+
+
+class Backdrop:
+    """Size and camera of a place behind characters of the art."""
+
+    @property
+    def size(self) -> PictureSize:
+        """Width and height of the film's pictures."""
+        return WIDTH, HEIGHT
+
+    @property
+    def whole(self) -> Box:
+        """Box of the whole background."""
+        return 0, 0, WORLD_WIDTH, WORLD_HEIGHT
+
+    def seen_at(self, sprite: Sprite, box: Box) -> Point:
+        """Return the position of a character's feet in the picture of a box."""
+        left, top, right, bottom = box
+        return (sprite.x - left) * WIDTH / (right - left), (sprite.y - top) * HEIGHT / (bottom - top)
+
+
+@dataclass(frozen=True)
+class Painting(Backdrop):
+    """Place of the art; the position of a sprite is that of its feet."""
+
+    name: str
+    """Name of the background's picture."""
+    night: bool = False
+
+    @property
+    def time_of_day(self) -> TimeOfDay | None:
+        """Day or night; None in the black place."""
+        if self.name == BLACK:
+            return None
+        return "night" if self.night else "day"
+
+    def picture(self, sprites: Sprites, box: Box) -> Picture:
+        """Return the place with characters, as the camera sees it: BGR, HWC uint8.
+
+        Raises:
+            UserError: the art cannot be fetched.
+        """
+        seen_HWC = seen(_image(self.name), sprites, box)
+        return np.round(seen_HWC * np.array((0.6, 0.4, 0.35))).astype(np.uint8) if self.night else seen_HWC
+
+
+def seen(background: Image.Image, sprites: Sprites, box: Box) -> Picture:
+    """Return characters of the art before a background, as the camera sees them: BGR, HWC uint8."""
+    world = background.copy()
+    for sprite in sprites:
+        _paste(sprite, world)
+    view = world.resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR, box=box, reducing_gap=1.0)
+    return np.ascontiguousarray(np.asarray(view)[..., ::-1])
+
+
+def _paste(sprite: Sprite, world: Image.Image) -> None:
+    image = _image(sprite.picture)
+    image = image.resize((round(image.width * sprite.size), round(image.height * sprite.size)))
+    if sprite.mirrored:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    world.paste(image, (round(sprite.x) - image.width // 2, round(sprite.y) - image.height), image)
+
+
+@cache
+def _image(name: str) -> Image.Image:
+    if name == BLACK:
+        return Image.new("RGB", (WORLD_WIDTH, WORLD_HEIGHT))
+    (file,) = sorted(art_folder().glob(f"*/game/images/{name}.*"))[:1]
+    return Image.open(file).convert("RGBA" if not name.startswith("bg ") else "RGB")

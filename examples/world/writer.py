@@ -1,0 +1,84 @@
+"""Encoder of composed films: pictures to a video file of any codec, pixel format, rate, rotation or container."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+import av
+import numpy as np
+
+from examples.world.textures import Picture
+
+TIME_BASE = Fraction(1, 90_000)
+"""Time base of films with a variable rate, seconds."""
+_OPTIONS = {
+    "libx264": {"preset": "veryfast", "crf": "14"},
+    "libx265": {"preset": "ultrafast", "crf": "16", "x265-params": "log-level=none:pools=none:frame-threads=1"},
+}
+_SAMPLE_RATE = 48_000
+
+
+def write_film(
+    path: Path,
+    pictures: Iterable[Picture],
+    *,
+    fps: Fraction | int,
+    times: Sequence[Fraction] | None = None,
+    codec: str = "libx264",
+    pixel_format: str = "yuv420p",
+    channels: Literal["bgr24", "rgb24"] = "bgr24",
+    options: Mapping[str, str] | None = None,
+    rotation: int = 0,
+    sample_aspect: Fraction | None = None,
+    sound: bool = False,
+) -> Path:
+    """Encode a film and return its path; the container follows from the suffix.
+
+    Args:
+        path: file to write.
+        pictures: upright, BGR, HWC uint8, all of one size; at least one.
+        fps: frames per second.
+        times: presentation time of each frame in seconds, for a variable rate; `fps` then sets only the last length.
+        codec: an FFmpeg encoder; `libx265` with `yuv420p10le` makes a common anime encode.
+        pixel_format: pixel format of the encoded picture.
+        channels: channel order of the input of FFmpeg's conversion to `pixel_format`; both orders round differently.
+        options: further encoder options.
+        rotation: clockwise turn in degrees that a player must make to show the picture upright.
+        sample_aspect: width over height of a stored pixel.
+        sound: add a silent audio stream.
+    """
+    rate, count, order = Fraction(fps), 0, 1 if channels == "bgr24" else -1
+    stored = (np.rot90(picture_HWC, rotation // 90) for picture_HWC in pictures)
+    first_HWC = next(stored)  # an error in painting leaves no file
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=rate, options={**_OPTIONS.get(codec, {}), **(options or {})})
+        assert isinstance(stream, av.VideoStream)
+        stream.pix_fmt, stream.thread_count = pixel_format, 1
+        stream.height, stream.width = first_HWC.shape[:2]
+        stream.time_base = stream.codec_context.time_base = 1 / rate if times is None else TIME_BASE
+        if rotation:
+            stream.set_display_rotation(-rotation)
+        if sample_aspect is not None:
+            stream.codec_context.sample_aspect_ratio = sample_aspect
+        silence = container.add_stream("aac", rate=_SAMPLE_RATE, layout="mono") if sound else None
+        for count, stored_HWC in enumerate(chain((first_HWC,), stored), start=1):
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(stored_HWC[..., ::order]), format=channels)
+            frame.time_base = stream.codec_context.time_base
+            frame.pts = count - 1 if times is None else round(times[count - 1] / TIME_BASE)
+            container.mux(stream.encode(frame.reformat(format=pixel_format, dst_colorspace="ITU601")))
+        container.mux(stream.encode())
+        if silence is not None:
+            _add_silence(container, silence, count / rate)
+    return path
+
+
+def _add_silence(container: av.container.OutputContainer, stream: av.AudioStream, seconds: Fraction) -> None:
+    for start in range(0, round(seconds * _SAMPLE_RATE), 1024):
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.sample_rate, frame.pts = _SAMPLE_RATE, start
+        container.mux(stream.encode(frame))
+    container.mux(stream.encode())

@@ -1,0 +1,200 @@
+"""Claims of the world in miniature: what counts as right in a turn, and the figures of whole games."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from examples.miniature.dataset import build_datasets, films_of
+from examples.miniature.measured.claims import measure_claims
+from examples.miniature.measured.drift import AT_ONCE, FIELDS, GAMES, TURNS, long_games, measure_drift
+from examples.miniature.measured.figures import figure, values_of
+from examples.miniature.measured.games import ScriptedTurn, Shown, exchanged, read_stories
+from examples.miniature.measured.judge_network import Judge, Named
+from examples.miniature.measured.measured_models import MeasuredModel, measure, measured_models
+from examples.miniature.truth import SceneFacts
+from examples.world.puppet_motions import COAT_ON, PLANT
+from models.config import mini_config
+from models.untrained import new_checkpoint
+from pipeline.core.errors import UserError
+from tests.examples.test_miniature_judge import FACTS
+from training.baselines.folder import new_mini_gc
+from training.baselines.router import NEUTRAL
+
+WINDOW = 5
+RIGHT = Named(
+    frozenset({"Yuki", "Haru"}), frozenset({"Haru"}), "beach", night=True, flag=True, what="wave", actor="Yuki"
+)
+
+
+def shown(facts: SceneFacts = FACTS, flag_age: int = 1, *, repeated: bool = False, **changes: Any) -> Shown:
+    scripted = ScriptedTurn(None, facts, flag_age, repeated)  # type: ignore[arg-type]  # its clip is not looked at
+    still = np.zeros((17, 64, 96, 3), np.uint8)
+    return replace(Shown(scripted, still, level=2, state=(1, 1, -1), seconds=0.5), **changes)
+
+
+def values(each: Shown, named: Named = RIGHT) -> dict[str, float]:
+    return values_of(each, named, WINDOW)
+
+
+def test_a_turn_is_as_asked_if_who_where_and_what_are_right() -> None:
+    found = values(shown())
+    numbers = {"level drawn, error": 1, "seconds": 0.5}
+    assert {field: found[field] for field in numbers} == numbers
+    assert {field for field in found.keys() - numbers.keys() if not found[field]} == {"level drawn"}
+    assert {"as asked", "who", "where", "what", "by whom", "night", "raincoats", "level predicted", "states"} < set(
+        found
+    )
+    for wrong in ({"who": frozenset({"Yuki"})}, {"where": "shrine"}, {"what": "dance"}):
+        found = values(shown(), replace(RIGHT, **wrong))
+        assert [field for field in ("as asked", *wrong) if found[field]] == []
+    assert values(shown(), replace(RIGHT, night=False, raincoats=frozenset()))["as asked"]
+    assert not values(shown(state=(1, 1, 1)))["states"]
+
+
+def test_facts_that_a_turn_names_or_leaves_open_are_counted_apart() -> None:
+    named = values(shown(FACTS.model_copy(update={"time_named": True})))
+    assert "night" not in named
+    assert named["night, named"]
+    assert not {"raincoats", "no raincoats"} & values(shown(FACTS.model_copy(update={"motion": COAT_ON}))).keys()
+    assert values(shown(FACTS.model_copy(update={"raincoats": ()})))["no raincoats"] is False
+    assert values(shown(FACTS.model_copy(update={"flag": False})))["no flag"] is False
+    held_out = values(shown(FACTS.model_copy(update={"held_out": ("motion x place",)})))
+    assert held_out["as asked, motion x place"] is True
+    assert "as asked, new scene" not in held_out
+
+
+def test_scenes_that_training_has_too_are_counted_apart() -> None:
+    kinds = [{field for field in values(shown(repeated=repeated)) if "scene" in field} for repeated in (False, True)]
+    assert kinds == [{"as asked, new scene"}, {"as asked, repeated scene"}]
+    others = {"film": "more-1", "story": 3, "scene": 9, "start_seconds": 7.5, "time_named": True, "held_out": ("x",)}
+    assert FACTS.model_copy(update=others).look == FACTS.look
+    for seen in ({"level": 3}, {"place": "shrine"}, {"raincoats": ()}, {"flag": False}, {"time_of_day": "day"}):
+        assert FACTS.model_copy(update=seen).look != FACTS.look
+
+
+def test_a_flag_counts_by_the_turns_since_it_was_seen() -> None:
+    flags = {
+        age: {field for field in values(shown(flag_age=age)) if "flag" in field} for age in (1, WINDOW - 1, WINDOW)
+    }
+    assert flags == {1: {"flag in the window"}, 4: {"flag in the window"}, 5: {"flag beyond the window"}}
+    assert not any("flag" in field for field in values(shown(FACTS.model_copy(update={"motion": PLANT}))))
+
+
+def test_a_figure_is_a_mean_with_its_interval() -> None:
+    hits = figure([(number, number < 95) for number in range(100)])  # a game each
+    assert (hits["turns"], hits["mean"]) == (100, 0.95)
+    assert (hits["low"], hits["high"]) == (pytest.approx(0.887, abs=0.001), pytest.approx(0.979, abs=0.001))
+    errors = figure(list(enumerate([0.0, 1.0, 2.0, 1.0])))
+    assert (errors["mean"], errors["high"] - 1) == (1, pytest.approx(1 - errors["low"]))
+    assert errors["high"] - 1 == pytest.approx(3.182 * stdev([0, 1, 2, 1]) / 2, rel=1e-3), "Student's t of 3"
+
+
+@pytest.mark.parametrize("truth", [0.35, 0.6, 0.87])
+def test_intervals_of_games_that_differ_hold_the_truth(truth: float) -> None:
+    dice, held = np.random.default_rng(0), 0
+    for _ in range(400):
+        shares = dice.beta(truth * 9, (1 - truth) * 9, size=7)  # of seven games: correlation within one .1
+        twins = [(game, bool(dice.random() < share)) for game, share in enumerate(shares) for _ in range(14)]
+        found = figure(twins + twins)
+        held += found["low"] <= truth <= found["high"]
+    assert held >= 0.9 * 400, f"{held} of 400; about 60 % if every turn is a sample of its own"
+
+
+def test_turns_exchanged_keep_their_scripts() -> None:
+    turns = [shown(level=level) for level in (1, 2, 3)]
+    other = exchanged(turns, seed=1)
+    assert [each.scripted for each in other] == [each.scripted for each in turns]
+    assert sorted(each.level for each in other) == [1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def judged_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """World of one short story, an untrained judge, an untrained model and an untrained GC."""
+    out = tmp_path_factory.mktemp("world")
+    (film,) = films_of("unseen", 1, unseen=True, stories=1)
+    build_datasets(out, {"unseen": [replace(film, scenes=film.scenes[:4])]})
+    for name in ("dataset", "more"):
+        (out / name).symlink_to(out / "unseen")
+    torch.manual_seed(0)
+    (out / "judge" / "result").mkdir(parents=True)
+    Judge().save(out / "judge" / "result", Judge().state_dict())
+    model = new_checkpoint(out / "model" / "adapt" / "result", mini_config())
+    new_mini_gc(out / "variants" / "gc" / "gc" / "result", model)
+    return out
+
+
+@pytest.mark.slow
+def test_a_flag_ages_from_the_turn_that_planted_it(judged_world: Path) -> None:
+    (story,) = read_stories(judged_world, "unseen", "val")
+    for number, turn in enumerate(story):
+        since = [
+            number - earlier
+            for earlier, before in enumerate(story[:number])
+            if before.facts.place == turn.facts.place and (before.facts.motion == PLANT or before.facts.shows_flag)
+        ]
+        assert turn.flag_age == (since[-1] if since else None)
+
+
+@pytest.mark.slow
+def test_figures_by_an_earlier_judge_do_not_stay_beside_new_ones(judged_world: Path, tmp_path: Path) -> None:
+    for part in ("truth.jsonl", "dataset", "more", "unseen", "model", "variants"):
+        (tmp_path / part).symlink_to(judged_world / part)
+    shutil.copytree(judged_world / "judge", tmp_path / "judge")
+    models = measured_models(tmp_path)
+
+    def figures(model: MeasuredModel, judge: Judge) -> tuple[Any, str]:
+        return {"model": model.name}, "right"
+
+    measure(tmp_path, "claims", 0, models, figures)
+    assert {path.stem for path in (tmp_path / "claims").iterdir()} == {"model", "gc", "made"}
+    Judge().save(tmp_path / "judge" / "result", Judge().state_dict())
+    measure(tmp_path, "claims", 0, models[:1], figures)
+    assert {path.stem for path in (tmp_path / "claims").iterdir()} == {"model", "made"}
+    with pytest.raises(UserError, match=r"no trained model in .*: run the step `model` first, or `unpack`"):
+        measure(tmp_path, "claims", 0, [], figures)
+
+
+@pytest.mark.nightly
+def test_games_along_the_stories_are_measured_once(judged_world: Path) -> None:
+    measure_claims(judged_world)
+    path = judged_world / "claims" / "model.json"
+    found: Mapping[str, Any] = json.loads(path.read_text())
+    kinds = {"played", "played without past", "played without guidance", "recorded", "reconstructed", "by chance"}
+    assert [set(each) for each in found.values()] == [kinds, kinds]
+    error = found["unseen"]["recorded"]["level drawn, error"]
+    assert error["turns"] == len(read_stories(judged_world, "unseen", "val")[0])
+    assert (error["games"], error["low"], error["high"]) == (1, None, None), "one game has no interval"
+    assert error["mean"] < 0.3, "recorded clips of 96x64 still have about their level"
+    baseline: Mapping[str, Any] = json.loads((judged_world / "claims" / "gc.json").read_text())
+    assert [set(each) for each in baseline.values()] == [{"played"}, {"played"}]
+    turns = read_stories(judged_world, "unseen", "val")[0]
+    neutral = [turn.facts.state == (NEUTRAL.social, NEUTRAL.entertainment, NEUTRAL.stamina) for turn in turns]
+    assert baseline["unseen"]["played"]["states"]["mean"] == np.mean(neutral)
+    made = path.stat().st_mtime_ns
+    measure_claims(judged_world)
+    assert path.stat().st_mtime_ns == made
+
+
+@pytest.mark.slow
+def test_long_games_are_measured_by_tens(judged_world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stories = read_stories(judged_world, "unseen", "val") * 16
+    lengths = [len(game) for game in long_games(stories)]
+    assert lengths == [min(TURNS, 2 * len(stories[0]))] * GAMES
+    monkeypatch.setattr("examples.miniature.measured.drift.GAMES", 1)
+    monkeypatch.setattr("examples.miniature.measured.drift.TURNS", 4)
+    monkeypatch.setattr("examples.miniature.measured.drift.AT_ONCE", 2)
+    measure_drift(judged_world)
+    found = json.loads((judged_world / "drift" / "model.json").read_text())
+    assert list(found) == ["turns 1-2", "turns 3-4"]
+    assert found["turns 1-2"].keys() == set(FIELDS)
+    assert AT_ONCE == 10

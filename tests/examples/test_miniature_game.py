@@ -1,0 +1,152 @@
+"""The game of the package: the packed model of the miniature draws who and where, by the nearest composed picture."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from torch import nn
+
+from examples.miniature.measured.measured_models import FITTED
+from examples.miniature.package import HELD_OUT, unpack_model
+from examples.miniature.story import StoryScene
+from examples.miniature.strip import folder_of_game
+from examples.world.film import pictures_of
+from examples.world.puppet_cast import CAST
+from examples.world.puppet_motions import Cue
+from examples.world.scenery import PLACES
+from models.checkpoint import Checkpoint
+from models.config import CONFIG, mini_config
+from models.engine import Engine
+from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS, EngineOptions
+from models.shipped import PACKED, shipped
+from models.turns import GameState, turn_seed
+from models.untrained import new_checkpoint
+from pipeline.core.config import ShardSettings
+from pipeline.core.errors import UserError
+from pipeline.publish.shards import write_shards
+from tests.examples.test_miniature_judge import FACTS
+from tests.support.datasets.made_dataset import make_dataset
+
+MOST_BYTES = 20_000_000
+BASE = StoryScene(Cue("Mika", "wave", 2), "meadow", night=False, flagged=False, time_named=False, story=0)
+
+
+def still(scene: StoryScene) -> NDArray[np.float64]:
+    """Mean picture of a composed scene at the size of the model."""
+    pictures = list(pictures_of([scene.drawn("scene")]))[:48]
+    small = [cv2.resize(each[:, 25:295, ::-1], (96, 64), interpolation=cv2.INTER_AREA) for each in pictures]
+    return np.mean(small, axis=0)
+
+
+def first_weights(network: nn.Module) -> bytes:
+    return next(network.parameters()).detach().numpy().tobytes()
+
+
+def begin(out: Path, story: int = HELD_OUT["stories-1"]) -> Checkpoint:
+    """Write an image encoder, and a data set that holds out a story of one film."""
+    data = make_dataset(out / "dataset", films=1, scenes=2, names=["stories-1.mp4"])
+    write_shards(data, ShardSettings(val_share=1))
+    facts = FACTS.model_copy(update={"film": "stories-1", "story": story, "start_seconds": 0.0})
+    (out / "truth.jsonl").write_text(facts.model_dump_json() + "\n")
+    return new_checkpoint(out / "image_encoder" / "result", mini_config())
+
+
+def repacked(folder: Path) -> Path:
+    """Copy the packed model with another text about it."""
+    shutil.copytree(PACKED, folder)
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps({**config, "about": "Another one."}))
+    return folder
+
+
+def test_the_packed_model_is_small() -> None:
+    assert sum(path.stat().st_size for path in PACKED.rglob("*") if path.is_file()) <= MOST_BYTES
+
+
+def test_the_packed_model_names_no_path_of_the_machine_that_trained_it() -> None:
+    for path in PACKED.rglob("*.json"):
+        assert '": "/' not in path.read_text(), path
+
+
+def test_the_packed_model_takes_the_place_of_a_trained_one_but_never_of_a_training(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="run the step `image-encoder` first"):
+        unpack_model(tmp_path / "new")
+    begun = begin(tmp_path / "new")
+    (tmp_path / "new" / "model" / "adapt").mkdir(parents=True)  # as a kill before the link leaves it
+    for _ in range(2):
+        unpack_model(tmp_path / "new")
+    start, trained = (Checkpoint.open(tmp_path / "new" / step) for step in (FITTED, "model/adapt/result"))
+    trained_identity = trained.identity()
+    assert trained_identity == Checkpoint.open(tmp_path / "new" / "unpacked").identity()
+    assert first_weights(start.autoencoder()) == first_weights(trained.autoencoder())
+    # else variants would start from a trained model
+    assert first_weights(start.shot_decoder()) == first_weights(begun.shot_decoder())
+    assert first_weights(start.shot_decoder()) != first_weights(trained.shot_decoder())
+    shutil.rmtree(tmp_path / "new" / FITTED)  # as a kill before the start was written leaves it
+    (tmp_path / "new" / FITTED).symlink_to(tmp_path / "new" / "unpacked")  # as an earlier version did
+    (tmp_path / "new").rename(tmp_path / "moved")
+    unpack_model(tmp_path / "moved")
+    assert not (tmp_path / "moved" / FITTED).is_symlink()
+    assert Checkpoint.open(tmp_path / "moved" / "model" / "adapt" / "result").identity() == trained_identity
+    begun_log = tmp_path / "begun" / "model" / "log" / "events"
+    begun_log.parent.mkdir(parents=True)
+    begun_log.touch()
+    with pytest.raises(UserError, match="begun/model holds a training: name another --out"):
+        unpack_model(tmp_path / "begun")
+    assert not (tmp_path / "begun" / "model" / "adapt").exists()
+
+
+def test_another_packed_model_takes_the_place_of_the_unpacked_one(tmp_path: Path) -> None:
+    begin(tmp_path)
+    unpack_model(tmp_path)
+    unchanged = (tmp_path / "unpacked" / CONFIG).stat().st_mtime_ns
+    unpack_model(tmp_path)
+    assert (tmp_path / "unpacked" / CONFIG).stat().st_mtime_ns == unchanged
+    packed = repacked(tmp_path / "packed")
+    unpack_model(tmp_path, packed)
+    assert Checkpoint.open(tmp_path / "model" / "adapt" / "result").config.about == "Another one."
+    (tmp_path / "autoencoder" / "curve.jsonl").touch()
+    with pytest.raises(UserError, match="autoencoder holds a training: name another --out"):
+        unpack_model(tmp_path)
+
+
+@pytest.mark.parametrize("story", [HELD_OUT["stories-1"], 4])
+def test_stories_that_the_packed_model_was_trained_on_are_named(
+    tmp_path: Path, story: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin(tmp_path, story)
+    unpack_model(tmp_path)
+    said = capsys.readouterr().err
+    assert ("dataset holds out the stories 4 of stories-1, but" in said) == (story == 4)
+    assert ("trained without 5 of stories-1, 12 of stories-2" in said) == (story == 4)
+
+
+def test_another_packed_model_plays_the_strip_anew(tmp_path: Path) -> None:
+    folders = [folder_of_game(tmp_path), folder_of_game(tmp_path), folder_of_game(tmp_path, repacked(tmp_path / "new"))]
+    assert folders[0] == folders[1] != folders[2]
+
+
+@pytest.mark.slow
+def test_turns_show_who_and_where_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    engine = Engine.load(shipped().folder, EngineOptions("cpu", SHIPPED_STEPS, SHIPPED_GUIDANCE))
+    truth = {
+        (name, place): still(replace(BASE, cue=replace(BASE.cue, actor=name), place=place))
+        for name in CAST
+        for place in PLACES
+    }
+    asked = [("Mika", "meadow"), ("Haru", "city street"), ("Yuki", "snowy hill"), ("Kuro", "shrine")]
+    state, found = GameState(), []
+    for number, (name, place) in enumerate(asked, start=1):
+        line = f"Character: {name}; Motion: slightly wave; Background: {'daytime ' if number == 1 else ''}{place}."
+        turn, state = engine.next_turn(state, line, turn_seed(0, number))
+        drawn = turn.frames_THWC.mean(axis=0)
+        found.append(min(truth, key=lambda pair: float(np.abs(truth[pair] - drawn).mean())))
+    assert found == asked

@@ -1,0 +1,76 @@
+"""Trainings of the miniature: an ablation of a network has the fitted bases and a network of its own; recipes fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from examples.commands import run_command
+from examples.miniature.measured.measured_models import FITTED
+from examples.miniature.model_runs import ABLATIONS, Variant, start_of, train_variants, variants
+from models.checkpoint import Checkpoint
+from models.config import mini_config
+from models.untrained import new_checkpoint
+from pipeline.core.errors import UserError
+from tests.support.networks.small_run import small_dataset
+from training.recipes import read_recipe
+
+OF_TRAINING = {"no-warm-up", "random-frame"}
+BASES = ("autoencoder", "image_encoder", "text_encoder", "language_model")
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / "bases" / name / "model.safetensors").read_bytes() for name in BASES[1:]} | {
+        BASES[0]: (folder / "bases" / BASES[0] / "diffusion_pytorch_model.safetensors").read_bytes()
+    }
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("world")
+    new_checkpoint(out / FITTED, mini_config(), seed=5)
+    return out
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_every_ablation_has_a_start_that_its_recipe_accepts(world: Path, name: str) -> None:
+    fitted, start = world / FITTED, start_of(world, name)
+    assert (start == fitted) == (name in OF_TRAINING)
+    started, wanted = Checkpoint.open(start), read_recipe("mini", name).model
+    assert (started.config.shot_encoder, started.config.shot_decoder) == (wanted.shot_encoder, wanted.shot_decoder)
+    assert weights(start) == weights(fitted)
+    assert started.shot_encoder()
+    assert started.shot_decoder()
+    assert start_of(world, name) == start
+
+
+@pytest.mark.parametrize("variant", variants(), ids=lambda variant: variant.name)
+def test_a_variant_changes_what_its_name_says(tmp_path: Path, variant: Variant) -> None:
+    (changes := tmp_path / "changes.toml").write_text(variant.toml())
+    recipe, main = read_recipe("mini", variant.ablation, changes), read_recipe("mini")
+    loops, of_main = (
+        [each.gc.loop] if variant.part == "gc" else [each.shot.joint, each.game.loop, each.adapt.loop]
+        for each in (recipe, main)
+    )
+    is_seed = variant.name.startswith("seed")
+    assert all((loop.steps == other.steps) == is_seed for loop, other in zip(loops, of_main, strict=True))
+    assert {loop.seed for loop in loops} == {int(variant.name[-1]) if is_seed else 0}
+    assert (recipe.game.history_predicted > 0) == (variant.name == "own-predictions")
+    assert is_seed or recipe.game.first_pass + recipe.game.loop.steps in (1500, main.game.loop.steps)
+
+
+def test_variants_of_unknown_names_are_refused_before_any_training(world: Path) -> None:
+    with pytest.raises(UserError, match=r"no variant is named seed-3; there are short, .*, seed-1, seed-2"):
+        train_variants(world, ["short", "seed-3"])
+    assert not (world / "variants").exists()
+
+
+def test_a_command_need_not_print_a_result() -> None:
+    assert run_command("verify", small_dataset()) == ""  # what it says are messages
+
+
+def test_a_command_beside_others_has_its_messages_in_a_file(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"messages\.txt says why.*once that is mended, the same command goes on"):
+        run_command("train", "all", "--recipe", "none", beside=tmp_path / "messages.txt")
+    assert "train --help" in (tmp_path / "messages.txt").read_text()
