@@ -11,7 +11,7 @@ WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # bytecode at installation: else every start under PYTHONDONTWRITEBYTECODE, set in many images, compiles torch anew
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable
 
-.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak mutations constraints constraints-lmdeploy clean
+.PHONY: help play demo demo-eval miniature install install-flow install-train install-evaluate install-cloud install-ray install-dev lmdeploy-env test test-slow test-all test-nightly bench bench-model bench-learning bench-motion bench-scenes bench-captions bench-review bench-clips bench-training bench-metrics bench-eval soak constraints constraints-lmdeploy clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-22s %s\n", $$1, $$2}'
@@ -120,12 +120,6 @@ bench-eval: install-train  ## clips a second of each part of the metrics, and me
 soak: install-dev  ## kill builds at KILLS random moments and compare the results of their reruns, byte for byte
 	ANIMEGAMER_KILLS=$(KILLS) $(BIN)/pytest -q -s -m 'slow or nightly' --timeout 0 tests/flows/test_killed.py
 
-mutations: install-dev  ## check that the tests detect 60 small code changes; OLD=commit: that commit's tests too
-	$(BIN)/python -m tests.mutations collect gate
-	$(BIN)/python -m tests.mutations collect nightly
-	$(if $(OLD),$(BIN)/python -m tests.mutations collect old --commit $(OLD))
-	$(BIN)/python -m tests.mutations run
-
 constraints: install-dev  ## resolve the pins anew
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra flow --extra train --extra evaluate --extra cloud --extra ray --extra dev --universal \
 		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --upgrade --output-file constraints.txt
@@ -136,5 +130,5 @@ constraints-lmdeploy: install-dev  ## resolve the pins of lmdeploy's environment
 		--no-header --no-emit-index-url --upgrade --output-file constraints-lmdeploy.txt
 
 clean:  ## remove the environment and the outputs of the commands above
-	rm -rf .venv .venv-lmdeploy .mutations demo demo-eval miniature bench-learning bench-scenes
+	rm -rf .venv .venv-lmdeploy demo demo-eval miniature bench-learning bench-scenes
 	git worktree prune

@@ -262,9 +262,7 @@ SAMPLES: list[tuple[Check, str]] = [
     (late_commands, "# Title\n\nFirst some words.\n\n```sh\nmake demo\n```"),
 ]
 CHECKS = list(dict.fromkeys(check for check, _ in SAMPLES))
-MUTATIONS = ROOT / "docs/mutations.md"
-"""Written by `tests/mutations` about the code of the commit that it names."""
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs").glob("*.md")} - {MUTATIONS})]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
