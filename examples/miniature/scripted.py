@@ -118,5 +118,5 @@ def _run(request: BuildRequest, films: Sequence[ScriptedFilm]) -> Dataset:
 
 def _calibrate_once(dataset: Dataset) -> None:
     record = dataset.record
-    if not record.calibrated or record.edges_from != record.calibrated.source:
+    if not record.calibration or record.edges_from != record.calibration.source:
         dataset.save(calibrate(dataset, "quantiles").stored_in(record))

@@ -19,14 +19,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pipeline.core.errors import shortened
 
 SCHEMA_VERSION: Final = 2
-
-
-def _upgraded(version: Any) -> Any:
-    return SCHEMA_VERSION if type(version) is int and version == 1 else version
-
-
-SchemaVersion = Annotated[Literal[2], BeforeValidator(_upgraded)]
-"""Schema of a file of the data set: 1 and 2 are read, 2 is written. What schema 1 lacks has a default."""
+SchemaVersion = Literal[2]
+"""Schema of a file of the data set; a file of another one is refused by name."""
 
 
 def _as_fraction(value: Any) -> Any:

@@ -54,8 +54,6 @@ from pipeline.core.records import (
 )
 
 R = TypeVar("R", bound=Record)
-_CALIBRATED = "calibrated: "
-"""Beginning of `edges_from` where the edges are those of a calibration."""
 
 TABLES: dict[str, type[Record]] = {
     "crop": Crop,
@@ -242,14 +240,14 @@ class LevelCalibration(Record):
     """Level edges fitted by `animegamer calibrate`, and the measurement of motion that they belong to."""
 
     method: str
-    flow_model: str | None = Field(default=None, description="unknown if calibrated by an early version")
-    background_px: float | None = Field(default=None, description="as `[motion] background_px`")
+    flow_model: str
+    background_px: float = Field(description="as `[motion] background_px`")
     edges: tuple[float, float, float, float]
 
     @property
     def source(self) -> str:
         """Text of `edges_from` in a data set with these edges."""
-        return f"{_CALIBRATED}{self.method}"
+        return f"calibrated: {self.method}"
 
 
 class DatasetRecord(Record):
@@ -267,18 +265,6 @@ class DatasetRecord(Record):
     cast: tuple[str, ...] = Field(default=(), description="of the last build, and of earlier ones for other films")
     cast_source: str | None = Field(default=None, description="path or address of the cast folder of the last build")
     config: dict[str, Any] = Field(default_factory=dict, description="the configuration of the last build")
-
-    @property
-    def calibrated(self) -> LevelCalibration | None:
-        """The last calibration; earlier versions have stored it only while it was in use."""
-        if self.calibration or not self.edges or not (self.edges_from or "").startswith(_CALIBRATED):
-            return self.calibration
-        return LevelCalibration(
-            method=str(self.edges_from).removeprefix(_CALIBRATED),
-            flow_model=self.flow_model,
-            background_px=self.config.get("motion", {}).get("background_px"),
-            edges=self.edges,
-        )
 
 
 class Dataset:

@@ -144,7 +144,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         "films": listed,
         "edges": edges,
         "edges_from": edges_from,
-        "calibration": record.calibrated,
+        "calibration": record.calibration,
         "clips": ClipFormat(**request.config.clips.model_dump(include=set(ClipFormat.model_fields))),
         "cast": names,
         "cast_source": request.cast and absolute(request.cast),
@@ -161,7 +161,7 @@ def draft_plan(request: BuildRequest, workspace: Workspace) -> Plan:
         notices=(
             *found.notices,
             *_settings_notices(record.config, settings),
-            *_edges_notices(record.calibrated, edges, edges_from),
+            *_edges_notices(record.calibration, edges, edges_from),
             *_cast_notices(cast, record.cast, listed, stages),
             *_review_notices(review_file, request.config.review, reviews),
             *_unapplied_notices(review_file, outside_cast(reviews, {entry.sha256 for entry in listed}, names)),

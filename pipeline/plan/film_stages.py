@@ -89,7 +89,7 @@ def choose_edges(config: Config, record: DatasetRecord) -> tuple[Edges, str]:
     """The level edges to use, and their source: the config, else a calibration for its optical flow, else published."""
     if config.motion.edges is not None:
         return config.motion.edges, "config"
-    calibration = record.calibrated
+    calibration = record.calibration
     if calibration and _measured_alike(calibration, config.motion):
         return calibration.edges, calibration.source
     return PUBLISHED_EDGES, "published"
@@ -97,9 +97,9 @@ def choose_edges(config: Config, record: DatasetRecord) -> tuple[Edges, str]:
 
 def _measured_alike(calibration: LevelCalibration, settings: MotionSettings) -> bool:
     """Return False if a calibration is known to belong to another measurement than that of the settings."""
-    if calibration.background_px not in (None, settings.background_px):
+    if calibration.background_px != settings.background_px:
         return False
     try:
-        return calibration.flow_model in (None, flow_model_of(settings))
+        return calibration.flow_model == flow_model_of(settings)
     except UserError:  # the weights are on another machine; a build that measures stops for the same reason
         return True

@@ -176,43 +176,6 @@ class KeptClip:
         return content
 
 
-def read_sample(content: bytes) -> Sample:
-    """Parse `<clip_id>.json` of schema 1 or 2.
-
-    Raises:
-        ValidationError: it is not a sample.
-    """
-    try:
-        return Sample.model_validate_json(content)
-    except ValidationError:
-        old = _of_schema_1(content)
-        if old is None:
-            raise
-    return Sample.model_validate_json(json.dumps(upgraded(old)))
-
-
-def _of_schema_1(content: bytes) -> dict[str, Any] | None:
-    """The JSON of a sample of schema 1; None if it is anything else."""
-    try:
-        sample = json.loads(content)
-    except ValueError:
-        return None
-    return sample if isinstance(sample, dict) and sample.get("schema") == 1 else None
-
-
-def upgraded(sample: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of a sample of schema 1 as one of schema 2 that lacks the later measurements.
-
-    Its `reviewed` was true or false for all tags together.
-    """
-    caption = sample.get("caption")
-    if isinstance(caption, dict) and isinstance(reviewed := caption.get("reviewed"), bool):
-        nothing: dict[str, Any] = {"actor": None, "others": None, "sentence": None, "flags": []}
-        caption = {**caption, **nothing, "reviewed": sorted(_TAGS) if reviewed else []}
-    added = {"schema": SCHEMA_VERSION, "overlap_seconds": 0.0, "dialogue": None, "sound": None}
-    return {**sample, **added, "caption": caption}
-
-
 def kept_clips(
     folder: FilmFolder, record: DatasetRecord, settings: ShardSettings, vocabulary: Vocabulary
 ) -> list[KeptClip]:

@@ -7,7 +7,6 @@ across samples run at the end.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections import Counter, defaultdict
@@ -25,7 +24,7 @@ from pipeline.core.config import ShardSettings
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Clip, RecordError
 from pipeline.core.store import Dataset, DatasetRecord, StoreError
-from pipeline.publish.samples import KeptClip, Sample, kept_clips, read_sample
+from pipeline.publish.samples import KeptClip, Sample, kept_clips
 from pipeline.publish.shard_tar import MEMBERS, Packed, unpack
 from pipeline.publish.shards import Index, Shard, count, file_sha256, read_index
 from pipeline.publish.vocabulary import load_vocabulary
@@ -155,7 +154,7 @@ def _check(packed: Packed, shard: Shard, index: Index, expected: Expected) -> Ch
     if missing:
         return Checked(packed.key, shard.name, None, (Fault(where, f"lacks its {' and '.join(missing)}"),))
     try:
-        sample = read_sample(packed.members["json"])
+        sample = Sample.model_validate_json(packed.members["json"])
     except ValidationError as error:
         fault = error.errors()[0]
         what = f"its json is not a sample ({'.'.join(map(str, fault['loc']))}: {fault['msg']})"
@@ -192,16 +191,12 @@ def _table_problems(packed: Packed, sample: Sample, kept: KeptClip) -> Iterator[
     differing = list(_differing(sample.model_dump(), kept.sample.model_dump()))
     if differing:
         yield f"its json and the film's tables differ in {', '.join(differing)}"
-    elif packed.members["json"] != kept.json.encode() and not _is_of_schema_1(packed.members["json"]):
+    elif packed.members["json"] != kept.json.encode():
         yield "its json is written in another form than this version's"
     if packed.members["txt"] != kept.text.encode():
         yield f"its txt is not the instruction of its caption, {kept.text!r}"
     if hashlib.sha256(packed.members["mp4"]).hexdigest() != kept.clip.sha256:
         yield "its mp4 is not the clip that was cut"
-
-
-def _is_of_schema_1(content: bytes) -> bool:
-    return bool(json.loads(content)["schema"] == 1)
 
 
 def _differing(here: Mapping[str, object], there: Mapping[str, object], prefix: str = "") -> Iterator[str]:

@@ -92,7 +92,7 @@ def open_index(source: str | Path) -> Index:
             return Index.model_validate_json(path.read_bytes())
         except ValidationError as error:
             if any(fault["loc"] == ("schema",) and isinstance(fault["input"], int) for fault in error.errors()):
-                remedy = f"this version reads schemas 1 to {SCHEMA_VERSION}: train with the version that built it"
+                remedy = f"this version reads schema {SCHEMA_VERSION}: train with the version that built it"
                 raise UserError(f"{place} is of another schema; {remedy}, or build it again with this one") from error
             raise UserError(f"{place} is damaged, {faults_of(error)}; build the data set again") from error
 

@@ -8,7 +8,6 @@ Letters of the shapes: T frames, H W pixels, C colours (RGB).
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from pipeline.core.atomic import replacing
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import fingerprint
 from pipeline.core.records import Record, faults_of
-from pipeline.publish.samples import Sample, read_sample, upgraded
+from pipeline.publish.samples import Sample
 from training.data.shards import ShardFile, unpack
 
 _MOST_DISTORTION = 0.02
@@ -236,7 +235,7 @@ def read_texts(shards: Iterable[ShardFile]) -> Iterator[RecordedTurn]:
 def _turn(shard: ShardFile, key: str, members: Mapping[str, bytes]) -> RecordedTurn:
     where = f"{shard.address}: clip {key}"
     try:
-        sample = read_sample(members["json"])
+        sample = Sample.model_validate_json(members["json"])
         text = members["txt"].decode()
     except ValidationError as error:
         raise UserError(
@@ -262,19 +261,10 @@ def _check_order(turns: tuple[RecordedTurn, ...]) -> None:
 
 def _cached_turns(path: Path, made_from: str) -> tuple[RecordedTurn, ...] | None:
     try:
-        content = path.read_bytes()
-        cached = _CachedCatalog.model_validate_json(_upgraded(content) if b'"schema":1,' in content else content)
+        cached = _CachedCatalog.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None  # ignored: the catalog is read from the shards again
     return cached.turns if cached.fingerprint == made_from else None
-
-
-def _upgraded(content: bytes) -> bytes:
-    """Return a cached catalog with its samples of schema 1 brought to schema 2."""
-    catalog = json.loads(content)
-    for turn in catalog["turns"]:
-        turn["sample"] = upgraded(turn["sample"])
-    return json.dumps(catalog).encode()
 
 
 def _scaled(frames_THWC: Tensor, height: int, width: int) -> Tensor:

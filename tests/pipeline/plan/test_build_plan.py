@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.core.config import CaptionSettings, CardSettings, Config, MotionSettings
 from pipeline.core.errors import UserError
-from pipeline.core.store import Dataset
+from pipeline.core.store import Dataset, LevelCalibration
 from pipeline.plan.build_plan import Plan, make_plan
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.plan.workspace import Workspace
@@ -115,21 +115,21 @@ def test_a_build_without_a_usable_film_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flow_model", "changed", "used"),
+    ("changed", "used"),
     [
-        ("dis@0.5", {}, True),
-        ("dis@0.5", {"model": "memflow"}, True),  # its weights are not here
-        (None, {"scale": 0.25}, True),  # calibrated by an older version, before the first publishing
-        ("dis@0.5", {"scale": 0.25}, False),
-        ("dis@0.5", {"background_px": 2.0}, False),
+        ({}, True),
+        ({"model": "memflow"}, True),  # its weights are not here
+        ({"scale": 0.25}, False),
+        ({"background_px": 2.0}, False),
     ],
 )
 def test_a_calibration_serves_the_measurement_that_it_was_made_for(
-    tmp_path: Path, flow_model: str | None, changed: dict[str, Any], used: bool
+    tmp_path: Path, changed: dict[str, Any], used: bool
 ) -> None:
     dataset, edges = Dataset(tmp_path / "data"), (1.0, 2.0, 3.0, 4.0)
     measured = planned(tmp_path, "a.mkv").record
-    calibrated = {"flow_model": flow_model, "edges": edges, "edges_from": "calibrated: quantiles"}
+    kept = LevelCalibration(method="quantiles", flow_model="dis@0.5", background_px=0.2, edges=edges)
+    calibrated = {"calibration": kept, "edges": edges, "edges_from": kept.source}
     dataset.save(measured.model_copy(update=calibrated))
     request = BuildRequest(
         films=(str(tmp_path / "a.mkv"),),

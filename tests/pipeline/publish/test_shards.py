@@ -18,7 +18,7 @@ from webdataset.writer import TarWriter
 from pipeline.core.config import ShardSettings
 from pipeline.core.records import Caption, RecordError, Verdict
 from pipeline.core.store import Dataset
-from pipeline.publish.samples import hub_features, read_sample
+from pipeline.publish.samples import Sample, hub_features
 from pipeline.publish.shard_tar import unpack
 from pipeline.publish.shards import Index, read_index, write_shards
 from tests.support.datasets.made_dataset import EDGES, MODEL, make_dataset
@@ -53,7 +53,7 @@ def test_a_shard_holds_one_film_in_time_order_and_ends_where_a_scene_ends(tmp_pa
     for shard in index.shards:
         with tarfile.open(dataset.root / "shards" / shard.name) as tar:
             keys = [name.removesuffix(".json") for name in tar.getnames() if name.endswith(".json")]
-            here = [read_sample(tar.extractfile(f"{key}.json").read()) for key in keys]
+            here = [Sample.model_validate_json(tar.extractfile(f"{key}.json").read()) for key in keys]
         assert {sample.film_id for sample in here} == {shard.film_id}
         assert [sample.start_seconds for sample in here] == sorted(sample.start_seconds for sample in here)
         assert [keys[0], keys[-1], len(keys)] == [shard.first_clip, shard.last_clip, shard.samples]

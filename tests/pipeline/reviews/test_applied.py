@@ -25,7 +25,6 @@ from pipeline.reviews.decisions import CAPTION_FIELDS, Decision, append_decision
 from tests.support import records
 from tests.support.builds.real_builds import contents, differences
 from tests.support.datasets.built_dataset import SMALL, build_here
-from tests.support.datasets.code_facts import painted_cast
 from tests.support.media.films import make_film
 from tests.support.media.painted_clips import make_cast
 
@@ -92,7 +91,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a built data set without reviews; read-only."""
     root = tmp_path_factory.mktemp("original")
     make_film(root / "film.mp4", frames=FRAMES, scenes=SCENES)
-    painted_cast(root / "cast")
+    make_cast(root / "cast", "Ponyo", "Sosuke")
     Built(root).build()
     return root
 
@@ -252,7 +251,7 @@ def test_another_film_does_not_take_its_reviews(built: Built, tmp_path: Path) ->
     other = Built(tmp_path / "other")
     other.root.mkdir()
     make_film(other.root / "film.mp4", frames=FRAMES + 1, scenes=SCENES)  # the same clips, other content
-    painted_cast(other.root / "cast")
+    make_cast(other.root / "cast", "Ponyo", "Sosuke")
     other.data.root.mkdir()
     shutil.copy(built.reviews, other.reviews)
     other.build()

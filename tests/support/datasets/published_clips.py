@@ -7,7 +7,7 @@ import tarfile
 from pipeline.core.config import ShardSettings
 from pipeline.core.records import Caption, Clip, Motion, Verdict
 from pipeline.core.store import Dataset
-from pipeline.publish.samples import Sample, read_sample
+from pipeline.publish.samples import Sample
 from pipeline.publish.shards import read_index
 
 SMALL = ShardSettings(samples=3)
@@ -28,7 +28,7 @@ def samples_of(dataset: Dataset) -> list[Sample]:
         with tarfile.open(dataset.root / "shards" / shard.name) as tar:
             for name in tar.getnames():
                 if name.endswith(".json"):
-                    found.append(read_sample(tar.extractfile(name).read()))  # type: ignore[union-attr]
+                    found.append(Sample.model_validate_json(tar.extractfile(name).read()))  # type: ignore[union-attr]
     return found
 
 

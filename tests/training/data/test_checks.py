@@ -130,5 +130,5 @@ def test_another_schema_is_named(tmp_path: Path) -> None:
     source = shutil.copytree(small_dataset(), tmp_path / "data")
     index = source / "shards" / "index.json"
     index.write_text(json.dumps(json.loads(index.read_bytes()) | {"schema": 3}))
-    with pytest.raises(UserError, match="is of another schema; this version reads schemas 1 to 2"):
+    with pytest.raises(UserError, match="is of another schema; this version reads schema 2"):
         small_run(tmp_path / "run", small_recipe(), source).features()
