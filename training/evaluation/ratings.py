@@ -7,10 +7,10 @@ positions. Its p value is that of a permutation test: the orders of a subject's 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import krippendorff
 import numpy as np
 
 PERMUTATIONS = 999
@@ -69,12 +69,19 @@ def agreement(subjects: Sequence[Ratings]) -> float | None:
     None: no agent was rated twice, or all scores are equal.
     """
     units = [unit for each in subjects if len(each.scores) > 1 for unit in zip(*each.scores, strict=True)]
-    domain = np.unique([score for unit in units for score in unit])
-    if len(domain) < 2:
+    counts = Counter(score for unit in units for score in unit)
+    if len(counts) < 2:
         return None
-    counts_UV = np.array([(np.array(unit)[:, None] == domain).sum(axis=0) for unit in units])
-    alpha = krippendorff.alpha(value_counts=counts_UV, value_domain=domain, level_of_measurement="ordinal")
-    return float(alpha)
+    from nltk.metrics.agreement import AnnotationTask  # importing it takes a second
+
+    ranks = dict(zip(sorted(counts), np.cumsum([counts[score] for score in sorted(counts)]), strict=True))
+    middles = {score: float(ranks[score] - counts[score] / 2) for score in counts}
+
+    def ordinal(one: float, other: float) -> float:
+        return (middles[one] - middles[other]) ** 2
+
+    data = [(rater, number, score) for number, unit in enumerate(units) for rater, score in enumerate(unit)]
+    return float(AnnotationTask(data, distance=ordinal, missing_values=()).alpha())
 
 
 def moved_by_order(p_values: Mapping[str, float | None]) -> str:

@@ -10,15 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-import krippendorff
-import numpy as np
-
 from pipeline.core.records import Record
 from pipeline.reviews.audit.readings import SCORED, Groups, readings_of
 from pipeline.reviews.decisions import Value
 
-MOST_CELLS = 1 << 24
-"""Most cells, clips times values squared, of the table that the package makes: 128 MB."""
+MOST_VALUES = 1000
+"""Most different values of which NLTK computes alpha, which takes the square of their number."""
 
 Voices = Mapping[str, Value]
 """Value by reviewer."""
@@ -67,23 +64,21 @@ def agreements(voices: Sequence[Mapping[str, Voices]], groups: Groups) -> list[A
 
 def _alpha(answers: Sequence[Sequence[object]]) -> float | None:
     """Return nominal alpha of the answers about each clip, two or more a clip."""
+    from nltk.metrics.agreement import AnnotationTask  # importing it takes a second
+
     answers = _fitting(answers)
-    values = {value: number for number, value in enumerate(dict.fromkeys(one for clip in answers for one in clip))}
-    if len(values) < 2:
+    if len({value for clip in answers for value in clip}) < 2:
         return None
-    counts = np.zeros((len(answers), len(values)), int)
-    for row, clip in zip(counts, answers, strict=True):
-        for value in clip:
-            row[values[value]] += 1
-    return float(krippendorff.alpha(value_counts=counts, level_of_measurement="nominal"))
+    data = [(voice, number, value) for number, clip in enumerate(answers) for voice, value in enumerate(clip)]
+    return float(AnnotationTask(data, missing_values=()).alpha())
 
 
 def _fitting(answers: Sequence[Sequence[object]]) -> Sequence[Sequence[object]]:
-    """Return the answers, or as many as the table holds, drawn at random but always the same."""
+    """Return the answers, or as many as have `MOST_VALUES` values, drawn at random but always the same."""
     drawn = random.Random(0).sample(answers, len(answers))
     values: set[object] = set()
     for count, clip in enumerate(drawn):
         values.update(clip)
-        if (count + 1) * len(values) ** 2 > MOST_CELLS:
+        if len(values) > MOST_VALUES:
             return drawn[:count]
     return answers
