@@ -14,7 +14,6 @@ from av.packet import Packet
 from av.stream import Stream
 from numpy.typing import NDArray
 
-from pipeline.video.containers import is_repeat
 from pipeline.video.recordings import IN_A_ROW, Restarts
 
 NO_TIME = -(2**63)
@@ -33,7 +32,7 @@ class PacketTimes:
 
     def add(self, packet: Packet[Stream]) -> None:
         """Take the next packet of the file."""
-        if packet.is_discard or not (packet.size or is_repeat(packet)):  # the last one flushes the decoder
+        if packet.is_discard or (not packet.size and packet.pts is None):  # the last one flushes the decoder
             return
         self._pts.append(NO_TIME if packet.pts is None else packet.pts)
         self._dts.append(NO_TIME if packet.dts is None else packet.dts)

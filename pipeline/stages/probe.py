@@ -29,7 +29,7 @@ from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Film, RecordError
 from pipeline.stages.packet_times import NO_TIME, PacketTimes
 from pipeline.video.colour_tags import ColourTags, check_colours
-from pipeline.video.containers import decode, demux, film_streams, has_own_times, is_repeat, open_film, video_stream
+from pipeline.video.containers import Repeats, decode, demux, film_streams, has_own_times, open_film, video_stream
 from pipeline.video.recordings import REORDERED
 
 STANDARD_RATES = (
@@ -137,7 +137,7 @@ class _Track:
 
 def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Track:
     """Read every packet once and keep only numbers: a film has about 200,000 packets."""
-    shown, opening = PacketTimes(), _Opening()
+    shown, opening, repeats = PacketTimes(), _Opening(), Repeats(stream)
     stopped: list[str] = []
     end_seconds = 0.0
     stream.thread_count = 1
@@ -149,7 +149,7 @@ def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Tra
             if packet.has_sidedata("encryption_info"):
                 raise RecordError(film_id, "its video is encrypted (common encryption); decrypt it first")
             shown.add(packet)
-            if opening.count < FRAMES_DECODED and not is_repeat(packet):
+            if not repeats.has(packet) and opening.count < FRAMES_DECODED:
                 opening.add(_decode(stream, packet))
     except av.error.FFmpegError as error:
         stopped = [f"reading stopped after {shown.count} frames ({error.strerror})"]

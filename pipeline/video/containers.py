@@ -15,6 +15,7 @@ import av
 import cv2
 import numpy as np
 from av.container import InputContainer
+from av.error import InvalidDataError
 from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
@@ -36,6 +37,8 @@ CONTAINERS = (
 STILL_PICTURES = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
 STILL_BRANDS = {"avif", "heic", "heix", "heim", "heis", "mif1"}
 LARGEST_SIDE = 16384
+_VOP, _NOT_CODED_BYTES = b"\x00\x00\x01\xb6", 8
+"""Start of a frame of MPEG-4, and most bytes of one that is not coded: a coded one has a bit for each block besides."""
 IMAGE = "an image, not a film"
 NO_INDEX = "its index is missing or cut off: the download or recording stopped before its end"
 
@@ -97,12 +100,28 @@ def film_streams(container: InputContainer) -> list[VideoStream]:
 
 
 def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
-    """Yield the packets of these streams to the end of the file, then an empty one per stream to flush its decoder."""
-    try:
-        yield from container.demux(streams)
-    except IndexError:
-        # PyAV 18 raises it after the last packet if a stream began midway, as in broadcasts
-        return
+    """Yield the packets of these streams to the end of the file, then an empty one per stream to flush its decoder.
+
+    Behind a damaged part of an Ogg file, reading goes on: the first packet of each stream is marked corrupt.
+    """
+    harmed: set[int] = set()
+    while True:
+        count = 0
+        try:
+            for packet in container.demux(streams):
+                count += 1
+                if packet.size and packet.stream_index in harmed:
+                    packet.is_corrupt = True
+                    harmed.remove(packet.stream_index)
+                yield packet
+            return
+        except IndexError:
+            # PyAV 18 raises it after the last packet if a stream began midway, as in broadcasts
+            return
+        except InvalidDataError:
+            if container.format.name != "ogg" or not count:
+                raise
+            harmed = {stream.index for stream in streams}
 
 
 def has_own_times(container: InputContainer) -> bool:
@@ -113,12 +132,33 @@ def has_own_times(container: InputContainer) -> bool:
     return container.format.name != "avi"
 
 
-def is_repeat(packet: Packet[Any]) -> bool:
-    """Return True for an empty packet that has a time: it shows the picture before it again, as in Theora and AVI.
+class Repeats:
+    """Recognition of packets that show the picture before them again, of one stream in the order of the file.
 
-    It is not for the decoder, which takes an empty packet for the end of the film.
+    In Theora they are empty; in MPEG-4 they hold a frame that is not coded. They are not for the decoder, which takes
+    an empty packet for the end of the film. Where XviD or DivX has packed two frames into one packet, the frame that is
+    not coded stands for the second of them, and is no repeat.
     """
-    return not packet.size and (packet.pts is not None or packet.dts is not None)
+
+    def __init__(self, stream: VideoStream) -> None:
+        self._is_mpeg4 = stream.codec_context.name == "mpeg4"
+        self._packed = 0
+        """Frames packed into packets before, without a packet of their own so far."""
+
+    def has(self, packet: Packet[Any]) -> bool:
+        """Take the next packet; return True if it is a repeat."""
+        if not packet.size:
+            return packet.pts is not None or packet.dts is not None
+        if not self._is_mpeg4:
+            return False
+        if packet.size > _NOT_CODED_BYTES:
+            self._packed += max(0, bytes(packet).count(_VOP) - 1)
+        elif bytes(packet).startswith(_VOP):
+            self._packed -= 1
+            if self._packed < 0:
+                self._packed = 0
+                return True
+        return False
 
 
 def decode(decoder: VideoStream | VideoCodecContext, packet: Packet[Any] | None) -> list[VideoFrame]:

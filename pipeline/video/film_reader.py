@@ -26,7 +26,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from pipeline.core.records import RecordError
-from pipeline.video.containers import Picture, decode, demux, has_own_times, is_repeat, open_film, video_stream
+from pipeline.video.containers import Picture, Repeats, decode, demux, has_own_times, open_film, video_stream
 from pipeline.video.recordings import OneClock
 
 LOST_MARGIN = 0.6
@@ -82,8 +82,10 @@ class FilmReader:
         self._stream.thread_type = av.codec.context.ThreadType.AUTO
         self._stream.thread_count = threads
         self._has_times = has_own_times(self._container)
-        self._stores_repeats = self._container.format.name == "ogg" and self._stream.codec_context.name == "theora"
-        """True if every frame has a packet, also one that repeats the frame before it."""
+        self._repeating: set[int] = set()
+        """Packets held back that show the picture before them again, by `id`."""
+        self._has_repeats = False
+        """True after a packet that repeats a frame: every frame has a packet then, and a gap is one that was lost."""
         self._noted: int | None = None
         """Time of the last packet, in ticks."""
         self._tick = self._stream.time_base or Fraction(1, 1000)
@@ -184,21 +186,24 @@ class FilmReader:
 
     def _decoded(self) -> Iterator[VideoFrame]:
         for packet in OneClock(self._frame_ticks).packets(self._packets()):
+            is_repeat = id(packet) in self._repeating
+            self._repeating.discard(id(packet))
             if packet is not None:
-                self._note(packet)
-            if packet is None or not is_repeat(packet):
+                self._note(packet, is_repeat=is_repeat)
+            if not is_repeat:
                 yield from self._decode(packet)
 
-    def _note(self, packet: Packet[VideoStream]) -> None:
+    def _note(self, packet: Packet[VideoStream], *, is_repeat: bool) -> None:
         """Note the time of a packet, and that of a packet before it that was lost with its part of the file."""
         pts = packet.pts
         if pts is None or packet.is_discard:
             return
-        if self._stores_repeats:
+        self._has_repeats |= is_repeat and not packet.size
+        if self._has_repeats:
             if self._noted is not None and pts > self._noted + self._frame_ticks:
                 heapq.heappush(self._awaited, self._noted + self._frame_ticks)
             self._noted = pts
-        if is_repeat(packet):
+        if is_repeat:
             heapq.heappush(self._repeats, pts)
         elif self._has_times:
             heapq.heappush(self._awaited, pts)
@@ -206,10 +211,13 @@ class FilmReader:
                 self._suspect.add(pts)
 
     def _packets(self) -> Iterator[Packet[VideoStream] | None]:
+        repeats = Repeats(self._stream)
         try:
             for packet in demux(self._container, self._stream):
                 time = packet.dts if packet.pts is None else packet.pts
-                if not self._has_times and packet.size and time is not None:
+                if repeats.has(packet):
+                    self._repeating.add(id(packet))
+                elif not self._has_times and packet.size and time is not None:
                     heapq.heappush(self._awaited, time)  # before the decoder gets it: the next may have an earlier time
                 yield packet
         except FFmpegError:
@@ -270,6 +278,8 @@ class FilmReader:
             self.end_seconds = max(self.end_seconds, end_seconds)
 
     def _finish(self, end_seconds: float | None) -> None:
+        if self.damage and not self._has_times:
+            self._awaited.clear()  # as many as there were lost frames are left
         origin = self._origin if self._origin is not None else min(self._awaited, default=0)
         promised = self._seconds_of(max(self._awaited, default=origin) - origin)
         if promised >= self.end_seconds - (1 - LOST_MARGIN) * self._frame_seconds and self._awaited:

@@ -2,43 +2,65 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from pipeline.video.film_reader import FilmReader
-from tests.pipeline.video.test_film_reader import numbers_and_times
-from tests.support.media.films import corrupt, make_film
-from tests.support.media.odd_streams import write_packed
+from tests.pipeline.video.test_film_reader import barcode_of, numbers_and_times
+from tests.support.media.films import make_film
+from tests.support.media.odd_streams import NOT_CODED, write_held, write_packed
 from tests.support.media.probed_films import probed
 
-HELD = Path(__file__).parents[2] / "support/media/held.ogv"
-"""Ogg Theora of 61 frames at 24 fps, 44 of them empty packets: patterns of FFmpeg's, coded by libtheora."""
-TIMES = [number / 24 for number in range(61)]
+FRAMES = 30
+KEYS = {"g": "10", "keyint_min": "10"}
+"""A keyframe every ten frames of the source, which is every thirty of a film in which each is shown three times."""
+
+
+def read(path: Path, threads: int = 0) -> tuple[list[int], list[float], FilmReader]:
+    """Barcodes and times of the frames that are read."""
+    with FilmReader(path, threads) as reader:
+        frames = [(barcode_of(frame), frame.seconds) for frame in reader.frames()]
+    return [number for number, _ in frames], [seconds for _, seconds in frames], reader
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_film(tmp_path_factory.mktemp("source") / "film.mkv", frames=FRAMES, codec="libvpx", options=KEYS)
 
 
 @pytest.mark.parametrize("threads", [1, 0])
-def test_empty_packets_of_theora_show_the_picture_before_again(threads: int) -> None:
-    with FilmReader(HELD, threads) as reader:
-        frames = list(reader.frames())
-    assert [frame.seconds for frame in frames] == pytest.approx(TIMES)
-    assert [frame.ordinal for frame in frames] == list(range(61))
-    assert len({id(frame.picture) for frame in frames}) == 17
+@pytest.mark.parametrize("name", ["empty.nut", "not coded.mkv", "not coded.avi"])
+def test_packets_that_repeat_a_picture_are_frames(tmp_path: Path, source: Path, name: str, threads: int) -> None:
+    """Empty ones as in Theora, for which PyAV has no encoder, and those of MPEG-4 that are not coded."""
+    repeat = b"" if name.startswith("empty") else NOT_CODED
+    if repeat:
+        source = make_film(tmp_path / "source.mkv", frames=FRAMES, codec="mpeg4", options={"bf": "0"})
+    film = write_held(source, tmp_path / name, repeat)
+    numbers, times, reader = read(film, threads)
+    assert numbers == [number for number in range(FRAMES) for _ in range(3)]
+    assert times == pytest.approx([number / 24 for number in range(3 * FRAMES)], abs=0.001)
     assert reader.damage == []
-    film = probed(HELD)
-    assert (film.frames, film.variable_rate, film.fps) == (61, False, 24)
+    found = probed(film)
+    assert (found.frames, found.variable_rate, found.fps) == (3 * FRAMES, False, 24)
 
 
 @pytest.mark.parametrize("threads", [1, 0])
-def test_what_ogg_has_lost_is_damage_up_to_the_next_keyframe(tmp_path: Path, threads: int) -> None:
-    film = corrupt(Path(shutil.copy(HELD, tmp_path / "film.ogv")), 0.5, 0.52)
-    with FilmReader(film, threads) as reader:
-        kept = [frame.seconds for frame in reader.frames()]
-    [(start, end, _)] = reader.damage
-    assert end == 1.0
-    assert kept == pytest.approx([time for time in TIMES if not start <= time < end])
-    assert 40 < len(kept) < 61
+def test_where_repeats_are_stored_a_gap_is_damage_up_to_the_next_keyframe(
+    tmp_path: Path, source: Path, threads: int
+) -> None:
+    film = write_held(source, tmp_path / "film.nut", missing=range(40, 44))
+    numbers, _, reader = read(film, threads)
+    assert [(round(start * 24), round(end * 24)) for start, end, _ in reader.damage] == [(40, 60)]
+    assert numbers == [number // 3 for number in range(90) if not 40 <= number < 60]
+
+
+def test_where_repeats_are_not_stored_a_gap_is_a_picture_that_stays(tmp_path: Path, source: Path) -> None:
+    """As in a Theora film that FFmpeg has copied: it leaves the empty packets out."""
+    film = write_held(source, tmp_path / "film.nut", missing={number for number in range(90) if number % 3})
+    numbers, _, reader = read(film)
+    assert numbers == list(range(FRAMES))
+    assert reader.damage == []
 
 
 @pytest.mark.parametrize("threads", [1, 0])

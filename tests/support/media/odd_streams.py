@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -23,6 +23,8 @@ _CLOCK = 90_000
 """Ticks of MPEG-TS in a second."""
 VOP = b"\x00\x00\x01\xb6"
 """Start of a frame of MPEG-4."""
+NOT_CODED = VOP + b"\x50\x00\x00"
+"""Frame of MPEG-4 that is predicted from the one before it and has no content."""
 _PICTURE_START = b"\x00\x00\x01\xe0"
 _TIME_AT = 9
 """Place of the times in the header of a picture: presentation, then decoding if it has a time of its own."""
@@ -102,6 +104,29 @@ def _coded_time(ticks: int, kind: int) -> bytes:
     return bytes([kind << 4 | high << 1 | 1, middle >> 7, middle << 1 & 0xFF | 1, low >> 7, low << 1 & 0xFF | 1])
 
 
+def write_held(source: Path, path: Path, repeat: bytes = b"", missing: Collection[int] = ()) -> Path:
+    """Copy a film of 24 fps without B-frames, every frame followed by two packets that show it again.
+
+    Args:
+        source: the film.
+        path: of a container that keeps such packets, such as NUT for empty ones.
+        repeat: content of a packet that repeats.
+        missing: numbers of packets that are lost.
+    """
+    with av.open(str(source)) as given, av.open(str(path), "w") as made:
+        stream = made.add_stream_from_template(given.streams.video[0])
+        stream.time_base = Fraction(1, 24)
+        stored = [packet for packet in given.demux(video=0) if packet.size]
+        for number, (packet, content) in enumerate((each, part) for each in stored for part in (each, repeat, repeat)):
+            if number in missing:
+                continue
+            copy = av.Packet(bytes(content))
+            copy.stream, copy.time_base, copy.pts, copy.dts = stream, Fraction(1, 24), number, number
+            copy.duration, copy.is_keyframe = 1, packet is content and packet.is_keyframe
+            made.mux(copy)
+    return path
+
+
 def write_packed(source: Path, path: Path) -> Path:
     """Copy MPEG-4 with one B-frame at a time into AVI as XviD and DivX pack it: in the packet of the frame before it.
 
@@ -115,7 +140,7 @@ def write_packed(source: Path, path: Path) -> Path:
         stored[0] = stored[0][:start] + b"\0\0\1\xb2DivX503b1393p" + stored[0][start:]
         for number, content in enumerate(_packed(stored)):
             packet = av.Packet(content)
-            packet.stream, packet.time_base, packet.pts, packet.dts = stream, stream.time_base, number, number
+            packet.stream, packet.time_base, packet.pts, packet.dts = stream, Fraction(1, 24), number, number
             packet.is_keyframe = number == 0
             made.mux(packet)
     return path
@@ -124,7 +149,7 @@ def write_packed(source: Path, path: Path) -> Path:
 def _packed(stored: Sequence[bytes]) -> Iterator[bytes]:
     for here, after in pairwise([*stored, b""]):
         if _is_b_frame(here):
-            yield VOP + b"\x50\x00\x00"  # a frame predicted from the one before it, without content
+            yield NOT_CODED
         else:
             yield here + after if _is_b_frame(after) else here
 
