@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,7 +18,6 @@ def refuse_another(
     folder: Path,
     ingredients: Ingredients,
     compared: Callable[[Ingredients], Ingredients] = lambda same: same,
-    later: Collection[str] = (),
 ) -> None:
     """Compare the ingredients with those noted in the folder, if there is a note.
 
@@ -26,7 +25,6 @@ def refuse_another(
         folder: the training folder.
         ingredients: those of now.
         compared: function that leaves out ingredients which may change in the same folder.
-        later: ingredients that notes of earlier versions lack, and that are then not compared.
 
     Raises:
         UserError: the ingredients differ, or the note is damaged.
@@ -37,8 +35,7 @@ def refuse_another(
         raise UserError(f"{folder / _NOTE} is damaged: remove {folder} to train it again") from error
     if before is None:
         return
-    known = {name: value for name, value in ingredients.items() if name in before or name not in later}
-    if names := changed(compared(before), compared(known)):
+    if names := changed(compared(before), compared(ingredients)):
         raise UserError(
             f"{folder} was begun with another {' and another '.join(names)}: name another --out, or remove that "
             "folder to train it again"

@@ -86,7 +86,7 @@ class Fork(Record):
             state = SavedState.at(Path(self.state))
             start = PhaseNote.read(state.phase).started_from(state.phase)
             now = start.as_start()
-            noted = {"encoder": now.get("encoder"), **(read_note(state.phase / "made_from.json") or {})}  # added later
+            noted = read_note(state.phase / "made_from.json") or {}
             if any(noted.get(name) != value for name, value in now.items()):
                 raise UserError(f"{start.folder} has changed since {state.phase} was begun from it: nothing to fork")
             if not (run / "start").exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
@@ -22,11 +21,8 @@ ADJUSTABLE_SETTINGS = {
     *("save_every", "keep", "snapshot_every", "validate_every"),
 }
 """Loop settings that may change on resume: the result is the same up to rounding."""
-ON_TILES = " on latents encoded in tiles"
-"""Addition to the recipe of a phase whose latents have the slight seams of tiles."""
-WITHOUT_OVERLAPS = " without overlaps"
-"""Addition to the recipe of phase c on data with clips that overlap, on which it was trained before by mistake."""
-_STEPS = re.compile(r"""(?P<key>['"]steps['"]: ?)\d+""")
+ON_TILES = {"tiled": True}
+"""Ingredient of a phase whose latents have the slight seams of tiles."""
 
 
 def loop_of(recipe: Recipe, phase: str) -> LoopSettings:
@@ -35,17 +31,23 @@ def loop_of(recipe: Recipe, phase: str) -> LoopSettings:
     return loops[PHASES.index(cast(PhaseName, phase))]
 
 
-def ingredients_of(recipe: Recipe, phase: str) -> str:
+def ingredients_of(recipe: Recipe, phase: str) -> dict[str, Any]:
     """Return the part of the recipe that a phase depends on, without the model: the checkpoint has that."""
     sections = {"adapt": recipe.adapt, "warm-up": recipe.shot, "joint": recipe.shot}
     section = sections.get(phase, recipe.game)
     loops = dict.fromkeys(("loop", "warm_up", "joint"), dict.fromkeys(ADJUSTABLE_SETTINGS, True))
     other = {"warm-up": "joint", "joint": "warm_up"}.get(phase)
     left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
-    tiled = ON_TILES if recipe.features.tiled and phase in sections else ""
-    return section.model_dump_json(exclude=merged(section.unset_later_keys(), left_out)) + tiled
+    tiled = ON_TILES if recipe.features.tiled and phase in sections else {}
+    return {**section.model_dump(mode="json", exclude=merged(section.unset_later_keys(), left_out)), **tiled}
 
 
 def without_steps(made_from: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ingredients of a phase with the number of its steps left out, which may change in the same folder."""
-    return {**made_from, "recipe": _STEPS.sub(r"\g<key>", made_from["recipe"])}
+    recipe = made_from["recipe"]
+    loops = {name: _without(value) for name, value in recipe.items() if isinstance(value, Mapping)}
+    return {**made_from, "recipe": {**_without(recipe), **loops}}
+
+
+def _without(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in section.items() if key != "steps"}

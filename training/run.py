@@ -34,7 +34,7 @@ from training.data.windows import Windows
 from training.forks import Fork
 from training.phase import Phase
 from training.phase_note import PhaseNote
-from training.phase_settings import COMMANDS, PHASES, WITHOUT_OVERLAPS, PhaseName, ingredients_of, loop_of
+from training.phase_settings import COMMANDS, PHASES, PhaseName, ingredients_of, loop_of
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
 from training.processes import new_accelerator, process_count, process_number
@@ -198,10 +198,7 @@ class TrainingRun:
                 PhaseNote.of(folder, self.recipe, config, checkpoint.folder).write(folder / name)
             return make(self.recipe, checkpoint, config, train, val)
 
-        recipe = ingredients_of(self.recipe, name)
-        if name == "adapt" and any(turn.sample.overlap_seconds for turn in self.run_folder.catalogs()["train"].turns):
-            recipe += WITHOUT_OVERLAPS
-        defined = {**checkpoint.as_start(), "recipe": recipe}
+        defined = {**checkpoint.as_start(), "recipe": ingredients_of(self.recipe, name)}
         return Checkpoint.open(self.run_folder.phase(name, loop, accelerator, defined, made))
 
     def _game_phase(

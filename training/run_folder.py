@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from accelerate import Accelerator
 
@@ -36,16 +37,13 @@ from training.phase_settings import ORDER, without_steps
 from training.processes import new_accelerator, release_network
 from training.trainer import SNAPSHOTS, StepWatcher, Trainer
 
-_LATER = ("order", "encoder")
-"""Ingredients that the notes of earlier versions lack."""
-
 
 class MadeFrom(Record):
-    """Ingredients of a phase's result, stored in `made_from.json`; notes can have those of `_LATER` besides."""
+    """Ingredients of a phase's result, stored in `made_from.json`; some have `order` and `encoder` besides."""
 
     data: str
     start: str
-    recipe: str
+    recipe: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class RunFolder:
         name: str,
         loop: LoopSettings,
         accelerator: Accelerator,
-        defined: Mapping[str, str],
+        defined: Mapping[str, Any],
         make: Callable[[], Phase],
     ) -> Path:
         """Run a phase unless it is done.
@@ -138,7 +136,7 @@ class RunFolder:
         name: str,
         loop: LoopSettings,
         accelerator: Accelerator,
-        defined: Mapping[str, str],
+        defined: Mapping[str, Any],
         make: Callable[[], Phase],
     ) -> Path:
         folder = self.folder / name
@@ -179,7 +177,7 @@ class RunFolder:
         done = self.steps_done(name)
         return (self.folder / name / "result").exists() and (done is None or done >= steps)
 
-    def _claim(self, name: str, loop: LoopSettings, accelerator: Accelerator, defined: Mapping[str, str]) -> None:
+    def _claim(self, name: str, loop: LoopSettings, accelerator: Accelerator, defined: Mapping[str, Any]) -> None:
         """Write the ingredients of the phase, or compare them with the noted ones; go on after its result.
 
         Raises:
@@ -199,9 +197,9 @@ class RunFolder:
             made_from["order"] = " ".join(part.turns[0].sample.film_id for part in parts)
         done, result = self.steps_done(name), folder / "result"
         if done is None and result.exists():
-            refuse_another(folder, made_from, later=_LATER)  # nothing to go on from
+            refuse_another(folder, made_from)  # nothing to go on from
         else:
-            refuse_another(folder, made_from, without_steps, later=_LATER)
+            refuse_another(folder, made_from, without_steps)
         if done is not None and done > loop.steps:
             raise UserError(f"{folder} has done {done} steps: its steps can be raised, but not be {loop.steps}")
         is_longer = result.exists() and done is not None and done < loop.steps

@@ -274,5 +274,5 @@ def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, settings: Fit
         "data": data,
         "settings": settings.model_dump(exclude=settings.unset_later_keys()),
     }
-    refuse_another(folder, made_from, later=("encoder",))
+    refuse_another(folder, made_from)
     note(folder, made_from)

@@ -244,5 +244,5 @@ def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, loop: LoopSet
         "settings": loop.model_dump(exclude=loop.unset_later_keys()),
         "frozen": frozen,
     }
-    refuse_another(folder, made_from, later=("encoder",))
+    refuse_another(folder, made_from)
     note(folder, made_from)
