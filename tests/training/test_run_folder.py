@@ -39,7 +39,7 @@ def test_a_network_is_freed_after_its_phase(tmp_path: Path) -> None:
 
     gc.disable()
     try:
-        run.phase("game", loop, run.accelerator("bf16", "game"), {"start": "aa", "recipe": "{}"}, made)
+        run.phase("game", loop, run.accelerator("bf16", "game"), {"start": "aa", "recipe": {}}, made)
         assert [parameter() for parameter in parameters] == [None]
     finally:
         gc.enable()
