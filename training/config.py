@@ -15,7 +15,7 @@ from models.timesteps import check_steps
 
 Precision = Literal["no", "fp16", "bf16", "auto"]
 Names = Literal["joined", "apart"]
-Predictions = Literal["own", "out-of-fold", "rollout"]
+Predictions = Literal["own", "rollout"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Share = Field(0.1, ge=0, lt=1, description="share of examples trained without their conditions, for guidance")
 Autocast: Precision = Field(
@@ -145,7 +145,7 @@ class ShotPhaseSettings(ConfigSection):
 class GamePhaseSettings(ConfigSection):
     """Settings of phase b: the game model on windows of turns."""
 
-    later_keys = frozenset({"history_noise", "history_predicted", "first_pass"})
+    later_keys = frozenset({"history_noise"})
 
     loop: LoopSettings
     alpha: float = Field(1.0, ge=0, description="weight of the squared error of the shot tokens")
@@ -157,35 +157,18 @@ class GamePhaseSettings(ConfigSection):
         le=2,
         description="most noise on the past shot tokens, in their deviations; drawn per window",
     )
-    history_predicted: float = Field(
-        0.0, ge=0, le=1, description="share of past turns whose shot tokens are those that the first pass predicts"
-    )
-    first_pass: int = Field(
-        0, ge=0, description="steps of a first pass on the recorded past, as a start and for `history_predicted`"
-    )
     free_text: float = Field(0.5, ge=0, le=1, description="share of instructions in other words than the three fields")
     precision: Precision = Autocast
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
-
-    @model_validator(mode="after")
-    def _check_first_pass(self) -> Self:
-        if self.history_predicted and not self.first_pass:
-            raise ValueError("history_predicted needs the predictions of a first pass: set first_pass to its steps")
-        if self.first_pass and not self.loop.steps:
-            raise ValueError("first_pass is the start of a training: set loop.steps too, or only loop.steps")
-        return self
 
 
 class AdaptPhaseSettings(ConfigSection):
     """Settings of phase c: the shot decoder on the game model's predictions."""
 
-    later_keys = frozenset({"predictions", "folds"})
+    later_keys = frozenset({"predictions"})
 
     loop: LoopSettings
-    predictions: Predictions = Field(
-        "own", description="`own`: after the recorded past; `rollout`: after its own; `out-of-fold`: by another model"
-    )
-    folds: int = Field(2, ge=2, le=10, description="parts of the data for `out-of-fold`, each trained without one")
+    predictions: Predictions = Field("own", description="`own`: after the recorded past; `rollout`: after its own")
     dropout: float = Share
     precision: Precision = Autocast
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")

@@ -24,7 +24,7 @@ from pipeline.core.ingredients import read_note
 from pipeline.core.records import Record
 from training.config import Recipe
 from training.phase_note import PhaseNote
-from training.phase_settings import FORK_NOTE, ORDER, PHASES, PhaseName, loop_of
+from training.phase_settings import FORK_NOTE, PHASES, PhaseName, loop_of
 from training.recipes import changed_recipe
 from training.run_states import SavedState
 from training.state_files import link_into
@@ -110,8 +110,6 @@ class Fork(Record):
                 f"{self.state} belongs to its network: leave {' and '.join(fixed)} as they are, or train from a "
                 "checkpoint with --from"
             )
-        if recipe.adapt.predictions == "out-of-fold" and not self._has_folds(recipe):
-            raise UserError(f"a fork at {self.phase} has no start for out-of-fold predictions: take 'own' or 'rollout'")
         return recipe
 
     def origin_of(self, phase: str) -> str | None:
@@ -119,8 +117,8 @@ class Fork(Record):
         return "/".join(Path(self.state).parts[-4:]) if phase == self.phase else None
 
     def precedes(self, phase: str) -> bool:
-        """Return whether a phase or pass was run before the fork, by the other run."""
-        return phase in ORDER and ORDER.index(phase) < ORDER.index(self.phase)
+        """Return whether a phase was run before the fork, by the other run."""
+        return phase in PHASES and PHASES.index(phase) < PHASES.index(self.phase)
 
     def _fixed(self, recipe: Recipe) -> dict[str, bool]:
         """Return the keys that decide about the trained parameters, each with whether it is changed."""
@@ -132,7 +130,3 @@ class Fork(Record):
         if self.phase == "game":
             keys["game.history_noise"] = bool(recipe.game.history_noise) != bool(before.game.history_noise)
         return keys
-
-    def _has_folds(self, recipe: Recipe) -> bool:
-        """Return whether this run can train the game models of the folds, from the start of phase b."""
-        return self.phase != "adapt" and not (self.phase == "game" and recipe.game.first_pass)

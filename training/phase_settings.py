@@ -12,8 +12,6 @@ PhaseName = Literal["warm-up", "joint", "game", "adapt"]
 PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
 FORK_NOTE = "fork.json"
 """Note in the folder of a run that goes on from a saved state of another run; see `forks.py`."""
-ORDER = ("warm-up", "joint", "first-pass", "game", "adapt")
-"""Phases and passes that start from the result of the one before."""
 COMMANDS: Mapping[str, str] = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
 """Part of `animegamer train` that runs each phase."""
 ADJUSTABLE_SETTINGS = {

@@ -5,8 +5,6 @@ RUN/start/            the untrained checkpoint, if none was given
 RUN/autoencoder/      the fit of a tiny autoencoder, if the recipe has one
 RUN/features/         see training/data/feature_cache.py
 RUN/warm-up/ joint/ game/ adapt/      see training/run_folder.py; each has a complete checkpoint in result/
-RUN/first-pass/                       the first pass of phase b, if the recipe has one
-RUN/fold-1-of-2/ ...                  game models for the predictions of phase c, if they are out of fold
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from accelerate import Accelerator, PartialState
 
@@ -25,10 +22,9 @@ from models.config import ModelConfig
 from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
-from training.config import LoopSettings, Recipe
+from training.config import Recipe
 from training.data.checks import by_rules_alone, check_batch, check_data_set
 from training.data.definitions import FROZEN, Name
-from training.data.predictions import PredictedBy, folds_of
 from training.data.turns import Catalog, has_padded, offered
 from training.data.windows import Windows
 from training.forks import Fork
@@ -110,56 +106,16 @@ class TrainingRun:
         """Run phase b. Return the folder of the resulting checkpoint."""
         self._check("game")
         accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
-        checkpoint, names = self._previous_checkpoint("game"), _GAME_FEATURES
-        if steps := self.recipe.game.first_pass:
-            checkpoint = self._recorded_pass("first-pass", steps, checkpoint, accelerator)
-            # a new accelerator: the first pass has its own optimizer
-            accelerator = self.run_folder.accelerator(self.recipe.game.precision, "game")
-        if self.recipe.game.history_predicted:
-            names = (*names, "predictions")
         make = partial(self._game_phase, accelerator)
-        return self._phase("game", checkpoint, names, accelerator, make).folder
-
-    def _recorded_pass(
-        self, name: str, steps: int, checkpoint: Checkpoint, accelerator: Accelerator, without: int | None = None
-    ) -> Checkpoint:
-        """Train a game model on the recorded past: the first pass of phase b, or a pass without a fold of phase c."""
-        loop = self.recipe.game.loop.model_copy(update={"steps": steps})
-        plain = self.recipe.game.model_copy(update={"history_predicted": 0.0, "loop": loop})
-        recipe = self.recipe.model_copy(update={"game": plain})
-
-        def make(_: Recipe, *others: Any) -> Phase:
-            return game_phase(recipe, *others, name=name, without=without)
-
-        return self._phase(name, checkpoint, _GAME_FEATURES, accelerator, make, loop)
+        return self._phase("game", self._previous_checkpoint("game"), _GAME_FEATURES, accelerator, make).folder
 
     def adapt(self) -> Path:
         """Run phase c. Return the folder of the resulting checkpoint."""
         self._check("adapt")
-        settings = self.recipe.adapt
-        by = PredictedBy(
-            rollout=settings.predictions == "rollout",
-            folds=self._folds() if settings.predictions == "out-of-fold" and settings.loop.steps else (),
-        )
-        accelerator = self.run_folder.accelerator(settings.precision, "adapt")
+        accelerator = self.run_folder.accelerator(self.recipe.adapt.precision, "adapt")
         names: tuple[Name, ...] = (*FROZEN, "shot_tokens", "predictions")
         checkpoint = self._previous_checkpoint("adapt")
-        return self._phase("adapt", checkpoint, names, accelerator, adapt_phase, predicted_by=by).folder
-
-    def _folds(self) -> tuple[Checkpoint, ...]:
-        """Train a game model without each fold, all from the start of phase b."""
-        if not (self.run_folder.folder / "game" / "result").exists():
-            raise UserError(
-                "adapt.predictions = 'out-of-fold' trains game models anew, as phase b did: run "
-                "`animegamer train game` in this folder first, or take 'rollout'"
-            )
-        game, start = self.recipe.game, self._previous_checkpoint("game")
-        checkpoints = []
-        for fold in range(self.recipe.adapt.folds):
-            accelerator = self.run_folder.accelerator(game.precision, "game")
-            name, steps = f"fold-{fold + 1}-of-{self.recipe.adapt.folds}", game.first_pass + game.loop.steps
-            checkpoints.append(self._recorded_pass(name, steps, start, accelerator, without=fold))
-        return tuple(checkpoints)
+        return self._phase("adapt", checkpoint, names, accelerator, adapt_phase).folder
 
     def _phase(
         self,
@@ -168,8 +124,6 @@ class TrainingRun:
         features: Sequence[Name],
         accelerator: Accelerator,
         make: Callable[[Recipe, Checkpoint, ModelConfig, SplitData, SplitData | None], Phase],
-        loop: LoopSettings | None = None,
-        predicted_by: PredictedBy = PredictedBy(),
     ) -> Checkpoint:
         """Run a phase unless it is done. Return its result, or the input checkpoint if the phase has no steps.
 
@@ -179,10 +133,8 @@ class TrainingRun:
             features: features that its examples need.
             accelerator: devices, precision, trackers.
             make: factory of the phase.
-            loop: settings of the training loop, for a pass that is not in `PHASES`.
-            predicted_by: maker of the feature `predictions`.
         """
-        loop = loop or loop_of(self.recipe, name)
+        loop = loop_of(self.recipe, name)
         if self.fork and self.fork.precedes(name):
             self.run_folder.say(f"{name}: done before the fork")
             return checkpoint
@@ -191,7 +143,8 @@ class TrainingRun:
             return checkpoint
 
         def made() -> Phase:
-            train, val = make_features(self.run_folder, self.recipe, checkpoint, features, accelerator, predicted_by)
+            rollout = self.recipe.adapt.predictions == "rollout"
+            train, val = make_features(self.run_folder, self.recipe, checkpoint, features, accelerator, rollout=rollout)
             config = self._config_after(name, checkpoint, train.catalog)
             if accelerator.is_main_process:
                 folder = self.run_folder.folder
@@ -225,9 +178,8 @@ class TrainingRun:
         if not self._left(phases):
             return
         train = self.run_folder.catalogs()["train"]
-        fold_of = folds_of(train.turns, self.recipe.adapt.folds)
         for source, part in self.run_folder.mixture.with_turns(train):
-            check_data_set(part.turns, self.recipe, fold_of, source.address)
+            check_data_set(part.turns, self.recipe, source.address)
             if poor := by_rules_alone(part.turns):
                 captions = sum(bool(turn.instruction) for turn in part.turns)
                 self.run_folder.say(f"{poor} of {captions} captions of {source.address} are by rules alone")

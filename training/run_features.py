@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from accelerate import Accelerator
 
 from models.checkpoint import Checkpoint
 from models.hub import check_base
-from pipeline.publish.splits import SPLITS
 from training.config import Recipe
 from training.data.definitions import TRAINED, Name, bytes_per_clip, open_cache
 from training.data.encoding import Encoder
 from training.data.filling import share_out, space_needed
-from training.data.predictions import PredictedBy
 from training.phases.assembly import SplitData
 from training.run_folder import RunFolder
 
@@ -25,7 +22,8 @@ def make_features(
     checkpoint: Checkpoint,
     names: Sequence[Name],
     accelerator: Accelerator,
-    predicted_by: PredictedBy = PredictedBy(),
+    *,
+    rollout: bool = False,
 ) -> tuple[SplitData, SplitData | None]:
     """Return the splits `train` and `val` with all features computed. Collective call: all processes take part.
 
@@ -35,7 +33,7 @@ def make_features(
         checkpoint: checkpoint with the networks.
         names: features, each after those that it depends on.
         accelerator: devices and processes.
-        predicted_by: maker of the predictions of `train`; those of `val` are never out of fold.
+        rollout: predictions are made after those of the turns before, not after the recorded past.
 
     Raises:
         UserError: a base is another network, the disk has too little space, or a clip or a network cannot be read.
@@ -43,11 +41,10 @@ def make_features(
     for component in checkpoint.config.bases:  # also those that only later phases load
         check_base(component, checkpoint.base(component))
     folder, shared = run_folder.features, run_folder.shared_features is not None
-    makers = {split: predicted_by if split == "train" else replace(predicted_by, folds=()) for split in SPLITS}
     with accelerator.main_process_first():  # it hashes the networks, and remembers the hashes for the others
         splits = {
             split: SplitData(
-                catalog, open_cache(folder, catalog, checkpoint, recipe, names, makers[split], shared=shared)
+                catalog, open_cache(folder, catalog, checkpoint, recipe, names, rollout=rollout, shared=shared)
             )
             for split, catalog in run_folder.catalogs().items()
         }
@@ -58,8 +55,7 @@ def make_features(
         if line := space_needed(caches, names, clips * bytes_per_clip(later, checkpoint.config)):
             run_folder.say(line)
     work = share_out(caches, names, accelerator)
-    predicted = {split.cache: makers[name] for name, split in splits.items()}
-    encoder = Encoder(checkpoint, recipe, accelerator.device, predicted)
+    encoder = Encoder(checkpoint, recipe, accelerator.device, rollout=rollout)
     for name in names:
         encoder.make(name, work[name], run_folder.watch_features)
         accelerator.wait_for_everyone()  # a feature may depend on others, also of other shards

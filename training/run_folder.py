@@ -33,7 +33,7 @@ from training.data.turns import Catalog
 from training.folder_note import note, refuse_another
 from training.forks import Fork
 from training.phase import Phase
-from training.phase_settings import ORDER, without_steps
+from training.phase_settings import PHASES, without_steps
 from training.processes import new_accelerator, release_network
 from training.trainer import SNAPSHOTS, StepWatcher, Trainer
 
@@ -193,7 +193,7 @@ class RunFolder:
         if "encoder" in defined:
             made_from["encoder"] = defined["encoder"]
         parts = catalogs["train"].parts
-        if len(parts) > 1:  # folds and examples follow the order of the data sets; their folders may be renamed
+        if len(parts) > 1:  # examples follow the order of the data sets; their folders may be renamed
             made_from["order"] = " ".join(part.turns[0].sample.film_id for part in parts)
         done, result = self.steps_done(name), folder / "result"
         if done is None and result.exists():
@@ -217,7 +217,7 @@ class RunFolder:
 
     def _begun_after(self, name: str) -> list[Path]:
         """Return the folders of the phases begun after a phase of the model."""
-        later = ORDER[ORDER.index(name) + 1 :] if name in ORDER else ()
+        later = PHASES[PHASES.index(name) + 1 :] if name in PHASES else ()
         return [self.folder / each for each in later if (self.folder / each / "made_from.json").exists()]
 
 

@@ -42,8 +42,6 @@ Past = Literal["recorded", "own", "left out"]
 _KINDS: Mapping[str, dict[str, float]] = {
     "recorded": {},
     "noise": {"history_noise": 0.7},
-    "predicted": {"history_predicted": 0.5},
-    "both": {"history_noise": 0.7, "history_predicted": 0.5},
 }
 """Changes to the recipe by kind; 0.7 is the greatest noise of GameNGen."""
 _MOST_DRIFT = 0.02
@@ -81,10 +79,10 @@ def drift_claim(bench: Bench) -> Finding:
 def _game_model(out: Path, kind: str, seed: int, steps: int) -> Learned:
     """Return a game model of a kind, trained on the learned stories; its data are the played ones."""
     start, past = untrained(out), _KINDS[kind]
-    first_pass = 3 * steps // 8 if "history_predicted" in past else 0
-    loop = {**LOOP, "steps": steps - first_pass, "seed": seed}
-    game = {**GAME, **past, "first_pass": first_pass}
-    recipe = recipe_of("game", loop, game=game, model=start.config.model_dump(), looks={"clips": 20, "games": 0})
+    loop = {**LOOP, "steps": steps, "seed": seed}
+    recipe = recipe_of(
+        "game", loop, game={**GAME, **past}, model=start.config.model_dump(), looks={"clips": 20, "games": 0}
+    )
     learned = learn("game", out / f"{kind}-{steps}-{seed}", learned_data(out), start, recipe)
     names: tuple[Name, ...] = ("patches", "text", "shot_tokens")
     return replace(learned, split=encoded(out / "played", played_data(out), start, recipe, names))

@@ -26,7 +26,6 @@ from flows.console.training_bars import TrainBars
 from models.checkpoint import Checkpoint
 from training.config import Predictions, Recipe
 from training.data.definitions import FROZEN
-from training.data.predictions import PredictedBy
 from training.phases.autoencoder import fit_autoencoder
 from training.recipes import merged, tiny
 
@@ -58,10 +57,7 @@ def _losses(out: Path, shots: Checkpoint, seed: int) -> dict[str, float]:
     found = {_NOT_ADAPTED: shot_loss(measured.adaptation(game.after))}
     for mode in get_args(Predictions):
         recipe = Recipe.model_validate(merged(plain.model_dump(), {"adapt": {"predictions": mode}}))
-        if mode == "out-of-fold":  # trains game models of its own, as phase b of its folder did
-            learned = learn("adapt", folder, data, shots, recipe, features)
-        else:
-            learned = learn("adapt", out / f"{mode}-{seed}", data, game.after, recipe, features)
+        learned = learn("adapt", out / f"{mode}-{seed}", data, game.after, recipe, features)
         found[mode] = shot_loss(measured.adaptation(learned.after))
     return found
 
@@ -88,6 +84,6 @@ def _recipe(shots: Checkpoint, seed: int) -> Recipe:
 
 def _on_played(out: Path, game: Learned) -> Learned:
     """Return training with the played stories to measure on, and their rolled-out predictions by its game model."""
-    names, rollout = (*FROZEN, "shot_tokens", "predictions"), PredictedBy(rollout=True)
-    split = encoded(out / "played", played_data(out), game.after, game.recipe, names, rollout)
+    names = (*FROZEN, "shot_tokens", "predictions")
+    split = encoded(out / "played", played_data(out), game.after, game.recipe, names, rollout=True)
     return replace(game, split=split)

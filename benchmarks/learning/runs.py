@@ -29,7 +29,6 @@ from pipeline.video.clip_files import read_clip_gray, write_clip
 from training.config import FitSettings, Recipe
 from training.data.definitions import FROZEN, Name, open_cache
 from training.data.encoding import Encoder
-from training.data.predictions import PredictedBy
 from training.data.shards import open_shards
 from training.data.turns import Catalog
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
@@ -142,12 +141,13 @@ def encoded(
     checkpoint: Checkpoint,
     recipe: Recipe,
     names: Sequence[Name],
-    predicted_by: PredictedBy = PredictedBy(),
+    *,
+    rollout: bool = False,
 ) -> SplitData:
     """Return a data set that is not trained on, with features by the networks of a checkpoint."""
     catalog = Catalog.read(open_shards(data, "train"))
-    cache = open_cache(folder, catalog, checkpoint, recipe, names, predicted_by)
-    encoder = Encoder(checkpoint, recipe, predicted_by={cache: predicted_by})
+    cache = open_cache(folder, catalog, checkpoint, recipe, names, rollout=rollout)
+    encoder = Encoder(checkpoint, recipe, rollout=rollout)
     for name in names:
         encoder.make(name, {cache: catalog.shards})
     return SplitData(catalog, cache)

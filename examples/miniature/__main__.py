@@ -13,8 +13,8 @@
     drift           games of 50 turns                                            OUT/drift
     tables          all figures of claims and drift, as tables                   OUT/tables.md
 
-    variants        six ablations and GC in few steps, training on own predictions, two more seeds, or those that --only
-                    names; then run claims, drift and tables again               OUT/variants
+    variants        six ablations and GC in few steps, two more seeds, or those that --only names; then run claims,
+                    drift and tables again                                       OUT/variants
     real-film       the steps from data to model on the labelled clips of Big Buck Bunny         OUT/real-film
     pack            the model in half precision into the package: `animegamer play` without a checkpoint
     unpack          package's model, to be measured without the steps autoencoder and model                 OUT/unpacked

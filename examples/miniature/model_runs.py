@@ -1,8 +1,8 @@
 """Trainings of the miniature's model: the main one, and variants of it that the claims compare.
 
 OUT/model              the main run
-OUT/variants/NAME      a run with other settings: few steps, besides an ablation of the paper or training on the model's
-                       own predictions; the baseline GC; another seed
+OUT/variants/NAME      a run with other settings: few steps, besides an ablation of the paper; the baseline GC; another
+                       seed
 OUT/starts/NAME        checkpoint that an ablation of a network starts from: the fitted one's bases, but a new shot
                        decoder and shot encoder of the ablation's kind
 
@@ -24,7 +24,7 @@ import torch
 import training
 from examples.commands import run_command
 from examples.miniature.dataset import MORE
-from examples.miniature.measured.measured_models import FITTED, GC, MAIN, OWN_PREDICTIONS, SEEDS, SHORT, VARIANTS
+from examples.miniature.measured.measured_models import FITTED, GC, MAIN, SEEDS, SHORT, VARIANTS
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint
 from models.config import Component
@@ -66,9 +66,6 @@ def variants() -> Iterator[Variant]:
     """Yield the variants in the order of their training: the short ones first."""
     yield Variant(SHORT)
     yield from (Variant(name, ablation=name) for name in ABLATIONS)
-    # as many steps in all: the first pass is a start
-    halves: _Changes = {"game.loop": {"steps": 750}, "game": {"first_pass": 750, "history_predicted": 0.5}}
-    yield Variant(OWN_PREDICTIONS, _FEW_STEPS | halves)
     yield Variant(GC, {"gc.loop": {"steps": 3700}}, part="gc")  # the steps of the shot decoder of the short ones
     yield from (Variant(name, {loop: {"seed": seed} for loop in _LOOPS}) for seed, name in enumerate(SEEDS) if seed)
 

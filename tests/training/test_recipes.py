@@ -82,8 +82,6 @@ def test_a_file_changes_single_keys(tmp_path: Path) -> None:
         ("[game.loop]\nsteps = -1\n", "game.loop.steps"),
         ("[game.windows]\nmost_turns = 9\n", "model.game_model.window_turns = 5: reduce most_turns to that"),
         ("[game.loop\n", "cannot be read"),
-        ("[game]\nhistory_predicted = 0.5\n", "set first_pass to its steps"),
-        ("[game]\nfirst_pass = 5\n[game.loop]\nsteps = 0\n", "first_pass is the start of a training"),
         ("[adapt]\npredictions = 'folds'\n", "adapt.predictions"),
         ("[shot.joint]\nbatch_size = 5\n", "not a multiple of micro_batch"),
     ],

@@ -252,10 +252,10 @@ def test_a_run_with_an_unfinished_phase_takes_no_other_start(tmp_path: Path) -> 
         TrainingRun(run_folder, small_recipe(), brief_checkpoint()).game()
 
 
-def test_a_pass_before_a_phase_has_no_snapshots(tmp_path: Path) -> None:
-    (tmp_path / "first-pass" / "states" / "step-00000002").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"first-pass: snapshots are made of the phases warm-up, joint, game, adapt"):
-        take_snapshot(tmp_path / "first-pass")
+def test_what_is_no_phase_has_no_snapshots(tmp_path: Path) -> None:
+    (tmp_path / "autoencoder" / "states" / "step-00000002").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"autoencoder: snapshots are made of the phases warm-up, joint, game, adapt"):
+        take_snapshot(tmp_path / "autoencoder")
 
 
 @pytest.mark.nightly

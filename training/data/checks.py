@@ -1,8 +1,8 @@
-"""Checks at launch, before anything is encoded: captions, frames, instructions, neighbours, folds, whole batches."""
+"""Checks at launch, before anything is encoded: captions, frames, instructions, neighbours, whole batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from models.tokens import MOST_INSTRUCTION_TOKENS, instruction_ids, shipped_tokenizer
 from pipeline.core.errors import UserError
@@ -16,13 +16,12 @@ _MOST_REPEATED = 20
 """Largest factor by which windows of one length may be repeated more often than windows of one turn."""
 
 
-def check_data_set(turns: Sequence[RecordedTurn], recipe: Recipe, fold_of: Mapping[str, int], source: str) -> None:
+def check_data_set(turns: Sequence[RecordedTurn], recipe: Recipe, source: str) -> None:
     """Check that the training clips of a data set go with a recipe.
 
     Args:
         turns: the clips.
         recipe: settings of the run.
-        fold_of: fold of each clip of the run.
         source: the data set, for messages.
 
     Raises:
@@ -33,8 +32,6 @@ def check_data_set(turns: Sequence[RecordedTurn], recipe: Recipe, fold_of: Mappi
     if recipe.game.loop.steps:
         check_instructions(turns, source)
         check_windows(turns, recipe.game.windows, source)
-    if recipe.adapt.loop.steps and recipe.adapt.predictions == "out-of-fold":
-        check_folds(turns, fold_of, source)
 
 
 def check_captions(turns: Sequence[RecordedTurn], source: str, part: str = "") -> None:
@@ -76,19 +73,6 @@ def check_frames(turns: Sequence[RecordedTurn], frames: int, source: str) -> Non
         raise UserError(
             f"{source} has clips of {others.pop()} frames; this model takes {frames - 1} or {frames}: set "
             "`clips.frames` and build again"
-        )
-
-
-def check_folds(turns: Sequence[RecordedTurn], fold_of: Mapping[str, int], source: str) -> None:
-    """Check that clips are left to train on without any one fold.
-
-    Raises:
-        UserError: all clips with an instruction are in one fold.
-    """
-    if len({fold_of[turn.clip_id] for turn in turns if turn.instruction}) < 2:
-        raise UserError(
-            f"{source} has too few scenes for adapt.predictions = 'out-of-fold': take 'own' or 'rollout', or build a "
-            "data set of more scenes"
         )
 
 

@@ -21,7 +21,6 @@ from models.shot_decoder import SPATIAL_COMPRESSION
 from training.config import Recipe
 from training.data.feature_cache import Feature, FeatureCache, storage_dtype
 from training.data.identities import Sha256, made_by_base, made_by_files, remembered
-from training.data.predictions import PredictedBy
 from training.data.turns import Catalog
 
 Name = Literal["latents", "patches", "text", "shot_tokens", "predictions"]
@@ -35,13 +34,13 @@ def open_cache(
     checkpoint: Checkpoint,
     recipe: Recipe,
     names: Sequence[Name],
-    predicted_by: PredictedBy = PredictedBy(),
     *,
+    rollout: bool = False,
     shared: bool = False,
 ) -> FeatureCache:
     """Open a cache of features, defined by the networks of a checkpoint; nothing is encoded yet."""
     with remembered(folder) as sha256:
-        defined = _Definitions(catalog, checkpoint, recipe, predicted_by, sha256, shared)
+        defined = _Definitions(catalog, checkpoint, recipe, rollout, sha256, shared)
         features = [defined.feature(name) for name in names]
     return FeatureCache(folder, catalog, features, shared=shared)
 
@@ -64,7 +63,7 @@ class _Definitions:
     catalog: Catalog
     checkpoint: Checkpoint
     recipe: Recipe
-    predicted_by: PredictedBy
+    rollout: bool
     sha256: Sha256
     shared: bool
 
@@ -94,15 +93,8 @@ class _Definitions:
             "conventions": checkpoint.config.conventions.model_dump_json(),
             "windows": recipe.game.windows.model_dump_json(),
             "turns": self.catalog.fingerprint,
-            **self._predicting(),
+            **({"past": "predicted, unmeasured values hidden"} if self.rollout else {}),
         }
-
-    def _predicting(self) -> dict[str, str]:
-        """Return the maker of predictions; nothing for the checkpoint's game model after the recorded past."""
-        by = self.predicted_by
-        files = (file for fold in by.folds for file in fold.game_model_files())
-        folds = made_by_files("folds", *files, sha256=self.sha256) if by.folds else {}
-        return folds | ({"past": "predicted, unmeasured values hidden"} if by.rollout else {})
 
     def _base(self, component: Component) -> dict[str, str]:
         return made_by_base(component, self.checkpoint.base(component), self.sha256)

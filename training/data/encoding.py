@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -32,7 +31,7 @@ from pipeline.core.errors import UserError
 from training.config import Recipe
 from training.data.definitions import Name
 from training.data.feature_cache import FeatureCache
-from training.data.predictions import Predict, PredictedBy, after_own, by_fold, by_windows, folds_of
+from training.data.predictions import Predict, after_own, by_windows
 from training.data.shards import ShardFile
 from training.data.turns import PackedTurn, RecordedTurn
 from training.data.windows import Window, Windows
@@ -87,11 +86,12 @@ class Encoder:
         checkpoint: Checkpoint,
         recipe: Recipe,
         device: torch.device | str = "cpu",
-        predicted_by: Mapping[FeatureCache, PredictedBy] = MappingProxyType({}),
+        *,
+        rollout: bool = False,
     ) -> None:
-        """Store the checkpoint with the networks, the recipe, the device, and the maker of each cache's predictions."""
+        """Store the checkpoint with the networks, the recipe, the device, and whether predictions follow others."""
         self.checkpoint, self.recipe, self.device = checkpoint, recipe, device
-        self.predicted_by = predicted_by
+        self.rollout = rollout
 
     def make(
         self, name: Name, wanted: Mapping[FeatureCache, Sequence[ShardFile]], progress: PartProgress = unwatched
@@ -168,7 +168,7 @@ class Encoder:
         return encode
 
     def _predictions(self) -> Callable[[FeatureCache, Sequence[RecordedTurn]], Tensor]:
-        """Predictions after the recorded past, or as `predicted_by` says."""
+        """Predictions after the recorded past, or after those of the turns before."""
 
         @lru_cache(maxsize=1)
         def own() -> GameModel:
@@ -184,20 +184,14 @@ class Encoder:
     def _predict(self, features: FeatureCache, own: Callable[[], GameModel]) -> Predict:
         """Return the maker of the predictions of a cache; `own` loads the checkpoint's game model."""
         tokenizer, config = self.checkpoint.tokenizer(), self.checkpoint.config
-        tokens_of, by = partial(features.get, "shot_tokens"), self.predicted_by.get(features, PredictedBy())
+        tokens_of, model = partial(features.get, "shot_tokens"), own()
+        if self.rollout:
+            return after_own(model, tokenizer, config, tokens_of)
 
-        def after_recorded(model: GameModel) -> Predict:
-            @torch.no_grad()
-            def predict(asked: Sequence[Window]) -> Tensor:
-                prompts = [prompt_of(window, tokens_of, tokenizer, config) for window in asked]
-                tokens_BLD: Tensor = model(prompts).shot_tokens_BLD
-                return tokens_BLD.float().cpu()
+        @torch.no_grad()
+        def predict(asked: Sequence[Window]) -> Tensor:
+            prompts = [prompt_of(window, tokens_of, tokenizer, config) for window in asked]
+            tokens_BLD: Tensor = model(prompts).shot_tokens_BLD
+            return tokens_BLD.float().cpu()
 
-            return predict
-
-        if by.folds:
-            models = [after_recorded(fold.game_model(self.device)) for fold in by.folds]
-            return by_fold(models, folds_of(features.catalog.turns, len(models)))
-        if by.rollout:
-            return after_own(own(), tokenizer, config, tokens_of)
-        return after_recorded(own())
+        return predict

@@ -1,17 +1,13 @@
-"""Past of a training window: recorded shot tokens, with noise, or the game model's own predictions in their place.
+"""Past of a training window: recorded shot tokens, with noise.
 
 In play the past consists of the game model's own predictions, in plain training of recorded clips: errors that play
-feeds back were never seen. Two settings of phase b bring them into training.
-
-Noise (as in GameNGen, arXiv 2408.14837, section 3.2.1), with s the shot tokens of a past turn and A `history_noise`:
+feeds back were never seen. Noise stands for them, as in GameNGen (arXiv 2408.14837, section 3.2.1), with s the shot
+tokens of a past turn and A `history_noise`:
 
     a ~ U(0, A), one level per window;    s' = s + a std(s) eps,    eps ~ N(0, I)
 
 As there, the network is given the level, in tenths of A, as a learned vector: it is added to every past shot token, and
 that of the lowest tenth is zero. So play, which adds no noise, needs no vector, and checkpoints are as without noise.
-
-Predictions: each past turn has, with probability `history_predicted`, the shot tokens that the first pass predicted
-for it after the recorded past (feature `predictions` of the first pass).
 
 Letters of the shapes: L shot tokens, D their width.
 """
@@ -47,7 +43,6 @@ class History:
     """Settings of the past in training, with the seed of its random numbers."""
 
     noise: float = 0.0
-    predicted: float = 0.0
     seed: int = 0
 
     def drawn(self, window: Window, cache: FeatureCache, place: Position) -> Past:
@@ -56,8 +51,7 @@ class History:
         level = float(torch.rand((), generator=numbers))
         shots: dict[str, Tensor] = {}
         for turn in window.past:
-            predicted = bool(torch.rand((), generator=numbers) < self.predicted)
-            tokens_LD = cache.get("predictions" if predicted else "shot_tokens", turn.clip_id).float()
+            tokens_LD = cache.get("shot_tokens", turn.clip_id).float()
             if self.noise:
                 noise_LD = torch.randn(tokens_LD.shape, generator=numbers)
                 tokens_LD = tokens_LD + level * self.noise * tokens_LD.std() * noise_LD

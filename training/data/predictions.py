@@ -1,27 +1,21 @@
 """Predictions of recorded turns by the game model: what phase c trains the shot decoder on.
 
-| `adapt.predictions` | past of a turn | model |
-|---|---|---|
-| `own` | recorded | the game model |
-| `rollout` | predicted, from the start of the shard | the game model |
-| `out-of-fold` | recorded | a game model that was trained without this turn's fold |
-
-Folds are made of whole scenes, every k-th one, because clips of one scene are alike. In held-out splits no turn was
-trained on, so there `out-of-fold` is `own`.
+| `adapt.predictions` | past of a turn |
+|---|---|
+| `own` | recorded |
+| `rollout` | predicted, from the start of the shard |
 
 Letters of the shapes: B batch, L shot tokens, D their width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from transformers import LlamaTokenizer
 
-from models.checkpoint import Checkpoint
 from models.config import ModelConfig
 from models.game_model import GameModel
 from models.tokens import PastTurn
@@ -31,23 +25,6 @@ from training.data.windows import Window, Windows
 
 Predict = Callable[[Sequence[Window]], Tensor]
 """Function from windows to the predicted shot tokens [B, L, D] of their last turns."""
-
-
-@dataclass(frozen=True)
-class PredictedBy:
-    """Maker of the predictions, besides the checkpoint's game model after the recorded past."""
-
-    rollout: bool = False
-    folds: tuple[Checkpoint, ...] = ()
-    """Checkpoints of `out-of-fold`; the game model of each was trained without the fold of its place."""
-
-
-def folds_of(turns: Iterable[RecordedTurn], folds: int) -> dict[str, int]:
-    """Return the fold of each turn by clip id: its scene's number, counted over all films, modulo the folds."""
-    scenes: dict[tuple[str, int], int] = {}
-    return {
-        turn.clip_id: scenes.setdefault((turn.sample.film_id, turn.sample.scene), len(scenes)) % folds for turn in turns
-    }
 
 
 def by_windows(windows: Windows, predict: Predict, shape: Sequence[int]) -> Callable[[Sequence[RecordedTurn]], Tensor]:
@@ -66,15 +43,6 @@ def by_windows(windows: Windows, predict: Predict, shape: Sequence[int]) -> Call
         return rows_BLD
 
     return encode
-
-
-def by_fold(predict: Sequence[Predict], fold_of: Mapping[str, int]) -> Predict:
-    """Return a function that gives each window to the model of its turn's fold."""
-
-    def predicted(windows: Sequence[Window]) -> Tensor:
-        return torch.cat([predict[fold_of[window.target.clip_id]]([window]) for window in windows])
-
-    return predicted
 
 
 def after_own(

@@ -11,7 +11,7 @@ the one before it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count, takewhile
 
@@ -40,16 +40,13 @@ class Window:
 class Windows:
     """Windows of a sequence of turns: as many in an epoch as there are turns with an instruction and no overlap."""
 
-    def __init__(
-        self, turns: Iterable[RecordedTurn], settings: WindowSettings, seed: int = 0, left_out: Collection[str] = ()
-    ) -> None:
+    def __init__(self, turns: Iterable[RecordedTurn], settings: WindowSettings, seed: int = 0) -> None:
         """Compute the maximum window length of each turn.
 
         Args:
             turns: turns of a `Catalog`, grouped by film, in time order.
             settings: rules for the turns of one window.
             seed: seed of the places.
-            left_out: ids of clips that no window of `at` ends with.
         """
         self.settings, self.seed = settings, seed
         turns = tuple(turns)
@@ -59,8 +56,7 @@ class Windows:
         for place in range(1, len(self.turns)):
             if self._follows(self.turns[place - 1], self.turns[place]):
                 self._reach[place] = min(settings.most_turns, self._reach[place - 1] + 1)
-        allowed = [item for item, turn in enumerate(self.turns) if turn.clip_id not in left_out]
-        ends = ([item for item in allowed if self._reach[item] >= length] for length in count(1))
+        ends = ([item for item, reach in enumerate(self._reach) if reach >= length] for length in count(1))
         self._ends = list(takewhile(bool, ends))
         self.lengths = tuple(len(range(kind, len(self), len(self._ends))) for kind in range(len(self._ends)))
         """Histogram of an epoch: number of windows of 1, 2, ... turns."""

@@ -18,7 +18,6 @@ from training.data.feature_cache import FeatureCache
 from training.data.history import History
 from training.data.mixture import by_data_set
 from training.data.order import part_seed
-from training.data.predictions import folds_of
 from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Windows
 from training.phases.game import GameExamples, GamePhase, GameTraining
@@ -94,15 +93,8 @@ def game_phase(
     config: ModelConfig,
     train: SplitData,
     val: SplitData | None,
-    *,
-    name: str = "game",
-    without: int | None = None,
 ) -> GamePhase:
-    """Return phase b.
-
-    `train` and `val` have the feature shot tokens, and `train` predictions if the past is to have any; otherwise as
-    `shot_phase`. A pass besides the phase itself has another `name`; the fold `without` of phase c is not trained on.
-    """
+    """Return phase b; `train` and `val` have the feature shot tokens, otherwise as `shot_phase`."""
     model = checkpoint.game_model("cpu", frozen_dtype(recipe.game.precision), torch.float32)
     make_trainable(model.language_model)
     for resampler in (model.input_resampler, model.output_resampler):
@@ -111,16 +103,14 @@ def game_phase(
         mistral_of(model.language_model).activation_checkpointing_enable({"use_reentrant": False})
     tokenizer, settings, seed = checkpoint.tokenizer(), recipe.game.windows, recipe.game.loop.seed
     held_out = Windows(val.catalog.turns if val else (), settings)
-    history = History(recipe.game.history_noise, recipe.game.history_predicted, seed)
-    fold_of = folds_of(train.catalog.turns, recipe.adapt.folds)
-    left_out = {clip for clip, fold in fold_of.items() if fold == without}
+    history = History(recipe.game.history_noise, seed)
 
     def examples(turns: Sequence[RecordedTurn], seed: int) -> GameExamples:
-        windows, past = Windows(turns, settings, seed, left_out), replace(history, seed=seed)
+        windows, past = Windows(turns, settings, seed), replace(history, seed=seed)
         return GameExamples(windows, train.cache, tokenizer, config, recipe.game.free_text, past)
 
     return GamePhase(
-        name,
+        "game",
         GameTraining(model, recipe.game.alpha, recipe.game.beta, noisy=history.noise > 0),
         by_data_set(train.catalog, lambda turns, number: examples(turns, part_seed(seed, number))),
         examples(train.catalog.turns, seed),

@@ -18,7 +18,6 @@ from examples.miniature.measured.games import Story, played, read_stories
 from examples.miniature.measured.judge_network import Judge
 from examples.miniature.measured.measured_models import (
     MAIN,
-    OWN_PREDICTIONS,
     SHORT,
     MeasuredModel,
     measure,
@@ -26,8 +25,7 @@ from examples.miniature.measured.measured_models import (
 )
 
 GAMES, TURNS, AT_ONCE = 4, 50, 10
-MODELS = (MAIN, SHORT, OWN_PREDICTIONS)
-"""Models that differ in what past they were trained with, and the main one."""
+MODELS = (MAIN, SHORT)
 FIELDS = ("as asked", "who", "where", "what", "level predicted", "level drawn", "states")
 
 

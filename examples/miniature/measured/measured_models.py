@@ -23,8 +23,8 @@ from training.baselines.folder import BaselineFolder
 from training.data.shards import open_shards
 from training.data.turns import Catalog
 
-MAIN, WITHOUT_ADAPTATION, SHORT, OWN_PREDICTIONS = "model", "no-adaptation", "short", "own-predictions"
-"""Main model; the same before its last phase; one of fewer steps; one that also saw its own predictions as past."""
+MAIN, WITHOUT_ADAPTATION, SHORT = "model", "no-adaptation", "short"
+"""Main model; the same before its last phase; one of fewer steps."""
 GC = "gc"
 """Baseline without memory or motion level: it draws each instruction by itself."""
 VARIANTS = "variants"

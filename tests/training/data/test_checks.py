@@ -96,15 +96,6 @@ def test_a_length_that_few_turns_reach_is_refused(turns: tuple[RecordedTurn, ...
         check_windows([*crowd, alone(11)], WindowSettings(most_turns=3), "here")
 
 
-def test_a_data_set_that_is_all_in_one_fold_is_refused(tmp_path: Path) -> None:
-    single = make_dataset(tmp_path / "single", films=1, scenes=1, clips=3, captioner=MODEL, names=("single.mkv",))
-    write_shards(single, ShardSettings(val_share=0))
-    changes = {"game": {"windows": {"most_turns": 2}}, "adapt": {"predictions": "out-of-fold"}}
-    run = small_run(tmp_path / "run", small_recipe(**changes), [str(small_dataset()), str(single.root)])
-    with pytest.raises(UserError, match=r"single has too few scenes for adapt\.predictions = 'out-of-fold'"):
-        run.features()
-
-
 def test_an_instruction_that_fits_into_no_prompt_is_named_with_its_clip(turns: tuple[RecordedTurn, ...]) -> None:
     def named(count: int, sentence: str | None = None) -> RecordedTurn:
         names = tuple(f"竈門炭治郎{number}" for number in range(count))

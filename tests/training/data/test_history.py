@@ -23,7 +23,7 @@ from training.config import WindowSettings
 from training.data.feature_cache import Feature, FeatureCache
 from training.data.history import NOISE_LEVELS, History, Past, recorded
 from training.data.order import Position
-from training.data.predictions import after_own, by_fold, by_windows, folds_of
+from training.data.predictions import after_own, by_windows
 from training.data.rollout import rolled_out
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
@@ -78,17 +78,9 @@ def test_noise_has_the_drawn_level_and_the_network_is_given_its_tenth(cache: Fea
     assert max(levels.count(level) for level in range(NOISE_LEVELS)) < 40  # 20 each, uniform
 
 
-def test_the_share_of_predicted_turns_is_that_of_the_settings(cache: FeatureCache) -> None:
-    for share in (0.0, 0.3, 1.0):
-        means = [
-            float(tokens.mean()) for _, past in drawn(cache, History(predicted=share)) for tokens in past.shots.values()
-        ]
-        assert sum(mean > 50 for mean in means) / len(means) == pytest.approx(share, abs=0.06)
-
-
 def test_the_past_is_a_function_of_seed_and_position(cache: FeatureCache) -> None:
     window = Windows(cache.catalog.turns, ACROSS).longest(6)
-    history, place = History(noise=0.5, predicted=0.5, seed=3), Position(2, 6)
+    history, place = History(noise=0.5, seed=3), Position(2, 6)
 
     def numbers(history: History, place: Position) -> Tensor:
         return torch.stack(list(history.drawn(window, cache, place).shots.values()))
@@ -137,23 +129,6 @@ def test_drawn_games_are_consecutive_turns_the_same_every_time(cache: FeatureCac
         assert len({turn.sample.film_id for turn in game}) == 1
     assert games[0] != games[1]
     assert drawn_games(turns, ACROSS, 15, most=3) == []
-
-
-def test_a_fold_is_of_whole_scenes_and_predicted_by_its_own_model(cache: FeatureCache) -> None:
-    turns = cache.catalog.turns
-    fold_of = folds_of(turns, 3)
-    scenes = {(turn.sample.film_id, turn.sample.scene): fold_of[turn.clip_id] for turn in turns}
-    assert [fold_of[turn.clip_id] for turn in turns] == [
-        scenes[turn.sample.film_id, turn.sample.scene] for turn in turns
-    ]
-    assert sorted(scenes.values()) == sorted(number % 3 for number in range(len(scenes)))
-
-    def constant(value: float) -> Tensor:
-        return torch.full((1, *SHAPE), value)
-
-    predict = by_fold([lambda _, value=value: constant(value) for value in (0.0, 1.0, 2.0)], fold_of)
-    rows_BLD = by_windows(Windows(turns, ACROSS), predict, SHAPE)(turns)
-    assert rows_BLD.mean(dim=(1, 2)).tolist() == [fold_of[turn.clip_id] for turn in turns]
 
 
 def test_a_turn_without_instruction_gets_zeros(cache: FeatureCache) -> None:
