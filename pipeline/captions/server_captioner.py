@@ -81,8 +81,8 @@ class ServerCaptioner:
     def renewed(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> ServerCaptioner:
         """Return a captioner that asks the closed questions of a film again, if that is called for; else this one.
 
-        It is, with `ask_again`, or if so many captions have a fault that the film would fail. An attempt at all of
-        them is finished before the next one begins: what a killed build has asked again is not paid for twice.
+        It is, with `ask_again`, or if so many captions have a fault that the film would fail. Those with the fewest
+        attempts get one more: what a killed build has asked again is not paid for twice.
         """
         closed = [answers for answers in self._all_answers(folder, clips, levels) if answers.unusable]
         faulty = [answers for answers in closed if answers.caption(None).fault]
@@ -90,7 +90,7 @@ class ServerCaptioner:
         fails = is_beyond(len(faulty) + unmeasured, len(clips), self.settings)
         again = closed if self.ask_again else faulty if fails else []
         made = [each.kept.attempts(question.fingerprint) for each in again for question in each.unusable]
-        return replace(self, attempts=max(made) + (min(made) == max(made))) if made else self
+        return replace(self, attempts=min(made) + 1) if made else self
 
     def most_requests(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> int:
         """Return the most requests that a new attempt at the clips without a caption takes."""

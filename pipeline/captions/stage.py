@@ -11,7 +11,7 @@ or the reason for which there is none, and asks nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from pipeline.captions.budget import BudgetError
@@ -91,7 +91,9 @@ class WriteCaptions(Stage):
         reason = f"{len(waiting)} clips still to be asked about" if waiting else None
         size = self.settings.batch
         return Pending(
-            batches=tuple(tuple(waiting[start : start + size]) for start in range(0, len(waiting), size)),
+            batches=tuple(
+                _marked(waiting[start : start + size], server.attempts) for start in range(0, len(waiting), size)
+            ),
             uncollected=uncollected,
             reason=reason or ("stored replies are not in the table yet" if uncollected else None),
         )
@@ -113,7 +115,10 @@ class WriteCaptions(Stage):
         return self._server_for(folder).repeats(folder, *candidates(folder, screened))
 
     def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
-        """Ask the open questions about some clips, by id, and cache the replies in the film's folder.
+        """Ask the open questions about some clips of `pending`, and cache the replies in the film's folder.
+
+        `pending` has decided which attempt the batch makes. Here the film may have changed: by then other batches have
+        replies, and a retried batch has its own.
 
         Batches of one film may run in sequence or in parallel, as long as no clip is in two of them; each keeps up to
         `concurrency` requests in flight.
@@ -122,16 +127,13 @@ class WriteCaptions(Stage):
             UserError: clips with a good caption would be asked about again, or the service as a whole cannot be used;
                 replies received before are cached.
         """
-        wanted = set(batch)
+        wanted, attempts = _unmarked(batch)
         clips, levels = candidates(folder)
         asked = [clip for clip in clips if clip.clip_id in wanted]
         if not self.ask_again and self._server_for(folder).repeats(folder, asked, levels):
             refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # names those of all batches
-        server = self._server_for(folder)
-        if len(server.pending(folder, asked, levels, {})[0]) < len(asked):  # the others were closed: a new attempt
-            server = server.renewed(folder, clips, levels)
         try:
-            server.ask_batch(folder, asked, levels, progress)
+            replace(self._server_for(folder), attempts=attempts).ask_batch(folder, asked, levels, progress)
         except BudgetError as error:
             left = len(self.pending(folder, current=False).ids)
             rest = f"{left} of {len(clips)} clips of this film are still to be asked about, by the next build"
@@ -183,3 +185,14 @@ def candidates(
     rows = folder.read("screened", Verdict) if screened is None else screened
     levels = {row.clip_id: row.level for row in rows if row.keep}
     return [clip for clip in folder.read("clips", Clip) if clip.clip_id in levels], levels
+
+
+def _marked(clip_ids: Sequence[str], attempts: float) -> tuple[str, ...]:
+    """Return the ids of a batch, each with the number of attempts if that is not the first."""
+    return tuple(clip_ids if attempts == 1 else (f"{clip_id}@{attempts:.0f}" for clip_id in clip_ids))
+
+
+def _unmarked(batch: Sequence[str]) -> tuple[set[str], int]:
+    """Return the clip ids of a batch, and the attempts up to which it asks."""
+    parts = [each.partition("@") for each in batch]
+    return {clip_id for clip_id, _, _ in parts}, max((int(attempts or 1) for _, _, attempts in parts), default=1)

@@ -62,7 +62,7 @@ class Pending:
     """Work left to a stage, although its result may be current."""
 
     batches: tuple[tuple[str, ...], ...] = ()
-    """Ids of records to process before `run`, in batches that can be retried alone."""
+    """Ids of records to process before `run`, with marks of the stage, in batches that can be retried alone."""
     uncollected: bool = False
     """True if stored replies are missing from the result: the stage has to run again, without new requests."""
     reason: str | None = None
@@ -70,7 +70,7 @@ class Pending:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Ids of all batches, in order."""
+        """Ids of all batches, in order, with their marks."""
         return tuple(chain.from_iterable(self.batches))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.captions.cast import Cast
+from pipeline.captions.chat_client import EndpointLostError
 from pipeline.captions.reply_cache import load_replies
 from pipeline.captions.stage import WriteCaptions
 from pipeline.captions.trial import try_captions
@@ -134,3 +135,50 @@ def test_a_trial_counts_what_is_still_unusable(server: CaptionServer, folder: Fi
         server.requests.clear()
         trial = try_captions([(folder, folder.read("screened", Verdict))], stage, 2, silent)
         assert (trial.asked, trial.usable_share, len(server.requests)) == (2, 0, 8)
+
+
+@pytest.mark.parametrize("trials", [0, 2])
+def test_a_batch_that_runs_twice_in_a_build_makes_one_attempt(
+    server: CaptionServer, folder: FilmFolder, cast: Cast, trials: int
+) -> None:
+    """Trials before have made more attempts at some of the clips."""
+    with pytest.raises(RecordError):
+        build(server, folder, cast)
+    stage = stage_for(server.address, cast, repairs=1)
+    for _ in range(trials):
+        try_captions([(folder, folder.read("screened", Verdict))], stage, 3, silent)
+    [batch] = stage.pending(folder, current=False).batches
+    stage.run_batch(folder, batch)
+    server.requests.clear()
+    stage.run_batch(folder, batch)
+    assert server.requests == []
+
+
+def test_a_batch_whose_server_was_lost_goes_on_without_a_new_attempt(
+    server: CaptionServer, folder: FilmFolder, cast: Cast
+) -> None:
+    closed = {0, 1, 2}
+
+    def lost(request: Request) -> Answer:
+        return WRONG if request.number in closed else Answer(status=503, delay_seconds=1)
+
+    server.answer = lost
+    stage = stage_for(server.address, cast, repairs=1)
+    [batch] = stage.pending(folder, current=False).batches
+    with pytest.raises(EndpointLostError):
+        stage.run_batch(folder, batch)
+    assert sorted(server.asked("what")[:6]) == [0, 0, 1, 1, 2, 2]
+    server.answer = bad
+    server.requests.clear()
+    stage.run_batch(folder, batch)
+    assert {request.number for request in server.requests} == {3, 4, 5}
+
+
+def test_a_new_attempt_covers_the_batches_after_those_that_save_the_film(
+    server: CaptionServer, folder: FilmFolder, cast: Cast
+) -> None:
+    with pytest.raises(RecordError):
+        build(server, folder, cast)
+    server.answer = good_answer
+    assert build(server, folder, cast, batch=5) == 2 * CLIPS
+    assert all(caption.fault is None for caption in captions(folder))
