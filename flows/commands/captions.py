@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
@@ -20,7 +21,7 @@ from rich.status import Status
 
 from flows.commands.dataset import DatasetPlace, checked_request, open_workspace, settings_of
 from flows.console.terminal import console, say
-from pipeline.core.atomic import replacing
+from pipeline.core.atomic import HeldError, held, replacing
 from pipeline.core.config import CaptionSettings, load_config
 from pipeline.core.plain_text import printable
 
@@ -137,7 +138,8 @@ def captions(
     with workspace.locked("animegamer captions"), Bars().watching():
         workspace.dataset.sweep()
         for folder in workspace.dataset.folders():
-            folder.sweep()
+            with suppress(HeldError), held(folder.path, "animegamer captions"):  # else a worker is writing there
+                folder.sweep()
         stage, screened = captions_of(workspace.dataset, request)
         with watched(workspace.dataset.root.name, "captions") as watch:
             trial = try_captions(screened, stage, tries, watch)

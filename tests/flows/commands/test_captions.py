@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from pipeline.core.atomic import held
 from pipeline.core.config import checked
 from pipeline.core.records import Looks, Verdict
 from pipeline.core.store import Dataset
@@ -92,6 +93,18 @@ def test_a_trial_keeps_the_settings_of_the_last_build_and_all_that_is_published(
     for name in (added := differences(before, contents(data))):
         assert name == "captions-try.html" or "/replies/" in name
     assert len(added) == 2
+
+
+def test_a_trial_leaves_the_temporary_files_of_a_film_that_a_worker_writes(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    (folder,) = Dataset(data).folders()
+    live = folder.path / ".a.json.animegamer-tmp-ab12_xyz.json"
+    live.touch()
+    with CaptionServer(good_answer, read=lambda _: 0) as server:
+        settings = write_config(tmp_path / "captions.toml", captions={"endpoint": server.address, "model": "m"})
+        with held(folder.path, "a worker"):
+            assert animegamer("captions", data, "--try", 1, "--config", settings).returncode == 0
+    assert live.exists()
 
 
 def test_a_trial_under_other_settings_screens_in_memory(tmp_path: Path) -> None:
