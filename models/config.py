@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from pipeline.core.errors import UserError, read_limited, shortened
+from pipeline.core.settings import Settings
 
 CONFIG = "config.json"
 MOST_CONFIG_BYTES = 10_000_000
@@ -40,30 +41,7 @@ WIDEST = 65_536
 """Largest width of a state; larger ones are of damaged files, and would be asked of the memory."""
 
 
-class ConfigSection(BaseModel):
-    """Base class of the sections: frozen; an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    later_keys: ClassVar[frozenset[str]] = frozenset()
-    """Keys that came after the first results; see `unset_later_keys`."""
-
-    def unset_later_keys(self) -> dict[str, Any]:
-        """Return the later keys that have their defaults, here and in the sections inside, as pydantic's `exclude`.
-
-        They are no ingredients of a result, so that one made before they existed stays current.
-        """
-        found: dict[str, Any] = {}
-        for key, field in type(self).model_fields.items():
-            value = getattr(self, key)
-            if key in self.later_keys and value == field.default:
-                found[key] = True
-            elif isinstance(value, ConfigSection) and (inside := value.unset_later_keys()):
-                found[key] = inside
-        return found
-
-
-class ShotEncoderConfig(ConfigSection):
+class ShotEncoderConfig(Settings):
     """Shot encoder: first frame and motion text to shot tokens."""
 
     variant: Variant = Field("mlp", description="fusion of text and picture; all but `mlp` are ablations")
@@ -88,7 +66,7 @@ class ShotEncoderConfig(ConfigSection):
         return self.text_tokens + self.image_tokens if joined else self.image_tokens
 
 
-class ShotDecoderConfig(ConfigSection):
+class ShotDecoderConfig(Settings):
     """Shot decoder: shot tokens and motion scope to frames."""
 
     frames: int = Field(
@@ -121,7 +99,7 @@ class ShotDecoderConfig(ConfigSection):
         return (self.frames - 1) // 4 + 1
 
 
-class GameModelConfig(ConfigSection):
+class GameModelConfig(Settings):
     """Game model: history and instruction to the next shot tokens and state."""
 
     lora_rank: int = Field(
@@ -135,7 +113,7 @@ class GameModelConfig(ConfigSection):
     window_turns: int = Field(5, ge=1, le=20, description="turns in its context, the one to predict included")
 
 
-class Conventions(ConfigSection):
+class Conventions(Settings):
     """Conventions that weights are trained with: ours by default, `RELEASED_CONVENTIONS` in the published code."""
 
     readout_shift: int = Field(0, ge=0, le=3, description="shot tokens are read this many positions after the queries")
@@ -148,7 +126,7 @@ class Conventions(ConfigSection):
 RELEASED_CONVENTIONS = Conventions(readout_shift=3, doubled_end_tag=True, guidance="published")
 
 
-class Base(ConfigSection):
+class Base(Settings):
     """Location of a frozen base: hub id or folder, revision, subfolder."""
 
     id: str = Field(description="hub id, a folder, or `bases/NAME` inside the checkpoint")
@@ -175,7 +153,7 @@ def inside_id(component: Component) -> str:
     return f"bases/{component}"
 
 
-class ModelConfig(ConfigSection):
+class ModelConfig(Settings):
     """Everything needed to build the networks of one checkpoint."""
 
     later_keys = frozenset({"still_last_frame", "motions", "places", "about"})

@@ -10,8 +10,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from models.config import ConfigSection, ModelConfig
+from models.config import ModelConfig
 from models.timesteps import check_steps
+from pipeline.core.settings import Settings
 
 Precision = Literal["no", "fp16", "bf16", "auto"]
 Names = Literal["joined", "apart"]
@@ -23,7 +24,7 @@ Autocast: Precision = Field(
 )
 
 
-class WindowSettings(ConfigSection):
+class WindowSettings(Settings):
     """Rules for the turns that one window may contain."""
 
     most_turns: int = Field(5, ge=1, le=20, description="maximum turns in a window, including the predicted one")
@@ -31,7 +32,7 @@ class WindowSettings(ConfigSection):
     most_gap: int = Field(1, ge=0, description="dropped clips of one scene that a window may skip in a row")
 
 
-class LoopSettings(ConfigSection):
+class LoopSettings(Settings):
     """Settings of one run of the training loop."""
 
     later_keys = frozenset({"minimum_rate", "betas", "epsilon", "ema_on_cpu", "snapshot_every", "optimizer"})
@@ -68,7 +69,7 @@ class LoopSettings(ConfigSection):
         return self
 
 
-class FitSettings(ConfigSection):
+class FitSettings(Settings):
     """Settings of the autoencoder fit. The defaults take about five minutes on two cores for a few dozen clips."""
 
     later_keys = frozenset({"precision", "crop"})
@@ -91,7 +92,7 @@ class FitSettings(ConfigSection):
     pictures: int = Field(4, ge=0, description="clips among these saved beside their reconstructions")
 
 
-class PreviewSettings(ConfigSection):
+class PreviewSettings(Settings):
     """Settings of validation."""
 
     later_keys = frozenset({"games"})
@@ -108,7 +109,7 @@ class PreviewSettings(ConfigSection):
         return self
 
 
-class MixtureSettings(ConfigSection):
+class MixtureSettings(Settings):
     """Settings of several data sets trained on together."""
 
     names: Names = Field(
@@ -117,7 +118,7 @@ class MixtureSettings(ConfigSection):
     )
 
 
-class FeatureSettings(ConfigSection):
+class FeatureSettings(Settings):
     """Settings of the features that are encoded before training."""
 
     tiled: bool = Field(
@@ -125,7 +126,7 @@ class FeatureSettings(ConfigSection):
     )
 
 
-class ShotPhaseSettings(ConfigSection):
+class ShotPhaseSettings(Settings):
     """Settings of phase a: the shot encoder alone, then shot encoder and shot decoder together."""
 
     warm_up: LoopSettings = Field(description="warm-up: shot encoder and motion scope, with the shot decoder frozen")
@@ -142,7 +143,7 @@ class ShotPhaseSettings(ConfigSection):
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 
-class GamePhaseSettings(ConfigSection):
+class GamePhaseSettings(Settings):
     """Settings of phase b: the game model on windows of turns."""
 
     later_keys = frozenset({"history_noise"})
@@ -162,7 +163,7 @@ class GamePhaseSettings(ConfigSection):
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 
-class AdaptPhaseSettings(ConfigSection):
+class AdaptPhaseSettings(Settings):
     """Settings of phase c: the shot decoder on the game model's predictions."""
 
     later_keys = frozenset({"predictions"})
@@ -174,7 +175,7 @@ class AdaptPhaseSettings(ConfigSection):
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 
-class BaselineSettings(ConfigSection):
+class BaselineSettings(Settings):
     """Training settings of a baseline with adapters."""
 
     loop: LoopSettings
@@ -183,7 +184,7 @@ class BaselineSettings(ConfigSection):
     gradient_checkpointing: bool = Field(False, description="forward again in the backward pass: slower, less memory")
 
 
-class Recipe(ConfigSection):
+class Recipe(Settings):
     """Complete settings of a training run, apart from the data and the starting checkpoint."""
 
     later_keys = frozenset({"data", "features"})

@@ -200,8 +200,7 @@ class TrainingRun:
         """Return the starting checkpoint; the main process also writes `recipe.json`."""
         folder, checkpoint = self.run_folder.folder, self.start()
         if accelerator.is_main_process:
-            recipe = self.recipe.model_dump(mode="json", exclude=self.recipe.unset_later_keys())
-            write_json(folder / "recipe.json", recipe)
+            write_json(folder / "recipe.json", self.recipe.ingredients())
         return checkpoint
 
     def _open_matching(self, folder: Path) -> Checkpoint:

@@ -10,31 +10,14 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, model_validator
 
 from pipeline.core.errors import UserError
 from pipeline.core.records import Rate, faults_of
+from pipeline.core.settings import Settings
 from pipeline.core.toml import read_toml
-
-
-class Section(BaseModel):
-    """Base of the sections: frozen, unknown keys raise an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
-
-    later_keys: ClassVar[frozenset[str]] = frozenset()
-    """Keys that came after the first data sets; see `ingredients`."""
-
-    def ingredients(self) -> dict[str, Any]:
-        """The settings as ingredients of a result, JSON values by key.
-
-        A later key is left out while it has its default, so that a result made before it existed stays current.
-        """
-        fields = type(self).model_fields
-        unset = {key for key in self.later_keys if getattr(self, key) == fields[key].default}
-        return self.model_dump(mode="json", exclude=unset)
 
 
 def _even(value: int) -> int:
@@ -84,7 +67,7 @@ Even = Annotated[int, Field(ge=64, le=2160), AfterValidator(_even)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class FilmSettings(Section):
+class FilmSettings(Settings):
     """Part of each film to use, and the treatment of its fields."""
 
     later_keys = frozenset({"fields"})
@@ -95,7 +78,7 @@ class FilmSettings(Section):
     )
 
 
-class CropSettings(Section):
+class CropSettings(Settings):
     """Black borders: one crop per film, found on keyframes spread over it."""
 
     enabled: bool = Field(True, description="false keeps the whole picture")
@@ -104,7 +87,7 @@ class CropSettings(Section):
     dark_frame_luma: float = Field(20, ge=0, le=128, description="frames whose mean luma is below this do not vote")
 
 
-class SceneSettings(Section):
+class SceneSettings(Settings):
     """Scene detection: PySceneDetect detectors, every parameter explicit, values chosen by measurement."""
 
     detect_width: int = Field(160, ge=64, le=640, description="width of the pictures given to the detectors, pixels")
@@ -131,7 +114,7 @@ class SceneSettings(Section):
     dissolve_misfit: Share = Field(0.25, description="misfit of a gradual change at most, as in gradual.py")
 
 
-class ClipSettings(Section):
+class ClipSettings(Settings):
     """Clips: the fixed-length pieces that scenes are cut into."""
 
     later_keys = frozenset({"placing"})
@@ -169,14 +152,14 @@ class ClipSettings(Section):
         return Fraction(str(self.seconds)) * self.fps
 
 
-class LooksSettings(Section):
+class LooksSettings(Settings):
     """Looks: measurements of the pictures of a clip."""
 
     text: bool = Field(True, description="look for text with the RapidOCR detector (the slowest part of this stage)")
     text_frames: int = Field(2, ge=1, le=4, description="frames per clip to search for text")
 
 
-class MotionSettings(Section):
+class MotionSettings(Settings):
     """Motion scope: optical flow between consecutive clip frames."""
 
     model: str = Field("dis", description="dis (OpenCV, CPU), or any ptlflow model by name: memflow, raft, ...")
@@ -196,7 +179,7 @@ class MotionSettings(Section):
     batch: int = Field(8, ge=1, le=256, description="clips per batch of a ptlflow model")
 
 
-class CaptionSettings(Section):
+class CaptionSettings(Settings):
     """Captions: the characters on screen and what happens."""
 
     later_keys = frozenset({"guided", "most_requests"})
@@ -246,7 +229,7 @@ class CaptionSettings(Section):
     )
 
 
-class SelectionSettings(Section):
+class SelectionSettings(Settings):
     """Selection of the clips to keep. Changing these repeats no measurement."""
 
     later_keys = frozenset({"near_duplicates", "max_two_groups"})
@@ -281,7 +264,7 @@ def _absolute(path: str | None) -> str | None:
     return path and str(Path(path).absolute())
 
 
-class ReviewSettings(Section):
+class ReviewSettings(Settings):
     """Reviews: decisions of people about clips, applied when publishing."""
 
     file: Annotated[str | None, AfterValidator(_absolute)] = Field(
@@ -289,7 +272,7 @@ class ReviewSettings(Section):
     )
 
 
-class ShardSettings(Section):
+class ShardSettings(Settings):
     """WebDataset tars."""
 
     samples: int = Field(256, ge=1, le=100_000, description="samples in a shard, closed at the next scene end")
@@ -301,7 +284,7 @@ CARD_LETTERS = 100_000
 """Longest text of the data card: it is in every copy of the card, and in `dataset.json`."""
 
 
-class CardSettings(Section):
+class CardSettings(Settings):
     """Facts that only you know about the data; copied into the data card."""
 
     title: str = Field("", max_length=CARD_LETTERS, description="name of the data set")
@@ -313,7 +296,7 @@ class CardSettings(Section):
     notes: str = Field("", max_length=CARD_LETTERS, description="anything else, as Markdown")
 
 
-class RunSettings(Section):
+class RunSettings(Settings):
     """Distribution of the work; never part of a fingerprint, nor stored with the data set."""
 
     runner: Literal["threads", "workers", "ray"] = Field(
@@ -333,7 +316,7 @@ class RunSettings(Section):
     failed_limit: Share = Field(0.1, description="share of a film's clips that may fail in a stage before it fails")
 
 
-class Config(Section):
+class Config(Settings):
     """Settings of a whole build."""
 
     film: FilmSettings = FilmSettings()

@@ -17,10 +17,11 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from models.config import LEVELS, PUBLISHED_VALUES, Base, ConfigSection, Size, read_settings
+from models.config import LEVELS, PUBLISHED_VALUES, Base, Size, read_settings
 from models.engine_options import SHIPPED_GUIDANCE, SHIPPED_STEPS
 from pipeline.core.errors import UserError
 from pipeline.core.records import faults_of
+from pipeline.core.settings import Settings
 
 CONFIG = "baseline.json"
 NOT_AT_MINI = "at mini there is GC alone, made of a checkpoint: name one of that size with --from"
@@ -30,7 +31,7 @@ PipelinePart = Literal["video", "picture"]
 """Pipeline of a baseline: `video` generates the shots, `picture` their first frames."""
 
 
-class VideoSettings(ConfigSection):
+class VideoSettings(Settings):
     """Settings of the shots."""
 
     later_keys = frozenset({"adaln", "still_last_frame", "whole"})
@@ -63,7 +64,7 @@ class VideoSettings(ConfigSection):
         return self
 
 
-class PictureSettings(ConfigSection):
+class PictureSettings(Settings):
     """Settings of the first frames; they are scaled to the shots, so use the same aspect ratio."""
 
     base: Base = Field(description="a FLUX pipeline for `gfc`, an SDXL one for `gsc`")
@@ -80,7 +81,7 @@ class PictureSettings(ConfigSection):
         return self
 
 
-class StorySettings(ConfigSection):
+class StorySettings(Settings):
     """Settings of consistent self-attention; defaults as published, except for the windows, which are ours."""
 
     sampled: float = Field(0.5, ge=0, le=1, description="share of another picture's tokens that a picture attends to")
@@ -95,7 +96,7 @@ class StorySettings(ConfigSection):
         return self
 
 
-class BaselineConfig(ConfigSection):
+class BaselineConfig(Settings):
     """Configuration for playing a baseline, without its adapters."""
 
     kind: BaselineKind

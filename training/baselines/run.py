@@ -69,8 +69,7 @@ def train_baseline(
         trained = Checkpoint.open(start).as_start()
     else:
         trained = made_by_files("start", *sorted(baseline.folder.glob("*.*")))
-    ingredients = settings.model_dump(mode="json", exclude=settings.unset_later_keys())
-    defined = {**trained, "recipe": {**ingredients, **(ON_TILES if tiled else {})}}
+    defined = {**trained, "recipe": {**settings.ingredients(), **(ON_TILES if tiled else {})}}
     return run_folder.phase(kind, settings.loop, accelerator, defined, made)
 
 

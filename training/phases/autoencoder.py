@@ -272,7 +272,7 @@ def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, settings: Fit
     made_from = {
         **checkpoint.as_start(),
         "data": data,
-        "settings": settings.model_dump(exclude=settings.unset_later_keys()),
+        "settings": settings.ingredients(),
     }
     refuse_another(folder, made_from)
     note(folder, made_from)

@@ -241,7 +241,7 @@ def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, loop: LoopSet
     made_from = {
         **checkpoint.as_start(),
         "data": {split: Catalog.read(mixture.shards(split)).fingerprint for split in mixture.splits},
-        "settings": loop.model_dump(exclude=loop.unset_later_keys()),
+        "settings": loop.ingredients(),
         "frozen": frozen,
     }
     refuse_another(folder, made_from)
