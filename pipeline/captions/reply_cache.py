@@ -6,11 +6,13 @@ several fingerprints side by side: a cast that is changed and changed back asks 
 tokens are stored, and read anew at every use, so a better parser makes use of old replies at no cost.
 
 Replies that are unusable, repairs and all, may be followed by those of a new attempt: the question is asked again as if
-for the first time, and only the replies of the last attempt count. The earlier ones stay stored.
+for the first time, and only the replies of the last attempt count. The earlier ones stay stored. A new attempt is
+`unfinished` until its command has collected the captions, so the build after a killed one continues it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ class Exchange(Record):
     ingredients: dict[str, Any] = Field(description="inputs of the fingerprint, in readable form")
     replies: tuple[str, ...]
     anew: tuple[int, ...] = Field(default=(), description="positions in `replies` at which a new attempt begins")
+    unfinished: bool = Field(default=False, description="true: no command has ended since the last new attempt began")
     cut_off: tuple[int, ...] = Field(default=(), description="positions in `replies` of those that were cut off")
     prompt_tokens: int = Field(default=0, description="tokens that the server read for all replies; 0: not reported")
     reply_tokens: int = Field(default=0, description="tokens of all replies")
@@ -41,6 +44,7 @@ class Exchange(Record):
             ingredients=self.ingredients,
             replies=(*self.replies, reply.text),
             anew=(*self.anew, len(self.replies)) if anew else self.anew,
+            unfinished=anew or self.unfinished,
             cut_off=cut_off,
             prompt_tokens=self.prompt_tokens + reply.prompt_tokens,
             reply_tokens=self.reply_tokens + reply.reply_tokens,
@@ -65,10 +69,15 @@ class Replies(Record):
         every = [Reply(text, number in exchange.cut_off) for number, text in enumerate(exchange.replies)]
         return tuple(every[exchange.anew[-1] if exchange.anew else 0 :])
 
-    def attempts(self, fingerprint: str) -> int:
-        """Return the number of attempts at the question with this fingerprint."""
-        exchange = self.exchanges.get(fingerprint)
-        return 1 + len(exchange.anew) if exchange else 0
+    @property
+    def is_unfinished(self) -> bool:
+        """True if a new attempt at one of the questions was begun, and its command has not ended."""
+        return any(exchange.unfinished for exchange in self.exchanges.values())
+
+    def finished(self) -> Replies:
+        """Return a copy without unfinished attempts."""
+        exchanges = {key: each.model_copy(update={"unfinished": False}) for key, each in self.exchanges.items()}
+        return self.model_copy(update={"exchanges": exchanges})
 
     def adding(
         self, fingerprint: str, request: str, ingredients: dict[str, Any], reply: Reply, *, anew: bool = False
@@ -96,6 +105,17 @@ def load_replies(folder: FilmFolder, clip_id: str) -> Replies:
 def save_replies(folder: FilmFolder, replies: Replies) -> None:
     """Write the replies; they are on disk when this returns."""
     write_replies(_path(folder, replies.clip_id), replies)
+
+
+def finish_attempts(folder: FilmFolder, clip_ids: Iterable[str]) -> None:
+    """Note that no command is asking about these clips any more: the next one may ask again.
+
+    Raises:
+        StoreError: a file was not written by this program.
+    """
+    for kept in (load_replies(folder, clip_id) for clip_id in clip_ids):
+        if kept.is_unfinished:
+            save_replies(folder, kept.finished())
 
 
 def read_replies(path: Path, clip_id: str) -> Replies:

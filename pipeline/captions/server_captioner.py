@@ -28,7 +28,7 @@ from pipeline.captions.flags import flagged
 from pipeline.captions.pictures import view_clip
 from pipeline.captions.questions import conversation, reply_settings
 from pipeline.captions.repeats import LOST, Repeats, changes_of, is_good, kept_caption
-from pipeline.captions.reply_cache import has_replies, load_replies, save_replies
+from pipeline.captions.reply_cache import finish_attempts, has_replies, load_replies, save_replies
 from pipeline.core.config import CaptionSettings
 from pipeline.core.progress import Progress
 from pipeline.core.records import Caption, Clip
@@ -48,8 +48,8 @@ class ServerCaptioner:
     cast: Cast
     ask_again: bool = False
     """True: ask about clips with a good caption too, if the question changed or the stored replies are gone."""
-    attempts: float = 1
-    """Attempts up to which a question without a usable reply is asked again; infinity: once more, however many."""
+    renews: bool = False
+    """True: make a new attempt at the questions without a usable reply, but for those of an unfinished attempt."""
 
     def ingredients(self) -> dict[str, Any]:
         """Ingredients of the captions; the server's address and concurrency do not change them."""
@@ -75,22 +75,21 @@ class ServerCaptioner:
             if answers.open_question:
                 waiting.append(answers.clip.clip_id)
             elif row := made.get(answers.clip.clip_id):
-                uncollected = uncollected or row.model_dump(include={"raw_who", "raw_what"}) != answers.raw
+                is_newer = row.model_dump(include={"raw_who", "raw_what"}) != answers.raw
+                uncollected = uncollected or is_newer or answers.kept.is_unfinished
         return waiting, uncollected
 
     def renewed(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> ServerCaptioner:
         """Return a captioner that asks the closed questions of a film again, if that is called for; else this one.
 
-        It is, with `ask_again`, or if so many captions have a fault that the film would fail. Those with the fewest
-        attempts get one more: what a killed build has asked again is not paid for twice.
+        It is, with `ask_again`, or if so many captions have a fault that the film would fail. Clips of an unfinished
+        attempt had one before it, so the build after a killed one decides like that one.
         """
-        closed = [answers for answers in self._all_answers(folder, clips, levels) if answers.unusable]
-        faulty = [answers for answers in closed if answers.caption(None).fault]
+        every = self._all_answers(folder, clips, levels)
+        faulty = sum(each.kept.is_unfinished or bool(each.unusable and each.caption(None).fault) for each in every)
         unmeasured = sum(levels[clip.clip_id] is None for clip in clips)
-        fails = is_beyond(len(faulty) + unmeasured, len(clips), self.settings)
-        again = closed if self.ask_again else faulty if fails else []
-        made = [each.kept.attempts(question.fingerprint) for each in again for question in each.unusable]
-        return replace(self, attempts=min(made) + 1) if made else self
+        fails = is_beyond(faulty + unmeasured, len(clips), self.settings)
+        return replace(self, renews=True) if self.ask_again or fails else self
 
     def most_requests(self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip) -> int:
         """Return the most requests that a new attempt at the clips without a caption takes."""
@@ -145,8 +144,12 @@ class ServerCaptioner:
     def collected(
         self, folder: FilmFolder, clips: Sequence[Clip], levels: LevelsByClip, failures: Mapping[str, str]
     ) -> list[Caption]:
-        """Return a caption from the cached replies of each clip, in the order of `clips`, or with its failure."""
-        old, settled = self._old_captions(folder, clips, levels), replace(self, attempts=1)
+        """Return a caption from the cached replies of each clip, in the order of `clips`, or with its failure.
+
+        This ends the attempts at them: the next build or trial may begin new ones.
+        """
+        finish_attempts(folder, (clip.clip_id for clip in clips))
+        old, settled = self._old_captions(folder, clips, levels), replace(self, renews=False)
         rows = [
             old.get(clip.clip_id) or settled._answers(folder, clip, levels).caption(failures.get(clip.clip_id))
             for clip in clips
@@ -227,9 +230,9 @@ class ServerCaptioner:
     def _answers(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> Answers:
         kept = load_replies(folder, clip.clip_id)
         answers = Answers(clip, levels[clip.clip_id], self.settings, self.cast, kept)
-        if self.attempts == 1 or not (self.ask_again or answers.caption(None).fault):
+        if not self.renews or not (self.ask_again or answers.caption(None).fault):
             return answers
-        return replace(answers, reopened=frozenset(key for key in kept.exchanges if kept.attempts(key) < self.attempts))
+        return replace(answers, reopened=frozenset(key for key, each in kept.exchanges.items() if not each.unfinished))
 
 
 def is_beyond(faulty: int, clips: int, settings: CaptionSettings) -> bool:

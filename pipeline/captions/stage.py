@@ -26,6 +26,9 @@ from pipeline.core.records import Caption, Clip, Failure, Film, RecordError, Ver
 from pipeline.core.stage import CAPTIONS, NOTHING_PENDING, Outcome, Pending, Resources, Stage
 from pipeline.core.store import FilmFolder
 
+_RENEWED = "@renewed"
+"""End of the ids in a batch that makes a new attempt; clip ids have no `@`."""
+
 
 class Captioner(Protocol):
     """Interface of a captioner: clips and their motion levels in, one caption per clip id out."""
@@ -92,7 +95,7 @@ class WriteCaptions(Stage):
         size = self.settings.batch
         return Pending(
             batches=tuple(
-                _marked(waiting[start : start + size], server.attempts) for start in range(0, len(waiting), size)
+                _marked(waiting[start : start + size], renews=server.renews) for start in range(0, len(waiting), size)
             ),
             uncollected=uncollected,
             reason=reason or ("stored replies are not in the table yet" if uncollected else None),
@@ -117,8 +120,8 @@ class WriteCaptions(Stage):
     def run_batch(self, folder: FilmFolder, batch: Sequence[str], progress: Progress = silent) -> None:
         """Ask the open questions about some clips of `pending`, and cache the replies in the film's folder.
 
-        `pending` has decided which attempt the batch makes. Here the film may have changed: by then other batches have
-        replies, and a retried batch has its own.
+        `pending` has decided if the batch makes a new attempt. Here the film may have changed: by then other batches
+        have replies, and a retried batch has its own.
 
         Batches of one film may run in sequence or in parallel, as long as no clip is in two of them; each keeps up to
         `concurrency` requests in flight.
@@ -127,13 +130,13 @@ class WriteCaptions(Stage):
             UserError: clips with a good caption would be asked about again, or the service as a whole cannot be used;
                 replies received before are cached.
         """
-        wanted, attempts = _unmarked(batch)
+        wanted, renews = _unmarked(batch)
         clips, levels = candidates(folder)
         asked = [clip for clip in clips if clip.clip_id in wanted]
         if not self.ask_again and self._server_for(folder).repeats(folder, asked, levels):
             refuse_repeats(self.repeats(folder), keep_old=self.settings.keep_old)  # names those of all batches
         try:
-            replace(self._server_for(folder), attempts=attempts).ask_batch(folder, asked, levels, progress)
+            replace(self._server_for(folder), renews=renews).ask_batch(folder, asked, levels, progress)
         except BudgetError as error:
             left = len(self.pending(folder, current=False).ids)
             rest = f"{left} of {len(clips)} clips of this film are still to be asked about, by the next build"
@@ -187,12 +190,11 @@ def candidates(
     return [clip for clip in folder.read("clips", Clip) if clip.clip_id in levels], levels
 
 
-def _marked(clip_ids: Sequence[str], attempts: float) -> tuple[str, ...]:
-    """Return the ids of a batch, each with the number of attempts if that is not the first."""
-    return tuple(clip_ids if attempts == 1 else (f"{clip_id}@{attempts:.0f}" for clip_id in clip_ids))
+def _marked(clip_ids: Sequence[str], *, renews: bool) -> tuple[str, ...]:
+    """Return the ids of a batch, each with a mark if it makes a new attempt."""
+    return tuple(clip_id + _RENEWED for clip_id in clip_ids) if renews else tuple(clip_ids)
 
 
-def _unmarked(batch: Sequence[str]) -> tuple[set[str], int]:
-    """Return the clip ids of a batch, and the attempts up to which it asks."""
-    parts = [each.partition("@") for each in batch]
-    return {clip_id for clip_id, _, _ in parts}, max((int(attempts or 1) for _, _, attempts in parts), default=1)
+def _unmarked(batch: Sequence[str]) -> tuple[set[str], bool]:
+    """Return the clip ids of a batch, and True if it makes a new attempt."""
+    return {each.removesuffix(_RENEWED) for each in batch}, any(each.endswith(_RENEWED) for each in batch)

@@ -12,11 +12,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 
 from pipeline.captions.budget import counted
 from pipeline.captions.pictures import spread
-from pipeline.captions.reply_cache import Exchange, load_replies
+from pipeline.captions.reply_cache import Exchange, finish_attempts, load_replies
 from pipeline.captions.server_captioner import ServerCaptioner
 from pipeline.captions.stage import WriteCaptions, candidates
 from pipeline.core.errors import UserError
@@ -97,7 +96,7 @@ def try_captions(
     """
     settings = stage.settings.model_copy(update={"keep_old": False})
     captioners = {
-        folder.film_id: ServerCaptioner(settings, stage.cast.of(folder.film), ask_again=True, attempts=inf)
+        folder.film_id: ServerCaptioner(settings, stage.cast.of(folder.film), ask_again=True, renews=True)
         for folder, _ in screened
     }
     films = {folder.film_id: (folder, *candidates(folder, verdicts)) for folder, verdicts in screened}
@@ -109,13 +108,14 @@ def try_captions(
     asked, seconds = 0, 0.0
     for film_id, (folder, _, levels) in films.items():
         captioner, clips = captioners[film_id], [clip for place, clip in chosen if place == film_id]
+        finish_attempts(folder, (clip.clip_id for clip in clips))  # those of a killed build too are asked again
         asked += len(captioner.pending(folder, clips, levels, {})[0])
         started, report = time.monotonic(), partial(_report, progress, len(tried), len(chosen))
         failures = captioner.ask(folder, clips, levels, report)
         captions = captioner.collected(folder, clips, levels, failures)
         seconds += time.monotonic() - started
         tried += [_tried(folder, clip, levels[clip.clip_id], row) for clip, row in zip(clips, captions, strict=True)]
-    of_build = {film_id: replace(each, ask_again=stage.ask_again, attempts=1) for film_id, each in captioners.items()}
+    of_build = {film_id: replace(each, ask_again=stage.ask_again, renews=False) for film_id, each in captioners.items()}
     left = sum(len(of_build[film_id].renewed(*film).pending(*film, {})[0]) for film_id, film in films.items())
     return Trial(tuple(tried), asked, seconds, len(places), left)
 

@@ -101,6 +101,69 @@ def test_a_finished_film_asks_again_only_with_leave(server: CaptionServer, folde
     assert build(server, folder, cast, ask_again=True) == 0
 
 
+def test_leave_asks_again_each_time_also_if_the_replies_stay_the_same(
+    server: CaptionServer, folder: FilmFolder, cast: Cast
+) -> None:
+    server.answer = bad_about(2)
+    build(server, folder, cast)
+    for _ in range(2):
+        assert build(server, folder, cast, ask_again=True) == 4
+        assert build(server, folder, cast) == 0
+    server.answer = good_answer
+    assert build(server, folder, cast, ask_again=True) == 2
+    expect_good(captions(folder)[2], 2)
+
+
+@pytest.mark.parametrize("ask_again", [False, True])
+def test_clips_asked_unequally_often_are_all_asked_again(
+    server: CaptionServer, folder: FilmFolder, cast: Cast, ask_again: bool
+) -> None:
+    """Characters that are found make another question `what`, which was asked less often than those of other clips."""
+    with pytest.raises(RecordError):
+        build(server, folder, cast)
+    server.answer = lambda request: good_answer(request) if request.kind == "who" and request.number < 3 else WRONG
+    with pytest.raises(RecordError, match="with at most 18 requests"):
+        build(server, folder, cast)
+    server.answer = good_answer
+    assert build(server, folder, cast, ask_again=ask_again) == 3 + 2 * 3
+    assert all(caption.fault is None for caption in captions(folder))
+
+
+def test_a_killed_build_that_has_saved_the_film_is_continued(
+    server: CaptionServer, folder: FilmFolder, cast: Cast
+) -> None:
+    server.answer = bad_about(0, 1, 2)
+    with pytest.raises(RecordError):
+        build(server, folder, cast)
+    server.answer = good_answer
+    stage = stage_for(server.address, cast, repairs=1, batch=1, failed_limit=0.4)
+    stage.run_batch(folder, stage.pending(folder, current=False).batches[0])
+    assert build(server, folder, cast, batch=1, failed_limit=0.4) == 2 * 2
+
+
+def test_a_build_stopped_within_the_last_clip_asks_only_what_is_left(
+    server: CaptionServer, folder: FilmFolder, cast: Cast
+) -> None:
+    with pytest.raises(RecordError):
+        build(server, folder, cast)
+    stage = stage_for(server.address, cast, repairs=1, concurrency=1)
+    [batch] = stage.pending(folder, current=False).batches
+    stopped_at = 4 * CLIPS
+    server.requests.clear()
+
+    def stop_late(*_: object) -> None:
+        if len(server.requests) >= stopped_at:
+            raise KeyboardInterrupt
+
+    server.answer = lambda _: Answer(WRONG.text, delay_seconds=0 if len(server.requests) < stopped_at else 5)
+    with pytest.raises(KeyboardInterrupt):
+        stage.run_batch(folder, batch, stop_late)
+    server.answer = bad
+    with pytest.raises(RecordError, match="6 of 6 clips"):
+        build(server, folder, cast)
+    assert (server.asked("who"), server.asked("what")) == ([], [CLIPS - 1])
+
+
 def test_a_killed_build_has_not_paid_in_vain(server: CaptionServer, folder: FilmFolder, cast: Cast) -> None:
     """Also the retry of a batch asks about none of its clips a second time."""
     with pytest.raises(RecordError):
@@ -182,3 +245,26 @@ def test_a_new_attempt_covers_the_batches_after_those_that_save_the_film(
     server.answer = good_answer
     assert build(server, folder, cast, batch=5) == 2 * CLIPS
     assert all(caption.fault is None for caption in captions(folder))
+
+
+def test_a_build_asks_again_what_a_trial_asked_in_vain(server: CaptionServer, folder: FilmFolder, cast: Cast) -> None:
+    with pytest.raises(RecordError):
+        build(server, folder, cast)
+    stage = stage_for(server.address, cast, repairs=1)
+    trial = try_captions([(folder, folder.read("screened", Verdict))], stage, 3, silent)
+    assert (trial.asked, trial.left) == (3, CLIPS)
+    server.answer = good_answer
+    assert build(server, folder, cast) == 2 * CLIPS
+    assert all(caption.fault is None for caption in captions(folder))
+
+
+def test_a_trial_asks_again_what_a_killed_build_asked_in_vain(
+    server: CaptionServer, folder: FilmFolder, cast: Cast
+) -> None:
+    with pytest.raises(RecordError):
+        build(server, folder, cast)
+    stage = stage_for(server.address, cast, repairs=1)
+    stage.run_batch(folder, *stage.pending(folder, current=False).batches)
+    server.answer = good_answer
+    trial = try_captions([(folder, folder.read("screened", Verdict))], stage, 3, silent)
+    assert (trial.asked, trial.usable_share) == (3, 1)
