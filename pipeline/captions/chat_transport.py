@@ -224,7 +224,7 @@ async def _bounded(response: aiohttp.ClientResponse) -> bytes:
 
 def _retry_after_seconds(header: str) -> float:
     """Parse a Retry-After header, seconds or a date; 0 if it is missing or invalid."""
-    if re.fullmatch(r"\d{1,6}", header.strip()):
+    if re.fullmatch(r"\d+", header.strip()):
         return float(header)
     try:
         return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())

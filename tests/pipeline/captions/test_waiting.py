@@ -74,7 +74,7 @@ def test_a_server_that_is_just_starting_is_waited_for_and_named_at_once() -> Non
     assert line.startswith(f"waiting for the model server at {ended.address}: no connection")
 
 
-@pytest.mark.parametrize("asked", ["999999", "Tue, 01 Jan 2199 00:00:00 GMT", "40"])
+@pytest.mark.parametrize("asked", ["999999", "9999999", "Tue, 01 Jan 2199 00:00:00 GMT", "40"])
 def test_a_server_that_asks_to_wait_is_named_with_the_time_before_the_pause(asked: str) -> None:
     async def run(server: CaptionServer, lines: list[str]) -> None:
         async with ChatClient(Endpoint(server.address, "test-model", attempts=4)) as client:
