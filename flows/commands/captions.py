@@ -117,8 +117,9 @@ def captions(
 ) -> None:
     """Try the caption server on a few clips, and print what the captions of the whole data set would cost.
 
-    Writes DATASET/captions-try.html with the pictures and the replies side by side. The replies are stored, so that no
-    build asks about these clips again. The clips must exist: build them without a server first.
+    Writes DATASET/captions-try.html with the pictures and the replies side by side. The replies are stored, so no build
+    asks again about clips with usable ones. Each trial asks again about its clips with unusable ones. The clips must
+    exist: build them without a server first.
 
         animegamer captions data/ --try 20 --price-per-million-tokens 0.25
     """

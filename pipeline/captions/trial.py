@@ -3,7 +3,7 @@
     trial = try_captions([(folder, folder.read("screened", Verdict))], stage, 20, progress)
     trial.usable_share, trial.tokens_a_clip, trial.hours_left
 
-The replies are stored like those of a build, so the build that follows does not ask about these clips again.
+The replies are stored like those of a build, so the next build asks about none of these clips with a usable reply.
 """
 
 from __future__ import annotations
