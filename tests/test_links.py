@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_the_file_behind_a_linked_lock_is_not_touched(tmp_path: Path, keys: Path
         assert keys.read_text() == KEYS, command
     (data / ".lock").unlink()
     linked(folder.path / ".lock", keys, hard=hard)
-    assert "delete the link" in (told := said_by(*build)) or "make it a copy" in told
+    assert "delete the link" in (told := said_by(*build)) or "delete this one" in told
     linked(exported / ".lock", keys, hard=hard)
     said_by(*export)
     linked(tmp_path / "game" / ".lock", keys, hard=hard)
@@ -85,3 +86,32 @@ def test_a_linked_folder_is_refused_by_all_that_write(tmp_path: Path, name: str)
     with pytest.raises(StoreError, match="delete the link"):
         Dataset(data).folders()
     assert {path: path.stat().st_mtime_ns for path in videos.rglob("*")} == before
+
+
+def test_the_folders_of_shards_are_no_links_and_a_tar_of_the_user_stays(tmp_path: Path) -> None:
+    film, data = copy_of_built(tmp_path)
+    mine = data / "shards" / "train" / ".mine.tar"
+    mine.write_text("mine")
+    config = tmp_path / "config.toml"
+    config.write_text("[looks]\ntext = false\n[clips]\nwidth = 180\nheight = 120\n[shards]\nsamples = 1\n")
+    said_by("build", film, "--out", data, "--config", config)
+    assert mine.read_text() == "mine"
+    (tmp_path / "videos").mkdir()
+    (data / "shards" / "train").rename(data / "shards" / "before")
+    (data / "shards" / "train").symlink_to(tmp_path / "videos")
+    assert "is a link to" in said_by("build", film, "--out", data).replace("\n", "")
+    assert list((tmp_path / "videos").iterdir()) == []
+
+
+def test_an_export_with_a_linked_folder_is_refused(tmp_path: Path) -> None:
+    _, data = copy_of_built(tmp_path)
+    out, videos = tmp_path / "export", tmp_path / "videos"
+    export = ("export", data, "--for", "folder", "--captions", "instruction", "--out", out)
+    said_by(*export)
+    videos.mkdir()
+    (videos / "wedding.mp4").write_text("mine")
+    (out / "pictures").symlink_to(videos)
+    note = json.loads((out / ".export.json").read_text())
+    (out / ".export.json").write_text(json.dumps({**note, "files": [*note["files"], "pictures/wedding.mp4"]}))
+    assert "is a link" in said_by(*export)
+    assert (videos / "wedding.mp4").read_text() == "mine"

@@ -6,6 +6,7 @@ signal reached only one of them. The exit code is 143 after SIGTERM and 130 afte
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -47,7 +48,11 @@ class Termination:
             KeyboardInterrupt: Ctrl-C again, a second or more after the first signal.
         """
 
+        watched = os.getpid()
+
         def ask(number: int, _: object) -> None:
+            if os.getpid() != watched:  # a process of the data loader that has just begun
+                return
             last, self._last = self._last, time.monotonic()
             if self.by is None:
                 self.by = number

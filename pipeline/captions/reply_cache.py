@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from pipeline.captions.messages import Reply
 from pipeline.core.atomic import write_json
@@ -35,6 +35,14 @@ class Exchange(Record):
     cut_off: tuple[int, ...] = Field(default=(), description="positions in `replies` of those that were cut off")
     prompt_tokens: int = Field(default=0, description="tokens that the server read for all replies; 0: not reported")
     reply_tokens: int = Field(default=0, description="tokens of all replies")
+
+    @field_validator("anew")
+    @classmethod
+    def _check_anew(cls, anew: tuple[int, ...], others: ValidationInfo) -> tuple[int, ...]:
+        """Reject positions that are none: a question would be asked for ever."""
+        if list(anew) != sorted({number for number in anew if 0 < number < len(others.data.get("replies", ()))}):
+            raise ValueError("no positions at which an attempt begins")
+        return anew
 
     def adding(self, reply: Reply, *, anew: bool) -> Exchange:
         """Return a copy with the next reply, `anew`: the first of a new attempt."""

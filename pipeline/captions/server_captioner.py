@@ -230,9 +230,11 @@ class ServerCaptioner:
     def _answers(self, folder: FilmFolder, clip: Clip, levels: LevelsByClip) -> Answers:
         kept = load_replies(folder, clip.clip_id)
         answers = Answers(clip, levels[clip.clip_id], self.settings, self.cast, kept)
-        if not self.renews or not (self.ask_again or answers.caption(None).fault):
-            return answers
-        return replace(answers, reopened=frozenset(key for key, each in kept.exchanges.items() if not each.unfinished))
+        if not self.renews or not answers.caption(None).fault:
+            return answers  # a good caption without characters stays: a new question could lose it
+        used_up = {key for key in kept.exchanges if len(kept.to(key)) > self.settings.repairs}
+        reopened = frozenset(key for key in used_up if not kept.exchanges[key].unfinished)
+        return replace(answers, reopened=reopened)
 
 
 def is_beyond(faulty: int, clips: int, settings: CaptionSettings) -> bool:

@@ -111,6 +111,8 @@ def open_in_place(path: Path) -> int:
         # O_NONBLOCK: a pipe or a device of that name must not stop us here
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
+        if error.errno == errno.EISDIR:
+            raise DiskError(f"{path}: is no file; delete it, or name another folder") from error
         if error.errno != errno.ELOOP:
             raise
         raise DiskError(f"{path}: is a link, and the file it leads to would be changed; delete the link") from error
@@ -120,7 +122,7 @@ def open_in_place(path: Path) -> int:
     os.close(handle)
     if not stat.S_ISREG(status.st_mode):
         raise DiskError(f"{path}: is no file; delete it, or name another folder")
-    raise DiskError(f"{path}: has {status.st_nlink} names (hard links), and all of them would change; make it a copy")
+    raise DiskError(f"{path}: has {status.st_nlink} names (hard links), and all of them would change; delete this one")
 
 
 def sync(path: Path) -> None:

@@ -219,6 +219,10 @@ class FilmFolder:
         sweep(self.path)
 
 
+_FOLDERS = ("films", "shards", "shards/train", "shards/val", "audit", ".cache", ".cache/films")
+"""Folders of a data set that a build writes to or deletes from, beside those of the films."""
+
+
 class FilmEntry(Record):
     """Entry of a film in `dataset.json`."""
 
@@ -279,7 +283,7 @@ class Dataset:
     """
 
     def __init__(self, root: Path, scratch: Path | None = None) -> None:
-        _refuse_links(*(root / name for name in ("films", "shards", "audit", ".cache")))
+        _refuse_links(*(root / name for name in _FOLDERS))
         self.root, self.scratch = root, scratch
 
     @property

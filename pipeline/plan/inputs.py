@@ -66,13 +66,13 @@ class Inputs:
         for match in map(Path, glob(pattern, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute pattern
             if match.is_dir():
                 yield from self._files_below(match)
-            else:
+            elif not any(map(_is_ours, match.parents)):
                 yield match
 
     def _files_below(self, folder: Path) -> Iterator[Path]:
-        """Files of a folder and its subfolders, without hidden ones and without the clips of data sets."""
+        """Files of a folder and its subfolders, without hidden ones and without our own clips."""
         for place, folders, files in os.walk(folder, onerror=self._refuse):
-            if "dataset.json" in files and "films" in folders:
+            if _is_ours(Path(place)):
                 folders.clear()
                 continue
             folders[:] = [name for name in folders if not name.startswith(".")]
@@ -80,6 +80,11 @@ class Inputs:
 
     def _refuse(self, error: OSError) -> None:
         self.refused.append(Failure(record_id=printable(str(error.filename)), reason=f"cannot be read: {error}"))
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return True for a data set and an export, whose clips are no films."""
+    return (folder / ".export.json").exists() or ((folder / "dataset.json").exists() and (folder / "films").is_dir())
 
 
 def _natural(path: Path) -> list[list[str | int]]:

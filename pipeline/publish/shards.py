@@ -206,8 +206,6 @@ def _remove_leftovers(root: Path, names: Collection[str]) -> None:
     """Remove shards of earlier runs, and temporary files of killed runs."""
     for split in SPLITS:
         for path in (root / split).glob("*.tar"):
-            if path.name.startswith(".") or (
-                re.fullmatch(_SHARD_NAME, path.name) and f"{split}/{path.name}" not in names
-            ):
+            if re.fullmatch(_SHARD_NAME, path.name) and f"{split}/{path.name}" not in names:
                 path.unlink()
     sweep(root)

@@ -29,7 +29,7 @@ from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Film, RecordError
 from pipeline.stages.packet_times import NO_TIME, PacketTimes
 from pipeline.video.colour_tags import ColourTags, check_colours
-from pipeline.video.containers import Repeats, decode, demux, film_streams, has_own_times, open_film, video_stream
+from pipeline.video.containers import Repeats, decode, demux, film_streams, open_film, video_stream
 from pipeline.video.recordings import REORDERED
 
 STANDARD_RATES = (
@@ -160,7 +160,7 @@ def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Tra
         raise RecordError(film_id, NO_TIMES)
     if opening.picture is None:
         raise RecordError(film_id, f"none of its {shown.count} frames can be decoded: encrypted, or damaged throughout")
-    if opening.steps_back > 1 and has_own_times(container):
+    if opening.steps_back > 1 and container.format.name != "avi":  # that is read in the decoder's order
         raise RecordError(film_id, "the times of its frames contradict their order; " + ENCODE_AGAIN)
     base = stream.time_base or Fraction(1, av.time_base)
     last_length = shown.last_length() or _typical_length(ticks, base, stream.average_rate)

@@ -8,6 +8,8 @@ open any other file or address that it names; it is rejected before FFmpeg reads
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import av
 import cv2
 import numpy as np
 from av.container import InputContainer
-from av.error import InvalidDataError
+from av.error import FFmpegError, InvalidDataError
 from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
@@ -37,6 +39,8 @@ CONTAINERS = (
 STILL_PICTURES = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
 STILL_BRANDS = {"avif", "heic", "heix", "heim", "heis", "mif1"}
 LARGEST_SIDE = 16384
+FIRST_FRAMES = 24
+"""Frames by which the times of a film in AVI are judged."""
 _VOP, _NOT_CODED_BYTES = b"\x00\x00\x01\xb6", 8
 """Start of a frame of MPEG-4, and most bytes of one that is not coded: a coded one has a bit for each block besides."""
 IMAGE = "an image, not a film"
@@ -124,12 +128,26 @@ def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
             harmed = {stream.index for stream in streams}
 
 
-def has_own_times(container: InputContainer) -> bool:
-    """Return False for AVI, which stores no presentation times: FFmpeg guesses them, wrongly for some films.
+def has_right_times(path: Path, record_id: str) -> bool:
+    """Return False for AVI whose times contradict the order in which the decoder returns its frames.
 
-    Its frames are shown in the order in which the decoder returns them, each at the next of all times.
+    AVI stores no presentation times, and FFmpeg guesses them: always wrongly for H.264 with B-frames, and wrongly for
+    MPEG-4 with packed B-frames, whose first frames show it.
     """
-    return container.format.name != "avi"
+    times: list[int] = []
+    with open_film(path, record_id) as container:
+        stream = video_stream(container, record_id)
+        if container.format.name != "avi" or not stream.codec_context.has_b_frames:
+            return True
+        if stream.codec_context.name == "h264":
+            return False
+        with suppress(FFmpegError):
+            for packet in demux(container, stream):
+                if packet.size:
+                    times += [picture.pts for picture in decode(stream, packet) if picture.pts is not None]
+                if len(times) > FIRST_FRAMES:
+                    break
+    return all(earlier <= later for earlier, later in pairwise(times))
 
 
 class Repeats:

@@ -26,7 +26,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from pipeline.core.records import RecordError
-from pipeline.video.containers import Picture, Repeats, decode, demux, has_own_times, open_film, video_stream
+from pipeline.video.containers import Picture, Repeats, decode, demux, has_right_times, open_film, video_stream
 from pipeline.video.recordings import OneClock
 
 LOST_MARGIN = 0.6
@@ -81,7 +81,7 @@ class FilmReader:
             raise
         self._stream.thread_type = av.codec.context.ThreadType.AUTO
         self._stream.thread_count = threads
-        self._has_times = has_own_times(self._container)
+        self._has_times = has_right_times(path, self._name)
         self._repeating: set[int] = set()
         """Packets held back that show the picture before them again, by `id`."""
         self._has_repeats = False

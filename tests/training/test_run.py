@@ -217,7 +217,9 @@ def test_a_run_never_mixes_recipes_data_or_starts(tmp_path: Path) -> None:
     assert again.shot() == first
     assert lines == ["warm-up: done already", "joint: done already"]
     slower = small_recipe(shot={"warm_up": {"steps": 1}, "joint": {"steps": 1, "learning_rate": 1e-4}})
-    with pytest.raises(UserError, match="joint was begun with another recipe: name another --out"):
+    with pytest.raises(
+        UserError, match=r"joint was begun with another recipe\.joint\.learning_rate: name another --out"
+    ):
         small_run(folder, slower).shot()
     with pytest.raises(UserError, match=r"config\.json and the recipe differ in shot_encoder"):
         small_run(folder, small_recipe(model={"shot_encoder": {"variant": "linear"}})).shot()

@@ -105,6 +105,9 @@ def check_folder(out: Path, trainer: str, dataset: Dataset) -> None:
         raise UserError(f"{out}: is a file; name a folder with --out")
     if (out / "dataset.json").exists():
         raise UserError(f"{out}: is a data set; name another folder with --out")
+    for folder in out.rglob("*/"):
+        if folder.is_symlink():
+            raise UserError(f"{folder}: is a link, and what it leads to would be changed; delete the link")
     note = read_note(out)
     if note is None:
         if any(not path.name.startswith(".") for path in out.iterdir()):

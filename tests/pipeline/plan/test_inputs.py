@@ -69,3 +69,13 @@ def test_the_films_of_a_folder_are_identified_beside_those_named(tmp_path: Path)
     found = identify([str(tmp_path / "films"), str(small_film(tmp_path / "last.mkv", 7))], Dataset(tmp_path / "data"))
     assert [film.name for film in found.films] == ["ep 2.mkv", "ep 10.mkv", "last.mkv"]
     assert [refused.record_id for refused in found.refused] == [str(tmp_path / "films" / "ep 3.mkv")]
+
+
+def test_our_own_clips_are_no_films(films: Path) -> None:
+    (films / "export").mkdir()
+    for name in (".export.json", "a.mp4"):
+        (films / "export" / name).touch()
+    for name in (str(films), f"{films}/**/*.mp4"):
+        found = [str(Path(path).relative_to(films)) for path in Inputs.of([name]).films]
+        assert found
+        assert not [path for path in found if path.startswith(("export", "data"))]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.video.film_reader import FilmReader
-from tests.pipeline.video.test_film_reader import barcode_of, numbers_and_times
+from tests.pipeline.video.test_film_reader import barcode_of
 from tests.support.media.films import make_film
 from tests.support.media.odd_streams import NOT_CODED, write_held, write_packed
 from tests.support.media.probed_films import probed
@@ -67,7 +67,8 @@ def test_where_repeats_are_not_stored_a_gap_is_a_picture_that_stays(tmp_path: Pa
 def test_frames_of_avi_are_read_in_the_order_of_the_decoder(tmp_path: Path, threads: int) -> None:
     options = {"bf": "2", "b-pyramid": "none", "b_strategy": "0"}
     film = make_film(tmp_path / "film.avi", options=options)
-    numbers, times, _ = numbers_and_times(film, threads)
+    numbers, times, reader = read(film, threads)
+    assert reader.damage == []
     assert numbers == list(range(48))
     assert times == pytest.approx([number / 24 for number in numbers])
     assert (probed(film).frames, probed(film).variable_rate) == (48, False)
