@@ -43,6 +43,8 @@ FIRST_FRAMES = 24
 """Frames by which the times of a film in AVI are judged."""
 _VOP, _NOT_CODED_BYTES = b"\x00\x00\x01\xb6", 8
 """Start of a frame of MPEG-4, and most bytes of one that is not coded: a coded one has a bit for each block besides."""
+_OGG_PAGE = 65_307
+"""Largest page of Ogg, in bytes: FFmpeg searches as far for the next page before it reports an error."""
 IMAGE = "an image, not a film"
 NO_INDEX = "its index is missing or cut off: the download or recording stopped before its end"
 
@@ -109,6 +111,7 @@ def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
     Behind a damaged part of an Ogg file, reading goes on: the first packet of each stream is marked corrupt.
     """
     harmed: set[int] = set()
+    errors_left = container.size // _OGG_PAGE + 2  # without a packet between them: as many as the whole file can give
     while True:
         count = 0
         try:
@@ -123,7 +126,8 @@ def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
             # PyAV 18 raises it after the last packet if a stream began midway, as in broadcasts
             return
         except InvalidDataError:
-            if container.format.name != "ogg" or not count:
+            errors_left -= not count
+            if container.format.name != "ogg" or errors_left < 0:
                 raise
             harmed = {stream.index for stream in streams}
 

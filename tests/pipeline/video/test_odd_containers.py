@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from examples.world.textures import Picture
 from pipeline.video.film_reader import FilmReader
 from tests.pipeline.video.test_film_reader import barcode_of
 from tests.support.media.films import make_film
@@ -55,6 +57,25 @@ def test_where_repeats_are_stored_a_gap_is_damage_up_to_the_next_keyframe(
     assert numbers == [number // 3 for number in range(90) if not 40 <= number < 60]
 
 
+@pytest.mark.parametrize("threads", [1, 0])
+@pytest.mark.parametrize("hole", [70_000, 300_000])
+def test_behind_a_hole_in_an_ogg_file_reading_goes_on_at_a_keyframe(tmp_path: Path, hole: int, threads: int) -> None:
+    """FFmpeg reports an error for each 65 kB without a page; the rest of the film is read all the same."""
+    options = KEYS | {"b": "20M", "qmax": "4", "deadline": "realtime"}
+    film = make_film(tmp_path / "film.ogv", frames=60, codec="libvpx", paint=_paint_noise, options=options)
+    content = bytearray(film.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + hole] = bytes(hole)
+    film.write_bytes(content)
+    numbers, times, reader = read(film, threads)
+    [(start, end, _)] = reader.damage
+    lost = range(round(start * 24), round(end * 24))
+    assert 25 <= lost.start <= 30 < lost.stop <= 50
+    assert lost.stop % 10 == 0
+    assert numbers == [number for number in range(60) if number not in lost]
+    assert times == pytest.approx([number / 24 for number in numbers], abs=0.001)
+
+
 def test_where_repeats_are_not_stored_a_gap_is_a_picture_that_stays(tmp_path: Path, source: Path) -> None:
     """As in a Theora film that FFmpeg has copied: it leaves the empty packets out."""
     film = write_held(source, tmp_path / "film.nut", missing={number for number in range(90) if number % 3})
@@ -86,3 +107,9 @@ def test_packed_b_frames_are_read_as_those_that_are_not_packed(tmp_path: Path, t
     assert [picture for _, picture in pictures[0]] == [picture for _, picture in pictures[1]]
     assert [seconds for seconds, _ in pictures[1]] == pytest.approx([seconds for seconds, _ in pictures[0]])
     assert probed(film).frames == 48
+
+
+def _paint_noise(number: int, picture_HWC: Picture) -> None:
+    """Beside the barcode, so that the film is large."""
+    beside = picture_HWC[:, 200:]
+    beside[:] = np.random.default_rng(number).integers(0, 256, beside.shape, np.uint8)
