@@ -132,19 +132,19 @@ def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
             harmed = {stream.index for stream in streams}
 
 
-def has_right_times(path: Path, record_id: str) -> bool:
+def has_right_times(opened: InputContainer, film: VideoStream, path: Path) -> bool:
     """Return False for AVI whose times contradict the order in which the decoder returns its frames.
 
     AVI stores no presentation times, and FFmpeg guesses them: always wrongly for H.264 with B-frames, and wrongly for
-    MPEG-4 with packed B-frames, whose first frames show it.
+    MPEG-4 with packed B-frames, whose first frames show it. Only to see these is the file opened a second time.
     """
+    if opened.format.name != "avi" or not film.codec_context.has_b_frames:
+        return True
+    if film.codec_context.name == "h264":
+        return False
     times: list[int] = []
-    with open_film(path, record_id) as container:
-        stream = video_stream(container, record_id)
-        if container.format.name != "avi" or not stream.codec_context.has_b_frames:
-            return True
-        if stream.codec_context.name == "h264":
-            return False
+    with open_film(path, path.name) as container:
+        stream = video_stream(container, path.name)
         with suppress(FFmpegError):
             for packet in demux(container, stream):
                 if packet.size:

@@ -61,7 +61,7 @@ class FilmReader:
 
     From the first frame that is missing or marked corrupt by the decoder to the next intact keyframe, frames are
     discarded, because they are predicted from it. A gap between two presentation times is not damage: the frame before
-    it stays on screen.
+    it stays on screen, unless the file stores empty packets for repeated frames, as Ogg Theora does.
 
     Args:
         path: the film.
@@ -81,7 +81,7 @@ class FilmReader:
             raise
         self._stream.thread_type = av.codec.context.ThreadType.AUTO
         self._stream.thread_count = threads
-        self._has_times = has_right_times(path, self._name)
+        self._has_times = has_right_times(self._container, self._stream, path)
         self._repeating: set[int] = set()
         """Packets held back that show the picture before them again, by `id`."""
         self._has_repeats = False
