@@ -29,14 +29,13 @@ from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Film, RecordError
 from pipeline.stages.packet_times import NO_TIME, PacketTimes
 from pipeline.video.colour_tags import ColourTags, check_colours
-from pipeline.video.containers import Repeats, decode, demux, film_streams, open_film, video_stream
+from pipeline.video.containers import FIRST_FRAMES, Repeats, decode, demux, film_streams, open_film, video_stream
 from pipeline.video.recordings import REORDERED
 
 STANDARD_RATES = (
     *(Fraction(rate * 1000, 1001) for rate in (12, 15, 24, 30, 48, 60, 120)),
     *(Fraction(rate) for rate in (8, 10, 12, 12.5, 15, 16, 18, 20, 24, 25, 30, 48, 50, 60, 100, 120)),
 )
-FRAMES_DECODED = 24
 SLOWEST_RATE = 1
 """Frames per second on average below which a file is no film: a slide show, a picture over sound, or wrong times. It
 also bounds what a small file can become: 3 MB with a frame every 28 s would give a million clips."""
@@ -149,7 +148,7 @@ def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Tra
             if packet.has_sidedata("encryption_info"):
                 raise RecordError(film_id, "its video is encrypted (common encryption); decrypt it first")
             shown.add(packet)
-            if not repeats.has(packet) and opening.count < FRAMES_DECODED:
+            if not repeats.has(packet) and opening.count < FIRST_FRAMES:
                 opening.add(_decode(stream, packet))
     except av.error.FFmpegError as error:
         stopped = [f"reading stopped after {shown.count} frames ({error.strerror})"]

@@ -40,7 +40,7 @@ STILL_PICTURES = Disposition.attached_pic | Disposition.timed_thumbnails | Dispo
 STILL_BRANDS = {"avif", "heic", "heix", "heim", "heis", "mif1"}
 LARGEST_SIDE = 16384
 FIRST_FRAMES = 24
-"""Frames by which the times of a film in AVI are judged."""
+"""Frames decoded to see what a container does not say: rotation, fields, and whether its times are right."""
 _VOP, _NOT_CODED_BYTES = b"\x00\x00\x01\xb6", 8
 """Start of a frame of MPEG-4, and most bytes of one that is not coded: a coded one has a bit for each block besides."""
 _OGG_PAGE = 65_307
