@@ -61,10 +61,10 @@ class Answers:
         return self.what if self.what and self._is_open(self.what) else None
 
     @property
-    def unusable(self) -> tuple[AnyQuestion, ...]:
-        """Questions that are closed without a usable reply."""
+    def is_given_up(self) -> bool:
+        """Whether a question is closed without a usable reply."""
         asked = (self.who, self.what)
-        return tuple(each for each in asked if each and self._fault(each) and not self._is_open(each))
+        return any(each and self._fault(each) and not self._is_open(each) for each in asked)
 
     @property
     def most_requests(self) -> int:

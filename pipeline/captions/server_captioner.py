@@ -86,7 +86,7 @@ class ServerCaptioner:
         attempt had one before it, so the build after a killed one decides like that one.
         """
         every = self._all_answers(folder, clips, levels)
-        faulty = sum(each.kept.is_unfinished or bool(each.unusable and each.caption(None).fault) for each in every)
+        faulty = sum(each.kept.is_unfinished or bool(each.is_given_up and each.caption(None).fault) for each in every)
         unmeasured = sum(levels[clip.clip_id] is None for clip in clips)
         fails = is_beyond(faulty + unmeasured, len(clips), self.settings)
         return replace(self, renews=True) if self.ask_again or fails else self
