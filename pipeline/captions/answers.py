@@ -62,7 +62,7 @@ class Answers:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether a question is closed without a usable reply."""
+        """Report if a question is closed without a usable reply."""
         asked = (self.who, self.what)
         return any(each and self._fault(each) and not self._is_open(each) for each in asked)
 
