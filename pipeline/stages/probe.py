@@ -27,10 +27,9 @@ from numpy.typing import NDArray
 from pipeline.core.child_process import call_in_child
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Film, RecordError
-from pipeline.stages.packet_times import NO_TIME, PacketTimes
-from pipeline.video.colour_tags import ColourTags, check_colours
+from pipeline.video.colour import ColourTags, check_colours
 from pipeline.video.containers import FIRST_FRAMES, Repeats, decode, demux, film_streams, open_film, video_stream
-from pipeline.video.recordings import REORDERED
+from pipeline.video.recordings import NO_TIME, REORDERED, PacketTimes
 
 STANDARD_RATES = (
     *(Fraction(rate * 1000, 1001) for rate in (12, 15, 24, 30, 48, 60, 120)),

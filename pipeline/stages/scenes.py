@@ -9,7 +9,7 @@ Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`
   most pixels do not move far: pans and zooms fit as badly.
 * Steps of a dissolve. Where moving scenes dissolve, one or several pictures look like cuts. At a real cut, the picture
   before it shows the old scene alone, or the one after it the new scene; others near each other are one dissolve. The
-  ends of gradual changes move on while the frames there are mixed (`mixed_frames.py`).
+  ends of gradual changes move on while the frames there are mixed (`changes.py`).
 * False detections. A gradual change that is longer than another one in it, and lopsided, is dropped (`changes.py`).
 
 A change stays pending until its first frames have to be released; then neighbouring changes are judged together and
@@ -26,10 +26,9 @@ import cv2
 import numpy as np
 
 from pipeline.core.config import SceneSettings
-from pipeline.stages.changes import Change, TransitionKind
+from pipeline.stages.changes import Change, MixedFrames, TransitionKind
 from pipeline.stages.gradual import GradualFinder
 from pipeline.stages.hard_cuts import CutFinder
-from pipeline.stages.mixed_frames import MixedFrames
 from pipeline.stages.same_scene import found_again, is_back, is_relit, is_title, way_of
 from pipeline.stages.tiny_pictures import mean_change, tiny_gray
 

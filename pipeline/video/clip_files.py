@@ -21,7 +21,7 @@ from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 from av.video.stream import VideoStream
 
 from pipeline.core.records import RecordError
-from pipeline.video.colour_tags import MATRICES, UNSPECIFIED
+from pipeline.video.colour import MATRICES, UNSPECIFIED
 from pipeline.video.containers import Picture, decode, demux, open_film, video_stream
 
 FULL_RANGE = np.clip((np.arange(256) - 16) * (255 / 219), 0, 255).round().astype(np.uint8)

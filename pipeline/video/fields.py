@@ -6,7 +6,7 @@
     restored.stretches   # tiles of the film: progressive, telecine, interlaced
 
 The kind of each frame is found from its picture, never from flags, a few frames behind the one decode of the film
-(`cadence.py`), so that a film may change between kinds anywhere; clean film is only sampled (`cadence_watch.py`).
+(`cadence.py`), so that a film may change between kinds anywhere; clean film is only sampled.
 FFmpeg's `fieldmatch` and `decimate` are not used: `decimate` drops one frame of five whatever they show, and neither
 can be switched on or off without losing frames. Once the phase of each frame is known, matching is no more than weaving
 lines. Progressive frames are passed untouched.
@@ -26,8 +26,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from pipeline.core.records import FieldKind, FieldStretch, RecordError
-from pipeline.video.cadence import LONE, PROGRESSIVE, SHIFTED, State
-from pipeline.video.cadence_watch import CadenceWatch, WatchedFrame
+from pipeline.video.cadence import LONE, PROGRESSIVE, SHIFTED, CadenceWatch, State, WatchedFrame
 from pipeline.video.combs import top_field_first
 from pipeline.video.film_reader import Frame
 

@@ -17,8 +17,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from pipeline.core.records import Crop, Film, Transfer
-from pipeline.video.colour import is_hd, is_mapped, recoding, to_sdr
-from pipeline.video.colour_tags import BT2020, LOGARITHMIC, MATRICES, UNSPECIFIED
+from pipeline.video.colour import BT2020, LOGARITHMIC, MATRICES, UNSPECIFIED, is_hd, is_mapped, recoding, to_sdr
 
 Fit = Literal["cover", "fit", "stretch"]
 Filters = list[tuple[str, str]]

@@ -17,8 +17,7 @@ from pipeline.core.progress import silent
 from pipeline.core.records import Clip, Looks, RecordError
 from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
-from pipeline.stages.looks import MeasureLooks, measure_looks
-from pipeline.stages.text import find_text, spread
+from pipeline.stages.looks import MeasureLooks, find_text, measure_looks, spread
 from pipeline.video.clip_files import read_clip, read_clip_gray, write_clip
 from tests.support.datasets.made_dataset import make_dataset
 from tests.support.media.moving_pictures import pan, textured

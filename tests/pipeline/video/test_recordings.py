@@ -1,10 +1,13 @@
-"""Clock of joined recordings, fed with packets made by hand; films that are read by it are in `test_film_reader.py`."""
+"""Times and clock of joined recordings, from packets made by hand; `test_film_reader.py` reads such films."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
 from av.packet import Packet
 
-from pipeline.video.recordings import OneClock
+from pipeline.video.recordings import OneClock, PacketTimes
 
 
 def packets_of(times: list[int | None]) -> list[Packet]:
@@ -23,3 +26,45 @@ def test_all_packets_pass_where_too_few_have_a_time() -> None:
     times = [number if number % 10 == 0 else None for number in range(500)]
     packets = packets_of(times + times)
     assert list(OneClock(1).packets(packets)) == packets
+
+
+def times_of(stored: Sequence[int]) -> list[int]:
+    """The times of packets that are stored in this order."""
+    times = PacketTimes()
+    for number, pts in enumerate(stored):
+        packet = Packet(b"x")
+        packet.pts, packet.dts = pts, number
+        times.add(packet)
+    ticks: list[int] = times.ticks().tolist()
+    return ticks
+
+
+def anchored(frames: int, group: int) -> list[int]:
+    """Times in storage order where each group's last frame comes before the others."""
+    return [number + (group - 1 if number % group == 0 else -1) for number in range(frames)]
+
+
+@pytest.mark.parametrize("group", [1, 2, 4, 16, 32])
+def test_frames_stored_out_of_order_are_one_recording(group: int) -> None:
+    assert times_of(anchored(320, group)) == list(range(320))
+
+
+def test_the_deepest_reordering_in_fields_is_one_recording() -> None:
+    stored = [*range(100), *range(132, 100, -1), 100, *range(133, 200)]
+    assert times_of(stored) == list(range(200))
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_recordings_follow_each_other(group: int) -> None:
+    slow = [500 + 3 * time for time in anchored(96, group)]
+    stored = [*slow, *anchored(64, group), *(7 + time for time in anchored(64, group))]
+    assert times_of(stored) == [*range(500, 788, 3), *range(788, 852), *range(852, 916)]
+
+
+def test_single_wrong_times_begin_no_recording() -> None:
+    stored = [0 if number in (500, 501, 900) else 100 + number for number in range(1000)]
+    assert times_of(stored) == sorted(stored)
+
+
+def test_frames_without_a_step_are_kept_as_they_are() -> None:
+    assert times_of([0] * 100) == [0] * 100

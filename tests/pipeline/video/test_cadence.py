@@ -1,4 +1,4 @@
-"""Sample of clean film: enough to find what follows it, and little else is looked at."""
+"""Cadence of clean film, from a sample: enough to find what follows it, and little else is looked at."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 from examples.world.barcode import read_barcode
 from examples.world.textures import Picture
 from examples.world.writer import write_film
-from pipeline.video import cadence_watch
-from pipeline.video.cadence import PROGRESSIVE
-from pipeline.video.cadence_watch import QUIET, CadenceWatch, WatchedFrame
+from pipeline.video import cadence
+from pipeline.video.cadence import PROGRESSIVE, QUIET, CadenceWatch, WatchedFrame
 from pipeline.video.fields import FieldRestorer
 from pipeline.video.film_reader import FilmReader, Frame
 from tests.support.media.films import paint_pictures
@@ -51,7 +50,7 @@ def test_a_sample_finds_what_looking_at_every_frame_finds(
 ) -> None:
     path = film_with_a_stretch(tmp_path, QUIET + beyond, hold)
     by_sample, kinds = restored(path)
-    monkeypatch.setattr(cadence_watch, "QUIET", 10_000)
+    monkeypatch.setattr(cadence, "QUIET", 10_000)
     by_all, kinds_by_all = restored(path)
     assert kinds == kinds_by_all
     assert [frame.seconds for frame in by_sample] == [frame.seconds for frame in by_all]
