@@ -67,7 +67,7 @@ class Select:
         changed = False
         for folder in folders:
             changed |= save_reviewed(folder, reviews.rows(folder, record.cast))
-        verdicts = selection.judge([selection.film_facts(folder) for folder in folders], self.config.selection)
+        verdicts = selection.verdicts_of([selection.film_facts(folder) for folder in folders], self.config.selection)
         for folder in folders:
             if verdicts_of(folder) != verdicts[folder.film_id]:
                 folder.write("verdicts", verdicts[folder.film_id])

@@ -14,26 +14,16 @@ from typing import Literal
 
 import numpy as np
 
+from pipeline.stages import scene_thresholds as limits
 from pipeline.stages.tiny_pictures import mean_change, share_of
 
 TransitionKind = Literal["cut", "wipe", "dissolve", "fade"]
 KINDS: tuple[TransitionKind, ...] = ("cut", "wipe", "dissolve", "fade")
 
-LOPSIDED = 0.2
-"""Largest distance of the middle of a lopsided change from the nearer of its ends, as a share of its length."""
-BESIDE_SECONDS = 0.25
-"""Distance between a picture and the one farther away that shows one scene alone."""
-LEAST_MIX = 0.07
-"""Least share of the other scene in a mixed picture. On either side of a step of a dissolve it was .09 or more; at real
-cuts the smaller of the two was .04 or less in a composed film, and .01 in Big Buck Bunny."""
-LIKE = 2.0
-"""Largest ratio of a step to the largest change beside it. At the steps of dissolves it was 1.5 or less with few
-exceptions, at a cut between scenes that move on every frame 6."""
-
 
 @dataclass(frozen=True)
 class Change:
-    """A detected change, not judged yet; frames are counted from the first one added."""
+    """A detected change; frames are counted from the first one added."""
 
     before: int
     frame: int
@@ -72,7 +62,7 @@ class Change:
             return False
         length, whole = self.after - self.before, other.after - other.before
         shared = min(self.after, other.after) - max(self.before, other.before)
-        is_lopsided = not LOPSIDED < (other.frame - other.before) / whole < 1 - LOPSIDED
+        is_lopsided = not limits.LOPSIDED < (other.frame - other.before) / whole < 1 - limits.LOPSIDED
         return is_lopsided and whole > 2 * length and shared > 0.75 * length
 
     def joined(self, other: Change) -> Change:
@@ -89,7 +79,7 @@ class Change:
 
 @dataclass(frozen=True)
 class MixedFrames:
-    """Judge of the pictures beside changes, in frames counted from the first one.
+    """Search for mixed frames beside changes, in frames counted from the first one.
 
     Args:
         tiny: result of `tiny_pictures.tiny_gray` for a frame.
@@ -104,7 +94,7 @@ class MixedFrames:
     @property
     def beside(self) -> int:
         """Frames between a picture and the one farther away."""
-        return max(1, round(BESIDE_SECONDS * self.fps))
+        return max(1, round(limits.BESIDE_SECONDS * self.fps))
 
     def is_step(self, cut: int, cuts: Set[int], newest: int) -> bool:
         """Return true if a cut is a step of a dissolve: both pictures at it are mixed, and others near it are alike.
@@ -120,19 +110,20 @@ class MixedFrames:
         while after + 1 in cuts:
             after += 1
         old, new = max(before - self.beside, 0), min(after + self.beside, newest)
-        is_mixed = self._share(before, old, new) > LEAST_MIX and self._share(after, old, new) < 1 - LEAST_MIX
+        shows_new = self._share(before, old, new) > limits.LEAST_MIX
+        shows_old = self._share(after, old, new) < 1 - limits.LEAST_MIX
         beside = max(self._largest(old, before), self._largest(after, new))
-        return is_mixed and self._largest(before, after) < LIKE * beside
+        return shows_new and shows_old and self._largest(before, after) < limits.LARGEST_BESIDE * beside
 
     def clean_start(self, before: int, after: int, earliest: int) -> int:
         """Return the last frame up to `before` that shows nothing of the scene after a change, or `earliest`."""
-        while before - self.beside > earliest and self._share(before, before - self.beside, after) > LEAST_MIX:
+        while before - self.beside > earliest and self._share(before, before - self.beside, after) > limits.LEAST_MIX:
             before -= 1
         return before
 
     def clean_end(self, before: int, after: int, latest: int) -> int:
         """Return the first frame from `after` on that shows nothing of the scene before a change, or `latest`."""
-        while after + self.beside < latest and self._share(after, before, after + self.beside) < 1 - LEAST_MIX:
+        while after + self.beside < latest and self._share(after, before, after + self.beside) < 1 - limits.LEAST_MIX:
             after += 1
         return after
 

@@ -199,17 +199,21 @@ class _Chopper:
 
     def add(self, frame: Frame, damage: list[tuple[float, float, str]]) -> None:
         """Take the next frame; `damage` holds all damage found so far, which may lie after this frame."""
+        # 1. Behind damage the film starts anew: end the scene before it, and forget what the finder has seen.
         if len(damage) > self._damages and damage[self._damages][1] <= frame.seconds:
             self._break_off(damage[self._damages][0])
             self._open(frame.ordinal, damage[self._damages][1], "damage", clean_from=frame.ordinal)
             self._damages += 1
             self._finder = SceneFinder(self._job.scenes, float(self._job.film.fps))
+        # 2. Show the finder a small picture, and keep the frame until no boundary can fall on it any more.
         small_HWC = self._to_small(frame.picture).to_ndarray()
         self._waiting.append(_Waiting(frame))
         self._next_ordinal = frame.ordinal + 1
+        # 3. Close the scenes that end by now, and hand the frames whose scene is final to its grid.
         for cut in self._finder.add(frame.ordinal, frame.seconds, small_HWC):
             self._cut(cut)
         self._release(frame.ordinal - self._finder.lag)
+        # 4. Bound the memory: of large pictures, scale the oldest before it is known whether a clip needs them.
         if len(self._waiting) > self._raw_frames:
             self._waiting[-self._raw_frames - 1].scaled(self._to_clip)
 

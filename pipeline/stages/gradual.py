@@ -24,7 +24,8 @@ that stays change fewer pixels, as pans do too; they must fit a dissolve better.
 picture (black, white or any colour), and always another scene.
 
 A pixel differs by more than `least_change` gray levels, times `light_of`: in darker pictures by down to half of it.
-Pictures are tiny ones (`tiny_pictures.py`). Most windows are rejected by their second and their last picture but one.
+Pictures are tiny ones (`tiny_pictures.py`), and the names in capitals are in `scene_thresholds.py`. Most windows are
+rejected by their second and their last picture but one.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from typing import Literal
 
 import numpy as np
 
+from pipeline.stages import scene_thresholds as limits
 from pipeline.stages.tiny_pictures import (
-    LEAST_CHANGED,
     TINY_HEIGHT,
     TINY_WIDTH,
     is_blank,
@@ -47,37 +48,6 @@ from pipeline.stages.tiny_pictures import (
 )
 
 GradualKind = Literal["dissolve", "fade", "wipe"]
-
-SHORTEST_WINDOW = 6
-"""Frames. A shorter transition is a hard cut to the eye and to the detector of hard cuts."""
-WINDOW_GROWTH = 1.5
-"""Ratio of neighbouring window lengths. Small, because a window must hold the whole transition and little else."""
-STEPS_PER_WINDOW = 20
-"""Steps between the evenly spaced frames by which a long window is judged."""
-CLEAN = 0.1
-"""A frame with less than this share of the other scene is clean: movement alone gives as much."""
-SEEN = 0.06
-"""Share of the other scene from which a frame is kept out of clips."""
-LARGEST_STEP = 0.45
-"""Largest growth of the share between two frames examined: drawings on threes mix in jumps, a hard cut jumps by 1."""
-LARGEST_RETURN = 0.1
-"""Largest decrease of the share between two frames examined: characters move during a dissolve."""
-LONGEST_RISE, STEEP = 0.7, 3.6
-"""Rise from which nothing is a transition, and how fast the limit on the misfit grows with a shorter rise."""
-LONGEST_RISE_OF_ALL = 0.93
-"""The same in the longest windows, since no longer ones would show a long transition with a shorter rise."""
-UNDECIDED = 2.0
-"""Limit on the undecided pixels of a wipe, over that on the misfit of a dissolve: its border is blurred here."""
-MOST_RETURNED, MOST_RETURNED_OF_BLANK = 0.15, 0.5
-"""Largest share of the pixels that show the old scene again after the new one during a wipe, and the same from or to a
-blank picture, where no camera moves: figures that leap about in the other scene look like it by chance."""
-MOST_UNLIKE = 0.2
-"""Largest misfit of a frame before or after the mixed ones: it shows A or B, not a third scene."""
-WHOLE, WHOLE_ALIKE, WHOLE_MISFIT = 0.5, 0.4, 0.6
-"""Least share of the pixels changed by a transition of the whole picture, the likeness of both from which nothing but
-the light or the camera changed (light: 0.9 or more), and the part of the largest misfit."""
-FIGURE_ALIKE, FIGURE_MISFIT = 0.6, 0.3
-"""The last two for figures that dissolve before a place that stays."""
 
 
 @dataclass(frozen=True)
@@ -136,11 +106,11 @@ class GradualFinder:
         newest = self._count - 1
         for window in self._windows:
             if window.length <= newest and newest % window.stride == 0:
-                found = self._judge(newest - window.length, window)
+                found = self._transition(newest - window.length, window)
                 if found:
                     yield found
 
-    def _judge(self, start: int, window: _Window) -> Gradual | None:
+    def _transition(self, start: int, window: _Window) -> Gradual | None:
         """Return the transition that fills the window of `length` + 1 pictures from `start`, if there is one."""
         slot = start % self._size
         window_WP = self._pictures_RP[slot : slot + window.length + 1]
@@ -149,34 +119,45 @@ class GradualFinder:
         change_P = last_P - first_P
         changed_P = np.abs(change_P) > least_change
         changed = np.count_nonzero(changed_P)
-        if changed < LEAST_CHANGED * changed_P.size:
+        # 1. Reject most windows before the medians, which take much longer: too little differs, part of the transition
+        #    lies outside, or both ends show one scene.
+        if changed < limits.LEAST_CHANGED * changed_P.size or _is_cut_off(window_WP, window, change_P, changed_P):
             return None
-        second, last_but_one = window_WP[window.offsets[1]], window_WP[window.offsets[-2]]
-        for moved_P in (second - first_P, last_P - last_but_one):  # before the medians, which take much longer
-            if 2 * np.count_nonzero(changed_P & (moved_P * np.sign(change_P) > CLEAN * np.abs(change_P))) > changed:
-                return None
-        if not _most_misfit(first_P, last_P, least_change):  # likewise; asked again of the transition's own ends
+        if not _most_misfit(first_P, last_P, least_change):
             return None
+        # 2. Follow the share of the new scene through the window, as in a dissolve and, if most of the picture changed,
+        #    as in a wipe. In the longest windows a transition may take longer, since no window is longer still.
         shares_NC = _shares(window_WP, first_P, change_P, changed_P, window.offsets)
-        most_returned = MOST_RETURNED_OF_BLANK if is_blank(first_P) or is_blank(last_P) else MOST_RETURNED
+        most_returned = limits.MOST_RETURNED_OF_BLANK if is_blank(first_P) or is_blank(last_P) else limits.MOST_RETURNED
         wipe_of = partial(_wipe_of, most_returned=most_returned)
-        longest_rise = LONGEST_RISE_OF_ALL if window.length == self._windows[0].length else LONGEST_RISE
+        longest_rise = limits.LONGEST_RISE_OF_ALL if window.length == self._windows[0].length else limits.LONGEST_RISE
         found = []
-        for course_of in (_dissolve_of, wipe_of) if changed >= WHOLE * changed_P.size else (_dissolve_of,):
+        for course_of in (_dissolve_of, wipe_of) if changed >= limits.WHOLE * changed_P.size else (_dissolve_of,):
             course = course_of(shares_NC)
             limit = course.least_limit(longest_rise)
             if limit >= self._largest_misfit:
                 continue
+            # 3. Now that the ends of the transition are known, ask again whether they show different scenes.
             before, after = (int(window.offsets[end]) for end in course.ends)
             most = _most_misfit(window_WP[before], window_WP[after], least_change)
             limit = max(limit, course.misfit / most) if most else np.inf
             if limit < self._largest_misfit:
+                # 4. A long window was examined in steps: place the transition by every frame.
                 between = np.arange(before, after + 1)
                 exact = course_of(_shares(window_WP, first_P, change_P, changed_P, between))
                 blank = is_blank(window_WP[before]) or is_blank(window_WP[after])
                 kind: GradualKind = "fade" if blank and course.kind == "dissolve" else course.kind
                 found.append(exact.found(start + before, kind, limit))
+        # 5. Of both explanations, the one that fits better stands.
         return min(found, key=lambda gradual: gradual.misfit, default=None)
+
+
+def _is_cut_off(window_WP: np.ndarray, window: _Window, change_P: np.ndarray, changed_P: np.ndarray) -> bool:
+    """Return true if most changed pixels show some of the other scene next to A or B already."""
+    next_to_ends = window_WP[window.offsets[1]] - window_WP[0], window_WP[-1] - window_WP[window.offsets[-2]]
+    direction_P, clean_P = np.sign(change_P), limits.CLEAN * np.abs(change_P)
+    most = np.count_nonzero(changed_P) / 2
+    return any(np.count_nonzero(changed_P & (moved_P * direction_P > clean_P)) > most for moved_P in next_to_ends)
 
 
 def _shares(
@@ -194,9 +175,9 @@ def _most_misfit(old_P: np.ndarray, new_P: np.ndarray, least_change: float) -> f
     changed_P = np.abs(new_P - old_P) > least_change
     share = np.count_nonzero(changed_P) / changed_P.size
     likeness = likeness_of(old_P, new_P, changed_P)
-    if share >= WHOLE and likeness < WHOLE_ALIKE:
-        return WHOLE_MISFIT
-    return FIGURE_MISFIT if share >= LEAST_CHANGED and likeness < FIGURE_ALIKE else 0.0
+    if share >= limits.WHOLE and likeness < limits.WHOLE_ALIKE:
+        return limits.WHOLE_MISFIT
+    return limits.FIGURE_MISFIT if share >= limits.LEAST_CHANGED and likeness < limits.FIGURE_ALIKE else 0.0
 
 
 @dataclass(frozen=True)
@@ -210,13 +191,13 @@ class _Course:
     def least_limit(self, longest_rise: float) -> float:
         """Return the least `largest_misfit` that suits the rise; infinity if the rise is longer than `longest_rise`."""
         rise = _rise(self.shares_N)
-        return self.misfit / (STEEP * (longest_rise - rise)) if rise < longest_rise else np.inf
+        return self.misfit / (limits.STEEP * (longest_rise - rise)) if rise < longest_rise else np.inf
 
     @property
     def ends(self) -> tuple[int, int]:
         """The last picture that shows the old scene alone, and the first after it that shows the new one."""
-        before = int(np.flatnonzero(self.shares_N < SEEN)[-1])
-        return before, before + int(np.flatnonzero(self.shares_N[before:] > 1 - SEEN)[0])
+        before = int(np.flatnonzero(self.shares_N < limits.SEEN)[-1])
+        return before, before + int(np.flatnonzero(self.shares_N[before:] > 1 - limits.SEEN)[0])
 
     def found(self, start: int, kind: GradualKind, limit: float) -> Gradual:
         """Return the transition in frames of the film; the first picture is that of the frame `start`."""
@@ -228,11 +209,11 @@ class _Course:
 def _rise(shares_N: np.ndarray) -> float:
     """Return the part of the window in which the share rises; infinity if it does not rise just once."""
     steps_N = shares_N[1:] - shares_N[:-1]
-    if steps_N.max() > LARGEST_STEP or steps_N.min() < -LARGEST_RETURN:
+    if steps_N.max() > limits.LARGEST_STEP or steps_N.min() < -limits.LARGEST_RETURN:
         return np.inf
-    if shares_N[1] > CLEAN or shares_N[-2] < 1 - CLEAN:
+    if shares_N[1] > limits.CLEAN or shares_N[-2] < 1 - limits.CLEAN:
         return np.inf
-    return (_moment(shares_N, 1 - SEEN) - _moment(shares_N, SEEN)) / len(steps_N)
+    return (_moment(shares_N, 1 - limits.SEEN) - _moment(shares_N, limits.SEEN)) / len(steps_N)
 
 
 def _moment(shares_N: np.ndarray, share: float) -> float:
@@ -243,11 +224,11 @@ def _moment(shares_N: np.ndarray, share: float) -> float:
 
 def _dissolve_of(shares_NC: np.ndarray) -> _Course:
     shares_N = medians(shares_NC)
-    mixed_N = (shares_N > CLEAN) & (shares_N < 1 - CLEAN)
-    if _rise(shares_N) >= LONGEST_RISE_OF_ALL or not mixed_N.any():  # before more medians, which take much longer
+    mixed_N = (shares_N > limits.CLEAN) & (shares_N < 1 - limits.CLEAN)
+    if _rise(shares_N) >= limits.LONGEST_RISE_OF_ALL or not mixed_N.any():  # before more medians, which take longer
         return _Course("dissolve", shares_N, np.inf)
     misfits_NC = np.abs(shares_NC - shares_N[:, None])
-    if medians(misfits_NC[~mixed_N]).max() > MOST_UNLIKE:
+    if medians(misfits_NC[~mixed_N]).max() > limits.MOST_UNLIKE:
         return _Course("dissolve", shares_N, np.inf)
     return _Course("dissolve", shares_N, float(np.median(misfits_NC[mixed_N])))
 
@@ -255,11 +236,11 @@ def _dissolve_of(shares_NC: np.ndarray) -> _Course:
 def _wipe_of(shares_NC: np.ndarray, most_returned: float) -> _Course:
     new_NC = shares_NC > 0.5
     shares_N = new_NC.mean(axis=1)
-    mixed_N = (shares_N > CLEAN) & (shares_N < 1 - CLEAN)
+    mixed_N = (shares_N > limits.CLEAN) & (shares_N < 1 - limits.CLEAN)
     returned = (new_NC[:-1] & ~new_NC[1:]).sum() / new_NC.shape[1]
     if returned > most_returned or not mixed_N.any():
         return _Course("wipe", shares_N, np.inf)
-    return _Course("wipe", shares_N, float(undecided(shares_NC[mixed_N]).mean()) / UNDECIDED)
+    return _Course("wipe", shares_N, float(undecided(shares_NC[mixed_N]).mean()) / limits.UNDECIDED)
 
 
 def undecided(shares_NC: np.ndarray) -> np.ndarray:
@@ -270,7 +251,7 @@ def undecided(shares_NC: np.ndarray) -> np.ndarray:
 
 def _windows(longest: int) -> Iterator[_Window]:
     length = longest
-    while length >= SHORTEST_WINDOW:
-        offsets = np.linspace(0, length, min(length, STEPS_PER_WINDOW) + 1).round().astype(int)
+    while length >= limits.SHORTEST_WINDOW:
+        offsets = np.linspace(0, length, min(length, limits.STEPS_PER_WINDOW) + 1).round().astype(int)
         yield _Window(length, max(1, length // 8), offsets)
-        length = round(length / WINDOW_GROWTH)
+        length = round(length / limits.WINDOW_GROWTH)

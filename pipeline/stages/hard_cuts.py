@@ -18,13 +18,8 @@ from scenedetect.common import FrameTimecode
 from scenedetect.detectors import AdaptiveDetector
 
 from pipeline.core.config import SceneSettings
+from pipeline.stages import scene_thresholds as limits
 
-SAME_DRAWING = 0.5
-"""Largest mean change of a held drawing by the encoder, gray levels."""
-LONGEST_HOLD = 6
-"""Frames. A drawing held longer is passed again, which bounds the detector's delay."""
-CHANGED_PIXEL = 10
-"""A pixel has changed if any of its channels differs by more levels than this."""
 HISTOGRAM = ([0, 1, 2], None, [12, 4, 8], [0, 180, 0, 256, 0, 256])
 """Channels, mask, bins and ranges of a hue-saturation-value histogram: most bins for hue, fewest for saturation."""
 
@@ -50,7 +45,7 @@ class CutFinder:
     @property
     def delay(self) -> int:
         """Most frames between a cut and its report."""
-        return LONGEST_HOLD * self._settings.adaptive_window
+        return limits.LONGEST_HOLD * self._settings.adaptive_window
 
     def add(self, small_bgr_HWC: np.ndarray, gray_HW: np.ndarray) -> dict[int, bool]:
         """Take the next frame; return candidates, each the first frame after a cut and true for a high score."""
@@ -66,7 +61,7 @@ class CutFinder:
 
     def is_cut(self, old_HWC: np.ndarray, new_HWC: np.ndarray, is_sure: bool) -> bool:
         """Return true if most of the picture is new and, unless the score is high, its colours too."""
-        changed_HW = cv2.absdiff(old_HWC, new_HWC).max(axis=2) > CHANGED_PIXEL
+        changed_HW = cv2.absdiff(old_HWC, new_HWC).max(axis=2) > limits.CHANGED_PIXEL
         if changed_HW.mean() < self._settings.changed_share:
             return False
         return is_sure or float(np.minimum(_colours(old_HWC), _colours(new_HWC)).sum()) < self._settings.colour_overlap
@@ -74,8 +69,8 @@ class CutFinder:
     def _is_new_drawing(self, gray_HW: np.ndarray) -> bool:
         self._drawing_age += 1
         last_HW = self._drawing_HW  # whole frames of uint8: `mean_change` is for tiny ones of float32
-        held = last_HW is not None and cv2.norm(gray_HW, last_HW, cv2.NORM_L1) < SAME_DRAWING * gray_HW.size
-        if held and self._drawing_age < LONGEST_HOLD:
+        held = last_HW is not None and cv2.norm(gray_HW, last_HW, cv2.NORM_L1) < limits.SAME_DRAWING * gray_HW.size
+        if held and self._drawing_age < limits.LONGEST_HOLD:
             return False
         self._drawing_HW = gray_HW
         self._drawing_age = 0

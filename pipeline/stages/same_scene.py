@@ -15,27 +15,8 @@ from itertools import pairwise
 import cv2
 import numpy as np
 
+from pipeline.stages import scene_thresholds as limits
 from pipeline.stages.tiny_pictures import likeness_of, mean_change
-
-SAME_SHARE, SAME_LEVELS = 0.3, 15
-"""A picture has returned after a flash if it differs by less than this share of the flash and by fewer than this many
-gray levels. At cuts the mean change was 23 levels or more; by movement in a quarter of a second, 15 in one case of
-ten."""
-LIT_LEVELS, SAME_PLACE = 8, 0.95
-"""Gray levels by which light changes a pixel, and the least likeness of two pictures of one place in different
-light."""
-LETTER_LEVELS, LINE = 10, 5
-"""Gray levels by which letters differ from their background, and the side in pixels of a square wider than their
-lines."""
-INNER_SHARE, UNIFORM_SHARE = 0.12, 0.6
-"""A change is a title if less of it than this share remains after erosion by such a square. Of a change to one colour
-more may remain, as of bold letters: figures are not of one colour."""
-LIKE_LEVELS = 14
-"""Largest difference of like colours in any channel, gray levels."""
-RETURN_PIXELS = 1.5
-"""Largest distance of a pixel from the place to which the flow there and back leads it."""
-EDGE_LEVELS = 40
-"""Least gradient at an edge, as Sobel's filter gives it."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +33,20 @@ class Followed:
 
 def is_back(old_P: np.ndarray, new_P: np.ndarray, change: float) -> bool:
     """Return true if a tiny picture equals an old one again, after a change by `change` gray levels."""
-    return mean_change(old_P, new_P) < min(SAME_LEVELS, SAME_SHARE * change)
+    return mean_change(old_P, new_P) < min(limits.SAME_LEVELS, limits.SAME_SHARE * change)
 
 
 def is_relit(old_P: np.ndarray, new_P: np.ndarray) -> bool:
     """Return true if two tiny pictures show one place in different light."""
-    return likeness_of(old_P, new_P, np.abs(new_P - old_P) > LIT_LEVELS) > SAME_PLACE
+    return likeness_of(old_P, new_P, np.abs(new_P - old_P) > limits.LIT_LEVELS) > limits.SAME_PLACE
 
 
 def is_title(old_HW: np.ndarray, new_HW: np.ndarray) -> bool:
     """Return true if thin lines, or lines of one colour, appear or vanish between two gray pictures: letters."""
-    changed_HW = cv2.absdiff(old_HW, new_HW) > LETTER_LEVELS
-    inner_HW = cv2.erode(changed_HW.astype(np.uint8), np.ones((LINE, LINE), np.uint8))
+    changed_HW = cv2.absdiff(old_HW, new_HW) > limits.LETTER_LEVELS
+    inner_HW = cv2.erode(changed_HW.astype(np.uint8), np.ones((limits.LINE, limits.LINE), np.uint8))
     uniform = max(_share_of_one_colour(gray_HW[changed_HW]) for gray_HW in (old_HW, new_HW))
-    return bool(inner_HW.sum() < max(INNER_SHARE, UNIFORM_SHARE * uniform**2) * changed_HW.sum())
+    return bool(inner_HW.sum() < max(limits.INNER_SHARE, limits.UNIFORM_SHARE * uniform**2) * changed_HW.sum())
 
 
 def found_again(one_HWC: np.ndarray, other_HWC: np.ndarray) -> float:
@@ -93,7 +74,7 @@ def follow(pictures: Sequence[np.ndarray]) -> Followed:
         step_HWC = cv2.remap(flow_HWC, x_HW, y_HW, cv2.INTER_LINEAR, None, cv2.BORDER_REPLICATE)
         x_HW, y_HW = x_HW + step_HWC[..., 0], y_HW + step_HWC[..., 1]
     inside_HW = _is_inside(x_HW, y_HW)
-    alike_HW = cv2.absdiff(cv2.remap(last_HW, x_HW, y_HW, cv2.INTER_LINEAR), first_HW) <= LIKE_LEVELS
+    alike_HW = cv2.absdiff(cv2.remap(last_HW, x_HW, y_HW, cv2.INTER_LINEAR), first_HW) <= limits.LIKE_LEVELS
     edges_HW = _is_edge(first_HW) & inside_HW
     ends_HW = cv2.dilate(_is_edge(last_HW).astype(np.uint8), np.ones((3, 3), np.uint8))
     found_HW = edges_HW & alike_HW & (cv2.remap(ends_HW, x_HW, y_HW, cv2.INTER_NEAREST) > 0)
@@ -107,8 +88,8 @@ def follow(pictures: Sequence[np.ndarray]) -> Followed:
 def _share_found(one_HWC: np.ndarray, other_HWC: np.ndarray, there_HWC: np.ndarray, back_HWC: np.ndarray) -> float:
     x_HW, y_HW = _places(one_HWC) + there_HWC.transpose(2, 0, 1)
     error_HWC = there_HWC + cv2.remap(back_HWC, x_HW, y_HW, cv2.INTER_LINEAR)
-    returned_HW = _length(error_HWC) < RETURN_PIXELS
-    alike_HW = cv2.absdiff(cv2.remap(other_HWC, x_HW, y_HW, cv2.INTER_LINEAR), one_HWC).max(axis=2) < LIKE_LEVELS
+    returned_HW = _length(error_HWC) < limits.RETURN_PIXELS
+    alike_HW = cv2.absdiff(cv2.remap(other_HWC, x_HW, y_HW, cv2.INTER_LINEAR), one_HWC).max(axis=2) < limits.LIKE_LEVELS
     return float((_is_inside(x_HW, y_HW) & returned_HW & alike_HW).mean())
 
 
@@ -127,7 +108,7 @@ def _is_inside(x_HW: np.ndarray, y_HW: np.ndarray) -> np.ndarray:
 
 def _is_edge(gray_HW: np.ndarray) -> np.ndarray:
     across_HW, down_HW = (cv2.Sobel(gray_HW, cv2.CV_32F, *order) for order in ((1, 0), (0, 1)))
-    edge_HW: np.ndarray = cv2.magnitude(across_HW, down_HW) > EDGE_LEVELS
+    edge_HW: np.ndarray = cv2.magnitude(across_HW, down_HW) > limits.EDGE_LEVELS
     return edge_HW
 
 

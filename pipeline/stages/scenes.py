@@ -12,8 +12,8 @@ Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`
   ends of gradual changes move on while the frames there are mixed (`changes.py`).
 * False detections. A gradual change that is longer than another one in it, and lopsided, is dropped (`changes.py`).
 
-A change stays pending until its first frames have to be released; then neighbouring changes are judged together and
-reported as one `Boundary`.
+A change stays pending until its first frames have to be released. Then it becomes one `Boundary` together with the
+changes next to it. All thresholds are settings or in `scene_thresholds.py`.
 """
 
 from __future__ import annotations
@@ -26,24 +26,12 @@ import cv2
 import numpy as np
 
 from pipeline.core.config import SceneSettings
+from pipeline.stages import scene_thresholds as limits
 from pipeline.stages.changes import Change, MixedFrames, TransitionKind
 from pipeline.stages.gradual import GradualFinder
 from pipeline.stages.hard_cuts import CutFinder
 from pipeline.stages.same_scene import found_again, is_back, is_relit, is_title, way_of
 from pipeline.stages.tiny_pictures import mean_change, tiny_gray
-
-ROOM = 1.4
-"""Length of the longest window over that of the longest transition: room for clean frames at both ends."""
-FLASH_LEVELS = 8
-"""Least mean difference of a flash from the picture before it, gray levels."""
-DOUBT = 2.0
-"""Largest misfit of a gradual change in doubt, over `dissolve_misfit`."""
-MOST_FOUND = 0.06
-"""Largest share of the picture before a change in doubt that is found again after it."""
-LONGEST_WAY = 0.125
-"""Longest way of most pixels during a change in doubt, in picture widths: farther on, pans show nothing of before."""
-REACH = 0.75
-"""Reach of a dissolve on either side of a step, over `transition_seconds`."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +75,10 @@ class SceneFinder:
         self._settings = settings
         self._short = max(1, round(settings.min_scene_seconds * fps))
         self._mixed = MixedFrames(lambda frame: self._shown(frame).tiny_P, fps, settings.dissolve_change)
-        self._reach = round(REACH * settings.transition_seconds * fps)
-        self._longest = max(8, round(ROOM * settings.transition_seconds * fps))
+        self._reach = round(limits.REACH * settings.transition_seconds * fps)
+        self._longest = max(8, round(limits.WINDOW_ROOM * settings.transition_seconds * fps))
         self._cuts = CutFinder(settings, fps)
-        self._gradual = GradualFinder(self._longest, settings.dissolve_change, DOUBT * settings.dissolve_misfit)
+        self._gradual = GradualFinder(self._longest, settings.dissolve_change, limits.DOUBT * settings.dissolve_misfit)
         self.lag = self._longest + max(self._cuts.delay, self._gradual.delay) + 2 * self._short + 1
         self._ahead: deque[_Picture] = deque()
         self._seen: deque[_Picture] = deque(maxlen=self.lag + 2)
@@ -98,7 +86,7 @@ class SceneFinder:
         self._count = 0
         self._pending: list[Change] = []
         self._unexamined: set[int] = set()
-        self._judged_to = 0
+        self._settled_to = 0
 
     def add(self, ordinal: int, seconds: float, small_bgr_HWC: np.ndarray) -> list[Boundary]:
         """Take the next frame and return the boundaries that it makes final, in order.
@@ -112,7 +100,7 @@ class SceneFinder:
         self._ahead.append(_Picture(ordinal, seconds, small_bgr_HWC, gray_HW, tiny_gray(gray_HW)))
         if len(self._ahead) > self._short:
             self._take()
-        return list(self._judge_until(self._count - 1 - self.lag + self._short))
+        return list(self._boundaries_until(self._count - 1 - self.lag + self._short))
 
     def finish(self) -> list[Boundary]:
         """End the film and return the boundaries still pending."""
@@ -121,22 +109,27 @@ class SceneFinder:
         if self._steady:
             self._enqueue_cuts(self._cuts.finish(self._steady[-1].small_bgr_HWC))
             self._mark_steps()
-        return list(self._judge_until(self._count))
+        return list(self._boundaries_until(self._count))
 
     def _take(self) -> None:
         """Pass the next frame to the detectors, or the one before it in place of a flash."""
+        # 1. Replace a flash, which is two cuts to the detector and hides a cut nearby.
         seen = self._ahead.popleft()
         steady = self._steady[-1] if self._steady and self._is_flash(seen) else seen
         self._seen.append(seen)
         self._steady.append(steady)
         self._count += 1
+        # 2. Queue the hard cuts that their detector has settled by now.
         self._enqueue_cuts(self._cuts.add(steady.small_bgr_HWC, steady.gray_HW))
+        # 3. Queue the gradual changes that end here: those in doubt only if they lead to another scene, and none in
+        #    which just letters or the light change. A change of light beside a wipe is dropped for the wipe.
         for gradual in self._gradual.add(steady.tiny_P):
             is_sure = gradual.misfit < self._settings.dissolve_misfit
             change = Change(gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind, is_sure)
             if (is_sure or self._is_other(change)) and not self._is_title_or_light(change):
                 self._pending = [other for other in self._pending if not self._is_light_beside(other, change)]
                 self._enqueue(self._with_clean_start(change))
+        # 4. Of the cuts queued some frames ago, mark those that are steps of a dissolve: their neighbours are here now.
         self._mark_steps()
 
     def _enqueue_cuts(self, candidates: Mapping[int, bool]) -> None:
@@ -161,7 +154,7 @@ class SceneFinder:
     def _earliest(self, change: Change) -> int:
         """Return the earliest start that a change can be given: after the changes before it, and not yet released."""
         ended = [other.after for other in self._pending if other.after <= change.before and not other.is_step]
-        reached = max(change.before - self._reach, self._count - self.lag + self._short, self._judged_to, 0, *ended)
+        reached = max(change.before - self._reach, self._count - self.lag + self._short, self._settled_to, 0, *ended)
         return min(reached, change.before)
 
     def _with_clean_start(self, change: Change) -> Change:
@@ -183,16 +176,16 @@ class SceneFinder:
         """Return true if the picture before this one returns within the frames ahead."""
         before_P = self._steady[-1].tiny_P
         change = mean_change(before_P, seen.tiny_P)
-        return change > FLASH_LEVELS and any(is_back(before_P, later.tiny_P, change) for later in self._ahead)
+        return change > limits.FLASH_LEVELS and any(is_back(before_P, later.tiny_P, change) for later in self._ahead)
 
     def _is_other(self, change: Change) -> bool:
         """Return true if a change in doubt is far from certain ones, and leads to another scene."""
-        if change.before < self._judged_to or any(
+        if change.before < self._settled_to or any(
             other.is_sure and self._is_close(other, change) for other in self._pending
         ):
             return False
         pictures = [self._shown(frame).small_bgr_HWC for frame in range(change.before, change.after + 1)]
-        return found_again(pictures[0], pictures[-1]) < MOST_FOUND and way_of(pictures) < LONGEST_WAY
+        return found_again(pictures[0], pictures[-1]) < limits.MOST_FOUND and way_of(pictures) < limits.LONGEST_WAY
 
     def _is_title_or_light(self, change: Change) -> bool:
         """Return true if letters dissolve, or a cut or wipe lies within, and only the light changes beside it."""
@@ -209,7 +202,8 @@ class SceneFinder:
         """Return true if a dissolve that overlaps a wipe is nothing but a part of it and a change of the light."""
         if change.kind != "dissolve" or wipe.kind != "wipe" or not change.overlaps(wipe):
             return False
-        beside = (wipe.after - wipe.before) // 4  # its ends show little of the other scene, in the corners
+        # Leave a margin: near its ends, a wipe shows the other scene only in the corners.
+        beside = (wipe.after - wipe.before) // 4
         rests = [(change.before, wipe.before - beside), (wipe.after + beside, change.after)]
         relit = [self._is_relit(frame, later) for frame, later in rests if frame < later]
         return bool(relit) and all(relit)
@@ -218,48 +212,53 @@ class SceneFinder:
         return later - frame > 1 and is_relit(self._shown(frame).tiny_P, self._shown(later).tiny_P)
 
     def _enqueue(self, change: Change) -> None:
-        """Queue a change, merged with those it overlaps; ignore one that begins within a change already judged."""
-        if change.before < self._judged_to or any(other.replaces(change) for other in self._pending):
+        """Queue a change, merged with those it overlaps; ignore one that begins within a change already settled."""
+        if change.before < self._settled_to or any(other.replaces(change) for other in self._pending):
             return
         self._pending = [other for other in self._pending if not change.replaces(other)]
-        if change.is_sure:
+        if change.is_sure:  # those in doubt near it were its motion
             self._pending = [other for other in self._pending if other.is_sure or not self._is_close(change, other)]
         for other in [other for other in self._pending if other.overlaps(change)]:
             self._pending.remove(other)
             change = change.joined(other)
         self._pending.append(change)
 
-    def _judge_until(self, until: int) -> Iterator[Boundary]:
-        """Judge the changes in order until none is left that starts up to `until`, and yield their boundaries."""
+    def _boundaries_until(self, until: int) -> Iterator[Boundary]:
+        """Yield the boundaries of the pending changes in order, until none is left that starts up to `until`."""
         self._pending.sort(key=lambda change: change.before)
         while any(change.start <= until for change in self._pending):
+            # 1. Take the first change, and those after it that leave no room for a scene between them.
             group = [self._pending.pop(0)]
             reach = group[0].before + self._longest
             while self._pending and self._is_close(group[-1], self._pending[0]) and self._pending[0].before <= reach:
                 group.append(self._pending.pop(0))
-            cut = self._judge(group)
-            self._judged_to = group[-1].after
-            if cut:
-                yield cut
+            # 2. Together they are one boundary, or none. Changes found later must begin after them.
+            boundary = self._boundary_of(group)
+            self._settled_to = group[-1].after
+            if boundary:
+                yield boundary
 
     def _is_close(self, one: Change, other: Change) -> bool:
         """Return true if two changes overlap, are steps of one dissolve, or leave too few frames for a scene."""
         return one.frames_to(other) < (self._reach if one.is_step and other.is_step else self._short)
 
-    def _judge(self, group: Sequence[Change]) -> Boundary | None:
+    def _boundary_of(self, group: Sequence[Change]) -> Boundary | None:
         """Return changes in quick succession as one boundary, or None if they lead back to the first picture."""
         first, last = group[0], group[-1]
         old_P, new_P = self._shown(first.before).tiny_P, self._shown(last.after).tiny_P
         shown = [self._shown(change.after).tiny_P for change in group]
         most = max(mean_change(old_P, picture_P) for picture_P in shown)
+        # 1. If the film returns to the old picture, nothing has changed: report no boundary.
         if len(group) > 1 and is_back(old_P, new_P, most):
             return None
+        # 2. The new scene begins at the first change after which its final picture is on screen.
         arrival = next(
             change
             for change, picture_P in zip(group, shown, strict=True)
             if change is last or is_back(picture_P, new_P, most)
         )
-        start, end = max(first.start, self._judged_to), self._end(last)
+        # 3. Widen the boundary to the nearest frames that show one scene only: clips end and start there.
+        start, end = max(first.start, self._settled_to), self._end(last)
         at, before, after = self._at(arrival.frame), self._at(start), self._at(end)
         kind: TransitionKind = "dissolve" if arrival.is_step else arrival.kind
         return Boundary(at.ordinal, at.seconds, kind, before.ordinal, after.ordinal)

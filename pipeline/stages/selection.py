@@ -1,8 +1,8 @@
 """Verdicts from facts: keep or drop for every clip, with every reason to drop it; a review overrules the facts.
 
-Pure rules over the tables of earlier stages, so a changed threshold measures nothing again. `Screen` judges one film
-before captioning, so that no caption is made for a clip that is dropped anyway; `judge` gives the final verdicts over
-all films of a data set, in the order they were added.
+Pure rules over the tables of earlier stages, so a changed threshold measures nothing again. `Screen` applies them to
+one film before captioning, so that no caption is made for a clip that is dropped anyway. `verdicts_of` gives the final
+verdicts over all films of a dataset, in the order they were added.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class Screen(Stage):
         return Outcome(tables={"screened": verdicts})
 
     def verdicts(self, folder: FilmFolder) -> list[Verdict]:
-        """Judge the film by its own facts; writes nothing.
+        """Apply the rules to the film alone; writes nothing.
 
         Raises:
             StoreError: a table is missing or unreadable.
         """
         levels = {row.clip_id: level_of(row.scope_px, self.edges) for row in folder.read("motion", Motion)}
-        return judge([_facts(folder, levels, None)], self.settings)[folder.film_id]
+        return verdicts_of([_facts(folder, levels, None)], self.settings)[folder.film_id]
 
 
 def film_facts(folder: FilmFolder) -> FilmFacts:
@@ -88,7 +88,7 @@ def film_facts(folder: FilmFolder) -> FilmFacts:
     return replace(facts, reviewed={row.clip_id: row for row in folder.read_if_made("reviewed", Reviewed)})
 
 
-def judge(films: Sequence[FilmFacts], settings: SelectionSettings) -> dict[str, list[Verdict]]:
+def verdicts_of(films: Sequence[FilmFacts], settings: SelectionSettings) -> dict[str, list[Verdict]]:
     """Return a verdict for every clip of every film, by film id, in the order of its clips.
 
     Of two clips that repeat each other, the one in the earlier film is kept, and within a film the earlier one. Only

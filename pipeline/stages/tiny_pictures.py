@@ -9,15 +9,9 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
+from pipeline.stages import scene_thresholds as limits
+
 TINY_WIDTH, TINY_HEIGHT = 32, 18
-LAYOUT = 5
-"""Pixels; structures larger than this are layout, which other places may share, and not detail."""
-LEAST_CHANGED = 0.08
-"""Least share of the pixels that a change of scene changes, even one of figures. A line of text changes fewer."""
-BRIGHT, DARKEST = 110.0, 55.0
-"""Mean gray of a picture from which the least change applies in full, and below which half of it does."""
-BLANK_DEVIATION = 4.0
-"""Standard deviation of gray values below which a picture is blank."""
 
 
 def tiny_gray(gray_HW: np.ndarray) -> np.ndarray:
@@ -37,7 +31,7 @@ def share_of(picture_P: np.ndarray, old_P: np.ndarray, new_P: np.ndarray, least_
     The median over the pixels that differ by more than `least_change` gray levels.
     """
     changed_P = np.abs(new_P - old_P) > least_change
-    if np.count_nonzero(changed_P) < LEAST_CHANGED * changed_P.size:
+    if np.count_nonzero(changed_P) < limits.LEAST_CHANGED * changed_P.size:
         return np.nan
     return float(np.median((picture_P - old_P)[changed_P] / (new_P - old_P)[changed_P]))
 
@@ -60,17 +54,17 @@ def likeness_of(one_P: np.ndarray, other_P: np.ndarray, changed_P: np.ndarray) -
 
 def _detail(picture_P: np.ndarray) -> np.ndarray:
     picture_HW = picture_P.reshape(TINY_HEIGHT, TINY_WIDTH)
-    return (picture_HW - cv2.blur(picture_HW, (LAYOUT, LAYOUT), borderType=cv2.BORDER_REPLICATE)).ravel()
+    return (picture_HW - cv2.blur(picture_HW, (limits.LAYOUT, limits.LAYOUT), borderType=cv2.BORDER_REPLICATE)).ravel()
 
 
 def is_blank(picture_P: np.ndarray) -> bool:
     """Return true if the picture shows nothing: black, white or any even gray."""
-    return bool(cv2.meanStdDev(picture_P)[1].item() < BLANK_DEVIATION)
+    return bool(cv2.meanStdDev(picture_P)[1].item() < limits.BLANK_DEVIATION)
 
 
 def light_of(old_P: np.ndarray, new_P: np.ndarray) -> float:
     """Return the factor of the least change for two pictures, 1/2 to 1: differences are smaller in the dark."""
-    return min(max(float(old_P.mean()), float(new_P.mean()), DARKEST) / BRIGHT, 1.0)
+    return min(max(float(old_P.mean()), float(new_P.mean()), limits.DARKEST) / limits.BRIGHT, 1.0)
 
 
 def medians(values_NC: np.ndarray) -> np.ndarray:

@@ -92,9 +92,12 @@ class Evidence:
     @classmethod
     def between(cls, before: Fields, now: Fields) -> Evidence:
         """Compare a frame with the one before."""
+        # 1. Nothing follows from frames that show the same.
         motion = Motion.between(before, now)
         if max(motion.top, motion.bottom) < FEW:
             return cls()
+        # 2. Measure the combs of three pairs: its own fields, and each with the other field of the frame before.
+        #    A pair of one moment has clearly fewer combs than both others.
         pairs = (now, now), (now, before), (before, now)
         own, top, bottom = (combs(*pair, motion) for pair in pairs)
         most = max(own.amount, top.amount, bottom.amount)
@@ -104,11 +107,13 @@ class Evidence:
             return min(other.exceed(pair, most) for other in others)
 
         own_smooth, across_smooth = smooth(own, top, bottom), (smooth(top, own, bottom), smooth(bottom, own, top))
+        # 3. If no pair is smooth, each may be of two moments, as in interlaced video: the pair across that is three
+        #    fields apart has the most combs, or a block of the picture is combed beyond doubt in both others.
         all_combed = 0.0
         if max(own_smooth, *across_smooth) < 0.5:
             near, far, across = (top, bottom, pairs[1]) if top.amount < bottom.amount else (bottom, top, pairs[2])
             least = min(own.amount, near.amount)
-            if least > ALL_COMBED * far.amount:  # a pair across is one field apart, the other three
+            if least > ALL_COMBED * far.amount:
                 all_combed = min(far.exceed(own, most), far.exceed(near, most))
             if least > FEW:
                 certain = min(certainly_combed(*pair, motion) for pair in (pairs[0], across))
@@ -189,9 +194,10 @@ class CadenceFinder:
         self._step(evidence)
         if len(self._paths) <= DELAY:
             return None
+        # 1. Decide on the oldest frame: its state in the sequence that is the cheapest so far.
         first = self._first_states()
         decided = first[_cheapest(self._costs)]
-        # later decisions must follow from this one: two explanations of equal cost must not alternate
+        # 2. Rule out the sequences that begin otherwise: two explanations of equal cost must not alternate.
         self._costs = [cost if state == decided else inf for cost, state in zip(self._costs, first, strict=True)]
         self._paths.popleft()
         return STATES[decided]
@@ -205,16 +211,21 @@ class CadenceFinder:
         return states[::-1]
 
     def _step(self, evidence: Evidence) -> None:
+        """Extend the cheapest sequence to each state by one frame."""
         cheapest = _cheapest(self._costs)
         costs, path = [], []
         for state, in_turn in zip(STATES, _IN_TURN, strict=True):
+            # 1. The frame before is in a state that this one follows in turn, and its fields tell what they should.
             before = min(in_turn, key=self._costs.__getitem__)
             cost = self._costs[before] + state.cost_across(evidence)
+            # 2. Or the state changes here, as at an edit: the frame before belongs to another scene and tells nothing.
             changed = self._costs[cheapest] + CHANGE_COST[state.kind]
-            if state is not LONE and changed < cost:  # at an edit the frame before belongs to another scene
+            if state is not LONE and changed < cost:
                 before, cost = cheapest, changed
+            # 3. The combs of the frame itself cost the same either way.
             path.append(before)
             costs.append(cost + state.cost_alone(evidence))
+        # 4. Only differences count: keep the costs small over hours of film.
         least = min(costs)
         self._costs = [cost - least for cost in costs]
         self._paths.append(path)
@@ -267,8 +278,10 @@ class CadenceWatch:
         self._latest.append(frame)
         if self._finder is None:
             return self._sampled(frame)
+        # 1. Compare every frame with the one before, and decide on the frame `DELAY` frames ago.
         evidence = Evidence.between(self._latest[-2].fields, frame.fields) if len(self._latest) > 1 else Evidence()
         state = self._finder.add(evidence)
+        # 2. After `QUIET` frames that are progressive beyond doubt a sample is enough, unless some ever were not.
         self._quiet = 0 if evidence.is_trace or state not in (None, PROGRESSIVE) else self._quiet + 1
         self._may_sample &= state in (None, PROGRESSIVE)
         if self._may_sample and self._quiet >= QUIET:
@@ -280,10 +293,12 @@ class CadenceWatch:
         return self._finder.finish() if self._finder else [PROGRESSIVE] * DELAY
 
     def _sampled(self, frame: WatchedFrame) -> State | None:
+        # 1. Compare one frame in `APART`, and in holds more.
         self._until_next -= 1
         if self._until_next > 0:
             return PROGRESSIVE
         evidence = Evidence.between(self._latest[-2].fields, frame.fields)
+        # 2. At a trace, compare all undecided frames after all; the search for the cadence starts with them.
         if evidence.is_trace:
             self._quiet = 0
             self._finder = CadenceFinder()

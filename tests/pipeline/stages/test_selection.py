@@ -26,7 +26,7 @@ from pipeline.core.store import FilmFolder, StoreError
 from pipeline.stages.crop import FindCrop
 from pipeline.stages.cut import Cut
 from pipeline.stages.looks import MeasureLooks
-from pipeline.stages.selection import FilmFacts, Screen, film_facts, judge
+from pipeline.stages.selection import FilmFacts, Screen, film_facts, verdicts_of
 from tests.support import records
 from tests.support.datasets.made_dataset import EDGES, make_dataset
 from tests.support.media.films import planned
@@ -52,7 +52,7 @@ def facts(film: str, rows: Sequence[Mapping[str, Any]], **changes: Any) -> FilmF
 
 
 def reasons_for(row: Mapping[str, Any], settings: SelectionSettings = DEFAULT) -> tuple[str, ...]:
-    (verdict,) = judge([facts("film", [row])], settings)["film"]
+    (verdict,) = verdicts_of([facts("film", [row])], settings)["film"]
     assert verdict.keep == (not verdict.reasons)
     return verdict.reasons
 
@@ -104,7 +104,7 @@ def test_a_clip_that_could_not_be_measured_failed_and_was_not_dropped() -> None:
         levels={ids[0]: 2, ids[1]: 3},
         failures={ids[0]: "the clip file cannot be read"},
     )
-    broken, fine, unmeasured = judge([film], DEFAULT)["film"]
+    broken, fine, unmeasured = verdicts_of([film], DEFAULT)["film"]
     assert broken.reasons == ("failed: the clip file cannot be read",)
     assert broken.level == 2
     assert fine.keep
@@ -115,12 +115,12 @@ def test_a_clip_that_could_not_be_measured_failed_and_was_not_dropped() -> None:
 def test_of_two_films_the_first_keeps_the_shot_they_share() -> None:
     shared = {"hashes": shot(1)}
     one, two = facts("one", [{}, shared]), facts("two", [shared, {}])
-    verdicts = judge([one, two], DEFAULT)
+    verdicts = verdicts_of([one, two], DEFAULT)
     assert all(verdict.keep for verdict in verdicts["one"])
     assert verdicts["two"][0].reasons == ("near-duplicate",)
     assert verdicts["two"][0].duplicate_of == one.clips[1].clip_id
     assert verdicts["two"][1].keep
-    turned = judge([two, one], DEFAULT)
+    turned = verdicts_of([two, one], DEFAULT)
     assert [verdict.keep for verdict in turned["one"]] == [True, False]
     assert all(verdict.keep for verdict in turned["two"])
 
@@ -128,15 +128,15 @@ def test_of_two_films_the_first_keeps_the_shot_they_share() -> None:
 def test_near_duplicates_are_kept_where_they_are_not_searched_for() -> None:
     shared = {"hashes": shot(1)}
     films = [facts("one", [shared]), facts("two", [shared])]
-    assert not judge(films, DEFAULT)["two"][0].keep
-    [verdict] = judge(films, SelectionSettings(near_duplicates=False))["two"]
+    assert not verdicts_of(films, DEFAULT)["two"][0].keep
+    [verdict] = verdicts_of(films, SelectionSettings(near_duplicates=False))["two"]
     assert (verdict.keep, verdict.duplicate_of) == (True, None)
 
 
 def test_a_repeat_of_a_dropped_clip_is_kept_and_becomes_the_original() -> None:
     shared = {"hashes": shot(2)}
     film = facts("film", [{**shared, "text_share": 0.3}, shared, shared])
-    first, second, third = judge([film], DEFAULT)["film"]
+    first, second, third = verdicts_of([film], DEFAULT)["film"]
     assert first.reasons == ("text",)
     assert second.keep
     assert third.duplicate_of == second.clip_id
@@ -151,8 +151,8 @@ def test_a_clip_without_a_usable_caption_is_dropped_unless_told_otherwise() -> N
     }
     film = facts("film", [{}, {}, {}, {"light": 1.0}], captions=captions)
     expected = [(), ("no caption",), ("no caption",), ("dark",)]
-    assert [verdict.reasons for verdict in judge([film], DEFAULT)["film"]] == expected
-    kept = judge([film], SelectionSettings(uncaptioned="keep"))["film"]
+    assert [verdict.reasons for verdict in verdicts_of([film], DEFAULT)["film"]] == expected
+    kept = verdicts_of([film], SelectionSettings(uncaptioned="keep"))["film"]
     assert [verdict.keep for verdict in kept] == [True, True, True, False]
 
 
@@ -160,7 +160,7 @@ def test_a_repeat_of_a_clip_that_lost_its_caption_takes_its_place() -> None:
     shared = {"hashes": shot(3)}
     one, two = facts("one", [shared], captions={}), facts("two", [shared])
     two = facts("two", [shared], captions={two.clips[0].clip_id: Caption(clip_id=two.clips[0].clip_id, source="m")})
-    verdicts = judge([one, two], DEFAULT)
+    verdicts = verdicts_of([one, two], DEFAULT)
     assert verdicts["one"][0].reasons == ("no caption",)
     assert verdicts["two"][0].keep
 
@@ -174,7 +174,7 @@ def test_a_review_overrules_every_reason_but_a_motion_that_is_not_measured() -> 
         levels=dict.fromkeys(ids[:3], 3),
         reviewed={name: records.reviewed(name, keep) for name, keep in reviewed.items()},
     )
-    verdicts = judge([film], DEFAULT)["film"]
+    verdicts = verdicts_of([film], DEFAULT)["film"]
     assert [(verdict.keep, verdict.reasons) for verdict in verdicts] == [
         (False, ("review",)),
         (True, ("dark",)),
@@ -188,7 +188,7 @@ def test_a_repeat_takes_the_place_of_a_clip_that_a_review_drops() -> None:
     film = facts("film", [shared, shared, shared])
     first, second, third = (clip.clip_id for clip in film.clips)
     reviewed = {first: records.reviewed(first, keep=False), third: records.reviewed(third, keep=True)}
-    verdicts = judge([replace(film, reviewed=reviewed)], DEFAULT)["film"]
+    verdicts = verdicts_of([replace(film, reviewed=reviewed)], DEFAULT)["film"]
     assert [verdict.keep for verdict in verdicts] == [False, True, True]
     assert (verdicts[2].reasons, verdicts[2].duplicate_of) == (("near-duplicate",), second)
 
@@ -197,7 +197,7 @@ def test_a_reviewed_caption_is_a_caption() -> None:
     film = facts("film", [{}, {}, {}], captions={})
     first, second, _ = (clip.clip_id for clip in film.clips)
     reviewed = {first: records.reviewed(first, S="fox"), second: records.reviewed(second, keep=True)}
-    verdicts = judge([replace(film, reviewed=reviewed)], DEFAULT)["film"]
+    verdicts = verdicts_of([replace(film, reviewed=reviewed)], DEFAULT)["film"]
     assert [(verdict.keep, verdict.reasons) for verdict in verdicts] == [
         (True, ()),
         (True, ("no caption",)),
@@ -307,7 +307,7 @@ def test_a_piece_of_the_films_credits_is_dropped_and_of_its_trailer_is_recognise
     scenes = cut_and_looked_at(tmp_path, slice_of(bunny, tmp_path / "scenes.mp4", *REPEATED_SLICE))
     begin, end = TRAILER_SECONDS
     trailer = cut_and_looked_at(tmp_path, bunny_trailer, end)
-    verdicts = judge([scenes, rolling, trailer], DEFAULT)
+    verdicts = verdicts_of([scenes, rolling, trailer], DEFAULT)
     assert len(verdicts[rolling.film_id]) >= 7
     assert all("credits" in v.reasons or "text" in v.reasons for v in verdicts[rolling.film_id])
     assert len(verdicts[scenes.film_id]) >= 8
@@ -327,7 +327,7 @@ def test_the_films_credits_are_dropped_and_its_trailer_is_recognised(
 ) -> None:
     film = cut_and_looked_at(tmp_path, bunny)
     trailer = cut_and_looked_at(tmp_path, bunny_trailer)
-    verdicts = judge([film, trailer], DEFAULT)
+    verdicts = verdicts_of([film, trailer], DEFAULT)
     begin, end = CREDITS_SECONDS
     pairs = list(zip(film.clips, verdicts[film.film_id], strict=True))
     rolling = [verdict for clip, verdict in pairs if clip.start_seconds >= begin and clip.end_seconds <= end]
