@@ -135,7 +135,7 @@ class Film(Record):
     frames: int = Field(description="video packets in the file")
     duration_seconds: float = Field(description="last presentation time plus its frame's length, less the first")
     missing_seconds: float = Field(description="length in the header beyond that: the file is truncated")
-    transfer: Transfer | None = Field(default=None, description="colour coding by its tags; null: nobody looked")
+    transfer: Transfer = Field(description="colour coding by its tags")
     fields: tuple[FieldsDone, ...] | None = Field(
         default=None, description="kinds found in the pictures by the stage `cut`, in order; null: nobody looked"
     )

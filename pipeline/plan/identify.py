@@ -20,7 +20,6 @@ from pipeline.plan.request import absolute
 from pipeline.remote.film_cache import copied_bytes, delete_local_copy, film_content, film_file
 from pipeline.remote.objects import RemoteError
 from pipeline.stages.probe import probe_in_child
-from pipeline.video.colour import is_unseen
 
 KEPT_BYTES = 64 << 30
 """Limit of the local copies kept while planning; films beyond it are fetched again when they are processed."""
@@ -101,18 +100,14 @@ def _find_replaced(found: IdentifiedFilms, id_by_source: dict[str, str]) -> None
 
 
 def _probe(path: str, sha256: str, dataset: Dataset, progress: Progress) -> Film:
-    """The film's record, probed if it is new or its colours have not been seen, with its current source saved."""
+    """The film's record, probed if it is new, with its current source saved."""
     name, source = PurePath(path).name, absolute(path)
     if not is_text(source):
         raise RecordError(name, "its name is not valid UTF-8, which no table can hold; rename the file")
     film_id = _id_before(sha256, dataset) or make_film_id(name, sha256)
     folder = dataset.folder(film_id)
     known = known_film(folder)
-    film = known
-    if film is None or is_unseen(film):
-        film = _probe_alone(film_file(path, dataset.scratch or dataset.root, progress), film_id, sha256)
-    if known:
-        film = film.model_copy(update={"name": known.name, "fields": known.fields})
+    film = known or _probe_alone(film_file(path, dataset.scratch or dataset.root, progress), film_id, sha256)
     film = film.model_copy(update={"source": source})
     if film != known:
         folder.save_film(film)

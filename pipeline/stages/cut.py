@@ -127,7 +127,7 @@ class Cut(Stage):
         kinds = dict.fromkeys(row.kind for row in result.fields)
         tables: dict[str, Sequence[Record]] = {"scenes": result.scenes, "damage": result.damage, "clips": result.clips}
         folder.table_path("fields").unlink(missing_ok=True)
-        if kinds.keys() - {"progressive"}:  # others leave the files of earlier versions
+        if kinds.keys() - {"progressive"}:  # most films are, and have no such table
             tables["fields"] = result.fields
         return Outcome(
             tables=tables,

@@ -196,13 +196,8 @@ def mapping_of(film: Film) -> dict[str, Any]:
     return {}
 
 
-def is_unseen(film: Film) -> bool:
-    """Return True if nobody looked at the tags of a film whose pictures may need another treatment because of them."""
-    return film.transfer is None and (film.bit_depth > 8 or _is_cropped_hd(film))
-
-
 def _is_cropped_hd(film: Film) -> bool:
-    """Return True for a size such as 1280x536, which once was taken as BT.601 where it has no tags."""
+    """Return True for a size such as 1280x536: HD without its borders."""
     return is_hd(film.width, film.height) and min(film.width, film.height) < 720
 
 

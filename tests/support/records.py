@@ -60,6 +60,7 @@ def film(name: str = NAME, seconds: float = 100.0, **changes: Any) -> Film:
         "frames": round(seconds * FILM_FPS),
         "duration_seconds": seconds,
         "missing_seconds": 0.0,
+        "transfer": "bt709",
     }
     return Film.model_validate({**plain, **changes})
 

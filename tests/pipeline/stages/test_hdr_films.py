@@ -1,4 +1,4 @@
-"""HDR films: crop, scenes, clips and verdicts of their SDR twin; cut again if an earlier version spoilt them."""
+"""HDR films: crop, scenes, clips and verdicts of their SDR twin."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ import numpy as np
 import pytest
 
 from pipeline.core.config import checked
-from pipeline.core.ingredients import fingerprint
 from pipeline.core.progress import silent
-from pipeline.core.records import Clip, Crop, Film, Scene, Verdict
-from pipeline.core.stage import Stage, ingredients_of, perform, why_stale
-from pipeline.core.store import Dataset, FilmFolder, StageRecord
+from pipeline.core.records import Clip, Crop, Scene, Verdict
+from pipeline.core.stage import Stage, perform
+from pipeline.core.store import FilmFolder
 from pipeline.plan.film_stages import planned_stages
-from pipeline.plan.identify import identify
 from pipeline.plan.request import BuildRequest, Until
 from pipeline.stages.crop import CropJob, find_crop
 from pipeline.stages.motion_levels import PUBLISHED_EDGES
 from pipeline.video.clip_files import read_clip
 from pipeline.video.containers import Picture
 from tests.support.media.colour_films import write_coded
-from tests.support.media.films import make_film, paint_pictures, planned
+from tests.support.media.films import paint_pictures, planned
 
 SCENES = (0, 56, 112, 168)
 FRAMES = 224
@@ -89,45 +87,3 @@ def test_borders_that_are_not_quite_black(tmp_path: Path, name: str) -> None:
     film = planned(tmp_path, write_coded(tmp_path / "film.mp4", pictures, name)).film
     crop = find_crop(CropJob(film, CONFIG.crop), silent)
     assert (crop.left, crop.top, crop.width, crop.height) == (0, 24, 320, 192)
-
-
-OF_FIRST_LOOK = {"transfer": None, "name": "first name.mkv", "fields": ("telecine undone",)}
-
-
-def made_before(root: Path, path: Path) -> FilmFolder:
-    """Film folder as a version left it that did not look at colour tags: under another name, cropped and cut."""
-    folder = planned(root, path)
-    folder.save_film(folder.film.model_copy(update=OF_FIRST_LOOK))
-    for stage in stages_of(folder)[:2]:
-        made = ingredients_of(stage, folder)
-        folder.save_stage_record(
-            StageRecord(stage=stage.name, fingerprint=fingerprint(made), ingredients=made, files={})
-        )
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("coding", "size", "transfer", "stale"),
-    [
-        ("pq", (96, 64), "pq", ["crop", "cut"]),
-        ("709 10 bit", (96, 64), "bt709", []),
-        ("untagged 709", (1280, 130), "untagged", ["cut"]),
-        ("709", (1280, 130), "bt709", []),
-        ("709", (96, 64), None, []),
-    ],
-)
-def test_only_films_that_need_it_are_seen_and_cut_again(
-    tmp_path: Path, coding: str, size: tuple[int, int], transfer: str | None, stale: list[str]
-) -> None:
-    film = write_coded(tmp_path / "film.mp4", paint_pictures(2, size, barcode=False), coding)
-    folder = made_before(tmp_path, film)
-    [known] = identify([str(film)], Dataset(tmp_path)).films
-    assert (known.transfer, known.name, known.film_id) == (transfer, "first name.mkv", folder.film_id)
-    assert known.fields == ("telecine undone",)  # found by the stage `cut`, which is not run again
-    assert [stage.name for stage in stages_of(folder)[:2] if why_stale(stage, folder)] == stale
-
-
-def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    film = planned(tmp_path, make_film(tmp_path / "film.mp4", frames=2)).film
-    older = film.model_dump(mode="json", exclude={"transfer"})
-    assert Film.model_validate(older) == film.model_copy(update={"transfer": None})
