@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from pipeline.core.config import ClipSettings
 from pipeline.stages.clip_grid import ClipGrid, Piece
+from tests.support.media.cut_films import TOLERANCE, on_grid
 
 RATES = [Fraction(24000, 1001), Fraction(24), Fraction(25), Fraction(30000, 1001), Fraction(30), Fraction(60)]
 
@@ -41,18 +42,6 @@ def chop(times: Sequence[Fraction], end: Fraction, settings: ClipSettings) -> li
     return pieces + grid.finish(float(end))
 
 
-def expected(times: Sequence[Fraction], end: Fraction, frames: int, fps: Fraction) -> list[list[int]]:
-    """Clips of clean frames at `times`, the first unclean moment being `end`, for a grid of 2 seconds."""
-    tolerance = Fraction(43, 10_000)
-    clips = []
-    for start in (times[0] + 2 * number for number in range(1000)):
-        moments = [start + at / fps for at in range(frames)]
-        if end + tolerance < start + 2 or end <= moments[-1] + tolerance:
-            return clips
-        clips.append([max(at for at, time in enumerate(times) if time <= moment + tolerance) for moment in moments])
-    raise AssertionError("a scene without an end")
-
-
 @pytest.mark.parametrize("frames", [16, 17])
 @pytest.mark.parametrize("rate", RATES, ids=str)
 @pytest.mark.parametrize("seconds", [1.9, 2, 2.1, 4, 7.3])
@@ -60,7 +49,7 @@ def test_constant_rates_follow_the_rule(rate: Fraction, frames: int, seconds: fl
     times = constant(rate, round(seconds * rate), start=Fraction(5, 7))
     end = times[-1] + 1 / rate
     pieces = chop(times, end, ClipSettings(frames=frames))
-    assert [list(piece.source_frames) for piece in pieces] == expected(times, end, frames, Fraction(8))
+    assert [list(piece.source_frames) for piece in pieces] == on_grid(times, end, frames)
 
 
 @pytest.mark.parametrize("frames", [16, 17])
@@ -69,13 +58,10 @@ def test_variable_rates_follow_the_rule(seed: int, frames: int) -> None:
     *times, end = variable(seed, 60)
     pieces = chop(times, end, ClipSettings(frames=frames))
     assert pieces
-    assert [list(piece.source_frames) for piece in pieces] == expected(times, end, frames, Fraction(8))
-
-
-@pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(24)], ids=str)
-def test_film_rates_give_every_third_frame(rate: Fraction) -> None:
-    pieces = chop(constant(rate, 97), Fraction(97) / rate, ClipSettings())
-    assert [piece.source_frames for piece in pieces] == [tuple(range(0, 48, 3)), tuple(range(48, 96, 3))]
+    wanted, last = on_grid(times, end, frames), expected_last(times, end, frames)
+    assert [list(piece.source_frames) for piece in pieces] == wanted
+    overlapping = chop(times, end, ClipSettings(frames=frames, placing="overlap"))
+    assert [list(piece.source_frames) for piece in overlapping] == [*wanted, *([last] if last else [])]
 
 
 def test_thirty_frames_a_second_match_a_hand_computed_list() -> None:
@@ -91,11 +77,6 @@ def test_times_rounded_to_a_millisecond_choose_the_same_frames(rate: Fraction) -
         [exact] = chop(times, times[0] + Fraction(21, 10), ClipSettings())
         [shaken] = chop(rounded, rounded[0] + Fraction(21, 10), ClipSettings())
         assert shaken.source_frames == exact.source_frames
-
-
-def test_a_held_frame_is_repeated() -> None:
-    [piece] = chop([Fraction(0), Fraction(1)], Fraction(2), ClipSettings())
-    assert piece.source_frames == (0,) * 8 + (1,) * 8
 
 
 def test_a_frame_is_kept_once_however_often_it_is_chosen() -> None:
@@ -128,9 +109,8 @@ def test_a_frame_that_a_wrong_timestamp_holds_ends_the_clips_before_it(
 def test_a_card_held_for_seconds_is_in_clips(gap: int) -> None:
     times = constant(Fraction(24), 60)
     times += constant(Fraction(24), 60, start=times[-1] + gap)
-    assert [list(piece.source_frames) for piece in chop(times, times[-1], ClipSettings())] == expected(
-        times, times[-1], 16, Fraction(8)
-    )
+    pieces = chop(times, times[-1], ClipSettings())
+    assert [list(piece.source_frames) for piece in pieces] == on_grid(times, times[-1], 16)
 
 
 def test_seventeenth_frame_must_be_clean() -> None:
@@ -142,18 +122,14 @@ def test_seventeenth_frame_must_be_clean() -> None:
     assert (piece.start_seconds, piece.end_seconds) == (0, 2)
 
 
-def test_no_frames_give_no_clips() -> None:
-    assert chop([], Fraction(10), ClipSettings()) == []
-
-
 def expected_last(times: Sequence[Fraction], end: Fraction, frames: int) -> list[int] | None:
     """Clip of the last clean moments of a grid of 2 seconds at 8 fps, by trying every moment of the row."""
-    tolerance, last = Fraction(43, 10_000), None
-    clips = len(expected(times, end, frames, Fraction(8)))
+    last = None
+    clips = len(on_grid(times, end, frames))
     for number in range(16 * (clips - 1) + 1, 16 * clips) if clips else ():
         moments = [times[0] + Fraction(number + at, 8) for at in range(frames)]
-        if moments[0] + 2 <= end + tolerance and moments[-1] + tolerance < end:
-            last = [max(at for at, time in enumerate(times) if time <= moment + tolerance) for moment in moments]
+        if moments[0] + 2 <= end + TOLERANCE and moments[-1] + TOLERANCE < end:
+            last = [max(at for at, time in enumerate(times) if time <= moment + TOLERANCE) for moment in moments]
     return last
 
 
@@ -164,21 +140,13 @@ def test_the_rest_of_a_scene_gives_a_last_clip_that_reaches_back(rate: Fraction,
     times = constant(rate, round(seconds * rate), start=Fraction(5, 7))
     end = times[-1] + 1 / rate
     pieces = chop(times, end, ClipSettings(frames=frames, placing="overlap"))
-    wanted, last = expected(times, end, frames, Fraction(8)), expected_last(times, end, frames)
+    wanted, last = on_grid(times, end, frames), expected_last(times, end, frames)
     assert [list(piece.source_frames) for piece in pieces] == [*wanted, *([last] if last else [])]
     if last:
         before, piece = pieces[-2:]
         assert 0 < piece.overlap_seconds < 2
         assert piece.overlap_seconds == pytest.approx(before.end_seconds - piece.start_seconds)
         assert end - piece.end_seconds < Fraction(1, 8) + Fraction(1, 100)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_the_last_clip_of_a_variable_rate_reaches_back_too(seed: int) -> None:
-    *times, end = variable(seed, 60)
-    pieces = chop(times, end, ClipSettings(placing="overlap"))
-    wanted, last = expected(times, end, 16, Fraction(8)), expected_last(times, end, 16)
-    assert [list(piece.source_frames) for piece in pieces] == [*wanted, *([last] if last else [])]
 
 
 def test_overlap_is_refused_where_clips_have_gaps_between_them() -> None:

@@ -12,11 +12,8 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-import cv2
-import decord
 import pytest
 
-from examples.world.barcode import read_barcode
 from examples.world.transitions import mixed
 from pipeline.core.config import ClipSettings, CropSettings, FilmSettings, SceneSettings
 from pipeline.core.progress import silent
@@ -30,11 +27,9 @@ from pipeline.video import containers
 from pipeline.video.clip_files import read_clip
 from pipeline.video.containers import Picture
 from tests.support import records
-from tests.support.media.cut_films import barcodes, check_files, check_tiling, cut, expected, folder_of, job_of
+from tests.support.media.cut_films import barcodes, check_tiling, cut, expected, folder_of, job_of
 from tests.support.media.decoded_frames import counting_decoded_frames
-from tests.support.media.films import corrupt, make_film, paint_pictures, truncate
-
-OPEN_GOP = "keyint=48:min-keyint=48:scenecut=0:open-gop=1:bframes=4:log-level=none:pools=none:frame-threads=1"
+from tests.support.media.films import corrupt, make_film, paint_pictures
 
 
 @pytest.mark.parametrize(
@@ -90,53 +85,6 @@ def test_a_variable_rate_with_pauses(tmp_path: Path, frames: int) -> None:
     assert not result.damage
 
 
-def test_every_reader_reads_the_clips(tmp_path: Path) -> None:
-    folder, result = cut(tmp_path, make_film(tmp_path / "film.mp4", frames=60))
-    [clip] = result.clips
-    path = str(folder.clip_path(clip.clip_id))
-    by_decord = decord.VideoReader(path).get_batch(range(16)).asnumpy()[..., ::-1]
-    assert [read_barcode(picture) for picture in by_decord] == list(clip.source_frames)
-    assert len(decord.VideoReader(path)) == 16
-    capture, by_opencv = cv2.VideoCapture(path), []
-    while (read := capture.read())[0]:
-        by_opencv.append(read_barcode(read[1]))
-    assert by_opencv == list(clip.source_frames) == barcodes(folder, clip)
-
-
-def test_ten_bit_hevc_with_open_gops(tmp_path: Path) -> None:
-    film = make_film(
-        tmp_path / "film.mkv",
-        frames=150,
-        scenes=(0, 70),
-        codec="libx265",
-        pixel_format="yuv420p10le",
-        options={"x265-params": OPEN_GOP},
-    )
-    folder, result = cut(tmp_path, film)
-    wanted = expected([Fraction(number, 24) for number in range(151)], (0, 70), 16)
-    assert [barcodes(folder, clip) for clip in result.clips] == wanted
-
-
-@pytest.mark.parametrize("rotation", [90, 180, 270])
-def test_a_rotated_film_is_upright(tmp_path: Path, rotation: int) -> None:
-    folder, result = cut(tmp_path, make_film(tmp_path / "film.mp4", frames=56, rotation=rotation))
-    assert [barcodes(folder, clip) for clip in result.clips] == [list(range(2, 50, 3))]
-
-
-def test_an_anamorphic_circle_is_round(tmp_path: Path) -> None:
-    def paint(_: int, picture: Picture) -> None:
-        picture[:] = 60
-        cv2.ellipse(picture, (120, 90), (45, 60), 0, 0, 360, (0, 0, 255), -1)
-
-    film = make_film(
-        tmp_path / "film.mp4", frames=56, size=(240, 180), sample_aspect=Fraction(4, 3), paint=paint, barcode=False
-    )
-    folder, result = cut(tmp_path, film)
-    picture = read_clip(folder.clip_path(result.clips[0].clip_id))[8]
-    red = (picture[..., 2] > 170) & (picture[..., 1] < 60)
-    assert abs(int(red.any(axis=0).sum()) - int(red.any(axis=1).sum())) <= 6
-
-
 def test_only_the_picture_inside_the_borders_is_shown(tmp_path: Path) -> None:
     film = make_film(tmp_path / "film.mp4", frames=56, size=(320, 240), borders=(0, 30, 0, 30))
     folder = folder_of(tmp_path, film)
@@ -176,29 +124,12 @@ def test_damage_is_a_scene_break_and_no_clip_touches_it(tmp_path: Path) -> None:
         assert barcodes(folder, clip) == list(clip.source_frames)
 
 
-@pytest.mark.slow
-def test_a_truncated_film_gives_clips_of_the_remaining_part(tmp_path: Path) -> None:
-    film = truncate(make_film(tmp_path / "film.mkv", frames=240, options={"g": "24"}), 0.6)
-    folder, result = cut(tmp_path, film)
-    assert len(result.clips) >= 2
-    assert all(barcodes(folder, clip) == list(clip.source_frames) for clip in result.clips)
-
-
 @pytest.mark.parametrize(("frames", "size"), [(1, (320, 180)), (47, (320, 180)), (56, (16, 16))])
 def test_tiny_films(tmp_path: Path, frames: int, size: tuple[int, int]) -> None:
     film = make_film(tmp_path / "film.mp4", frames=frames, size=size, barcode=False)
     _, result = cut(tmp_path, film)
     assert len(result.scenes) == 1
     assert len(result.clips) == (frames > 52)
-
-
-@pytest.mark.slow
-def test_four_k(tmp_path: Path) -> None:
-    film = make_film(
-        tmp_path / "film.mp4", frames=22, fps=8, size=(3840, 2160), options={"preset": "ultrafast", "crf": "30"}
-    )
-    folder, result = cut(tmp_path, film)
-    assert [barcodes(folder, clip) for clip in result.clips] == [list(range(2, 18))]
 
 
 def test_frames_with_a_long_wait_are_scaled_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,14 +245,3 @@ def test_a_film_without_one_sound_frame_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="not one frame of it can be decoded") as caught:
         stage().run(folder, silent)
     assert caught.value.record_id == folder.film_id
-
-
-@pytest.mark.nightly
-def test_two_minutes_of_big_buck_bunny_are_cut(tmp_path: Path, bunny: Path) -> None:
-    folder = folder_of(tmp_path, bunny)
-    with counting_decoded_frames() as decoded:
-        result = cut_film(job_of(folder, end_seconds=125), silent)
-    assert decoded.count <= 1.05 * 3000
-    assert len(result.clips) >= 40
-    check_tiling(result, folder.film.model_copy(update={"duration_seconds": 125.0}))
-    check_files(folder, result)

@@ -12,7 +12,7 @@ from examples.world.writer import write_film
 from pipeline.core.config import ClipSettings, FilmSettings, SceneSettings
 from pipeline.core.progress import silent
 from pipeline.core.records import FieldStretch
-from pipeline.core.stage import ingredients_of, perform
+from pipeline.core.stage import perform
 from pipeline.core.store import FilmFolder
 from pipeline.stages.cut import Cut, cut_film
 from tests.support.media.cut_films import barcodes, cut, folder_of, job_of
@@ -92,12 +92,6 @@ def test_the_record_of_a_progressive_film_says_so_if_it_was_looked_at(
     assert perform(stage(), folder)
     assert folder.film.fields == fields
     assert files_in(folder) - before == {"scenes.parquet", "damage.parquet", "clips.parquet", "cut.json"}
-
-
-def test_a_default_is_no_ingredient(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, make_film(tmp_path / "film.mp4", frames=2))
-    assert ingredients_of(stage(), folder)["film"] == {"end_seconds": None}
-    assert ingredients_of(stage(fields="refuse"), folder)["film"] == {"end_seconds": None, "fields": "refuse"}
 
 
 def files_in(folder: FilmFolder) -> set[str]:

@@ -1,7 +1,5 @@
 """Probe: facts about films of every kind, and work in a child process."""
 
-import shutil
-import signal
 from fractions import Fraction
 from pathlib import Path
 
@@ -9,18 +7,13 @@ import av
 import numpy as np
 import pytest
 
-from pipeline.core.records import RecordError
 from pipeline.stages.probe import probe_in_child
 from tests.support.media.films import make_film, truncate
-from tests.support.media.probed_films import SHA256, probed, refusal, remuxed
-from tests.support.media.shot_children import next_child_is_shot
+from tests.support.media.probed_films import SHA256, probed, remuxed
 
 
 def exact_times(frames: int, fps: Fraction) -> list[Fraction]:
     return [number / fps for number in range(frames)]
-
-
-# --- facts ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_facts_of_a_plain_film_are_found(tmp_path: Path) -> None:
@@ -35,20 +28,6 @@ def test_the_facts_of_a_plain_film_are_found(tmp_path: Path) -> None:
     assert film.duration_seconds == pytest.approx(2.0)
     assert film.missing_seconds == 0
     assert film.warnings == ()
-
-
-def test_an_old_avi(tmp_path: Path) -> None:
-    film = probed(make_film(tmp_path / "film.avi", codec="mpeg4", fps=Fraction(24000, 1001), options={"bf": "2"}))
-    assert (film.codec, film.frames, film.fps, film.variable_rate) == ("mpeg4", 48, Fraction(24000, 1001), False)
-    assert film.duration_seconds == pytest.approx(2.002)
-
-
-def test_ten_bit_hevc_with_open_gops(tmp_path: Path) -> None:
-    options = {"x265-params": "log-level=none:pools=none:frame-threads=1:keyint=12:open-gop=1:bframes=4"}
-    path = make_film(tmp_path / "film.mkv", codec="libx265", pixel_format="yuv420p10le", options=options)
-    film = probed(path)
-    assert (film.codec, film.pixel_format, film.bit_depth) == ("hevc", "yuv420p10le", 10)
-    assert (film.frames, film.fps, film.variable_rate) == (48, 24, False)
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".ts"])
@@ -102,12 +81,6 @@ def test_recordings_joined_in_one_file_follow_each_other(tmp_path: Path, lengths
     film = probed(path)
     assert (film.frames, film.fps, film.variable_rate, film.warnings) == (sum(lengths), 24, False, ())
     assert film.duration_seconds == pytest.approx(sum(lengths) / 24)
-
-
-def test_rounding_to_milliseconds_is_not_a_variable_rate(tmp_path: Path) -> None:
-    times = [Fraction(round(1000 * time), 1000) for time in exact_times(240, Fraction(24000, 1001))]
-    film = probed(make_film(tmp_path / "film.mp4", frames=240, times=times, size=(64, 48), barcode=False))
-    assert (film.variable_rate, film.fps) == (False, Fraction(24000, 1001))
 
 
 @pytest.mark.parametrize("rotation", [90, 180, 270])
@@ -182,23 +155,6 @@ def test_one_frame_is_a_film_with_a_warning(tmp_path: Path) -> None:
     assert film.warnings == ("a single frame: no clip can be cut from it",)
 
 
-def test_tiny_pictures(tmp_path: Path) -> None:
-    film = probed(make_film(tmp_path / "film.mp4", size=(16, 16), barcode=False))
-    assert (film.width, film.height) == (16, 16)
-
-
-@pytest.mark.parametrize(
-    "name", ["film.txt", "film", "a film.v2.mkv", "Re:Zero - 01.mp4", "line\nbreak.mp4", "千尋.mp4"]
-)
-def test_the_content_matters_and_the_file_name_does_not(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copy(make_film(tmp_path / "made.mp4", frames=12), tmp_path / name)
-    monkeypatch.chdir(tmp_path)
-    film = probed(Path(name))  # relative, so that a colon could be read as a protocol
-    assert (film.frames, film.name, film.source) == (12, name, str(tmp_path / name))
-
-
 def test_the_largest_of_several_video_streams_is_used_and_cover_art_is_not(tmp_path: Path) -> None:
     path = tmp_path / "film.mkv"
     with av.open(str(path), "w") as container:
@@ -219,27 +175,6 @@ def test_the_largest_of_several_video_streams_is_used_and_cover_art_is_not(tmp_p
     assert film.warnings == ("2 video streams; stream #1 (128x64) is used",)
 
 
-# --- in a child process ----------------------------------------------------------------------------------------------
-
-
 def test_a_child_process_finds_the_same_facts(tmp_path: Path) -> None:
     path = make_film(tmp_path / "film.mp4", frames=8)
     assert probe_in_child(path, "film-01234567", SHA256) == probed(path)
-
-
-def test_a_refusal_comes_out_of_the_child_process_unchanged(tmp_path: Path) -> None:
-    path = tmp_path / "film.mp4"
-    path.write_bytes(b"")
-    with pytest.raises(RecordError) as caught:
-        probe_in_child(path, "film-01234567", SHA256)
-    assert (caught.value.record_id, caught.value.reason) == ("film-01234567", refusal(path))
-
-
-def test_a_crash_of_the_decoder_fails_only_the_film(tmp_path: Path) -> None:
-    path = make_film(tmp_path / "film.mp4", frames=8)
-    with (
-        next_child_is_shot(signal.SIGSEGV),
-        pytest.raises(RecordError, match="film-01234567: the decoder died by signal SIGSEGV"),
-    ):
-        probe_in_child(path, "film-01234567", SHA256)
-    assert probe_in_child(path, "film-01234567", SHA256).frames == 8

@@ -74,14 +74,6 @@ def test_wild_action_on_held_drawings_makes_no_cuts(frames_per_drawing: int) -> 
     assert [cut.frame for cut in cuts_in(pictures + acted(B, 60, 2))] == [len(pictures)]
 
 
-@pytest.mark.parametrize("step", [1, 2, 4])
-def test_a_cut_into_a_pan_loses_no_frame(step: int) -> None:
-    wide = painting(7, 500)
-    pan = [np.ascontiguousarray(wide[:, step * at : step * at + WIDTH]) for at in range(80)]
-    (cut,) = cuts_in([A] * 60 + pan)
-    assert (cut.last_clean_before, cut.first_clean_after) == (59, 60)
-
-
 @pytest.mark.parametrize("flash", [[WHITE], [WHITE] * 2, [WHITE] * 3, [BLACK] * 2, [C] * 4])
 def test_a_flash_is_not_a_cut(flash: Sequence[Picture]) -> None:
     pictures = acted(A, 120, 2)
@@ -170,11 +162,6 @@ def test_memory_is_bounded() -> None:
     del picture
     alive = [frame for frame, picture_ref in enumerate(pictures) if picture_ref() is not None]
     assert min(alive) >= 600 - finder.lag - 10
-
-
-def test_no_frames_and_one_frame_have_no_cuts() -> None:
-    assert cuts_in([]) == []
-    assert cuts_in([A]) == []
 
 
 def small_pictures(path: Path, end_frame: int | None = None) -> Iterator[Picture]:

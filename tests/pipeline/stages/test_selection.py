@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import av
 import numpy as np
 import pytest
 
@@ -86,14 +85,6 @@ def test_still_clips_are_dropped_only_if_asked() -> None:
     assert reasons_for({}, SelectionSettings(min_level=3)) == ()
 
 
-def test_the_thresholds_are_the_settings() -> None:
-    loose = SelectionSettings(
-        min_light=0, max_dark_share=1, min_contrast=0, max_text_share=1, credits_lines=100, duplicate_distance=0
-    )
-    row = {"light": 0.0, "contrast": 0.0, "dark_share": 1.0, "text_share": 1.0, "text_lines": 99}
-    assert reasons_for(row, loose) == ()
-
-
 def test_a_clip_that_could_not_be_measured_failed_and_was_not_dropped() -> None:
     film = facts("film", [{}, {}, {}])
     ids = [clip.clip_id for clip in film.clips]
@@ -154,15 +145,6 @@ def test_a_clip_without_a_usable_caption_is_dropped_unless_told_otherwise() -> N
     assert [verdict.reasons for verdict in verdicts_of([film], DEFAULT)["film"]] == expected
     kept = verdicts_of([film], SelectionSettings(uncaptioned="keep"))["film"]
     assert [verdict.keep for verdict in kept] == [True, True, True, False]
-
-
-def test_a_repeat_of_a_clip_that_lost_its_caption_takes_its_place() -> None:
-    shared = {"hashes": shot(3)}
-    one, two = facts("one", [shared], captions={}), facts("two", [shared])
-    two = facts("two", [shared], captions={two.clips[0].clip_id: Caption(clip_id=two.clips[0].clip_id, source="m")})
-    verdicts = verdicts_of([one, two], DEFAULT)
-    assert verdicts["one"][0].reasons == ("no caption",)
-    assert verdicts["two"][0].keep
 
 
 def test_a_review_overrules_every_reason_but_a_motion_that_is_not_measured() -> None:
@@ -271,52 +253,6 @@ CREDITS_SECONDS = (490.7, 579.2)
 """From the first card to the last line of Big Buck Bunny's credits; after them one more scene follows."""
 LOGO_SECONDS = 50.0
 """The trailer shows nothing but a logo from here."""
-
-
-def slice_of(film: Path, path: Path, begin: float, end: float) -> Path:
-    """Copy the packets from one keyframe to another, without coding anew."""
-    with av.open(str(film)) as source, av.open(str(path), "w") as target:
-        pictures = source.streams.video[0]
-        copied = target.add_stream_from_template(pictures)
-        assert pictures.time_base
-        first, last = (round(seconds / pictures.time_base) for seconds in (begin, end))
-        source.seek(first, stream=pictures)
-        for packet in source.demux(pictures):
-            if packet.pts is None or packet.dts is None or (packet.is_keyframe and packet.pts >= last):
-                break
-            if packet.pts >= first:
-                packet.pts -= first
-                packet.dts -= first
-                packet.stream = copied
-                target.mux(packet)
-    return path
-
-
-CREDITS_SLICE = (494.0, 512.7)
-REPEATED_SLICE = (37.3, 58.0)
-"""Scenes that the trailer shows from its 15th to its 31st second."""
-TRAILER_SECONDS = (15.0, 30.5)
-
-
-@pytest.mark.film
-@pytest.mark.slow
-def test_a_piece_of_the_films_credits_is_dropped_and_of_its_trailer_is_recognised(
-    bunny: Path, bunny_trailer: Path, tmp_path: Path
-) -> None:
-    rolling = cut_and_looked_at(tmp_path, slice_of(bunny, tmp_path / "credits.mp4", *CREDITS_SLICE))
-    scenes = cut_and_looked_at(tmp_path, slice_of(bunny, tmp_path / "scenes.mp4", *REPEATED_SLICE))
-    begin, end = TRAILER_SECONDS
-    trailer = cut_and_looked_at(tmp_path, bunny_trailer, end)
-    verdicts = verdicts_of([scenes, rolling, trailer], DEFAULT)
-    assert len(verdicts[rolling.film_id]) >= 7
-    assert all("credits" in v.reasons or "text" in v.reasons for v in verdicts[rolling.film_id])
-    assert len(verdicts[scenes.film_id]) >= 8
-    assert all(verdict.keep for verdict in verdicts[scenes.film_id])
-    repeats = [
-        v for clip, v in zip(trailer.clips, verdicts[trailer.film_id], strict=True) if clip.start_seconds >= begin
-    ]
-    assert len(repeats) >= 5
-    assert all("near-duplicate" in verdict.reasons for verdict in repeats)
 
 
 @pytest.mark.film

@@ -277,12 +277,6 @@ def test_fields_can_be_kept_or_refused(tmp_path: Path) -> None:
     assert caught.value.record_id == "film-01234567"
 
 
-def test_a_refused_kind_lets_a_progressive_film_pass(tmp_path: Path) -> None:
-    path = film(tmp_path, paint_pictures(48, SIZE), 24)
-    with FilmReader(path) as reader:
-        assert len(list(FieldRestorer("refuse", "film").frames(reader.frames()))) == 48
-
-
 def test_telecine_goes_on_after_damage(tmp_path: Path) -> None:
     pictures = list(paint_pictures(112, SIZE, scenes=(0, 70)))
     path = write_film(tmp_path / "film.mp4", telecined(pictures), fps=NTSC, options={"g": "20", "sc_threshold": "0"})

@@ -123,14 +123,6 @@ def test_stretch_ignores_the_aspect() -> None:
     assert black == 0
 
 
-def test_a_film_that_changes_its_size_is_scaled() -> None:
-    picture = noise(320, 180)
-    paint_barcode(picture, 5)
-    scaler = Scaler(Geometry(0, 0, 320, 180, 320, 180), (720, 480), "cover", "clip")
-    larger = np.asarray(cv2.resize(picture, (640, 360)), np.uint8)
-    assert [read_barcode(clip_picture(scaler, as_frame(one))) for one in (picture, larger, picture)] == [5, 5, 5]
-
-
 @pytest.mark.parametrize("size", [(16, 16), (2, 2), (17, 33)])
 def test_tiny_pictures(size: tuple[int, int]) -> None:
     frame = as_frame(np.full((size[1], size[0], 3), 200, np.uint8), "yuv444p")

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 
@@ -93,31 +93,8 @@ def write_config(path: Path, **sections: Mapping[str, Any]) -> Path:
     return path
 
 
-class Build(Protocol):
-    """Running build, in its own process group."""
-
-    pid: int
-    log: Path
-
-    def wait(self, seconds: float = DEADLINE_SECONDS) -> int | None:
-        """Return the exit code, or None if it still runs after so many seconds."""
-        ...
-
-    def kill(self) -> None:
-        """Send SIGKILL to the whole group; return when the build itself is dead."""
-        ...
-
-
-class Builds(Protocol):
-    """Protocol of starters of builds."""
-
-    def start(self, *arguments: object) -> Build:
-        """Start `animegamer build` with these arguments."""
-        ...
-
-
 class CommandBuild:
-    """`animegamer build` as a command, without a Prefect server."""
+    """`animegamer build` as a command, in its own process group, without a Prefect server."""
 
     def __init__(self, arguments: Sequence[object], log: Path, environment: Mapping[str, str], cwd: Path) -> None:
         self.log = log
@@ -130,12 +107,14 @@ class CommandBuild:
         self.pid = self._process.pid
 
     def wait(self, seconds: float = DEADLINE_SECONDS) -> int | None:
+        """Return the exit code, or None if it still runs after so many seconds."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def kill(self) -> None:
+        """Send SIGKILL to the whole group; return when the build itself is dead."""
         os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(DEADLINE_SECONDS)
 
@@ -195,6 +174,10 @@ class ForkedBuilds:
         code = build.wait()
         assert code is not None, f"the build does not end; its output:\n{build.log.read_text()}"
         return code, build.log.read_text()
+
+
+Build = CommandBuild | ForkedBuild
+Builds = Commands | ForkedBuilds
 
 
 @contextmanager

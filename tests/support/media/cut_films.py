@@ -77,16 +77,20 @@ def barcodes(folder: FilmFolder, clip: Clip) -> list[int]:
 
 
 def expected(times: Sequence[Fraction], scenes: Sequence[int], frames: int) -> list[list[int]]:
-    """Numbers shown by the clips of a film: the rule restated for 8 fps, 2 seconds and a margin of 2 frames."""
+    """Numbers shown by the clips of a film, for a margin of 2 frames; the last time is the film's end."""
     clips = []
     for first, beyond in zip(scenes, [*scenes[1:], len(times) - 1], strict=True):
-        clean = range(first + 2, beyond - 2)
-        start, end = times[clean.start], times[clean.stop]
-        while True:
-            moments = [start + Fraction(at, 8) for at in range(frames)]
-            if moments[-1] + TOLERANCE >= end or start + 2 > end + TOLERANCE:
-                break
-            shown = [max(n for n in clean if times[n] <= moment + TOLERANCE) for moment in moments]
-            clips.append(shown)
-            start += 2
+        clean = times[first + 2 : beyond - 2]
+        clips += [[first + 2 + at for at in clip] for clip in on_grid(clean, times[beyond - 2], frames)]
     return clips
+
+
+def on_grid(times: Sequence[Fraction], end: Fraction, frames: int) -> list[list[int]]:
+    """Clips of clean frames at `times`, the first unclean moment being `end`: the rule restated for 8 fps and 2 s."""
+    clips: list[list[int]] = []
+    for start in (times[0] + 2 * number for number in range(1000)):
+        moments = [start + Fraction(at, 8) for at in range(frames)]
+        if end + TOLERANCE < start + 2 or end <= moments[-1] + TOLERANCE:
+            return clips
+        clips.append([max(at for at, time in enumerate(times) if time <= moment + TOLERANCE) for moment in moments])
+    raise AssertionError("a scene without an end")
