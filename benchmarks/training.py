@@ -33,14 +33,12 @@ from models.shot_decoder import SPATIAL_COMPRESSION, ShotDecoder, add_lora, deco
 from models.shot_encoder import ShotEncoder
 from models.tokens import PastTurn, State, shipped_tokenizer, write_prompt
 from models.trainable import for_adaptation, for_joint, for_warm_up
-from training.average import MovingAverage
 from training.config import LoopSettings, Precision, Recipe
-from training.optimizer import make_optimizer
-from training.phase_settings import PHASES, PhaseName
+from training.optimizer import MovingAverage, make_optimizer
 from training.phases.game import GameBatch, GameTraining
 from training.phases.shot import NoisedShots, ShotNetworks
-from training.precision import FROZEN_PRECISION, resolved
-from training.recipes import RECIPES, merged, read_recipe
+from training.processes import FROZEN_PRECISION, resolved
+from training.recipes import PHASES, RECIPES, PhaseName, merged, read_recipe
 from training.speed import PEAK_TFLOPS
 
 INSTRUCTION = "Character: Qiqi; Motion: slowly fly over the sea; Background: morning sky."

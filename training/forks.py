@@ -17,17 +17,23 @@ from typing import Self
 
 from pydantic import ValidationError
 
+from models.checkpoint import Checkpoint
 from models.checkpoint_writer import link_or_copy, writing
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import read_note
 from pipeline.core.records import Record
 from training.config import Recipe
-from training.phase_note import PhaseNote
-from training.phase_settings import FORK_NOTE, PHASES, PhaseName, loop_of
-from training.recipes import changed_recipe
-from training.run_states import SavedState
-from training.state_files import link_into
+from training.phase_folder import FORK_NOTE, PhaseNote, SavedState
+from training.recipes import PHASES, PhaseName, changed_recipe, loop_of
+
+
+def link_into(phase: Path, state: SavedState) -> None:
+    """Put a state into the folder of another phase. Its files are shared: they are never changed in place."""
+    target = SavedState(phase, state.step).folder
+    if not target.exists():
+        with writing(target) as part:
+            shutil.copytree(state.folder, part, copy_function=link_or_copy, dirs_exist_ok=True)
 
 
 class Fork(Record):
@@ -84,7 +90,7 @@ class Fork(Record):
             if (run / FORK_NOTE).exists():
                 return
             state = SavedState.at(Path(self.state))
-            start = PhaseNote.read(state.phase).started_from(state.phase)
+            start = Checkpoint.open(PhaseNote.read(state.phase).started_from(state.phase))
             now = start.as_start()
             noted = read_note(state.phase / "made_from.json") or {}
             if any(noted.get(name) != value for name, value in now.items()):

@@ -1,35 +1,45 @@
-"""Network in training: its weights, their optimizer and moving average, the count of skipped batches.
+"""Network in training with all that a step changes: weights, optimizer, moving average, count of skipped batches.
 
-This is all that a step changes, so a saved state is that of a learner (`state_files.py`). It holds the trained weights
-and nothing of the frozen ones; sharded over devices, each of them has its part.
+A saved state holds exactly this, for a bit-exact resume after a kill. It is a checkpoint of torch distributed, written
+atomically. Frozen bases are not saved. Order, noise and dropout are functions of seed and step, so they need no state.
+Sharded over devices, each process writes its part, and a different number of processes can read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+import math
+import shutil
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
     get_state_dict,
     set_state_dict,
 )
+from torch.distributed.checkpoint.state_dict_loader import load as read_checkpoint
+from torch.distributed.checkpoint.state_dict_saver import save as write_checkpoint
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from torch.distributed.tensor import DTensor
 
-from training import state_files
-from training.average import MovingAverage
+from pipeline.core.errors import UserError
 from training.config import LoopSettings
-from training.optimizer import make_optimizer
-from training.skips import Skips
+from training.optimizer import MovingAverage, make_optimizer
+from training.phase_folder import folder_name, steps_in
 
+MOST_IN_A_ROW = 10
+"""Skipped batches in a row that end a run: one is chance, ten are a network that has overflowed."""
 _TRAINED_ONLY = StateDictOptions(ignore_frozen_params=True, strict=False)
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
@@ -95,6 +105,10 @@ class Learner:
             state["scaler"] = self.accelerator.scaler.state_dict()
         return state
 
+    def save(self, folder: Path, step: int, keep: int) -> None:
+        """Write the state, and keep this many. Collective call: all processes take part."""
+        save_state(folder, step, self.state(), keep, self.accelerator)
+
     def restore(self, folder: Path, step: int) -> None:
         """Restore a saved state; settings stay those of the loop, which may differ from those of a forked run's origin.
 
@@ -103,7 +117,7 @@ class Learner:
             step: number of steps done.
         """
         state, groups = self.state(), [dict(group) for group in self.optimizer.param_groups]
-        state_files.load(folder, step, state, optional=("average", "scaler"))
+        _load_state(folder, step, state, optional=("average", "scaler"))
         set_state_dict(
             self.network,
             self.optimizer.optimizer,
@@ -135,3 +149,119 @@ def _shard_by_units(accelerator: Accelerator, units: Sequence[str]) -> None:
         plugin.mixed_precision_policy = replace(
             plugin.mixed_precision_policy, reduce_dtype=torch.float32, output_dtype=None
         )
+
+
+@dataclass
+class Skips:
+    """Counts of skipped batches. All processes hold the same, since they see the same reduced values."""
+
+    total: int = 0
+    in_a_row: int = 0
+
+    def count(self, phase: str, step: int, loss: float, norm: float, *, scale: float = 1.0) -> bool:
+        """Count a batch. Return whether its step is to be skipped.
+
+        Args:
+            phase: name of the phase.
+            step: number of the step, from 1.
+            loss: loss of the global batch.
+            norm: norm of its gradient.
+            scale: factor of the loss, by a loss scaler.
+
+        Raises:
+            UserError: `MOST_IN_A_ROW` batches in a row were not finite.
+        """
+        if math.isfinite(loss) and (math.isfinite(norm) or scale > 1):
+            self.in_a_row = 0
+            return False
+        self.total += 1
+        self.in_a_row += 1
+        if self.in_a_row >= MOST_IN_A_ROW:
+            raise UserError(
+                f"{phase}: {self.in_a_row} batches in a row were not finite, the last at step {step} (loss {loss}, "
+                f"gradient norm {norm}). Go on in a new folder from the last state (--fork-from), or anew, with a "
+                "smaller learning_rate or another precision: 'no', or on a GPU fp16 in place of bf16 (CogVideoX 2B is "
+                "known to overflow in bf16)"
+            )
+        return True
+
+    def state(self) -> dict[str, int]:
+        """Return the counts for a saved state."""
+        return {"total": self.total, "in_a_row": self.in_a_row}
+
+
+def save_state(folder: Path, step: int, state: dict[str, Any], keep: int, accelerator: Accelerator) -> None:
+    """Write a state and remove the oldest ones. Collective call: all processes take part.
+
+    Args:
+        folder: folder of the states, on a disk shared by all processes.
+        step: number of steps done.
+        state: nested dictionaries of tensors and plain values; sharded tensors are written by their owners.
+        keep: number of states to keep.
+        accelerator: accelerator of the run.
+    """
+    part = folder / f".{folder_name(step)}"
+    if accelerator.is_main_process:
+        shutil.rmtree(part, ignore_errors=True)  # left by a run killed while writing
+        part.mkdir(parents=True)
+    accelerator.wait_for_everyone()
+    try:
+        with _quietly():
+            write_checkpoint(state, checkpoint_id=part)
+    except CheckpointException as error:  # a BaseException in torch, not an Exception
+        first = next(iter(error.failures.values()))[0]
+        raise UserError(f"{part} cannot be written: {first}; free disk space and run the same command again") from error
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        part.rename(folder / folder_name(step))
+        for old in sorted(steps_in(folder))[:-keep]:
+            shutil.rmtree(folder / folder_name(old))
+    accelerator.wait_for_everyone()
+
+
+def _load_state(folder: Path, step: int, state: dict[str, Any], optional: Sequence[str] = ()) -> None:
+    """Read a state in place: tensors are filled, plain values replaced. Collective call: all processes take part.
+
+    Args:
+        folder: folder of the states.
+        step: number of steps done.
+        state: nested dictionaries like the saved ones; parts that the saved state has besides are not read.
+        optional: parts of `state` that are removed if the saved state lacks them.
+
+    Raises:
+        UserError: the state is damaged, or of a version with another optimizer.
+    """
+    path = folder / folder_name(step)
+    if expected := state.keys() & set(optional):
+        for name in expected - _parts(path):
+            del state[name]
+    try:
+        with _quietly():
+            read_checkpoint(state, checkpoint_id=path)
+    except CheckpointException as error:
+        first = next(iter(error.failures.values()))[0]
+        raise _unreadable(path, first) from error
+
+
+def _parts(path: Path) -> set[str]:
+    """Return the names of the parts that a saved state has."""
+    try:
+        keys = FileSystemReader(path).read_metadata().state_dict_metadata
+    except (OSError, EOFError, UnpicklingError) as error:
+        raise _unreadable(path, error) from error
+    return {key.partition(".")[0] for key in keys}
+
+
+def _unreadable(path: Path, reason: BaseException) -> UserError:
+    return UserError(
+        f"{path} cannot be read: {reason}. It is damaged, or of another version: finish the phase with that version, "
+        f"or remove {path.parent} to train the phase again"
+    )
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Suppress torch's warning, on every single-process save, that there is no process group."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield

@@ -1,27 +1,41 @@
-"""Optimizer of the training loop: AdamW or Muon, parameter groups, learning-rate schedule.
+"""Optimizer of the training loop: AdamW or Muon, parameter groups, learning-rate schedule, moving average.
 
 Weight decay pulls a weight towards zero. It acts on the matrices that training starts anew: adapters, shot encoder,
 resamplers, embedding of the motion scope. It leaves out
 
 - biases and norms, as usual for transformers;
-- the adaLN of the shot decoder (`norm1.linear` and `norm2.linear` of a block), which are pretrained and trained in
-  full: decay would pull them away from the base, by several percent over a long run, and not towards it;
-- both embeddings of the language model, pretrained likewise.
+- the adaLN of the shot decoder (`norm1.linear` and `norm2.linear` of a block), which is pretrained and trained in
+  full: over a long run, decay would pull it away from the base by several percent;
+- both embeddings of the language model, which are pretrained too.
 
-Muon (`muon.py`) acts on the decayed matrices that are not too thin for it; AdamW trains all else.
+Muon acts on the decayed matrices that are not too thin for it; AdamW trains all else.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from timm.optim.muon import zeropower_via_newtonschulz
+from torch import Tensor, nn
 
 from training.config import LoopSettings
-from training.muon import Muon
+from training.processes import has_bf16
 
+MOMENTUM = 0.95
+LEAST_SIDE, MOST_ASPECT = 4, 128
+"""Least rows or columns of a matrix that takes Muon's step, and largest ratio of them; AdamW trains thinner ones."""
+_COEFFICIENTS = [
+    (4.0848, -6.8946, 2.9270),
+    (3.9505, -6.3029, 2.6377),
+    (3.7418, -5.5913, 2.3037),
+    (2.8769, -3.1427, 1.2046),
+    (2.8366, -3.0525, 1.2012),
+]
+"""Coefficients of five Newton-Schulz iterations (https://leloykun.github.io/ponder/muon-opt-coeffs/)."""
 _NOT_DECAYED = ("norm", "embed_tokens", "lm_head")
 """Parts of the names of matrices without weight decay."""
 
@@ -80,3 +94,99 @@ def learning_rate(loop: LoopSettings, step: int) -> float:
     share = (step - loop.rate_warm_up) / max(1, loop.steps - loop.rate_warm_up)
     fallen = (1 + math.cos(math.pi * share)) / 2
     return loop.learning_rate * (loop.minimum_rate + (1 - loop.minimum_rate) * fallen)
+
+
+class Muon(torch.optim.AdamW):
+    """Optimizer of parameter groups, each with the key `orthogonal`: true if its matrices take Muon's step."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take a step. Gradients of the matrices with Muon's step are gone afterwards: AdamW must not see them."""
+        with torch.enable_grad():
+            loss = closure() if closure else None
+        for group in self.param_groups:
+            for parameter in filter(is_matrix, group["params"]) if group["orthogonal"] else ():
+                if parameter.grad is not None:
+                    self._move(parameter, group["lr"], group["weight_decay"])
+                    parameter.grad = None
+        super().step()
+        return loss
+
+    def _move(self, parameter: nn.Parameter, rate: float, weight_decay: float) -> None:
+        state = self.state[parameter]
+        if not state:
+            state.update(step=torch.tensor(0.0), momentum_buffer=torch.zeros_like(parameter))  # AdamW wants a step
+        state["step"] += 1
+        momentum = state["momentum_buffer"].lerp_(parameter.grad, 1 - MOMENTUM)
+        moved = orthogonal(momentum.flatten(1))
+        parameter.mul_(1 - rate * weight_decay)
+        parameter.sub_(moved.view_as(parameter), alpha=rate * 0.2 * max(moved.shape) ** 0.5)
+
+
+def is_matrix(parameter: Tensor) -> bool:
+    """Return whether Muon's step suits a parameter: it has several directions, and is not all but a vector."""
+    if parameter.ndim < 2 or min(parameter.shape[:2]) == 1:
+        return False
+    short, long = sorted((len(parameter), parameter.numel() // len(parameter)))
+    return short >= LEAST_SIDE and long <= MOST_ASPECT * short
+
+
+def orthogonal(matrix_MN: Tensor) -> Tensor:
+    """Return about U V^T of a matrix U S V^T: singular values become about 1, only very small ones stay smaller."""
+    dtype = torch.bfloat16 if has_bf16(matrix_MN.device) else torch.float32
+    near_MN: Tensor = zeropower_via_newtonschulz(matrix_MN, len(_COEFFICIENTS), _COEFFICIENTS, dtype=dtype)
+    return near_MN.to(matrix_MN.dtype)
+
+
+class MovingAverage:
+    """Average of parameters; sharded parameters have sharded averages."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], decay: float, *, on_cpu: bool = False) -> None:
+        """Start from copies of the parameters.
+
+        Args:
+            parameters: the trained parameters.
+            decay: d.
+            on_cpu: keep the average in main memory.
+        """
+        self.parameters, self.decay, self.steps = parameters, decay, 0
+        self.means = [
+            parameter.detach().to("cpu" if on_cpu else parameter.device, copy=True) for parameter in parameters
+        ]
+
+    def step(self) -> None:
+        """Add the parameters after a further step."""
+        self.steps += 1
+        self._follow(min(self.decay, self.steps / (self.steps + 9)) if self.steps > 1 else 0.0)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Put the average into the parameters, and the parameters back afterwards."""
+        weights = [parameter.detach().to("cpu", copy=True) for parameter in self.parameters]
+        self._set(self.means)
+        try:
+            yield
+        finally:
+            self._set(weights)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the averages by their place; a state to load fills these tensors."""
+        return {str(place): mean for place, mean in enumerate(self.means)}
+
+    def load(self, state: Mapping[str, Tensor] | None, steps: int) -> None:
+        """Go on from averages over a number of steps; None: as if the parameters had always had their values."""
+        if state is None:
+            self._follow(0.0)
+        else:
+            self.means = list(state.values())
+        self.steps = steps
+
+    @torch.no_grad()
+    def _follow(self, decay: float) -> None:
+        for mean, parameter in zip(self.means, self.parameters, strict=True):
+            mean.lerp_(parameter.detach().to(mean.device), 1 - decay)
+
+    @torch.no_grad()
+    def _set(self, values: Sequence[Tensor]) -> None:
+        for parameter, value in zip(self.parameters, values, strict=True):
+            parameter.copy_(value.to(parameter.device))

@@ -8,7 +8,8 @@
     random-frame, linear, addition, cross-attention                        ablations of the shot encoder
     no-warm-up, no-motion-scope, no-adaptation, cosine-loss, no-history    ablations of training
 
-Every ablation changes one thing; `ablation("linear", tiny())` is the tiny recipe with that change.
+Every ablation changes one thing; `ablation("linear", tiny())` is the tiny recipe with that change. A phase of a run
+depends on a part of its recipe (`ingredients_of`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from pydantic import ValidationError
 
@@ -42,6 +43,17 @@ _OF_FLUX = {"weight_decay": 1e-4}
 """AdamW of diffusers' training script of FLUX, examples/dreambooth/train_dreambooth_lora_flux.py."""
 _OF_LANGUAGE = {"betas": (0.9, 0.98), "epsilon": 1e-6, "weight_decay": 0.05, "minimum_rate": 0.05}
 """AdamW of Divot, the parent of AnimeGamer's game model: TencentARC/Divot, scripts/train_Divot_sft_gen.sh."""
+PhaseName = Literal["warm-up", "joint", "game", "adapt"]
+PHASES: tuple[PhaseName, ...] = ("warm-up", "joint", "game", "adapt")
+COMMANDS: Mapping[str, str] = {"warm-up": "shot", "joint": "shot", "game": "game", "adapt": "adapt"}
+"""Part of `animegamer train` that runs each phase."""
+ADJUSTABLE_SETTINGS = {
+    *("micro_batch", "ema_on_cpu", "loader_workers"),
+    *("save_every", "keep", "snapshot_every", "validate_every"),
+}
+"""Loop settings that may change on resume: the result is the same up to rounding."""
+ON_TILES = {"tiled": True}
+"""Ingredient of a phase whose latents have the slight seams of tiles."""
 
 
 def full() -> Recipe:
@@ -259,3 +271,31 @@ def merged(whole: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
         nested = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
         result[key] = merged(result[key], value) if nested else value
     return result
+
+
+def loop_of(recipe: Recipe, phase: str) -> LoopSettings:
+    """Return the settings of a phase's training loop."""
+    loops = (recipe.shot.warm_up, recipe.shot.joint, recipe.game.loop, recipe.adapt.loop)
+    return loops[PHASES.index(cast(PhaseName, phase))]
+
+
+def ingredients_of(recipe: Recipe, phase: str) -> dict[str, Any]:
+    """Return the part of the recipe that a phase depends on, without the model: the checkpoint has that."""
+    sections = {"adapt": recipe.adapt, "warm-up": recipe.shot, "joint": recipe.shot}
+    section = sections.get(phase, recipe.game)
+    loops = dict.fromkeys(("loop", "warm_up", "joint"), dict.fromkeys(ADJUSTABLE_SETTINGS, True))
+    other = {"warm-up": "joint", "joint": "warm_up"}.get(phase)
+    left_out: dict[str, object] = {**loops, "gradient_checkpointing": True, **({other: True} if other else {})}
+    tiled = ON_TILES if recipe.features.tiled and phase in sections else {}
+    return {**section.model_dump(mode="json", exclude=merged(section.unset_later_keys(), left_out)), **tiled}
+
+
+def without_steps(made_from: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ingredients of a phase with the number of its steps left out, which may change in the same folder."""
+    recipe = made_from["recipe"]
+    loops = {name: _without(value) for name, value in recipe.items() if isinstance(value, Mapping)}
+    return {**made_from, "recipe": {**_without(recipe), **loops}}
+
+
+def _without(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in section.items() if key != "steps"}

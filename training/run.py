@@ -19,24 +19,25 @@ from accelerate import Accelerator, PartialState
 
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
+from models.hub import check_base
 from models.untrained import new_checkpoint
 from pipeline.core.atomic import held, write_json
 from pipeline.core.errors import UserError
 from training.config import Recipe
 from training.data.checks import by_rules_alone, check_batch, check_data_set
-from training.data.definitions import FROZEN, Name
+from training.data.definitions import FROZEN, TRAINED, Name, bytes_per_clip, open_cache
+from training.data.encoding import Encoder
+from training.data.filling import share_out, space_needed
 from training.data.turns import Catalog, has_padded, offered
 from training.data.windows import Windows
 from training.forks import Fork
 from training.phase import Phase
-from training.phase_note import PhaseNote
-from training.phase_settings import COMMANDS, PHASES, PhaseName, ingredients_of, loop_of
+from training.phase_folder import STATES, PhaseNote
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
 from training.phases.autoencoder import fit_autoencoder
 from training.processes import new_accelerator, process_count, process_number
-from training.run_features import make_features
+from training.recipes import COMMANDS, PHASES, PhaseName, ingredients_of, loop_of
 from training.run_folder import RunFolder
-from training.run_states import STATES
 
 _GAME_FEATURES: tuple[Name, ...] = ("patches", "text", "shot_tokens")
 
@@ -248,3 +249,49 @@ class TrainingRun:
         if name in ("joint", "adapt"):
             changes["still_last_frame"] = has_padded(catalog.turns, checkpoint.config.shot_decoder.frames)
         return checkpoint.config.replaced(**changes)
+
+
+def make_features(
+    run_folder: RunFolder,
+    recipe: Recipe,
+    checkpoint: Checkpoint,
+    names: Sequence[Name],
+    accelerator: Accelerator,
+    *,
+    rollout: bool = False,
+) -> tuple[SplitData, SplitData | None]:
+    """Return the splits `train` and `val` with all features computed. Collective call: all processes take part.
+
+    Args:
+        run_folder: folder, data and callbacks of the run.
+        recipe: its settings.
+        checkpoint: checkpoint with the networks.
+        names: features, each after those that it depends on.
+        accelerator: devices and processes.
+        rollout: predictions are made after those of the turns before, not after the recorded past.
+
+    Raises:
+        UserError: a base is another network, the disk has too little space, or a clip or a network cannot be read.
+    """
+    for component in checkpoint.config.bases:  # also those that only later phases load
+        check_base(component, checkpoint.base(component))
+    folder, shared = run_folder.features, run_folder.shared_features is not None
+    with accelerator.main_process_first():  # it hashes the networks, and remembers the hashes for the others
+        splits = {
+            split: SplitData(
+                catalog, open_cache(folder, catalog, checkpoint, recipe, names, rollout=rollout, shared=shared)
+            )
+            for split, catalog in run_folder.catalogs().items()
+        }
+    caches = [split.cache for split in splits.values()]
+    if accelerator.is_main_process:
+        clips = sum(len(split.catalog) for split in splits.values())
+        later = [name for name in TRAINED if name not in names and "predictions" not in names]
+        if line := space_needed(caches, names, clips * bytes_per_clip(later, checkpoint.config)):
+            run_folder.say(line)
+    work = share_out(caches, names, accelerator)
+    encoder = Encoder(checkpoint, recipe, accelerator.device, rollout=rollout)
+    for name in names:
+        encoder.make(name, work[name], run_folder.watch_features)
+        accelerator.wait_for_everyone()  # a feature may depend on others, also of other shards
+    return splits["train"], splits.get("val")

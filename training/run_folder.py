@@ -26,15 +26,14 @@ from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from pipeline.core.records import Record
 from pipeline.publish.splits import Split
-from training import run_states as states
 from training.config import LoopSettings, Names, Precision
 from training.data.mixture import Mixture
 from training.data.turns import Catalog
-from training.folder_note import note, refuse_another
 from training.forks import Fork
 from training.phase import Phase
-from training.phase_settings import PHASES, without_steps
+from training.phase_folder import STATES, check_made_from, folder_name, newest, note_made_from
 from training.processes import new_accelerator, release_network
+from training.recipes import PHASES, without_steps
 from training.trainer import SNAPSHOTS, StepWatcher, Trainer
 
 
@@ -170,7 +169,7 @@ class RunFolder:
 
     def steps_done(self, name: str) -> int | None:
         """Return the number of steps of a phase's newest state; None if it has none."""
-        return states.newest(self.folder / name / states.STATES)
+        return newest(self.folder / name / STATES)
 
     def is_done(self, name: str, steps: int) -> bool:
         """Return whether a phase has a result, of at least so many steps; its states may have been removed."""
@@ -197,9 +196,9 @@ class RunFolder:
             made_from["order"] = " ".join(part.turns[0].sample.film_id for part in parts)
         done, result = self.steps_done(name), folder / "result"
         if done is None and result.exists():
-            refuse_another(folder, made_from)  # nothing to go on from
+            check_made_from(folder, made_from)  # nothing to go on from
         else:
-            refuse_another(folder, made_from, without_steps)
+            check_made_from(folder, made_from, without_steps)
         if done is not None and done > loop.steps:
             raise UserError(f"{folder} has done {done} steps: its steps can be raised, but not be {loop.steps}")
         is_longer = result.exists() and done is not None and done < loop.steps
@@ -211,8 +210,8 @@ class RunFolder:
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
             if is_longer:
-                _become(result, folder / SNAPSHOTS / states.folder_name(done or 0))
-            note(folder, made_from)  # last: a folder with a result and this note counts as finished
+                _become(result, folder / SNAPSHOTS / folder_name(done or 0))
+            note_made_from(folder, made_from)  # last: a folder with a result and this note counts as finished
         accelerator.wait_for_everyone()
 
     def _begun_after(self, name: str) -> list[Path]:

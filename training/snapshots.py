@@ -15,16 +15,15 @@ from pathlib import Path
 
 from accelerate import Accelerator
 
+from models.checkpoint import Checkpoint
 from pipeline.core.errors import UserError
 from training.data.feature_cache import FeatureCache
 from training.data.turns import Catalog
-from training.forks import Fork
+from training.forks import Fork, link_into
 from training.phase import Phase
-from training.phase_note import PhaseNote
-from training.phase_settings import PHASES, PhaseName, loop_of
+from training.phase_folder import STATES, PhaseNote, SavedState, folder_name, no_state
 from training.phases.assembly import SplitData, adapt_phase, game_phase, shot_phase
-from training.run_states import STATES, SavedState, folder_name, no_state
-from training.state_files import link_into
+from training.recipes import PHASES, PhaseName, loop_of
 from training.trainer import SNAPSHOTS, Trainer
 
 _MAKE: Mapping[PhaseName, Callable[..., Phase]] = {
@@ -73,7 +72,7 @@ def _phase_of(folder: Path, step: int | None) -> Path:
 
 def _write(state: SavedState, snapshot: Path) -> None:
     note, name = PhaseNote.read(state.phase), state.phase.name
-    checkpoint, fork = note.started_from(state.phase), Fork.read(state.phase.parent)
+    checkpoint, fork = Checkpoint.open(note.started_from(state.phase)), Fork.read(state.phase.parent)
     nothing = Catalog("", (), ())
     phase = _MAKE[name](  # type: ignore[index]
         note.recipe, checkpoint, note.config, SplitData(nothing, FeatureCache(snapshot, nothing, ())), None

@@ -12,11 +12,11 @@ One step is AdamW on the clipped gradient. Over the global batch of B examples w
     theta_n = AdamW(theta_{n-1}, g; learning rate eta_n, weight_decay)
 
 `training/optimizer.py` has the schedule eta and the parameters without decay. With `ema_decay`, a moving average of the
-weights is validated and exported (`training/average.py`).
+weights is validated and exported (`training/optimizer.py`).
 
 Files of a phase:
 
-    FOLDER/states/       see training/run_states.py
+    FOLDER/states/       see training/phase_folder.py
     FOLDER/log/          TensorBoard files, or those of another tracker
     FOLDER/looks/        pictures of validation
     FOLDER/snapshots/    exports of the phase under way (`snapshot_every`, `animegamer snapshot`)
@@ -44,21 +44,18 @@ from models.checkpoint_writer import writing
 from models.untrained import Say
 from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import read_note
-from training import run_states as states
-from training import state_files
 from training.config import LoopSettings
 from training.data.checks import check_batch
 from training.data.order import Batches
 from training.data.reading import begin_reading
 from training.learner import Learner
 from training.optimizer import learning_rate
-from training.phase import Phase
-from training.pictures import FILM
-from training.precision import attention_for
-from training.share import Share
+from training.phase import Phase, Share
+from training.phase_folder import STATES, folder_name, newest
+from training.pictures import FILM, track_clips
+from training.processes import attention_for
 from training.speed import SpeedMeter, peak_tflops_of
 from training.termination import Terminated, Termination
-from training.tracked_clips import track_clips
 
 SNAPSHOTS, TRAINED = "snapshots", "trained.json"
 
@@ -102,7 +99,7 @@ class Trainer:
         self.learner = Learner(phase.network, phase.units, loop, accelerator)
         self.done, self.termination = 0, Termination()
         self.speed = SpeedMeter(accelerator.device, accelerator.num_processes, peak_tflops_of(accelerator))
-        if (step := states.newest(self._states)) is not None:
+        if (step := newest(self._states)) is not None:
             self.learner.restore(self._states, step)
             self.done = step
 
@@ -153,7 +150,7 @@ class Trainer:
         self.done = step + 1
         is_last, stops = self.done == loop.steps, figures.pop("stops") > 0
         if self.done % loop.save_every == 0 or is_last or stops:
-            state_files.save(self._states, self.done, self.learner.state(), loop.keep, self.accelerator)
+            self.learner.save(self._states, self.done, loop.keep)
         if stops and not is_last:
             raise self._terminated()
         if self._snapshot:
@@ -176,11 +173,11 @@ class Trainer:
         """Folder of the snapshot that is due after the steps done, if one is; after the last step it is the result."""
         every = self.loop.snapshot_every
         is_due = every and self.done % every == 0 and self.done < self.loop.steps
-        return self.folder / SNAPSHOTS / states.folder_name(self.done) if is_due else None
+        return self.folder / SNAPSHOTS / folder_name(self.done) if is_due else None
 
     @property
     def _states(self) -> Path:
-        return self.folder / states.STATES
+        return self.folder / STATES
 
     def _batches(self) -> Generator[list[Any]]:
         loop, accelerator = self.loop, self.accelerator
@@ -227,7 +224,7 @@ class Trainer:
         sums["units"] = torch.tensor(float(sum(map(self.phase.size_of, examples))), device=accelerator.device)
         figures = self._over_all(sums)
         rate, norm, skips = learning_rate(loop, step), learner.clip(loop.clip_norm), learner.skips
-        skipped = skips.judge(self.phase.name, step + 1, figures["loss"], norm, scale=learner.scale())
+        skipped = skips.count(self.phase.name, step + 1, figures["loss"], norm, scale=learner.scale())
         learner.update(rate, skipped=skipped)
         return {**figures, "learning_rate": rate, "gradient_norm": norm, "skipped": skips.total}
 
@@ -242,7 +239,7 @@ class Trainer:
 
     def _validate(self) -> dict[str, float]:
         network = self.learner.network.eval()
-        looks = self.folder / "looks" / states.folder_name(self.done)
+        looks = self.folder / "looks" / folder_name(self.done)
         with self.learner.averaged(), torch.no_grad(), self.accelerator.autocast():
             own_looks = looks if self.accelerator.is_main_process else None
             found = self.phase.validate(network, self.accelerator.device, own_looks, Share.of(self.accelerator))

@@ -139,8 +139,7 @@ def _check_paths(part: TrainPart, request: TrainRequest) -> TrainRecipe | None:
     from models.config import ModelConfig
     from training.baselines.config import NOT_AT_MINI, BaselineConfig
     from training.data.sources import open_index, sources_of
-    from training.phase_settings import FORK_NOTE
-    from training.run_states import SavedState
+    from training.phase_folder import FORK_NOTE, SavedState
 
     _check_files(part, request)
     is_begun_fork = (request.out / FORK_NOTE).exists()

@@ -7,7 +7,7 @@ import torch
 from diffusers.training_utils import EMAModel
 from torch import nn
 
-from training.average import MovingAverage
+from training.optimizer import MovingAverage
 
 
 def parameters() -> list[nn.Parameter]:

@@ -24,7 +24,7 @@ from pipeline.core.toml import as_toml
 from tests.support.networks.small_run import small_dataset, small_recipe
 from tests.support.networks.tiny_models import change_image_encoder, copy_of_tiny
 from training.forks import Fork
-from training.run_states import SavedState
+from training.phase_folder import SavedState
 
 BRIEF = {
     "model": {"shot_decoder": {"height": 64, "width": 96}},

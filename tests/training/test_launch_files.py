@@ -24,10 +24,9 @@ from accelerate.utils import DistributedType
 from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset, small_recipe
 from training.data.checks import check_batch
-from training.phase_settings import PHASES, loop_of
 from training.phases.game import GamePhase
 from training.phases.shot import ShotPhase
-from training.recipes import read_recipe
+from training.recipes import PHASES, loop_of, read_recipe
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "training" / "launch").glob("*.yaml"))

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from training.config import Recipe
-from training.phase_settings import PHASES, ingredients_of, without_steps
-from training.recipes import merged, tiny
+from training.recipes import PHASES, ingredients_of, merged, tiny, without_steps
 
 
 def changed(**changes: Any) -> list[str]:

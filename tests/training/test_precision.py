@@ -11,8 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import profile
 
 from training.config import Precision
-from training.precision import attention_for, has_bf16, has_instructions, resolved
-from training.processes import new_accelerator, training_device
+from training.processes import attention_for, has_bf16, has_instructions, new_accelerator, resolved, training_device
 
 CPU = torch.device("cpu")
 

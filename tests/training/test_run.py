@@ -31,8 +31,7 @@ from tests.support.networks.small_run_process import start, train_through_kills,
 from tests.support.networks.tiny_models import brief_checkpoint, copy_of_tiny
 from training.config import Precision, Recipe
 from training.data.shards import open_shards
-from training.phase_settings import PHASES
-from training.recipes import merged, tiny
+from training.recipes import PHASES, merged, tiny
 from training.run import TrainingRun
 from training.run_folder import RunFolder
 from training.snapshots import take_snapshot

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.share import ALONE, Share
+from training.phase import ALONE, Share
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 8])

@@ -24,15 +24,13 @@ from torch import Tensor, nn
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 from pipeline.core.errors import UserError
-from training import run_states as states
-from training import state_files
 from training.config import LoopSettings
 from training.data.checks import check_batch
 from training.data.order import Position, generator
-from training.learner import _shard_by_units
+from training.learner import MOST_IN_A_ROW, Skips, _shard_by_units, save_state
+from training.phase import Share
+from training.phase_folder import newest
 from training.processes import new_accelerator
-from training.share import Share
-from training.skips import MOST_IN_A_ROW, Skips
 from training.termination import Terminated
 from training.trainer import StepReport, Trainer
 
@@ -135,7 +133,7 @@ def test_a_run_stopped_anywhere_is_resumed_to_the_bit(tmp_path: Path, decay: flo
 
         with pytest.raises(KilledError):
             trained(tmp_path / "stopped", settings, Sum(Line(outputs), before_step=step))
-    assert states.newest(tmp_path / "stopped" / "states") == 10
+    assert newest(tmp_path / "stopped" / "states") == 10
     assert same(trained(tmp_path / "stopped", settings, Sum(Line(outputs))), whole)
 
 
@@ -149,7 +147,7 @@ def test_a_signal_saves_after_the_step_and_the_resumed_run_is_exact(
     with pytest.raises(Terminated, match=f"sum: stopped by {name}; the state of step 4 is saved") as stop:
         stopped.run(lambda report: os.kill(os.getpid(), sent) if report.step == 3 else None)
     assert stop.value.code == 128 + sent
-    assert states.newest(tmp_path / "stopped" / "states") == 4
+    assert newest(tmp_path / "stopped" / "states") == 4
     assert signal.getsignal(sent) is handler
     assert same(trained(tmp_path / "stopped", loop()), whole)
 
@@ -168,7 +166,7 @@ def test_ctrl_c_while_the_first_examples_are_read_ends_before_the_step(tmp_path:
     with pytest.raises(Terminated, match="sum: stopped by Ctrl-C; no step was done"):
         begun.run()
     assert not steps
-    assert states.newest(tmp_path / "states") is None
+    assert newest(tmp_path / "states") is None
 
 
 def test_ctrl_c_that_a_launcher_passes_on_counts_once_and_a_later_one_stops_at_once(tmp_path: Path) -> None:
@@ -187,7 +185,7 @@ def test_ctrl_c_that_a_launcher_passes_on_counts_once_and_a_later_one_stops_at_o
     assert said == ["stopping when the step in progress is done and saved; press Ctrl-C again to stop at once"]
     with pytest.raises(KeyboardInterrupt):
         Trainer(Sum(), loop(), tmp_path, new_accelerator()).run(press(1.1))
-    assert states.newest(tmp_path / "states") == 2
+    assert newest(tmp_path / "states") == 2
 
 
 def test_a_snapshot_missed_by_sigterm_is_made_by_the_resumed_run(tmp_path: Path) -> None:
@@ -394,9 +392,9 @@ def test_overflows_of_a_loss_scaler_are_not_counted_and_resume_is_exact(tmp_path
 
 def test_a_gradient_that_is_not_finite_at_a_scale_of_1_is_counted() -> None:
     skips = Skips()
-    assert not skips.judge("sum", 1, 1.0, math.inf, scale=2.0)
-    assert skips.judge("sum", 2, 1.0, math.inf, scale=1.0)
-    assert skips.judge("sum", 3, math.nan, 1.0, scale=2.0)
+    assert not skips.count("sum", 1, 1.0, math.inf, scale=2.0)
+    assert skips.count("sum", 2, 1.0, math.inf, scale=1.0)
+    assert skips.count("sum", 3, math.nan, 1.0, scale=2.0)
     assert skips.state() == {"total": 2, "in_a_row": 2}
 
 
@@ -414,14 +412,14 @@ def test_an_indivisible_batch_is_refused(tmp_path: Path) -> None:
 
 def test_a_full_disk_at_a_state_is_named_and_leaves_the_state_before(tmp_path: Path) -> None:
     accelerator, state = Accelerator(cpu=True), {"network": {"weight": torch.ones(50_000)}}
-    state_files.save(tmp_path, 1, state, 2, accelerator)
+    save_state(tmp_path, 1, state, 2, accelerator)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, limits[1]))
     try:
         with pytest.raises(UserError, match=r"step-00000002 cannot be written: .*; free disk space and run the same"):
-            state_files.save(tmp_path, 2, state, 2, accelerator)
+            save_state(tmp_path, 2, state, 2, accelerator)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert states.newest(tmp_path) == 1
-    state_files.save(tmp_path, 2, state, 2, accelerator)
-    assert states.newest(tmp_path) == 2
+    assert newest(tmp_path) == 1
+    save_state(tmp_path, 2, state, 2, accelerator)
+    assert newest(tmp_path) == 2

@@ -21,7 +21,7 @@ from training.baselines.folder import BaselineFolder, save_trained
 from training.data.order import Examples, Position
 from training.data.spread import spread
 from training.data.turns import RecordedTurn
-from training.share import ALONE, Share
+from training.phase import ALONE, Share
 
 NOISE_LEVELS = (99, 299, 499, 699, 899)
 """Timesteps of 1000 at which the loss on held-out clips is measured."""

@@ -26,8 +26,8 @@ from training.data.feature_cache import FeatureCache
 from training.data.filling import share_out, space_needed
 from training.data.identities import made_by_files
 from training.phase import Phase
-from training.phase_settings import ON_TILES
 from training.processes import frozen_dtype, process_count
+from training.recipes import ON_TILES
 from training.run_folder import RunFolder
 
 

@@ -42,12 +42,12 @@ from training.data.checks import check_batch
 from training.data.mixture import Mixture
 from training.data.spread import spread
 from training.data.turns import Catalog, read_turns
-from training.folder_note import note, refuse_another
+from training.phase import ALONE, Share
+from training.phase_folder import check_made_from, note_made_from
 from training.phases.crops import CropExamples, Crops, Kind
 from training.phases.still_convolutions import with_cheap_stills
 from training.pictures import Comparison, save_comparisons
 from training.processes import new_accelerator, process_count, release_network
-from training.share import ALONE, Share
 from training.trainer import StepWatcher, Trainer
 
 _KINDS: tuple[Kind, ...] = ("stills", "clips")
@@ -274,5 +274,5 @@ def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, settings: Fit
         "data": data,
         "settings": settings.ingredients(),
     }
-    refuse_another(folder, made_from)
-    note(folder, made_from)
+    check_made_from(folder, made_from)
+    note_made_from(folder, made_from)

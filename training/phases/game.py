@@ -45,8 +45,8 @@ from training.data.order import Examples, Position
 from training.data.phrasing import as_typed, rephrased
 from training.data.spread import spread
 from training.data.windows import Window, Windows
+from training.phase import ALONE, Share
 from training.phases.token_errors import GAME_TURNS, Game, drawn_games, last_error
-from training.share import ALONE, Share
 
 
 @dataclass(frozen=True, eq=False)

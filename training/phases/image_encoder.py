@@ -41,9 +41,9 @@ from training.config import LoopSettings
 from training.data.mixture import Mixture
 from training.data.order import Position, generator
 from training.data.turns import Catalog, read_turns
-from training.folder_note import note, refuse_another
+from training.phase import ALONE, Share
+from training.phase_folder import check_made_from, note_made_from
 from training.processes import new_accelerator
-from training.share import ALONE, Share
 from training.trainer import StepWatcher, Trainer
 
 _WIDTH = 128
@@ -244,5 +244,5 @@ def _claim(folder: Path, checkpoint: Checkpoint, mixture: Mixture, loop: LoopSet
         "settings": loop.ingredients(),
         "frozen": frozen,
     }
-    refuse_another(folder, made_from)
-    note(folder, made_from)
+    check_made_from(folder, made_from)
+    note_made_from(folder, made_from)

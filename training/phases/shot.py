@@ -53,8 +53,8 @@ from training.data.feature_cache import FeatureCache
 from training.data.order import Examples, Position, generator, stratified
 from training.data.spread import spread
 from training.data.turns import RecordedTurn
+from training.phase import ALONE, Share
 from training.pictures import Comparison, save_comparisons
-from training.share import ALONE, Share
 
 NOISE_LEVELS = (99, 299, 499, 699, 899)
 """Timesteps at which the loss on held-out clips is measured."""

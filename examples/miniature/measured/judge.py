@@ -36,10 +36,10 @@ from training.config import LoopSettings
 from training.data.order import Position
 from training.data.shards import open_shards
 from training.data.turns import Catalog, read_turns
-from training.folder_note import note, refuse_another
+from training.phase import ALONE, Share
+from training.phase_folder import check_made_from, note_made_from
 from training.phases.autoencoder import reconstructed
 from training.processes import new_accelerator
-from training.share import ALONE, Share
 from training.trainer import StepReport, StepWatcher, Trainer
 
 LOOP = LoopSettings(
@@ -138,8 +138,8 @@ def train_judge(out: Path, loop: LoopSettings = LOOP, watch: StepWatcher | None 
     data = [Catalog.read(open_shards(source, split)).fingerprint for source, split in learned]
     fitted = Checkpoint.open(out / FITTED)
     made_from = {"data": data, "settings": settings, "autoencoder": fitted.identity()}
-    refuse_another(folder, made_from)
-    note(folder, made_from)
+    check_made_from(folder, made_from)
+    note_made_from(folder, made_from)
     if not (folder / "accuracy.json").exists():
         torch.manual_seed(loop.seed)
         held_out = _held_out(out, truths, learned)
