@@ -2,7 +2,8 @@
 
 The detectors find ends where everything stands still. While everything moves, the first and last frames of a gradual
 change look like motion, and single drawings in the middle like cuts. Both show in the share of one picture in another,
-taken as a mix of it and a third one (`tiny_pictures.share_of`): pictures somewhat farther away show one scene alone.
+which counts as a mix of it and a third one (`tiny_pictures.share_of`). Pictures somewhat farther away show one scene
+alone.
 `scenes.py` decides over changes near each other together.
 """
 
@@ -54,9 +55,9 @@ class Change:
     def replaces(self, other: Change) -> bool:
         """Return true if another gradual change is a false detection of this one: it is longer, and lopsided.
 
-        A gradual change proceeds evenly. Between an iris that closes on black and one that opens, a window that ends
-        inside the second one shows a single change from before the first to there, with its middle near one end. Of
-        changes joined from several nothing follows from the middle, so they are never replaced.
+        A gradual change proceeds evenly. Where one iris closes on black and another opens, a window that ends inside
+        the second iris shows a single change that begins before the first, with its middle near one end. The middle of
+        joined changes tells nothing, so they are never replaced.
         """
         if self.kind == "cut" or other.is_joined or (other.is_sure and not self.is_sure):
             return False
@@ -101,7 +102,7 @@ class MixedFrames:
 
         Args:
             cut: first frame after it.
-            cuts: all cuts near it. Those in consecutive frames are one, with mixed frames between.
+            cuts: all cuts near it. Cuts in consecutive frames count as one, with mixed frames between.
             newest: last frame there is.
         """
         before, after = cut - 1, cut

@@ -1,19 +1,19 @@
-"""Clip grid: the frames of each clip of a scene, chosen by presentation time alone.
+"""Choice of the frames of each clip of a scene, by presentation time alone.
 
 With t_0 the time of the scene's first clean frame, clip c (from 0) starts at t_0 + c * seconds, and its frame j shows
 the picture on screen at
 
     t(c, j) = t_0 + c * seconds + j / fps           j = 0..frames - 1
 
-With `placing = "overlap"` the rest of a scene gives one more clip. Clips follow each other without a gap then, so all
-their frames lie on one row of moments t_0 + n / fps, and the last clip takes the last ones that are clean:
+With `placing = "overlap"` the rest of a scene gives one more clip. Clips then follow each other without a gap, so all
+their frames lie on one row of moments t_0 + n / fps. The last clip takes the last clean moments:
 
     t(last, j) = t_0 + (m - frames + 1 + j) / fps   m the largest n whose frame is on screen for 1 / fps
 
 It reaches back into the clip before it, and is left out if nothing is left after that one.
 
-A frame that stays on screen for longer than `HELD_SECONDS`, mostly because of a wrong timestamp, is in no clip: those
-before it end there, as at the end of a scene, and t_0 of those after it is the time of the next frame.
+A frame that stays on screen for longer than `HELD_SECONDS`, mostly because of a wrong timestamp, is in no clip. Clips
+end before it, as at the end of a scene, and start again at the next frame, whose time is the new t_0.
 
 Only presentation times count, so the grid is exact for every frame rate, including variable ones. It needs no
 look-ahead, so a film can be split while it is decoded.

@@ -1,8 +1,8 @@
-"""Black borders: one crop for the whole film, found from at most 60 of its keyframes.
+"""Search for the black borders of a film, which give one crop for all of it, on at most 60 of its keyframes.
 
-A row or column is border if it is black on every keyframe bright enough to vote (one outlier is allowed) and the black
-area ends in a sharp line: dark edges of a night scene or a vignette fade out, bars do not. Where parts of a film
-disagree the smaller borders are used, so that no picture is lost, and a warning names those parts.
+A row or column is border if it is black on every keyframe bright enough to vote, with one exception allowed, and if the
+black area ends in a sharp line: dark edges of a night scene or a vignette fade out, bars do not. If parts of a film
+disagree, the smaller borders count, so that no picture is lost, and a warning names those parts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The single decode of a film: scenes, damage, and clips as small video files.
+"""Single decode of a film into scenes, damage, and clips as small video files.
 
 Telecine and interlace are undone on the way (`fields.py`). Every frame goes to the scene finder as a small picture. A
 frame is passed to its scene's clip grid only once no cut can fall on it any more, and only the frames chosen by the
@@ -199,7 +199,7 @@ class _Chopper:
 
     def add(self, frame: Frame, damage: list[tuple[float, float, str]]) -> None:
         """Take the next frame; `damage` holds all damage found so far, which may lie after this frame."""
-        # 1. Behind damage the film starts anew: end the scene before it, and forget what the finder has seen.
+        # 1. Behind damage the film starts again: end the scene before it, and forget what the finder has seen.
         if len(damage) > self._damages and damage[self._damages][1] <= frame.seconds:
             self._break_off(damage[self._damages][0])
             self._open(frame.ordinal, damage[self._damages][1], "damage", clean_from=frame.ordinal)

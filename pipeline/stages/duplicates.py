@@ -1,4 +1,4 @@
-"""Near-duplicate search: clips that repeat earlier ones (trailer, recap, opening), in any encode and at any phase.
+"""Search for near-duplicates: clips that repeat earlier ones (trailer, recap, opening) in any encode and phase.
 
 A frame is identified by a perceptual hash of 256 bits. L is the 16x16 block of lowest frequencies of the 2-D DCT of
 the frame's luma, resized to 64x64:
@@ -9,9 +9,9 @@ the frame's luma, resized to 64x64:
     A repeats B  <=>  |{f in A : near(f, B)}| >= |A| / 2
 
 A is the later clip, B the earlier one; flat frames, which have no hash, are in neither. The position of a frame in its
-clip does not matter, because clips of a re-cut film start anywhere. Two encodes of one picture differ in a few bits,
-the same picture with a line of text over it in about 20, two shots of the same place in 36 or more (measured on Big
-Buck Bunny and its trailer). A hash of 64 bits cannot separate these.
+clip does not matter, because clips of a re-cut film start anywhere. In Big Buck Bunny and its trailer, two encodes of
+one picture differ in a few bits. A line of text over it changes about 20 bits, and two shots of the same place differ
+in 36 or more. A hash of 64 bits cannot separate these.
 
 Comparing all frames of 20,000 clips is too slow, so the 256 bits are read as 16 words of 16 bits, and only frames that
 agree exactly in one word are compared. No pair of up to 15 differing bits is missed; a pair of 24 bits is missed one
@@ -66,7 +66,7 @@ def find_repeats(clips: Sequence[HashedClip], distance: int, gap_seconds: float)
     """Find the earlier clips that each clip repeats.
 
     Within a film, clips of one scene and clips less than `gap_seconds` apart are not compared: a conversation returns
-    to the same drawings while only the lips move. Held clips are compared in any case.
+    to the same drawings while only the lips move. The search compares held clips in any case.
 
     Args:
         clips: in order; of two clips, the first in this sequence is the earlier one.

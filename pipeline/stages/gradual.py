@@ -16,8 +16,8 @@ a transition. A window is a transition if all of these hold:
     misfit < largest_misfit * STEEP * (LONGEST_RISE - rise)     else a pan, a zoom or a moving character
     misfit < largest_misfit * WHOLE_MISFIT or FIGURE_MISFIT     and A and B are other scenes; else the light changed
 
-`rise` is the part of the window in which s goes from `SEEN` to 1 - `SEEN`. A pan or a zoom fills every window; a
-transition fills only those that are hardly longer, and the next longer ones show it with a smaller rise.
+`rise` is the part of the window in which s goes from `SEEN` to 1 - `SEEN`. A pan or a zoom fills every window. A
+transition fills only windows that are hardly longer, and the next longer ones show it with a smaller rise.
 
 A and B are other scenes if most pixels differ and the shapes there are not alike. Figures that dissolve before a place
 that stays change fewer pixels, as pans do too; they must fit a dissolve better. A fade is a dissolve from or to a blank
@@ -148,7 +148,7 @@ class GradualFinder:
                 blank = is_blank(window_WP[before]) or is_blank(window_WP[after])
                 kind: GradualKind = "fade" if blank and course.kind == "dissolve" else course.kind
                 found.append(exact.found(start + before, kind, limit))
-        # 5. Of both explanations, the one that fits better stands.
+        # 5. Report the explanation that fits better.
         return min(found, key=lambda gradual: gradual.misfit, default=None)
 
 
@@ -200,7 +200,7 @@ class _Course:
         return before, before + int(np.flatnonzero(self.shares_N[before:] > 1 - limits.SEEN)[0])
 
     def found(self, start: int, kind: GradualKind, limit: float) -> Gradual:
-        """Return the transition in frames of the film; the first picture is that of the frame `start`."""
+        """Return the transition in frames of the film, whose frame `start` is the first picture."""
         before, after = self.ends
         middle = before + int(np.argmax(self.shares_N[before:] >= 0.5))
         return Gradual(start + before, start + middle, start + after, kind, limit)

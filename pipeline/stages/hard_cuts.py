@@ -1,4 +1,4 @@
-"""Detector of hard cuts: PySceneDetect's AdaptiveDetector, run on drawings, with its findings checked.
+"""Detector of hard cuts by PySceneDetect's AdaptiveDetector, fed with drawings instead of frames.
 
 The detector compares the change at a picture with the change at its neighbours. Three cases need special treatment:
 

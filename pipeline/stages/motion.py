@@ -1,4 +1,4 @@
-"""Motion scope: the stage `motion`, which measures each clip's motion, the camera's part of it, and its drawings.
+"""Motion of a clip, its camera's part and its number of drawings, as measured by the stage `motion`.
 
 Let u_t(p) be the optical flow from frame t to t + 1, in pixels of the clip, at one of the P pixels p of the flow's own
 grid. With the threshold background_px:

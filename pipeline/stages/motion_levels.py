@@ -1,4 +1,4 @@
-"""Motion levels: the level 1..5 of a motion scope, and the fit of the edges between levels.
+"""Motion levels 1 to 5 of motion scopes, and the fit of the edges between the levels.
 
 With the edges e_1 < e_2 < e_3 < e_4, in pixels per frame step, a scope s has the level
 
@@ -92,7 +92,7 @@ def fit_edges(scopes: Iterable[float], how: Literal["quantiles", "published"]) -
     values, counts = np.unique(np.round(_checked(scopes), 6), return_counts=True)
     if len(values) < LEVELS:
         raise UserError(
-            f"only {len(values)} different motion scopes: five levels need five; add films, or use the published edges"
+            f"cannot fit {LEVELS} motion levels to {len(values)} distinct scopes; add films, or use the published edges"
         )
     clips_upto = np.cumsum(counts)
     cuts: list[int] = []  # c_l: number of different values at or below each edge
@@ -148,7 +148,7 @@ def calibrate(dataset: Dataset, how: Literal["quantiles", "published"]) -> Calib
     if len(kinds) > 1:
         each = " and ".join(f"{model}, background below {px:g} px" for model, px in kinds)
         raise StoreError(
-            f"{dataset.root}: motion was measured with {each}; level edges belong to one of them, so build all films "
+            f"{dataset.root}: motion was measured with {each}, but level edges fit only one of them; build all films "
             "again with one `--flow` and one `[motion] background_px`"
         )
     [(flow_model, background_px)] = kinds

@@ -1,8 +1,8 @@
-"""Optical flow between consecutive frames: the interface of all back ends, and the back end for CPUs.
+"""Interface of all optical-flow back ends, and the back end for CPUs.
 
 `dis` is OpenCV's Dense Inverse Search at its coarsest preset, on smoothed luma, with two corrections. Uncorrected, the
-search spreads a figure's motion over the still drawing around it (a figure walking 5 px a step scored 2.5 px), sees
-motion in grain, and is 10 to 25 % off below 2 px.
+search spreads a figure's motion over the still drawing around it: a figure that walks 5 px a step scored 2.5 px. It
+also sees motion in grain, and is 10 to 25% off below 2 px.
 
 1. One Lucas-Kanade step refines the sub-pixel part. With the gradient g of the luma, the difference d that the vector
    found leaves, and means over a window around each pixel, the correction is

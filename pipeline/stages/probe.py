@@ -1,4 +1,4 @@
-"""Film probe: codec, geometry, frame rate and length of a film, or the reason why it cannot be used.
+"""Probe of a film for its codec, geometry, frame rate and length, or for the reason why it cannot be used.
 
 One pass over the packets gives the presentation times of all frames without decoding them. Only the first few frames
 are decoded, because only decoded frames show rotation and interlacing reliably.
@@ -57,7 +57,7 @@ def probe(path: Path, film_id: str, sha256: str) -> Film:
     """
     with open_film(path, film_id) as container:
         stream = video_stream(container, film_id)
-        written = ColourTags.of_stream(stream.codec_context)  # decoding replaces them by those of the bitstream
+        written = ColourTags.of_stream(stream.codec_context)  # decoding replaces them by the tags of the bitstream
         track = _demux(container, stream, film_id)
         missing_seconds = _missing_seconds(container, stream, track)
         picture, timing = track.picture, _timing(track, stream, film_id, truncated=missing_seconds > 0)
@@ -152,7 +152,7 @@ def _demux(container: InputContainer, stream: VideoStream, film_id: str) -> _Tra
     except av.error.FFmpegError as error:
         stopped = [f"reading stopped after {shown.count} frames ({error.strerror})"]
     if not shown.count:
-        raise RecordError(film_id, "its video stream holds no frames; get the file anew")
+        raise RecordError(film_id, "its video stream holds no frames; download or copy the file again")
     ticks = shown.ticks()
     if ticks[0] == NO_TIME or (shown.count > 1 and ticks[0] == ticks[-1]):
         raise RecordError(film_id, NO_TIMES)
@@ -269,7 +269,7 @@ def _missing_seconds(container: InputContainer, stream: VideoStream, track: _Tra
     """Seconds that the header claims beyond the packets, 0.0 unless more than 0.5 s and 1 %."""
     if stream.duration:
         claimed, found = float(stream.duration * track.base), track.duration_seconds
-    else:  # the length of the whole file, possibly that of its sound
+    else:  # the length of the whole file, possibly of its sound
         claimed, found = (container.duration or 0) / av.time_base, max(track.file_end_seconds, track.duration_seconds)
     missing = claimed - found
     return round(missing, 3) if missing > max(0.5, 0.01 * claimed) else 0.0

@@ -1,4 +1,4 @@
-"""Comparison of two pictures: one scene that moves, flashes, is relit or gets a title, or two scenes.
+"""Comparison of two pictures that tells one scene in motion, in new light or under a title from two scenes.
 
 A pixel is found again in another picture if the optical flow leads it to a pixel of like colour, and the flow back from
 there leads to the pixel itself. Between pictures of one scene that holds for most pixels, in spite of the motion of
@@ -24,7 +24,7 @@ class Followed:
     """Pixels of a gray picture followed through others to the last one."""
 
     is_lost_HW: np.ndarray
-    """True for those that end in the picture on another gray."""
+    """True for pixels that end in the picture on another gray."""
     edges: float
     """Share of the edges, as far as they stay in the picture, that end on an edge of like gray."""
     length: float

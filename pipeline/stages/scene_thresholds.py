@@ -34,15 +34,15 @@ LONGEST_RISE, STEEP = 0.7, 3.6
 LONGEST_RISE_OF_ALL = 0.93
 """`LONGEST_RISE` of the longest windows, since no longer ones would show a long transition with a shorter rise."""
 UNDECIDED = 2.0
-"""Ratio of the limit on the undecided pixels of a wipe to that on the misfit of a dissolve: its border is blurred."""
+"""Ratio of the largest share of undecided pixels in a wipe to the largest misfit of a dissolve: borders are blurred."""
 MOST_RETURNED, MOST_RETURNED_OF_BLANK = 0.15, 0.5
-"""Largest share of the pixels that show the old scene again after the new one during a wipe, and the same from or to a
-blank picture, where no camera moves: figures that leap about in the other scene look like it by chance."""
+"""Largest share of the pixels that show the old scene again after the new one during a wipe. From or to a blank picture
+it is larger, since no camera moves there, and figures that leap about in the other scene match it by chance."""
 MOST_UNLIKE = 0.2
 """Largest misfit of a frame before or after the mixed ones: it shows A or B, not a third scene."""
 WHOLE, WHOLE_ALIKE, WHOLE_MISFIT = 0.5, 0.4, 0.6
-"""Least share of the pixels changed by a transition of the whole picture, the likeness of both scenes from which only
-the light or the camera changed (light: 0.9 or more), and the share of the largest misfit allowed."""
+"""Least share of the pixels changed by a transition of the whole picture. If both scenes are more alike than the second
+value, only the light (0.9 or more) or the camera changed. The third is the share of the largest misfit allowed."""
 FIGURE_ALIKE, FIGURE_MISFIT = 0.6, 0.3
 """`WHOLE_ALIKE` and `WHOLE_MISFIT` for figures that dissolve before a place that stays."""
 
@@ -64,7 +64,7 @@ LEAST_MIX = 0.07
 """Least share of the other scene in a mixed picture. On either side of a step of a dissolve it was 0.09 or more; at
 real cuts the smaller of the two was 0.04 or less in a composed film, and 0.01 in Big Buck Bunny."""
 LARGEST_BESIDE = 2.0
-"""Largest ratio of a step to the largest change beside it. At the steps of dissolves it was 1.5 or less with few
+"""Largest ratio of a step to the largest change next to it. At the steps of dissolves it was 1.5 or less with few
 exceptions, at a cut between scenes that move on every frame 6."""
 
 LEAST_CHANGED = 0.08

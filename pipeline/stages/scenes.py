@@ -1,12 +1,12 @@
-"""Scene detection: cuts, dissolves, fades and wipes, found in one pass over small pictures of the film.
+"""Detection of cuts, dissolves, fades and wipes in one pass over small pictures of the film.
 
 Hard cuts come from `hard_cuts.py`; dissolves, fades and wipes from `gradual.py`. Four cases are treated here:
 
 * Flashes. A flash is two cuts to the detector, and hides a cut nearby. A change that is undone within
   `min_scene_seconds` is replaced by the picture before it; for this the detectors run slightly behind the film.
-* Motion during a gradual change makes its misfit larger than `dissolve_misfit`. Up to `DOUBT` times that it stands if
-  no certain change is near, and the pictures before and after it have hardly a pixel in common, though between them
-  most pixels do not move far: pans and zooms fit as badly.
+* Motion during a gradual change makes its misfit larger than `dissolve_misfit`, and pans and zooms fit as badly. Up to
+  `DOUBT` times that misfit, the change stands if no certain change is near, and if the pictures before and after it
+  have hardly a pixel in common, though most pixels do not move far.
 * Steps of a dissolve. Where moving scenes dissolve, one or several pictures look like cuts. At a real cut, the picture
   before it shows the old scene alone, or the one after it the new scene; others near each other are one dissolve. The
   ends of gradual changes move on while the frames there are mixed (`changes.py`).
@@ -121,15 +121,15 @@ class SceneFinder:
         self._count += 1
         # 2. Queue the hard cuts that their detector has settled by now.
         self._enqueue_cuts(self._cuts.add(steady.small_bgr_HWC, steady.gray_HW))
-        # 3. Queue the gradual changes that end here: those in doubt only if they lead to another scene, and none in
-        #    which just letters or the light change. A change of light beside a wipe is dropped for the wipe.
+        # 3. Queue the gradual changes that end here. A change in doubt must lead to another scene, and more must change
+        #    than letters or the light. A wipe replaces a change of light that overlaps it.
         for gradual in self._gradual.add(steady.tiny_P):
             is_sure = gradual.misfit < self._settings.dissolve_misfit
             change = Change(gradual.last_clean_before, gradual.middle, gradual.first_clean_after, gradual.kind, is_sure)
             if (is_sure or self._is_other(change)) and not self._is_title_or_light(change):
                 self._pending = [other for other in self._pending if not self._is_light_beside(other, change)]
                 self._enqueue(self._with_clean_start(change))
-        # 4. Of the cuts queued some frames ago, mark those that are steps of a dissolve: their neighbours are here now.
+        # 4. Mark the cuts queued some frames ago that are steps of a dissolve, now that the frames after them are here.
         self._mark_steps()
 
     def _enqueue_cuts(self, candidates: Mapping[int, bool]) -> None:
@@ -212,11 +212,11 @@ class SceneFinder:
         return later - frame > 1 and is_relit(self._shown(frame).tiny_P, self._shown(later).tiny_P)
 
     def _enqueue(self, change: Change) -> None:
-        """Queue a change, merged with those it overlaps; ignore one that begins within a change already settled."""
+        """Queue a change, merged with the changes that it overlaps; ignore it if it begins within a settled one."""
         if change.before < self._settled_to or any(other.replaces(change) for other in self._pending):
             return
         self._pending = [other for other in self._pending if not change.replaces(other)]
-        if change.is_sure:  # those in doubt near it were its motion
+        if change.is_sure:  # changes in doubt near it were its motion
             self._pending = [other for other in self._pending if other.is_sure or not self._is_close(change, other)]
         for other in [other for other in self._pending if other.overlaps(change)]:
             self._pending.remove(other)

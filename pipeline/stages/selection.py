@@ -1,4 +1,4 @@
-"""Verdicts from facts: keep or drop for every clip, with every reason to drop it; a review overrules the facts.
+"""Rules that keep or drop every clip by its facts, with all reasons to drop it; a review overrules them.
 
 Pure rules over the tables of earlier stages, so a changed threshold measures nothing again. `Screen` applies them to
 one film before captioning, so that no caption is made for a clip that is dropped anyway. `verdicts_of` gives the final

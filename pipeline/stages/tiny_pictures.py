@@ -1,4 +1,4 @@
-"""Tiny pictures: 32x18 gray values of a frame, in which film grain, small movements and hold patterns vanish.
+"""Tiny pictures of 32x18 gray values, in which film grain, small movements and hold patterns vanish.
 
 The detector of gradual changes, the second look at clips and the comparison of scenes work on them. Letters of the
 shapes: P = 576 pixels.
@@ -39,7 +39,7 @@ def share_of(picture_P: np.ndarray, old_P: np.ndarray, new_P: np.ndarray, least_
 def likeness_of(one_P: np.ndarray, other_P: np.ndarray, changed_P: np.ndarray) -> float:
     """Correlation of the shapes in two pictures where they differ; near 1 in another light, or under a title.
 
-    Compared is the detail, without the broad layout of light and dark, at the changed pixels and their neighbours.
+    It compares the detail, without the broad layout of light and dark, at the changed pixels and their neighbours.
     """
     if not changed_P.any():
         return 1.0

@@ -1,4 +1,4 @@
-"""Second look for two scenes in a clip: how much of the picture changes for good, unless it only moves.
+"""Second look for two scenes in a clip, by how much of the picture changes for good and does not only move.
 
 For every moment that splits the clip, with the median pictures A before and B after it:
 
@@ -15,9 +15,9 @@ moment to `REACH` after it, far enough for a dissolve, and back.
     lost     = share of the kept pixels whose way ends inside on another gray, the smaller one of both directions
     value    = share * lost / SURE, at most 1
 
-Flow loses fast figures and fast pans as well. So the value is multiplied by `DOUBT`, unless every picture near the
-moment shows A, B, a dissolve or a wipe of both (`gradual.py`), which nothing does that moves, or unless next to none of
-the edges is found again, although the camera does not go far.
+Flow loses fast figures and fast pans as well, so the value is multiplied by `DOUBT`, with two exceptions. One is that
+every picture near the moment shows A, B, a dissolve or a wipe of both (`gradual.py`), which no motion does. The other
+is that hardly any edge is found again, although the camera does not go far.
 
 A dissolve of figures, or between places of like colours, changes a small share of the picture. It is known by its
 pictures in between, in which all kept pixels have come equally far from A to B. In a slow zoom they have too, but most
@@ -53,7 +53,7 @@ DOUBT = 0.25
 BESIDE = 3
 """Pictures on each side of the moment that must show A, B or a mix."""
 LARGEST_MISFIT = 0.12
-"""Largest median distance of the pixels' shares from that of the picture, in a dissolve."""
+"""Largest median distance of the pixels' shares from the share of the picture, in a dissolve."""
 MOST_UNDECIDED = 0.25
 """Largest share of pixels that show neither scene, in a wipe."""
 BETWEEN = 0.12

@@ -1,4 +1,4 @@
-"""Cadence of fields: progressive, telecine or interlaced, for each frame, as the cheapest explanation of its combs.
+"""Cadence of fields in each frame (progressive, telecine, interlaced): the cheapest explanation of its combs.
 
 In a film under telecine (3:2 pulldown) the fields of four film frames A B C D fill five frames of video:
 
@@ -65,19 +65,22 @@ TRACE, WHOLE = 0.05, 0.5
 
 @dataclass(frozen=True)
 class Evidence:
-    """Certainties, 0 to 1, about a frame. Its two fields are its own pair; a pair across is a field of it and the
-    other field of the frame before, with its top field first in the tuples, then with its bottom field."""
+    """Certainties, 0 to 1, about a frame.
+
+    The two fields of the frame are its own pair. A pair across joins one of them with the other field of the frame
+    before: in the tuples, first the top field of the frame, then its bottom field.
+    """
 
     across_smooth: tuple[float, float] = (0.0, 0.0)
     """Only this pair across is smooth; its own pair and the other one are combed."""
     own_smooth: float = 0.0
     """Only its own pair is smooth; both pairs across are combed."""
     repeats: tuple[float, float] = (0.0, 0.0)
-    """Its top field, or its bottom field, is that of the frame before although the other field moved."""
+    """Its top field, or its bottom field, repeats the frame before although the other field moved."""
     all_combed: float = 0.0
     """Every pair is combed."""
     both_move: float = 0.0
-    """Both of its fields differ from those of the frame before."""
+    """Both of its fields differ from the frame before."""
 
     @property
     def is_trace(self) -> bool:
@@ -107,8 +110,8 @@ class Evidence:
             return min(other.exceed(pair, most) for other in others)
 
         own_smooth, across_smooth = smooth(own, top, bottom), (smooth(top, own, bottom), smooth(bottom, own, top))
-        # 3. If no pair is smooth, each may be of two moments, as in interlaced video: the pair across that is three
-        #    fields apart has the most combs, or a block of the picture is combed beyond doubt in both others.
+        # 3. If no pair is smooth, each may be of two moments, as in interlaced video. Then the pair across that is
+        #    three fields apart has the most combs, or a block of the picture is certainly combed in both others.
         all_combed = 0.0
         if max(own_smooth, *across_smooth) < 0.5:
             near, far, across = (top, bottom, pairs[1]) if top.amount < bottom.amount else (bottom, top, pairs[2])
@@ -141,7 +144,7 @@ class State:
         return max(own, evidence.all_combed) + (TELECINE_COST if self.kind == "telecine" else 0.0)
 
     def cost_across(self, evidence: Evidence) -> float:
-        """Cost of combs between the frame and the one before, and of repeated fields, if it follows that in turn."""
+        """Cost of combs across, and of repeated fields, if the frame follows the frame before in turn."""
         repeats = evidence.repeats
         if self.kind == "progressive":
             return REPEAT_COST * max(repeats)

@@ -1,4 +1,4 @@
-"""Clip files: writing, reading and joining small closed-GOP H.264 in MP4, through PyAV.
+"""Writing, reading and joining of clips as small closed-GOP H.264 in MP4, through PyAV.
 
 This module and `film_reader` are the only two that decode or encode, besides the probe, which decodes the start of a
 film. Every reader gives the same frames of a clip.
@@ -39,10 +39,10 @@ def write_clip(path: Path, pictures: Iterable[VideoFrame | Picture], fps: Fracti
         fps: frames per second.
         crf: quality of x264, lower is better.
     """
-    # No B-frames: presentation and decoding order agree, so no reader needs an edit list to count frames correctly.
-    # ultrafast with quarter-pixel search: encodes in two thirds of superfast's time and decodes in a third of its time,
-    # with the same size and quality at the same crf. Without the search a slow pan is coded as noise, and its measured
-    # motion is 10 % too fast.
+    # Without B-frames, presentation and decoding order agree, so no reader needs an edit list to count frames.
+    # The preset ultrafast with quarter-pixel search encodes in two thirds of superfast's time, and decodes in a third.
+    # Size and quality at one crf are the same. Without the search a slow pan is coded as noise, and its measured motion
+    # is 10% too fast.
     options = {"preset": "ultrafast", "subq": "2", "crf": str(crf), "bf": "0", "sc_threshold": "0"}
     options["flags"] = "+cgop+bitexact"
     container_options = {"movflags": "+faststart", "fflags": "+bitexact"}
@@ -51,7 +51,7 @@ def write_clip(path: Path, pictures: Iterable[VideoFrame | Picture], fps: Fracti
         stream.pix_fmt = "yuv420p"
         stream.thread_count = 1
         context = stream.codec_context
-        # FFmpeg's numbers: limited range, BT.601 matrix; gamut and transfer stay those of the film, usually BT.709.
+        # In FFmpeg's numbers: limited range, BT.601 matrix, and the gamut and transfer of BT.709.
         context.color_range, context.colorspace, context.color_primaries, context.color_trc = 1, 6, 1, 1
         for number, picture in enumerate(pictures):
             frame = picture if isinstance(picture, VideoFrame) else _from_bgr(picture)
@@ -92,7 +92,7 @@ def _append(path: Path, film: OutputContainer, joined: VideoStream | None, start
         joined = joined or film.add_stream_from_template(clip)
         # the H.264 header: codec, size, rate and quality
         if clip.codec_context.extradata != joined.codec_context.extradata:
-            raise RecordError(path.stem, "its size, frame rate or quality is not that of the first clip")
+            raise RecordError(path.stem, "it differs from the first clip in size, frame rate or quality")
         end, frames = start, 0
         for packet in demux(container, clip):
             if packet.pts is not None and packet.dts is not None:
@@ -181,7 +181,7 @@ class ClipShape:
     width: int
     height: int
     coding: str
-    """Codec and pixel format, then matrix and range unless they are those of `CODING`."""
+    """Codec and pixel format, then matrix and range unless `CODING` implies them."""
     quarter_turns: int
     """Counter-clockwise turns that make the stored pictures upright."""
 
@@ -269,7 +269,7 @@ def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFr
 def _in_colour(frames: Sequence[VideoFrame]) -> Picture:
     frames_THWC = np.empty((len(frames), frames[0].height, frames[0].width, 3), np.uint8)
     for frame, picture_HWC in zip(frames, frames_THWC, strict=True):
-        # OpenCV's conversion is that of the clips (BT.601, limited range) and takes a tenth of swscale's time.
+        # OpenCV converts as the clips are coded (BT.601, limited range), in a tenth of swscale's time.
         cv2.cvtColor(frame.to_ndarray(format="yuv420p"), cv2.COLOR_YUV2BGR_I420, dst=picture_HWC)
     return frames_THWC
 

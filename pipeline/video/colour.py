@@ -1,8 +1,8 @@
-"""Colours of a film: its tags read to one `Transfer`, and HDR (PQ, HLG) and BT.2020 pictures mapped to SDR BT.709.
+"""Colour tags of a film, and the mapping of HDR (PQ, HLG) and BT.2020 pictures to SDR BT.709.
 
-Tags come from the first decoded picture, which has those of the bitstream. A transfer or primaries that the bitstream
-leaves open come from the container, where people set them afterwards (mkvpropedit). Only the transfer and the gamut are
-decided here, once for the film; the matrix and the range are those of each picture, and applied by the `Scaler`.
+Tags come from the first decoded picture, which has the tags of the bitstream. A transfer or primaries that the
+bitstream leaves open come from the container, where people set them afterwards (mkvpropedit). Only the transfer and the
+gamut are decided here, once for the film. The `Scaler` applies the matrix and the range of each picture.
 
 Pictures are mapped in two steps around the scaling:
 
@@ -12,8 +12,9 @@ Pictures are mapped in two steps around the scaling:
 Scaling averages codes. SDR pictures are scaled in their own code, v = L^(1/2.4), and a mapped film must look like its
 SDR twin, so the code must be close to that. PQ is not: a pixel half black, half white averages to 4 % of the light of
 white, where SDR gives 19 %, and every ink line grows thicker. `recoding` therefore turns the code of each channel into
-a power code at full size, a table lookup. What mixes channels costs ten times as much a pixel, and follows at the small
-size. The power code is that of SDR; for HLG it is S^(1/2), which for gray is the same, as L is in proportion to S^1.2.
+a power code at full size, a table lookup. Steps that mix channels cost ten times as much a pixel, and follow at the
+small size. The power code is SDR's code; for HLG it is S^(1/2), which is the same for gray, as L is in proportion to
+S^1.2.
 
 E is a code value in 0..1, L the light of a channel as a multiple of diffuse white, which lies at 203 cd/m2 (BT.2408).
 
@@ -25,9 +26,9 @@ E is a code value in 0..1, L the light of a channel as a multiple of diffuse whi
                           L = 1000/203 Y^0.2 S             Y = 0.2627 R + 0.6780 G + 0.0593 B of S   (BT.2100 OOTF)
     SDR (BT.1886)         L = E^2.4
 
-Then the gamut: BT.2020 primaries to those of BT.709 by a matrix on L. Then the tone curve, in SDR's code v = m^(1/2.4)
-of the largest channel m, so that the ratio of the channels, the hue, stays; like the knee of BT.2390 it changes nothing
-below k and bends towards 1 at 1000 cd/m2:
+Then a matrix on L takes BT.2020 primaries to BT.709. Then comes the tone curve, in SDR's code v = m^(1/2.4) of the
+largest channel m, so that the ratio of the channels, the hue, stays. Like the knee of BT.2390, it changes nothing below
+k and bends towards 1 at 1000 cd/m2:
 
     v' = v                                      for v <= k = 0.95
     v' = k + (1 - k) t (1 + t / T^2) / (1 + t)  for v > k,    t = (v - k) / (1 - k),    T = t at 1000 cd/m2
@@ -67,7 +68,7 @@ LUMINANCE = np.array([0.2627, 0.6780, 0.0593], np.float32)
 TO_BT709 = np.array(
     [[1.660491, -0.587641, -0.072850], [-0.124550, 1.132900, -0.008349], [-0.018151, -0.100579, 1.118730]], np.float32
 )
-"""Linear RGB of BT.2020 to that of BT.709 (BT.2087)."""
+"""Linear RGB of BT.2020 to linear RGB of BT.709 (BT.2087)."""
 
 _EXPRESSIONS = {
     "pq": "st(0,pow(min(val/maxval,1),1/78.84375));"
@@ -119,7 +120,7 @@ class ColourTags:
 
     @property
     def coding(self) -> Transfer:
-        """Colour coding that the tags stand for; HDR is that of BT.2020 in any case."""
+        """Colour coding that the tags stand for; HDR counts as BT.2020 in any case."""
         if self.transfer in HDR:
             return HDR[self.transfer]
         if {self.primaries, self.matrix} <= {BT2020, UNSPECIFIED} and BT2020 in (self.primaries, self.matrix):
@@ -166,9 +167,12 @@ def _dolby_vision_unit(picture: VideoFrame) -> bytes:
 def is_profile_5(unit: bytes) -> bool:
     """Return True if a reference processing unit is of profile 5: its base layer is IPT at full range.
 
-    ETSI GS CCM 001, 5.3.2: prefix 8 bits, type 6, format 11, profile 4, level 4, sequence info present 1, chroma
-    filter 1, coefficient type 2, [exponent: Exp-Golomb, for type 0], normalised index 2, full range 1. Profile 5 has
-    profile 0 here and full range; profiles 7 and 8, which have a base layer, have profile 1.
+    The fields in order, with their bits (ETSI GS CCM 001, 5.3.2):
+
+        prefix 8, type 6, format 11, profile 4, level 4, sequence info present 1, chroma filter 1, coefficient type 2,
+        [exponent: Exp-Golomb, if the coefficient type is 0], normalised index 2, full range 1
+
+    Profile 5 stores profile 0 here, and full range. Profiles 7 and 8 have a base layer and store profile 1.
     """
     bits = "".join(f"{byte:08b}" for byte in unit[:16])
     profile, type_at, exponent_at = bits[25:29], 35, 37

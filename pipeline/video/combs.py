@@ -1,4 +1,4 @@
-"""Combs: measure of the traces of two moments woven into one picture, on a sample of its pixels.
+"""Measure of combs, the traces of two moments woven into one picture, on a sample of its pixels.
 
 A picture has a top field (lines 0, 2, ...) and a bottom field (lines 1, 3, ...). Two fields of one moment make a smooth
 picture; two of different moments make combs where something moved. A pixel is combed by as much as it differs from the
@@ -7,8 +7,8 @@ lines above and below, both from the other field, less two amounts:
 * its difference from the next lines of its own field, because a thin line differs from both;
 * all beyond the change since the picture before, because a pattern that does not move has no combs.
 
-Noise and fine texture look combed in every pair of fields alike, so pairs are compared: the fields of one moment are
-those with fewer combs. All columns would cost too much; about 120 are looked at. `field_LC`: lines and columns.
+Noise and fine texture look combed in every pair of fields alike, so pairs are compared: the fields of one moment have
+fewer combs. All columns would cost too much; about 120 are looked at. `field_LC`: lines and columns.
 """
 
 from __future__ import annotations

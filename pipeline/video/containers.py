@@ -1,4 +1,4 @@
-"""Video containers: safe opening of untrusted files, choice of the video stream, demuxing and decoding.
+"""Safe opening of untrusted video files, choice of the video stream, demuxing and decoding.
 
 The probe, `film_reader` and `clip_files` all open files here, so that they agree. A film file is untrusted input: only
 containers that hold their pictures themselves are allowed. A playlist or a concat script named `.mp4` would make FFmpeg
@@ -42,7 +42,7 @@ LARGEST_SIDE = 16384
 FIRST_FRAMES = 24
 """Frames decoded to see what a container does not say: rotation, fields, and whether its times are right."""
 _VOP, _NOT_CODED_BYTES = b"\x00\x00\x01\xb6", 8
-"""Start of a frame of MPEG-4, and most bytes of one that is not coded: a coded one has a bit for each block besides."""
+"""Start of a frame of MPEG-4, and most bytes of a frame that is not coded: coded frames also have a bit a block."""
 _OGG_PAGE = 65_307
 """Largest page of Ogg, in bytes: FFmpeg searches as far for the next page before it reports an error."""
 IMAGE = "an image, not a film"
@@ -209,7 +209,7 @@ def _check_file(path: Path, record_id: str) -> None:
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise RecordError(record_id, f"cannot be read: {error}") from error
     if empty:
-        raise RecordError(record_id, "the file is empty (zero bytes); get it anew")
+        raise RecordError(record_id, "the file is empty (zero bytes); download or copy it again")
 
 
 def _unreadable_reason(path: Path, error: av.error.FFmpegError) -> str:

@@ -1,4 +1,4 @@
-"""Telecine and interlace undone: film frames from the fields of video, one stretch of the film at a time.
+"""Removal of telecine and interlace from video, one stretch of the film at a time.
 
     restored = FieldRestorer("auto", film_id)
     for frame in restored.frames(reader.frames()):
@@ -6,10 +6,10 @@
     restored.stretches   # tiles of the film: progressive, telecine, interlaced
 
 The kind of each frame is found from its picture, never from flags, a few frames behind the one decode of the film
-(`cadence.py`), so that a film may change between kinds anywhere; clean film is only sampled.
-FFmpeg's `fieldmatch` and `decimate` are not used: `decimate` drops one frame of five whatever they show, and neither
-can be switched on or off without losing frames. Once the phase of each frame is known, matching is no more than weaving
-lines. Progressive frames are passed untouched.
+(`cadence.py`), so that a film may change between kinds anywhere; clean film is only sampled. FFmpeg's `fieldmatch` and
+`decimate` are not used: `decimate` drops one frame of five whatever they show, and neither can be switched on or off
+without losing frames. Once the phase of each frame is known, matching is no more than weaving lines. Progressive frames
+are passed untouched.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class FieldRestorer:
     """Restorer of the film frames of one film.
 
     Args:
-        treatment: `auto`: undo telecine and interlace; `keep`: pass every frame; `refuse`: raise at the first that is
-            not progressive.
+        treatment: `auto` undoes telecine and interlace, `keep` passes every frame, and `refuse` raises an error at the
+            first frame that is not progressive.
         film_id: the film, for the error.
     """
 
@@ -181,8 +181,8 @@ class _Stretch:
 def _film_frame(frame: Frame, state: State, before: Frame | None) -> Frame | None:
     """Return the film frame that a frame of video completes, None if there is none; `before`: the frame in turn.
 
-    A film frame begins with its first field. One that lasts three fields is moved half a field later, so that film
-    frames are evenly spaced.
+    A film frame begins with its first field. A film frame of three fields is moved half a field later, so that all are
+    evenly spaced.
     """
     if state.kind == "progressive" or state.phase == 0:
         return frame

@@ -1,4 +1,4 @@
-"""Film reader: frames in presentation order with damage reported, and keyframes, through PyAV (FFmpeg in the wheel).
+"""Reader of a film's frames in presentation order, which reports damage, and of its keyframes, through PyAV.
 
 `FilmReader` reads a film once, from its first packet to its last; a span that cannot be decoded is recorded as damage
 and reading continues. This module and `clip_files` are the only two that decode or encode, besides the probe, which
@@ -85,7 +85,7 @@ class FilmReader:
         self._repeating: set[int] = set()
         """Packets held back that show the picture before them again, by `id`."""
         self._has_repeats = False
-        """True after a packet that repeats a frame: every frame has a packet then, and a gap is one that was lost."""
+        """True after a packet that repeats a frame. Then every frame has a packet, and a gap is a lost frame."""
         self._noted: int | None = None
         """Time of the last packet, in ticks."""
         self._tick = self._stream.time_base or Fraction(1, 1000)
@@ -100,7 +100,7 @@ class FilmReader:
         self._passed = 0
         self._origin: int | None = None
         self._jumped_origin: int | None = None
-        """Origin by which a single frame whose time is before that of the frame before it would follow that one."""
+        """Origin by which a frame whose time has gone back would follow the frame before it."""
         self._last: Frame | None = None
         self._shape: Fraction | None = None
         """Width over height of the pictures on the screen."""
@@ -194,7 +194,7 @@ class FilmReader:
                 yield from self._decode(packet)
 
     def _note(self, packet: Packet[VideoStream], *, is_repeat: bool) -> None:
-        """Note the time of a packet, and that of a packet before it that was lost with its part of the file."""
+        """Note the time of a packet, and of a packet before it that was lost with its part of the file."""
         pts = packet.pts
         if pts is None or packet.is_discard:
             return
@@ -294,7 +294,7 @@ class FilmReader:
 def keyframes(path: Path, count: int, rotation_degrees: int, film_seconds: float) -> Iterator[Picture]:
     """Upright BGR pictures (HWC, coded size) of at most `count` keyframes spread evenly over the film.
 
-    The only function that seeks. It decodes only the pictures it yields; those that cannot be decoded are skipped.
+    The only function that seeks. It decodes only the pictures it yields, and skips pictures that cannot be decoded.
 
     Args:
         path: the film.

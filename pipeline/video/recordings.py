@@ -1,8 +1,8 @@
-"""Recordings joined in one film, as by `cat one.ts two.ts`, on one clock: each goes on from the end of the one before.
+"""Recordings joined in one film, as by `cat one.ts two.ts`, put on one clock.
 
-Joined recordings start their clocks anew. One begins where packets are shown before more packets than can be stored
-out of order, a few in a row, since one alone has a wrong time. A recording of fewer packets, or a clock that goes back
-by fewer, is not noticed.
+Each joined recording starts its clock again, and goes on from the end of the one before. A recording begins where a few
+packets in a row are shown before more packets than can be stored out of order; a single packet has a wrong time. A
+recording of fewer packets, or a clock that goes back by fewer, is not noticed.
 """
 
 from __future__ import annotations

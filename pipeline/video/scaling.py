@@ -1,4 +1,4 @@
-"""Scaling of decoded pictures: crop, rotation, square pixels, and colour conversion, in one libavfilter graph.
+"""Scaling of decoded pictures with crop, rotation, square pixels and colour conversion in one libavfilter graph.
 
 `Geometry` describes the visible part of a stored picture; a `Scaler` brings it to one size in a single pass of
 libavfilter, so that no SDR picture is converted at full size. HDR and BT.2020 pictures pass through the mapping of
@@ -145,7 +145,7 @@ class Scaler:
         fit: treatment of differing aspects.
         form: `clip` gives yuv420p, BT.601, limited range, which every reader assumes at clip size;
             `detect` gives BGR by a fast area filter.
-        transfer: colour coding of the film; None: nobody looked, so that it is taken as SDR.
+        transfer: colour coding of the film; without one it counts as SDR.
     """
 
     def __init__(
@@ -205,8 +205,8 @@ class Scaler:
     def _mapped_chain(self, picture: VideoFrame) -> Filters:
         """Return the filters to a scaled picture of power codes, which `to_sdr` takes.
 
-        The clips' pictures are recoded before they are scaled (see `colour`), the small ones of the scene detector
-        after: every frame of a film becomes one, and they are compared with each other only.
+        Pictures of clips are recoded before they are scaled (see `colour`). The small pictures of the scene detector
+        are recoded after, to save time for every frame: they are only compared with each other.
         """
         assert self._transfer is not None
         flags = "flags=bicubic" if self._form == "clip" else "flags=area"
@@ -235,12 +235,12 @@ def _graph(picture: VideoFrame, chain: Filters) -> av.filter.Graph:
 
 
 def _matrix_of(picture: VideoFrame) -> int:
-    """Return the tagged matrix; one that libswscale refuses, such as a reserved number, counts as no tag."""
+    """Return the tagged matrix; a number that libswscale rejects, such as a reserved one, counts as no tag."""
     return int(picture.colorspace) if picture.colorspace in MATRICES else UNSPECIFIED
 
 
 def gray_codes(transfer: Transfer | None) -> NDArray[np.uint8]:
-    """Lookup table from the 8-bit codes of gray to those of the SDR pictures they are mapped to."""
+    """Lookup table from the 8-bit codes of gray to the codes of the SDR pictures that they are mapped to."""
     codes = np.arange(256, dtype=np.uint8)
     if not is_mapped(transfer):
         return codes

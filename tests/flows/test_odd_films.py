@@ -70,7 +70,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "no frames.mp4": (partial(without_packets, sound=False), "its video stream holds no frames; get the file anew"),
     "no frames.mkv": (partial(without_packets, sound=False), "not a video file, or damaged at its start"),
     "sound.mp4": (partial(without_packets, video=False), "no video stream in it, only audio"),
-    "empty.mp4": (Path.touch, "the file is empty (zero bytes); get it anew"),
+    "empty.mp4": (Path.touch, "the file is empty (zero bytes); download or copy it again"),
 }
 
 

@@ -75,7 +75,7 @@ def test_ties_share_a_level_and_edges_still_rise(scopes: list[float], counts: li
 
 
 def test_four_different_scopes_are_too_few_for_five_levels() -> None:
-    with pytest.raises(UserError, match="only 4 different motion scopes"):
+    with pytest.raises(UserError, match="to 4 distinct scopes"):
         fit_edges([1, 1, 2, 3, 4, 4], "quantiles")
 
 
@@ -148,7 +148,7 @@ def test_calibration_is_for_the_background_that_was_measured_with_not_the_last_p
     dataset = make_dataset(tmp_path)
     first, second = dataset.folders()
     measured_above(first, 2.0)
-    with pytest.raises(StoreError, match=r"background below 0\.2 px and dis, background below 2 px; .*background_px"):
+    with pytest.raises(StoreError, match=r"background below 0\.2 px and dis, background below 2 px, .*background_px"):
         calibrate(dataset, "published")
     measured_above(second, 2.0)
     planned = dataset.record.config | {"motion": {"background_px": 3.0}}

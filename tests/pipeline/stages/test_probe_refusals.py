@@ -55,7 +55,7 @@ def test_sound_without_pictures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "sound"), [("film.mp4", False), ("film.mp4", True), ("film.mkv", True)])
 def test_a_track_without_frames(tmp_path: Path, name: str, sound: bool) -> None:
     path = without_packets(tmp_path / name, sound=sound)
-    assert refusal(path) == "its video stream holds no frames; get the file anew"
+    assert refusal(path) == "its video stream holds no frames; download or copy the file again"
 
 
 def test_pictures_too_narrow_for_a_clip(tmp_path: Path) -> None:

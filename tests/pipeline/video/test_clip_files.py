@@ -155,7 +155,7 @@ def test_joined_clips_are_one_video_of_the_same_frames_and_bytes(tmp_path: Path)
 @pytest.mark.parametrize(("fps", "crf", "size"), [(16, 17, (192, 128)), (8, 25, (192, 128)), (8, 17, (128, 192))])
 def test_clips_of_different_formats_are_not_joined(tmp_path: Path, fps: int, crf: int, size: tuple[int, int]) -> None:
     write_clip(tmp_path / "other.mp4", list(paint_pictures(3, size)), Fraction(fps), crf)
-    with pytest.raises(RecordError, match=r"^other: .* not that of the first clip"):
+    with pytest.raises(RecordError, match=r"^other: .* differs from the first clip"):
         join_clips([clip_of(tmp_path / "clip.mp4"), tmp_path / "other.mp4"], tmp_path / "film.mp4")
 
 
