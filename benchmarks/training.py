@@ -26,13 +26,20 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
-from models.bases import random_base
 from models.frames import LATENT_CHANNELS
 from models.game_model import GameModel, mistral_of, wrap_language_model
-from models.shot_decoder import SPATIAL_COMPRESSION, ShotDecoder, add_lora, decoder_options
+from models.shot_decoder import (
+    SPATIAL_COMPRESSION,
+    ShotDecoder,
+    add_lora,
+    decoder_options,
+    unfreeze_for_adaptation,
+    unfreeze_for_joint,
+    unfreeze_for_warm_up,
+)
 from models.shot_encoder import ShotEncoder
 from models.tokens import PastTurn, State, shipped_tokenizer, write_prompt
-from models.trainable import for_adaptation, for_joint, for_warm_up
+from models.untrained import random_base
 from training.config import LoopSettings, Precision, Recipe
 from training.optimizer import MovingAverage, make_optimizer
 from training.phases.game import GameBatch, GameTraining
@@ -188,11 +195,11 @@ def _forward(network: nn.Module, batch: NoisedShots | GameBatch) -> Tensor:
 
 def _thaw(phase: PhaseName, encoder: ShotEncoder, decoder: ShotDecoder, *, whole: bool) -> None:
     if phase == "warm-up":
-        for_warm_up(encoder, decoder)
+        unfreeze_for_warm_up(encoder, decoder)
     elif phase == "joint":
-        for_joint(encoder, decoder, whole=whole)
+        unfreeze_for_joint(encoder, decoder, whole=whole)
     else:
-        for_adaptation(decoder, whole=whole)
+        unfreeze_for_adaptation(decoder, whole=whole)
 
 
 def precision_of(phase: PhaseName, recipe: Recipe) -> Precision:

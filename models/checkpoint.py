@@ -29,12 +29,11 @@ from diffusers import AutoencoderKLCogVideoX
 from torch import nn
 from transformers import LlamaTokenizer, MistralForCausalLM
 
-from models.conditions import ImageEncoder, TextEncoder
 from models.config import CONFIG, Base, Component, ModelConfig, inside_id
 from models.game_model import GameModel, wrap_language_model
 from models.hub import load_base, quietly, reading, reading_tokenizer
 from models.shot_decoder import ShotDecoder, add_lora, load_transformer, own_names
-from models.shot_encoder import ShotEncoder
+from models.shot_encoder import ImageEncoder, ShotEncoder, TextEncoder
 from models.tokens import load_mistral_tokenizer
 from models.weights import is_as_created, is_untrained, load_adapter, load_tensors
 from pipeline.core.errors import UserError, refuse_special_files

@@ -26,8 +26,8 @@ from diffusers import CogVideoXDPMScheduler
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
+from models.engine_options import TIMESTEPS, check_steps
 from models.shot_decoder import ShotDecoder, denoise, latent_shape
-from models.timesteps import TIMESTEPS, check_steps
 
 DenoiseFn = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Denoising network: (latents_BTCHW, shot_tokens_BLD, timesteps_B, scope_B or None) -> velocity_BTCHW."""
@@ -151,15 +151,20 @@ def sample(
     check_steps(steps)
     if generator.device.type != "cpu":
         raise ValueError(f"the generator must be on the CPU, not on {generator.device}")
+    # 1. Stack the conditions of both halves of the guidance once: they are the same in every step.
     batch = _Batch(denoise_fn, shot_tokens_BLD, unconditional_BLD, scope_B, guidance)
     device = shot_tokens_BLD.device
+    # 2. Start from pure noise at t = 999, drawn on the CPU, so that a seed gives the same shot on every device.
     scheduler = make_scheduler()
     scheduler.set_timesteps(steps)
     latents_BTCHW: Tensor = randn_tensor((len(shot_tokens_BLD), *latent_shape), generator, device, torch.float32)
     clean_BTCHW: Tensor | None = None
     before: int | None = None
     for done, timestep in enumerate(scheduler.timesteps.tolist(), start=1):
+        # 3. Predict the velocity at x_t, extrapolated from the unconditional to the conditional one.
         velocity_BTCHW = batch.velocity(latents_BTCHW, timestep, guidance.at(timestep, steps))
+        # 4. Go from x_t to x_s. The solver is of second order: it extrapolates x0 from this step's and the last one's,
+        #    and needs the last timestep for the ratio of the step lengths.
         latents_BTCHW, clean_BTCHW = scheduler.step(
             velocity_BTCHW, clean_BTCHW, timestep, before, latents_BTCHW, generator=generator, return_dict=False
         )

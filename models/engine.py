@@ -19,20 +19,17 @@ from typing import Self
 
 import torch
 from diffusers import AutoencoderKLCogVideoX
-from torch import nn
+from torch import Tensor, nn
 from transformers import LlamaTokenizer
 
 from models.checkpoint import Checkpoint, precision_of
 from models.config import ModelConfig
 from models.diffusion import Guidance, draw
-from models.engine_options import EngineOptions
+from models.engine_options import EngineOptions, PartProgress, check_steps, unwatched
 from models.frames import decode_latents
 from models.game_model import GameModel
-from models.offload import OffloadedNetwork
-from models.progress import PartProgress, unwatched
 from models.shot_decoder import ShotDecoder
 from models.shot_encoder import ShotEncoder
-from models.timesteps import check_steps
 from models.tokens import PastTurn, write_prompt
 from models.turns import GameState, Turn
 from pipeline.core.errors import UserError
@@ -128,12 +125,14 @@ class Engine:
             UserError: the instruction is empty or too long.
         """
         seconds: dict[str, float] = {}
+        # 1. Predict shot tokens and state from the past turns in the window and the instruction.
         tokens, conventions = self.config.shot_encoder.shot_tokens, self.config.conventions
         prompt = write_prompt(self.tokenizer, state.window, instruction, tokens, conventions)
         progress("game model", 0, 1)
         with self._timed(self.game_model, "game model", seconds):
             prediction = self.game_model.predict(prompt)
         progress("game model", 1, 1)
+        # 2. Draw the latents of the shot, conditioned on the shot tokens and the motion scope of the predicted level.
         scope_px = self.config.scope_of(prediction.state.level)
         progress("denoising", 0, self.steps)
         with self._timed(self.shot_decoder, "denoising", seconds):
@@ -147,10 +146,12 @@ class Engine:
                 guidance=self.guidance,
                 progress=partial(progress, "denoising"),
             )
+        # 3. Decode the latents to frames. The decoder packs 8n + 1 frames, and only `shown_frames` are shown.
         progress("frames", 0, 1)
         with self._timed(self.autoencoder, "frames", seconds):
             frames_BTHWC = decode_latents(self.autoencoder, latents_BTCHW)
         progress("frames", 1, 1)
+        # 4. Append the turn to the window: the next prediction reads its own shot tokens, not the frames.
         shot_tokens_LD = prediction.shot_tokens_LD.cpu()
         after = state.after(PastTurn(instruction, shot_tokens_LD, prediction.state), self.window_turns)
         turn = Turn(
@@ -187,3 +188,31 @@ def device_of(name: str | None) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"no device {name!r} here: give `cpu`, or `cuda` where PyTorch sees a GPU") from error
     return device
+
+
+class OffloadedNetwork:
+    """Network in main memory that is copied to a device for use.
+
+    Args:
+        network: on the CPU, in the precision it computes in.
+        device: the device it is copied to.
+    """
+
+    def __init__(self, network: nn.Module, device: torch.device) -> None:
+        self.device = device
+        self._tensors: list[tuple[Tensor, Tensor]] = []
+        for tensor in (*network.parameters(), *network.buffers()):
+            if device.type == "cuda":
+                tensor.data = tensor.data.pin_memory(device)
+            self._tensors.append((tensor, tensor.data))
+
+    @contextmanager
+    def on_device(self) -> Iterator[None]:
+        """Keep the network on the device inside the block."""
+        try:
+            for tensor, original in self._tensors:
+                tensor.data = original.to(self.device, non_blocking=True)
+            yield
+        finally:
+            for tensor, original in self._tensors:
+                tensor.data = original

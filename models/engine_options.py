@@ -1,8 +1,21 @@
-"""Engine options: device and speed settings. Imports no torch, so that `--help` can show the defaults quickly."""
+"""Options of the inference engine, its denoising steps, and the callback for its progress.
+
+Imports no torch, so that `--help` shows the defaults quickly.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from pipeline.core.errors import UserError
+
+TIMESTEPS = 1000
+STEP_COUNTS = tuple(steps for steps in range(1, TIMESTEPS + 1) if TIMESTEPS % steps == 0)
+"""Step counts that end in a clean sample: the scheduler's stride 1000 / steps must be an integer."""
+PartProgress = Callable[[str, float, float], None]
+"""Progress callback (part, done, total): the part's name, its steps or clips done and in total. An exception from it
+ends the work."""
 
 
 @dataclass(frozen=True)
@@ -24,3 +37,13 @@ decoded in tiles."""
 
 SHIPPED_STEPS, SHIPPED_GUIDANCE = 10, 2.0
 """Denoising steps and guidance for the checkpoint of the package: a turn is then drawn in a second or two on a CPU."""
+
+
+def check_steps(steps: int) -> None:
+    """Raise UserError for a step count that does not divide 1000: such a run leaves noise in the sample."""
+    if steps not in STEP_COUNTS:
+        raise UserError(f"steps must divide {TIMESTEPS}: one of {', '.join(map(str, STEP_COUNTS))}; not {steps}")
+
+
+def unwatched(part: str, done: float, total: float) -> None:
+    """Ignore progress: the default callback."""

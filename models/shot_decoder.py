@@ -11,6 +11,10 @@ Trained are adapters on attention (`add_lora`) and, in full, `own_names`: the mo
 timestep (adaLN) and the motion scope's embedding. The rest is the frozen base and is not stored in a checkpoint.
 Without adapters (rank 0) everything is trained, and the checkpoint's base is the trained network itself.
 
+At full size a phase of training unfreezes 17,973,248 parameters of shot encoder and shot decoder in the warm-up,
+402,050,048 in joint training and 385,323,008 in adaptation, most of them adaLN. The published lists add an unused
+LayerNorm of 3,840 parameters to the first two.
+
 Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, L shot tokens, D width.
 """
 
@@ -31,6 +35,7 @@ from torch import Tensor, nn
 
 from models.config import Base, ModelConfig, ShotDecoderConfig
 from models.hub import load_base
+from models.shot_encoder import ShotEncoder
 from pipeline.core.errors import UserError
 
 ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
@@ -245,3 +250,50 @@ def _errors_only() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
+
+
+def unfreeze_for_warm_up(
+    encoder: ShotEncoder, decoder: ShotDecoder, *, motion_scope: bool = True
+) -> list[nn.Parameter]:
+    """Warm-up: the shot encoder and the shot decoder's motion scope embedding."""
+    decoder.requires_grad_(False)
+    motion = [parameter for name, parameter in decoder.named_parameters() if is_motion(name)]
+    return _thaw([*encoder.parameters(), *(motion if motion_scope else [])])
+
+
+def unfreeze_for_joint(
+    encoder: ShotEncoder, decoder: ShotDecoder, *, whole: bool = False, motion_scope: bool = True
+) -> list[nn.Parameter]:
+    """Joint training: the shot encoder and the parameters of `unfreeze_for_adaptation`. Same ValueError."""
+    return [
+        *_thaw(list(encoder.parameters())),
+        *unfreeze_for_adaptation(decoder, whole=whole, motion_scope=motion_scope),
+    ]
+
+
+def unfreeze_for_adaptation(
+    decoder: CogVideoXTransformer3DModel, *, whole: bool = False, motion_scope: bool = True
+) -> list[nn.Parameter]:
+    """Adaptation: the shot decoder's adapters, the adaLN of its blocks, the motion scope's embedding.
+
+    `whole`: all parameters of a small shot decoder with a random base, since adapters alone are not enough. A
+    transformer of CogVideoX will do, which has no motion scope. ValueError when it has no adapters and is not whole.
+    """
+    decoder.requires_grad_(False)
+    if whole:
+        return _thaw([p for name, p in decoder.named_parameters() if motion_scope or not is_motion(name)])
+    adapters = [parameter for name, parameter in decoder.named_parameters() if ".lora_" in name]
+    if not adapters:
+        raise ValueError("the shot decoder has no adapters to train; call models.shot_decoder.add_lora first")
+    own = [
+        parameter
+        for name, parameter in decoder.named_parameters()
+        if is_own(name) and (motion_scope or not is_motion(name))
+    ]
+    return _thaw([*adapters, *own])
+
+
+def _thaw(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
+    for parameter in parameters:
+        parameter.requires_grad_(True)
+    return parameters

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.progress import PartProgress, unwatched
+from models.engine_options import PartProgress, unwatched
 from models.tokens import PastTurn, State
 
 START = 50

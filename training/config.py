@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from models.config import ModelConfig
-from models.timesteps import check_steps
+from models.engine_options import check_steps
 from pipeline.core.settings import Settings
 
 Precision = Literal["no", "fp16", "bf16", "auto"]

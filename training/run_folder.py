@@ -20,7 +20,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from models.progress import PartProgress, unwatched
+from models.engine_options import PartProgress, unwatched
 from models.untrained import Say
 from pipeline.core.atomic import held
 from pipeline.core.errors import UserError

@@ -105,7 +105,7 @@ def run(
 def _check(out: Path, benchmark: Path, agents: list[str], steps: int, yardsticks: Yardsticks) -> None:
     """Raise a UserError for what cannot be used, before the networks' packages are imported and games are played."""
     from flows.evaluate.typed_agents import TypedAgent
-    from models.timesteps import check_steps
+    from models.engine_options import check_steps
     from training.evaluation.benchmark import read_benchmark
 
     check_steps(steps)

@@ -153,7 +153,7 @@ def _check_paths(checkpoint: Path | None, game: Path | None, out: Path | None, a
     """Raise a UserError for a path that cannot be used, before the networks' packages are imported."""
     from flows.game.place import check_place
     from models.config import ModelConfig
-    from models.game_file import read_game_file
+    from models.game import read_game_file
     from training.baselines.config import BaselineConfig
 
     if checkpoint:

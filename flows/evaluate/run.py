@@ -10,8 +10,7 @@ from flows.evaluate.measuring import measure_games
 from flows.evaluate.playing import play_all
 from flows.evaluate.reporting import remake_report
 from flows.evaluate.yardsticks import Yardsticks
-from models.engine_options import EngineOptions
-from models.timesteps import check_steps
+from models.engine_options import EngineOptions, check_steps
 from pipeline.captions.chat_client import Endpoint
 from pipeline.core.atomic import held
 from training.evaluation.benchmark import read_benchmark

@@ -12,8 +12,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from models.checkpoint import Checkpoint
-from models.engine_options import EngineOptions
-from models.timesteps import check_steps
+from models.engine_options import EngineOptions, check_steps
 from models.tokens import State
 from models.turns import Turn
 from pipeline.core.errors import UserError, disk_errors

@@ -22,8 +22,7 @@ from transformers import MistralConfig, MistralForCausalLM
 from models.checkpoint import ADAPTER, DECODER_LORA, RESAMPLERS
 from models.config import ModelConfig, ShotDecoderConfig
 from models.game_model import wrap_language_model
-from models.released.names import TRANSFORMER, Entry
-from models.released.sizes import DecoderSizes
+from models.released.names import TRANSFORMER, DecoderSizes, Entry
 from models.shot_decoder import ATTENTION, ShotDecoder, add_lora, decoder_options
 from models.tokens import MISTRAL_VOCABULARY
 from models.weights import adapter_metadata, write_tensors

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from models.diffusion import Guidance, make_scheduler, noised, sample, v_loss, velocity
-from models.timesteps import STEP_COUNTS, check_steps
+from models.engine_options import STEP_COUNTS, check_steps
 from pipeline.core.errors import UserError
 
 SHAPE = (2, 3, 4, 4)  # T C H W

@@ -15,8 +15,7 @@ from models.checkpoint import Checkpoint
 from models.engine import Engine
 from models.engine_options import EngineOptions
 from models.frames import decode_latents
-from models.game import Game
-from models.game_file import read_game_file
+from models.game import Game, read_game_file
 from models.tokens import PastTurn, State
 from models.turns import GameState, Turn, Values, turn_seed
 from pipeline.core.errors import UserError

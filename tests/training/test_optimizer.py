@@ -12,7 +12,7 @@ from torch import nn
 
 from models.checkpoint import Checkpoint
 from models.game_model import make_trainable
-from models.trainable import for_joint
+from models.shot_decoder import unfreeze_for_joint
 from tests.support.networks.tiny_models import tiny_checkpoint
 from training.config import LoopSettings
 from training.optimizer import learning_rate, make_optimizer, parameter_groups
@@ -29,7 +29,7 @@ class Networks(nn.Module):
         super().__init__()
         checkpoint = Checkpoint.open(tiny_checkpoint())
         self.encoder, self.decoder = checkpoint.shot_encoder(), checkpoint.shot_decoder()
-        for_joint(self.encoder, self.decoder)
+        unfreeze_for_joint(self.encoder, self.decoder)
         self.game_model = checkpoint.game_model()
         make_trainable(self.game_model.language_model)
         for resampler in (self.game_model.input_resampler, self.game_model.output_resampler):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.bases import random_base
 from models.checkpoint import Checkpoint
 from models.config import tiny_config
+from models.untrained import random_base
 from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset, small_recipe
 from tests.support.networks.tiny_models import brief_checkpoint, change_image_encoder, copy_of_tiny

@@ -10,13 +10,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from models.bases import random_base
 from models.checkpoint import Checkpoint, precision_of
 from models.checkpoint_writer import save_game_model, save_shot_decoder
 from models.config import ModelConfig, mini_config, tiny_config
 from models.engine_options import EngineOptions
 from models.game import Game
-from models.untrained import new_checkpoint
+from models.untrained import new_checkpoint, random_base
 from pipeline.core.errors import UserError
 from tests.support.networks.small_run import STEPS, small_recipe, small_run
 from tests.support.networks.tiny_models import shake, tiny_checkpoint

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from models.config import Base
 from models.engine import TILE
+from models.engine_options import PartProgress, unwatched
 from models.frames import LATENT_CHANNELS, encode_frames
-from models.progress import PartProgress, unwatched
 from pipeline.core.errors import UserError
 from training.baselines.folder import BaselineFolder, Device
 from training.baselines.pipelines import inside, sizes_of

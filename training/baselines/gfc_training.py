@@ -24,8 +24,8 @@ import torch
 from diffusers import FluxPipeline
 from torch import Tensor, nn
 
+from models.engine_options import TIMESTEPS
 from models.frames import Moments
-from models.timesteps import TIMESTEPS
 from training.baselines.adapters import AdapterPhase, instructed, trained_transformer
 from training.baselines.folder import BaselineFolder
 from training.baselines.pipelines import sizes_of

@@ -22,8 +22,7 @@ from transformers.utils import cached_file
 
 from models.config import Base
 from models.hub import hub_options, reading
-from models.shot_decoder import own_names
-from models.trainable import for_adaptation
+from models.shot_decoder import own_names, unfreeze_for_adaptation
 from models.weights import adapter_tensors, load_tensors, read_tensors, write_tensors
 from pipeline.core.errors import UserError, shortened
 
@@ -147,7 +146,7 @@ def add_adapters(transformer: nn.Module, rank: int, *, adaln: bool) -> None:
     transformer.requires_grad_(False)
     transformer.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=_TARGETS))  # type: ignore[operator]
     if adaln:
-        for_adaptation(transformer)
+        unfreeze_for_adaptation(transformer)
     for parameter in transformer.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()

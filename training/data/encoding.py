@@ -23,9 +23,9 @@ from transformers import LlamaTokenizer
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
 from models.engine import TILE
+from models.engine_options import PartProgress, unwatched
 from models.frames import Moments, encode_frames
 from models.game_model import GameModel
-from models.progress import PartProgress, unwatched
 from models.tokens import PastTurn, TokenPrompt, write_prompt
 from pipeline.core.errors import UserError
 from training.config import Recipe

@@ -11,8 +11,7 @@ import torch
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
 from models.game_model import make_trainable, mistral_of
-from models.shot_decoder import ShotDecoder
-from models.trainable import for_adaptation, for_joint, for_warm_up
+from models.shot_decoder import ShotDecoder, unfreeze_for_adaptation, unfreeze_for_joint, unfreeze_for_warm_up
 from training.config import Recipe
 from training.data.feature_cache import FeatureCache
 from training.data.history import History
@@ -59,9 +58,9 @@ def shot_phase(
     motion_scope = config.shot_decoder.motion_scope
     whole = part == "joint" and (recipe.shot.trained == "whole" or "transformer" in config.whole)
     if part == "warm-up":
-        for_warm_up(encoder, decoder, motion_scope=motion_scope)
+        unfreeze_for_warm_up(encoder, decoder, motion_scope=motion_scope)
     else:
-        for_joint(encoder, decoder, whole=whole, motion_scope=motion_scope)
+        unfreeze_for_joint(encoder, decoder, whole=whole, motion_scope=motion_scope)
     _save_memory(decoder, wanted=recipe.shot.gradient_checkpointing)
     shape = config.shot_encoder
     absent = {
@@ -127,7 +126,7 @@ def adapt_phase(
     """Return phase c; `train` and `val` have the features latents and predictions, otherwise as `shot_phase`."""
     decoder = checkpoint.shot_decoder("cpu", frozen_dtype(recipe.adapt.precision), torch.float32)
     motion_scope = config.shot_decoder.motion_scope
-    for_adaptation(decoder, whole="transformer" in config.whole, motion_scope=motion_scope)
+    unfreeze_for_adaptation(decoder, whole="transformer" in config.whole, motion_scope=motion_scope)
     _save_memory(decoder, wanted=recipe.adapt.gradient_checkpointing)
     with torch.no_grad():
         absent = {"predictions": checkpoint.shot_encoder("cpu", torch.float32).unconditional(1)[0]}

@@ -32,9 +32,9 @@ from transformers import CLIPVisionModel
 
 from models.checkpoint import Checkpoint
 from models.checkpoint_writer import copy_rest, save_config, within
-from models.conditions import clip_pixels
 from models.config import inside_id
 from models.hub import load_base, quietly
+from models.shot_encoder import clip_pixels
 from pipeline.core.errors import UserError
 from pipeline.publish.splits import Split
 from training.config import LoopSettings

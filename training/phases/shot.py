@@ -43,10 +43,10 @@ from models.checkpoint_writer import copy_rest, save_config, save_shot_decoder, 
 from models.config import Base, ModelConfig, inside_id
 from models.diffusion import Guidance, draw, noised, v_loss
 from models.engine import TILE
+from models.engine_options import TIMESTEPS
 from models.frames import decode_latents
 from models.shot_decoder import ShotDecoder, denoise
 from models.shot_encoder import ShotEncoder
-from models.timesteps import TIMESTEPS
 from training.config import PreviewSettings
 from training.data.encoding import moments_of
 from training.data.feature_cache import FeatureCache

@@ -20,7 +20,7 @@ from examples.miniature.dataset import MORE
 from examples.miniature.truth import SceneFacts, Truths
 from examples.world.puppet_motions import PLANT
 from models.config import GameModelConfig, ModelConfig
-from models.progress import PartProgress, unwatched
+from models.engine_options import PartProgress, unwatched
 from models.turns import GameState, Turn, TurnMaker, turn_seed
 from pipeline.core.progress import watched
 from pipeline.publish.splits import Split

@@ -15,7 +15,7 @@ import torch
 
 from flows.game.records import GameError
 from flows.web.play_games import GAME_ID, MAX_KEPT, MAX_WAITING, Games, is_disk_full, reason
-from models.progress import PartProgress, unwatched
+from models.engine_options import PartProgress, unwatched
 from models.turns import GameState, Turn
 from tests.support.servers.played_page import GradientEngine, Player, Served, check, served, settings
 

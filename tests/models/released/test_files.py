@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.released.files import find_files, open_tensors
-from models.released.importer import import_weights
+from models.released.importer import find_files, import_weights, open_tensors
 from pipeline.core.errors import UserError
 from tests.support.networks.published_weights import (
     ADALN,

@@ -17,11 +17,12 @@ from models.released.names import (
     DECODER_IGNORED,
     LANGUAGE_IGNORED,
     TRANSFORMER,
+    DecoderSizes,
+    LanguageSizes,
     check_tensors,
     decoder_plan,
     language_plan,
 )
-from models.released.sizes import DecoderSizes, LanguageSizes
 from models.released.writer import Writer
 from models.shot_decoder import ShotDecoder, add_lora, decoder_options, own_names
 from models.shot_encoder import ShotEncoder

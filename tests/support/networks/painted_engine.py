@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from models.progress import PartProgress, unwatched
+from models.engine_options import PartProgress, unwatched
 from models.tokens import PastTurn, State
 from models.turns import GameState, Turn
 from pipeline.core.errors import UserError

@@ -25,7 +25,7 @@ from flows.web.page_server import PageServer, address_of, listening
 from flows.web.play_app import make_app
 from flows.web.play_games import Games
 from models.config import ModelConfig, tiny_config
-from models.progress import PartProgress, unwatched
+from models.engine_options import PartProgress, unwatched
 from models.tokens import PastTurn, State
 from models.turns import GameState, Turn
 from pipeline.core.errors import UserError

@@ -19,8 +19,7 @@ from diffusers import CogVideoXPipeline, CogVideoXTransformer3DModel, FluxPipeli
 from torch import Tensor
 
 from models.config import full_config
-from models.shot_decoder import ShotDecoder, add_lora, decoder_options, is_motion
-from models.trainable import for_adaptation
+from models.shot_decoder import ShotDecoder, add_lora, decoder_options, is_motion, unfreeze_for_adaptation
 from pipeline.core.config import ShardSettings
 from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
@@ -131,7 +130,7 @@ def test_gc_trains_the_parts_of_the_shot_decoder() -> None:
     with torch.device("meta"):
         decoder, transformer = ShotDecoder(**decoder_options(config)), CogVideoXTransformer3DModel()
     add_lora(decoder, config.shot_decoder)
-    for_adaptation(decoder)
+    unfreeze_for_adaptation(decoder)
     gc = full("gc").video
     add_adapters(transformer, gc.lora_rank, adaln=gc.adaln)
     ours = {name: size for name, size in trained(decoder).items() if not is_motion(name)}

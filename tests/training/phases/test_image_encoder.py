@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import CLIPVisionModel
 
-from models.bases import random_base
 from models.checkpoint import Checkpoint
 from models.checkpoint_writer import save_config
 from models.config import Base, tiny_config
+from models.untrained import random_base
 from pipeline.core.errors import UserError
 from tests.support.networks.small_run import small_dataset
 from tests.support.networks.tiny_models import copy_of_tiny, tiny_checkpoint

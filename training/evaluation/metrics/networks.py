@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import CLIPModel
 
-from models.conditions import CLIP_MEAN, CLIP_STD
 from models.config import Base
 from models.hub import load_tokenizer, reading
+from models.shot_encoder import CLIP_MEAN, CLIP_STD
 from pipeline.core.errors import UserError
 from training.evaluation.metrics.network_sources import OPEN_CLIP
 
