@@ -27,7 +27,7 @@ from training.config import Recipe
 from training.data.checks import by_rules_alone, check_batch, check_data_set
 from training.data.definitions import FROZEN, TRAINED, Name, bytes_per_clip, open_cache
 from training.data.encoding import Encoder
-from training.data.filling import share_out, space_needed
+from training.data.feature_cache import share_out, space_needed
 from training.data.turns import Catalog, has_padded, offered
 from training.data.windows import Windows
 from training.forks import Fork

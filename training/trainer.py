@@ -46,8 +46,7 @@ from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import read_note
 from training.config import LoopSettings
 from training.data.checks import check_batch
-from training.data.order import Batches
-from training.data.reading import begin_reading
+from training.data.order import Batches, begin_reading
 from training.learner import Learner
 from training.optimizer import learning_rate
 from training.phase import Phase, Share

@@ -27,10 +27,8 @@ from models.frames import LATENT_CHANNELS, encode_frames
 from pipeline.core.errors import UserError
 from training.baselines.folder import BaselineFolder, Device
 from training.baselines.pipelines import inside, sizes_of
-from training.data.definitions import made_in_tiles
-from training.data.feature_cache import Feature, FeatureCache
-from training.data.filling import Share
-from training.data.identities import Sha256, made_by_base, remembered
+from training.data.definitions import Sha256, made_by_base, made_in_tiles, remembered
+from training.data.feature_cache import Feature, FeatureCache, Work
 from training.data.turns import Catalog, PackedTurn, RecordedTurn
 
 _FROM_VIDEOS = ("latents", "flux_pictures")
@@ -65,7 +63,7 @@ def open_features(
 @torch.no_grad()
 def fill_features(
     baseline: BaselineFolder,
-    work: Mapping[str, Share],
+    work: Mapping[str, Work],
     device: Device = "cpu",
     progress: PartProgress = unwatched,
     *,
@@ -75,7 +73,7 @@ def fill_features(
 
     Args:
         baseline: baseline with the encoders.
-        work: shards to encode, by feature, from `training/data/filling.py:share_out`.
+        work: shards to encode, by feature, from `training/data/feature_cache.py:share_out`.
         device: device of the encoders.
         progress: callback after every batch.
         tiled: encode latents of gc clip by clip and in tiles, for which the cache must be defined.

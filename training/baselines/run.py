@@ -18,13 +18,11 @@ from pipeline.core.errors import UserError
 from training.baselines.config import NOT_AT_MINI, full, tiny
 from training.baselines.encoding import fill_features, open_features
 from training.baselines.folder import BaselineFolder, new_baseline, new_mini_gc
-from training.baselines.gc_training import gc_phase
-from training.baselines.gfc_training import gfc_phase
+from training.baselines.phases import gc_phase, gfc_phase
 from training.config import BaselineSettings, Recipe
 from training.data.checks import check_batch, check_captions
-from training.data.feature_cache import FeatureCache
-from training.data.filling import share_out, space_needed
-from training.data.identities import made_by_files
+from training.data.definitions import made_by_files
+from training.data.feature_cache import FeatureCache, share_out, space_needed
 from training.phase import Phase
 from training.processes import frozen_dtype, process_count
 from training.recipes import ON_TILES

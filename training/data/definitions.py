@@ -1,12 +1,17 @@
 """Definitions of the cached features: shape of a clip's tensor, and the ingredients that it is made from.
 
 The first three features come from frozen networks and are shared by all runs on the same data; the other two depend on
-a trained network. `training/data/encoding.py` has the table of the features and computes them.
+a trained network. `training/data/encoding.py` has the table of the features and computes them. A network is identified
+by its commit on the hub, or by the hash of its files. `remembered` keeps these hashes in the folder of the features, by
+size, modification time and inode, so that gigabytes of weights are read for this only once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,18 +19,23 @@ from typing import Literal
 import torch
 
 from models.checkpoint import SHOT_ENCODER, Checkpoint
-from models.config import Component, ModelConfig
+from models.config import Base, Component, ModelConfig
 from models.engine import TILE
 from models.frames import LATENT_CHANNELS
+from models.hub import pinned
 from models.shot_decoder import SPATIAL_COMPRESSION
+from pipeline.core.errors import disk_errors
+from pipeline.core.hashes import Hashes
+from pipeline.publish.shards import file_sha256
 from training.config import Recipe
 from training.data.feature_cache import Feature, FeatureCache, storage_dtype
-from training.data.identities import Sha256, made_by_base, made_by_files, remembered
 from training.data.turns import Catalog
 
 Name = Literal["latents", "patches", "text", "shot_tokens", "predictions"]
 FROZEN: tuple[Name, ...] = ("latents", "patches", "text")
 TRAINED: tuple[Name, ...] = ("shot_tokens", "predictions")
+_COMMIT = re.compile("[0-9a-f]{40}")
+Sha256 = Callable[[Path], str]
 
 
 def open_cache(
@@ -115,3 +125,44 @@ def _shape(name: Name, config: ModelConfig) -> tuple[int, ...]:
         "predictions": tokens,
     }
     return shapes[name]
+
+
+def made_by_base(name: str, base: Base, sha256: Sha256 = file_sha256) -> dict[str, str]:
+    """Return a frozen base as an ingredient: its commit on the hub, or the hash of all files in its folder.
+
+    Args:
+        name: of the ingredient.
+        base: location of the base.
+        sha256: hash of a file; `remembered` gives one that reads a file once.
+
+    Raises:
+        UserError: there is no such base, or it is on the hub and its commit is neither configured nor cached.
+    """
+    place = base if _COMMIT.fullmatch(base.revision or "") else pinned(base)
+    subfolders = sorted({place.subfolder, place.tokenizer_subfolder or place.subfolder})
+    if not Path(place.id).is_dir():
+        return {name: f"{place.id}@{place.revision} {' '.join(subfolders)}".rstrip()}
+    folders = [Path(place.id) / subfolder for subfolder in subfolders]
+    files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
+    return made_by_files(name, *files, sha256=sha256)
+
+
+def made_by_files(name: str, *paths: Path, sha256: Sha256 = file_sha256) -> dict[str, str]:
+    """Return weight files as an ingredient: the hash of their names and contents."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.name} {sha256(path)}\n".encode())
+    return {name: digest.hexdigest()}
+
+
+@contextmanager
+def remembered(folder: Path) -> Iterator[Sha256]:
+    """Yield a hash of files that remembers them in a folder.
+
+    Raises:
+        DiskError: the folder cannot be used.
+    """
+    with disk_errors(folder):
+        hashes = Hashes(folder / ".hashes.json")
+    yield hashes.of
+    hashes.save()

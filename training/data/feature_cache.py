@@ -4,16 +4,20 @@
     SHARED/<feature>/<definition>/<shard>.safetensors              the same, named by content
 
 The header of a file holds the shard's hash and the ingredients of the feature (weights of the encoder, size of the
-frames, ...). A file is valid only while they are unchanged; otherwise it is stale, the error names the changes, and it
-is encoded again. Files are written atomically one by one, so a killed run resumes at the shard it had reached. Several
-processes can share the work, each with its own shards.
+frames, ...). If they change, the file is stale: the error names the changes, and the file is encoded again. Files are
+written atomically one by one, so a killed run resumes at the shard it had reached.
 
 In a shared folder both names are hashes: `<definition>` of the feature's ingredients, `<shard>` of the shard's content.
-Runs with equal networks and data find each other's files, and those of other runs are never stale.
+Runs with equal networks and data find each other's files, and those of other runs are never stale. Two runs may fill it
+at the same time; each skips the shards that the other has finished.
+
+    work = share_out(caches, names, accelerator)                       the same plan in every process
+    encoder.make("latents", work["latents"], watch)                    its network is loaded once, if there is work
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +26,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -29,7 +35,7 @@ from torch import Tensor
 
 from models.config import ModelConfig
 from pipeline.core.atomic import replacing, sweep
-from pipeline.core.errors import UserError
+from pipeline.core.errors import NoRoomError, UserError
 from pipeline.core.ingredients import Ingredients, changed, fingerprint
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Record
@@ -38,12 +44,11 @@ from training.data.turns import Catalog, PackedTurn, RecordedTurn, read_turns
 
 _HEADER = "made_from"
 """Key of the only metadata entry of a file: safetensors writes several entries in varying order."""
-
 VERSION = 1
 """Version of the encoding; increment it when the same clips and networks give other features."""
-
 _ABANDONED_SECONDS = 3600
 """Age of a temporary file that no process writes any more: writing one takes seconds."""
+
 
 Item = TypeVar("Item", PackedTurn, RecordedTurn)
 
@@ -260,3 +265,70 @@ def _rows(feature: Feature, clip_ids: Sequence[str], rows: Tensor) -> dict[str, 
             remedy = "look at the clip, or compute in a wider precision"
             raise UserError(f"{feature.name} of clip {clip_id} has numbers that are not finite; {remedy}")
     return {clip_id: row.clone() for clip_id, row in zip(clip_ids, stored, strict=True)}
+
+
+Work = Mapping[FeatureCache, Sequence[ShardFile]]
+"""Shards of each cache that a process has to encode."""
+
+
+def share_out(caches: Sequence[FeatureCache], names: Sequence[str], accelerator: Accelerator) -> dict[str, Work]:
+    """Return this process's share of the missing and stale shards, by feature. Collective call.
+
+    Only the main process looks for missing files: later ones would see what the first have already written.
+    """
+    plan: list[dict[str, list[list[str]]] | None] = [None]
+    if accelerator.is_main_process:
+        plan = [{name: [sorted(cache.faults(name)) for cache in caches] for name in names}]
+    (missing,) = broadcast_object_list(plan)
+    assert missing is not None
+    rank, processes = accelerator.process_index, accelerator.num_processes
+    return {name: share_of(caches, missing[name], rank, processes) for name in names}
+
+
+def share_of(caches: Sequence[FeatureCache], missing: Sequence[Sequence[str]], rank: int, processes: int) -> Work:
+    """Return every n-th of the missing shards, the largest first, so that all processes get about as many clips."""
+    pairs = [
+        (cache, shard)
+        for cache, names in zip(caches, missing, strict=True)
+        for shard in cache.catalog.shards
+        if shard.name in set(names)
+    ]
+    pairs.sort(key=lambda pair: pair[1].entry.samples, reverse=True)
+    return {cache: [shard for owner, shard in pairs[rank::processes] if owner is cache] for cache in caches}
+
+
+def space_needed(caches: Sequence[FeatureCache], names: Sequence[str], later_bytes: int = 0) -> str:
+    """Return a line about the disk space that filling takes; empty if there is nothing to encode.
+
+    Args:
+        caches: caches of one folder.
+        names: features to encode.
+        later_bytes: space of features that later phases will add.
+
+    Raises:
+        NoRoomError: the disk of the folder has less space.
+    """
+    by_name = {name: sum(cache.bytes_to_make(name) for cache in caches) for name in names}
+    if not any(by_name.values()):
+        return ""
+    folder, needed = caches[0].folder, sum(by_name.values())
+    replaced = sum(cache.bytes_to_replace(name) for cache in caches for name in names)
+    free = shutil.disk_usage(_existing(folder)).free
+    parts = ", ".join(f"{name} {readable(size)}" for name, size in by_name.items() if size)
+    if needed - replaced > free:
+        raise NoRoomError(
+            f"{folder}: {readable(needed)} of features to make ({parts}), but only {readable(free)} are free: make "
+            "room, or name a folder on another disk with --features"
+        )
+    later = f"; later phases add {readable(later_bytes)}" if later_bytes else ""
+    return f"features to make: {readable(needed)} ({parts}), {readable(free)} are free in {folder}{later}"
+
+
+def readable(size: int) -> str:
+    """Return a number of bytes in MB or GB."""
+    return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or its nearest parent that exists."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

@@ -13,17 +13,21 @@ The permutation is computed from raw Philox numbers, whose stream numpy guarante
 from __future__ import annotations
 
 import hashlib
+import signal
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
+from types import MethodType
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.random import Philox
 from numpy.typing import NDArray
+from torch.multiprocessing import set_sharing_strategy
 from torch.utils.data import Sampler
 
 from pipeline.core.errors import UserError
@@ -78,6 +82,12 @@ def stratified(place: Position, drawn: torch.Generator) -> float:
     many batches the number is uniform, since the slot of an item changes with the permutation.
     """
     return (place.slot + float(torch.rand((), generator=drawn))) / place.slots
+
+
+def spread(count: int, most: int) -> list[int]:
+    """Return at most `most` numbers of `range(count)`: the middles of as many equal parts."""
+    chosen = min(count, most)
+    return [(2 * place + 1) * count // (2 * chosen) for place in range(chosen)]
 
 
 def part_seed(seed: int, number: int) -> int:
@@ -158,3 +168,21 @@ class Batches(Sampler[list[Position]]):
     def _place(self, step: int, slot: int) -> Position:
         epoch, within = divmod(step * self.batch_size + slot, self.count)
         return Position(epoch, int(epoch_order(self.seed, epoch, self.count)[within]), slot, self.batch_size)
+
+
+def begin_reading(_number: int) -> None:
+    """Set up a process of the data loader; its `worker_init_fn`.
+
+    SIGTERM and SIGINT are ignored: a scheduler or a terminal sends them to all processes of a job, and the training
+    process still needs the examples of the step in progress. Tensors are shared by name and not by open files, which
+    `ulimit -n` bounds: a step of phase b on one GPU has 384 windows of five tensors each, and several steps are read
+    ahead.
+
+    Exit calls of services are dropped, since their threads are not in this process: Prefect's fail there, the process
+    ends with 1, and the training with it.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
+    calls = threading._threading_atexits  # type: ignore[attr-defined]  # those of pools are functions, and do hold
+    calls[:] = [call for call in calls if not isinstance(call.func, MethodType)]

@@ -1,30 +1,43 @@
-"""Predictions of recorded turns by the game model: what phase c trains the shot decoder on.
+"""Predictions of recorded turns by the game model: the input of phase c, and the error of games rolled out.
 
 | `adapt.predictions` | past of a turn |
 |---|---|
 | `own` | recorded |
 | `rollout` | predicted, from the start of the shard |
 
+In validation, games of 5 and 10 recorded turns are rolled out, each turn after the model's own predictions. The error
+of the last turn, beside that of teacher-forced predictions, shows the drift of play. With s the recorded and s' the
+predicted shot tokens of the last turn:
+
+    error = mean_{l,d} (s'_ld - s_ld)^2
+
 Letters of the shapes: B batch, L shot tokens, D their width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 from transformers import LlamaTokenizer
 
 from models.config import ModelConfig
-from models.game_model import GameModel
-from models.tokens import PastTurn
-from training.data.rollout import rolled_out
+from models.game_model import GameModel, Prediction
+from models.tokens import PastTurn, write_prompt
+from models.turns import GameState
+from training.config import WindowSettings
+from training.data.order import epoch_order
 from training.data.turns import RecordedTurn
 from training.data.windows import Window, Windows
 
 Predict = Callable[[Sequence[Window]], Tensor]
 """Function from windows to the predicted shot tokens [B, L, D] of their last turns."""
+GAME_TURNS = (5, 10)
+"""Lengths of the games of validation."""
+_SEED = 0
+"""Seed of the drawn games: the same in every validation of every run."""
+Game = tuple[RecordedTurn, ...]
 
 
 def by_windows(windows: Windows, predict: Predict, shape: Sequence[int]) -> Callable[[Sequence[RecordedTurn]], Tensor]:
@@ -73,3 +86,65 @@ def after_own(
         return torch.stack(rows)
 
     return predicted
+
+
+def rolled_out(
+    model: GameModel,
+    tokenizer: LlamaTokenizer,
+    config: ModelConfig,
+    turns: Iterable[RecordedTurn],
+    past: Sequence[PastTurn] = (),
+) -> Iterator[Prediction]:
+    """Yield the predictions of consecutive turns from their instructions alone.
+
+    Args:
+        model: the game model, in `eval()`.
+        tokenizer: its tokenizer.
+        config: configuration of the checkpoint; its `window_turns` limits the past, as in play.
+        turns: the turns to predict, in time order.
+        past: turns before the first one, oldest first; a new game has none.
+    """
+    window_turns = config.game_model.window_turns
+    state = GameState(window=tuple(past[max(0, len(past) - (window_turns - 1)) :]))
+    for turn in turns:
+        tokens = config.shot_encoder.shot_tokens
+        prompt = write_prompt(tokenizer, state.window, turn.instruction, tokens, config.conventions)
+        prediction = model.predict(prompt)
+        shot_tokens_LD = prediction.shot_tokens_LD.float().cpu()
+        state = state.after(PastTurn(turn.instruction, shot_tokens_LD, prediction.state), window_turns)
+        yield Prediction(shot_tokens_LD, prediction.state)
+
+
+def drawn_games(turns: Sequence[RecordedTurn], settings: WindowSettings, length: int, most: int) -> list[Game]:
+    """Return games of consecutive turns, drawn from all that the window settings allow; few in a broken split.
+
+    Args:
+        turns: turns of a catalog.
+        settings: rules for consecutive turns; their number is `length` instead.
+        length: turns of a game.
+        most: games to return if there are as many.
+    """
+    windows = Windows(turns, settings.model_copy(update={"most_turns": length}))
+    ends = [item for item in range(len(windows)) if len(windows.longest(item).turns) == length]
+    return [windows.longest(ends[place]).turns for place in epoch_order(_SEED, 0, len(ends))[:most]]
+
+
+@torch.no_grad()
+def last_error(
+    model: GameModel,
+    tokenizer: LlamaTokenizer,
+    config: ModelConfig,
+    tokens_of: Callable[[str], Tensor],
+    game: Game,
+) -> Tensor:
+    """Return the error of the last turn of a game.
+
+    Args:
+        model: the game model, in `eval()`.
+        tokenizer: its tokenizer.
+        config: configuration of the checkpoint.
+        tokens_of: function from clip id to recorded shot tokens [L, D].
+        game: one of `drawn_games`.
+    """
+    *_, last = rolled_out(model, tokenizer, config, game)
+    return (last.shot_tokens_LD - tokens_of(game[-1].clip_id).to(last.shot_tokens_LD)).square().mean()

@@ -1,23 +1,41 @@
-"""Windows: consecutive turns of one film for the game model; the last is the target, the others are the past.
+"""Windows of consecutive turns of one film for the game model: the last is the target, the others are the past.
 
-The length of a window comes first, its place second: an epoch has equally many windows of every length, however many
-turns reach it. The windows of one length end with the turns that have enough past, each once before any ends a second
-one of that length; they go on from one epoch to the next.
+Training first draws the length of a window, and then a target with enough past. An epoch has equally many windows of
+every length, however many turns reach it. Every turn with enough past ends one window of a length before any ends a
+second one; this goes on from one epoch to the next.
 
-A turn without an instruction cannot be written into a prompt and is treated as a dropped clip. A few dropped clips of
-one scene may be skipped (`most_gap`). A turn that overlaps the one before it is in no window, and its successor follows
-the one before it.
+A turn without an instruction cannot be written into a prompt and is treated as a dropped clip. A window may skip a few
+dropped clips of one scene (`most_gap`). A turn that overlaps the one before it is in no window, and its successor
+follows the one before it.
+
+In play the past consists of the game model's own predictions, in plain training of recorded clips, so training would
+never see the errors that play feeds back. Noise stands for them, as in GameNGen (arXiv 2408.14837, section 3.2.1), with
+s the shot tokens of a past turn and A `history_noise`:
+
+    a ~ U(0, A), one level per window;    s' = s + a std(s) eps,    eps ~ N(0, I)
+
+As there, the network gets the level, in tenths of A, as a learned vector. It is added to every past shot token, and
+that of the lowest tenth is zero. So play, which adds no noise, needs no vector, and checkpoints are as without noise.
+
+Letters of the shapes: L shot tokens, D their width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count, takewhile
 
+import torch
+from torch import Tensor
+
 from training.config import WindowSettings
-from training.data.order import Position, epoch_order
+from training.data.feature_cache import FeatureCache
+from training.data.order import Position, epoch_order, generator
 from training.data.turns import RecordedTurn
+
+NOISE_LEVELS = 10
+"""Tenths of the greatest noise; the number of the published work."""
 
 
 @dataclass(frozen=True)
@@ -109,3 +127,39 @@ class Windows:
 def _number(turn: RecordedTurn) -> tuple[str, int]:
     """Film and number of the turn's clip."""
     return turn.sample.film_id, turn.sample.index
+
+
+@dataclass(frozen=True)
+class Past:
+    """Shot tokens of the past turns of one window."""
+
+    shots: Mapping[str, Tensor]
+    """Shot tokens [L, D] by clip id."""
+    noise_level: int = 0
+    """Tenth of the greatest noise, 0 to 9."""
+
+
+@dataclass(frozen=True)
+class History:
+    """Settings of the past in training, with the seed of its random numbers."""
+
+    noise: float = 0.0
+    seed: int = 0
+
+    def drawn(self, window: Window, cache: FeatureCache, place: Position) -> Past:
+        """Return the past of a training window; its random numbers are functions of seed and position."""
+        numbers = generator(self.seed, place)
+        level = float(torch.rand((), generator=numbers))
+        shots: dict[str, Tensor] = {}
+        for turn in window.past:
+            tokens_LD = cache.get("shot_tokens", turn.clip_id).float()
+            if self.noise:
+                noise_LD = torch.randn(tokens_LD.shape, generator=numbers)
+                tokens_LD = tokens_LD + level * self.noise * tokens_LD.std() * noise_LD
+            shots[turn.clip_id] = tokens_LD
+        return Past(shots, int(level * NOISE_LEVELS) if self.noise else 0)
+
+
+def recorded(window: Window, cache: FeatureCache) -> Past:
+    """Return the past as it was recorded, for validation."""
+    return Past({turn.clip_id: cache.get("shot_tokens", turn.clip_id).float() for turn in window.past})

@@ -14,11 +14,10 @@ from models.game_model import make_trainable, mistral_of
 from models.shot_decoder import ShotDecoder, unfreeze_for_adaptation, unfreeze_for_joint, unfreeze_for_warm_up
 from training.config import Recipe
 from training.data.feature_cache import FeatureCache
-from training.data.history import History
 from training.data.mixture import by_data_set
 from training.data.order import part_seed
 from training.data.turns import Catalog, RecordedTurn
-from training.data.windows import Windows
+from training.data.windows import History, Windows
 from training.phases.game import GameExamples, GamePhase, GameTraining
 from training.phases.shot import ShotExamples, ShotNetworks, ShotPhase
 from training.processes import frozen_dtype

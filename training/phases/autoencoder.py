@@ -14,6 +14,9 @@ unit variance.
 
     fitted = fit_autoencoder(Checkpoint.open("start"), "demo/dataset", Path("autoencoder"))
 
+Crops may be parts of frames, but the autoencoder's norms are over a whole crop and see other statistics in a part, so
+parts are only for a cheap and coarse fit.
+
 Letters of the shapes: N clips, B batch, T frames or latent frames, H W pixels or latent pixels, C channels (RGB).
 """
 
@@ -22,12 +25,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, Self
 
 import torch
 from accelerate import Accelerator
 from diffusers import AutoencoderKLCogVideoX
+from diffusers.models.autoencoders.autoencoder_kl_cogvideox import CogVideoXCausalConv3d
 from torch import Tensor, nn
 from torch.distributed.fsdp import register_fsdp_forward_method
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from models.checkpoint import Checkpoint
@@ -40,16 +46,19 @@ from pipeline.publish.splits import Split
 from training.config import FitSettings
 from training.data.checks import check_batch
 from training.data.mixture import Mixture
-from training.data.spread import spread
+from training.data.order import Position, generator, spread
 from training.data.turns import Catalog, read_turns
 from training.phase import ALONE, Share
 from training.phase_folder import check_made_from, note_made_from
-from training.phases.crops import CropExamples, Crops, Kind
-from training.phases.still_convolutions import with_cheap_stills
 from training.pictures import Comparison, save_comparisons
 from training.processes import new_accelerator, process_count, release_network
 from training.trainer import StepWatcher, Trainer
 
+Kind = Literal["stills", "clips"]
+_PATCH = 8
+"""Pixels per latent pixel along each side."""
+_CROP_FRAMES = 9
+"""Frames of a crop of a clip: the first alone and two groups of four, about half the cost of a whole clip."""
 _KINDS: tuple[Kind, ...] = ("stills", "clips")
 _MEASURED = 256
 """Most clips whose latents are measured for the scaling factor."""
@@ -135,6 +144,68 @@ class AutoencoderPhase:
             autoencoder.save_pretrained(str(folder / inside_id("autoencoder")))
         save_config(folder, self.checkpoint.config)
         copy_rest(self.checkpoint, folder, {inside_id("autoencoder")})
+
+
+@dataclass(frozen=True, eq=False)
+class Crops:
+    """Collated examples: crops of clips, and the noise for sampling their latents."""
+
+    frames_BTHWC: Tensor
+    """uint8 RGB."""
+    noise_BCTHW: Tensor
+
+    def to(self, device: torch.device) -> Self:
+        """Return the batch on a device."""
+        return type(self)(self.frames_BTHWC.to(device), self.noise_BCTHW.to(device))
+
+
+class CropExamples:
+    """Random crops of clips: single frames, or nine consecutive frames."""
+
+    def __init__(self, frames_NTHWC: Tensor, kind: Kind, channels: int, crop: float = 0.5, seed: int = 0) -> None:
+        """Store the clips; `channels` of latents, `crop` the share of height and width."""
+        self.frames_NTHWC, self.kind, self.channels, self.crop, self.seed = frames_NTHWC, kind, channels, crop, seed
+
+    def __len__(self) -> int:
+        return len(self.frames_NTHWC)
+
+    def __getitem__(self, place: Position) -> tuple[Tensor, Tensor]:
+        """Return frames [T, H, W, C] and noise [C, T, H, W]."""
+        drawn = generator(self.seed, place)
+        clip_THWC = self.frames_NTHWC[place.item]
+        frames, height, width, _ = clip_THWC.shape
+        length = 1 if self.kind == "stills" else _CROP_FRAMES
+        first = int(torch.randint(frames - length + 1, (), generator=drawn))
+        clip_THWC = clip_THWC[first : first + length]
+        rows, columns = (max(1, int(side * self.crop) // _PATCH) * _PATCH for side in (height, width))
+        top, left = (
+            int(torch.randint(most + 1, (), generator=drawn)) for most in (height - rows, width - columns)
+        )  # fmt: skip
+        latent_frames = (length - 1) // 4 + 1
+        shape = (self.channels, latent_frames, rows // _PATCH, columns // _PATCH)
+        return clip_THWC[:, top : top + rows, left : left + columns], torch.randn(shape, generator=drawn)
+
+
+class StillConvolution(CogVideoXCausalConv3d):  # type: ignore[misc]  # diffusers has no types
+    """Causal convolution that sums its taps in time over a single frame; other clips are convolved as before."""
+
+    def forward(self, inputs: Tensor, conv_cache: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Convolve frames [B, C, T, H, W]. Return them, and the frames that the next ones need."""
+        copies = self.time_kernel_size - 1
+        if not copies or conv_cache is not None or inputs.shape[2] > 1:
+            convolved: tuple[Tensor, Tensor] = super().forward(inputs, conv_cache)
+            return convolved
+        conv, weight_OCHW = self.conv, self.conv.weight.sum(dim=2)
+        convolved_BCHW = functional.conv2d(inputs[:, :, 0], weight_OCHW, conv.bias, conv.stride[1:], conv.padding[1:])
+        return convolved_BCHW[:, :, None], inputs.expand(-1, -1, copies, -1, -1)
+
+
+def with_cheap_stills(autoencoder: AutoencoderKLCogVideoX) -> AutoencoderKLCogVideoX:
+    """Let an autoencoder convolve single frames the cheap way. Weights and results stay; it is changed in place."""
+    for module in autoencoder.modules():
+        if type(module) is CogVideoXCausalConv3d:
+            module.__class__ = StillConvolution
+    return autoencoder
 
 
 @dataclass(frozen=True)

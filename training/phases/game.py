@@ -40,13 +40,11 @@ from models.tokens import LEGAL_IDS, TokenPrompt
 from training.config import PreviewSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
-from training.data.history import NOISE_LEVELS, History, Past, recorded
-from training.data.order import Examples, Position
+from training.data.order import Examples, Position, spread
 from training.data.phrasing import as_typed, rephrased
-from training.data.spread import spread
-from training.data.windows import Window, Windows
+from training.data.predictions import GAME_TURNS, drawn_games, last_error
+from training.data.windows import NOISE_LEVELS, History, Past, Window, Windows, recorded
 from training.phase import ALONE, Share
-from training.phases.token_errors import GAME_TURNS, Game, drawn_games, last_error
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +256,7 @@ class GamePhase:
             turns, settings = examples.cache.catalog.turns, examples.windows.settings
             games = drawn_games(turns, settings, length, self.looks.games)
             if games:
-                error_of = partial(_last_error, model, self.config, examples)
+                error_of = partial(last_error, model, examples.tokenizer, self.config, examples.tokens_of)
                 found[f"rolled_out_{length}"] = float(share.values(games, error_of).mean())
         return found
 
@@ -286,10 +284,6 @@ class GamePhase:
         save_config(folder, self.config)
         replaced = save_game_model(folder, self.network.game_model, within(state, "game_model."))
         copy_rest(self.checkpoint, folder, replaced)
-
-
-def _last_error(model: GameModel, config: ModelConfig, examples: GameExamples, game: Game) -> Tensor:
-    return last_error(model, examples.tokenizer, config, game, examples.tokens_of)
 
 
 def without_past(examples: GameExamples) -> GameExamples:

@@ -50,8 +50,7 @@ from models.shot_encoder import ShotEncoder
 from training.config import PreviewSettings
 from training.data.encoding import moments_of
 from training.data.feature_cache import FeatureCache
-from training.data.order import Examples, Position, generator, stratified
-from training.data.spread import spread
+from training.data.order import Examples, Position, generator, spread, stratified
 from training.data.turns import RecordedTurn
 from training.phase import ALONE, Share
 from training.pictures import Comparison, save_comparisons

@@ -23,11 +23,11 @@ from training.baselines.agents import load_baseline
 from training.baselines.config import VideoSettings, mini
 from training.baselines.encoding import fill_features, open_features
 from training.baselines.folder import BaselineFolder, new_mini_gc
-from training.baselines.gc_training import gc_phase
+from training.baselines.phases import gc_phase
 from training.baselines.run import train_baseline
 from training.config import FeatureSettings, LoopSettings
 from training.data.definitions import open_cache
-from training.data.filling import share_out
+from training.data.feature_cache import share_out
 from training.data.shards import open_shards
 from training.data.turns import Catalog
 from training.recipes import read_recipe

@@ -26,18 +26,15 @@ from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import small_dataset
 from tests.support.networks.tiny_baselines import brief_baseline, brief_config
-from training.baselines.adapters import AdapterPhase
 from training.baselines.agents import load_baseline
 from training.baselines.config import BaselineConfig, BaselineKind, full, tiny
 from training.baselines.encoding import fill_features, open_features
 from training.baselines.folder import BaselineFolder, new_baseline
-from training.baselines.gc_training import gc_phase
-from training.baselines.gfc_training import NoisedPictures, TextToPicture, gfc_phase
+from training.baselines.phases import AdapterPhase, NoisedPictures, TextToPicture, gc_phase, gfc_phase
 from training.baselines.pipelines import LORA, add_adapters, save_adapters
 from training.baselines.run import train_baseline
 from training.config import LoopSettings
-from training.data.feature_cache import FeatureCache
-from training.data.filling import share_out
+from training.data.feature_cache import FeatureCache, share_out
 from training.data.order import Position
 from training.data.shards import open_shards
 from training.data.turns import Catalog, read_turns

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.baselines.gfc_training import PictureExamples
+from training.baselines.phases import PictureExamples
 from training.data.order import Batches, Position, generator, stratified
 from training.phases.shot import ShotExamples
 

@@ -24,8 +24,8 @@ from pipeline.core.records import Caption
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.tiny_models import copy_of_tiny, tiny_checkpoint
+from training.data.definitions import made_by_base, made_by_files
 from training.data.feature_cache import Feature, FeatureCache, storage_dtype
-from training.data.identities import made_by_base, made_by_files
 from training.data.shards import open_shards
 from training.data.turns import Catalog, PackedTurn, RecordedTurn, read_turns
 

@@ -25,11 +25,9 @@ from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.small_run import small_recipe
 from tests.support.networks.tiny_models import copy_of_tiny, tiny_checkpoint
-from training.data.definitions import FROZEN, TRAINED, bytes_per_clip, open_cache
+from training.data.definitions import FROZEN, TRAINED, bytes_per_clip, made_by_base, open_cache, remembered
 from training.data.encoding import Encoder
-from training.data.feature_cache import Feature, FeatureCache
-from training.data.filling import readable, share_of, share_out, space_needed
-from training.data.identities import made_by_base, remembered
+from training.data.feature_cache import Feature, FeatureCache, readable, share_of, share_out, space_needed
 from training.data.shards import open_shards
 from training.data.turns import Catalog, PackedTurn
 from training.recipes import tiny

@@ -21,14 +21,11 @@ from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.networks.tiny_models import brief_checkpoint, shake
 from training.config import WindowSettings
 from training.data.feature_cache import Feature, FeatureCache
-from training.data.history import NOISE_LEVELS, History, Past, recorded
 from training.data.order import Position
-from training.data.predictions import after_own, by_windows
-from training.data.rollout import rolled_out
+from training.data.predictions import after_own, by_windows, drawn_games, last_error, rolled_out
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
-from training.data.windows import Window, Windows
-from training.phases.token_errors import drawn_games, last_error
+from training.data.windows import NOISE_LEVELS, History, Past, Window, Windows, recorded
 
 SHAPE = (40, 50)
 ACROSS = WindowSettings()
@@ -114,7 +111,7 @@ def test_the_error_of_a_game_is_that_of_its_last_turn(cache: FeatureCache, engin
     (game,) = drawn_games(cache.catalog.turns, ACROSS, 6, most=1)
     *_, last = rolled_out(engine.game_model, engine.tokenizer, engine.config, game)
     truth = {game[-1].clip_id: last.shot_tokens_LD + 0.5}
-    error = float(last_error(engine.game_model, engine.tokenizer, engine.config, game, truth.__getitem__))
+    error = float(last_error(engine.game_model, engine.tokenizer, engine.config, truth.__getitem__, game))
     assert error == pytest.approx(0.25)
 
 

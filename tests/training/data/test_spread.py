@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from tests.support.networks.tiny_baselines import brief_baseline
 from training.baselines.folder import BaselineFolder
-from training.baselines.gc_training import GCPhase
+from training.baselines.phases import GCPhase
 from training.config import PreviewSettings
-from training.data.spread import spread
+from training.data.order import spread
 from training.phases.game import GamePhase
 from training.phases.shot import ShotPhase
 

@@ -15,8 +15,7 @@ from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from training.config import WindowSettings
-from training.data.order import Batches, Position, chooser, epoch_order
-from training.data.reading import begin_reading
+from training.data.order import Batches, Position, begin_reading, chooser, epoch_order
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
 from training.data.windows import Window, Windows

@@ -31,14 +31,15 @@ from tests.support.networks.tiny_models import (
 from training.config import FitSettings, LoopSettings, Precision
 from training.data.order import Position
 from training.phases.autoencoder import (
+    CropExamples,
+    Crops,
     Reconstruction,
     fit_autoencoder,
     measured_factor,
     psnr,
     read_frames,
+    with_cheap_stills,
 )
-from training.phases.crops import CropExamples, Crops
-from training.phases.still_convolutions import with_cheap_stills
 from training.trainer import StepReport
 
 

@@ -9,7 +9,7 @@ import torch
 
 from models.tokens import State
 from tests.support.networks.small_game_model import SHOT, STATE, WIDTH, past_turn, prompt_of, small_model
-from training.data.history import NOISE_LEVELS
+from training.data.windows import NOISE_LEVELS
 from training.phases.game import GameBatch, GameTraining
 
 
