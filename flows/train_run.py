@@ -1,14 +1,31 @@
-"""Request of a training run: the parameters of its flow, light enough for the command line."""
+"""Request of a training run, and the processes that run its parts.
+
+Each phase of `all`, and each launch on several GPUs, is a process of its own. It always releases the GPU's memory, and
+it can be killed: a phase resumes from its newest saved state, and a finished phase ends at once. SIGTERM and Ctrl-C are
+passed on to the process under way, which then saves its state; no further one is started.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
+from pipeline.core.errors import UserError
 from pipeline.plan.request import without_secrets
+
+_PATIENCE = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "540"}
+"""Seconds that a launcher leaves its processes after SIGTERM; a validation and a state may outlast its own 30."""
+_FIRST_PORT = 29500
+"""Port at which the machines meet for the first part; each later part has the next one, so that none meets the last."""
 
 
 class RecipeName(StrEnum):
@@ -62,3 +79,100 @@ class TrainRequest(BaseModel):
     features: Path | None = None
     trackers: tuple[str, ...] = ("tensorboard",)
     accelerate: Path | None = None
+    machine_rank: int | None = None
+    main_address: Annotated[str, StringConstraints(pattern=r"^[^:]+(:[0-9]+)?$")] | None = None
+
+    def command(self, part: TrainPart) -> list[str]:
+        """Return the command line of a part in a process of its own."""
+        options: dict[str, Path | str | None] = {
+            "--out": self.out,
+            "--recipe": self.recipe and self.recipe.value,
+            "--from": self.start,
+            "--fork-from": self.fork_from,
+            "--ablation": self.ablation and self.ablation.value,
+            "--config": self.config,
+            "--features": self.features,
+        }
+        data = [("--data", source) for source in self.data]
+        trackers = [("--tracker", name) for name in self.trackers]
+        pairs = [*data, *((name, str(value)) for name, value in options.items() if value), *trackers]
+        words = [word for pair in pairs for word in pair]
+        return [sys.executable, *self._launcher(part), "-m", "flows.cli", "train", part.value, *words]
+
+    def _launcher(self, part: TrainPart) -> list[str]:
+        """Return the words that launch a part by accelerate; none without its file."""
+        if not self.accelerate:
+            return []
+        words = ["-m", "accelerate.commands.launch", "--config_file", str(self.accelerate)]
+        if self.machine_rank is not None:
+            words += ["--machine_rank", str(self.machine_rank)]
+        if self.main_address:
+            host, _, port = self.main_address.partition(":")
+            own = int(port or _FIRST_PORT) + list(TrainPart).index(part)
+            words += ["--main_process_ip", host, "--main_process_port", str(own)]
+        return words
+
+
+class Processes:
+    """Processes that run one after the other, while signals are `watched`."""
+
+    def __init__(self) -> None:
+        self.stopped_by: int | None = None
+        """The first signal; None while there was none."""
+        self._process: subprocess.Popen[str] | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Pass SIGTERM and Ctrl-C on during the block, which must run in the main thread."""
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def run(self, command: list[str]) -> tuple[int, str]:
+        """Run a command, unless a signal came before; return its exit code and what it printed."""
+        if self.stopped_by:
+            return 128 + self.stopped_by, ""
+        environment = {**_PATIENCE, **os.environ}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as self._process:
+            if self.stopped_by:  # while the process was started
+                self._process.terminate()
+            printed, _ = self._process.communicate()
+        return self._process.returncode, printed
+
+    def _stop(self, number: int, _: object) -> None:
+        """Stop the process after its step; at once if Ctrl-C follows another signal."""
+        is_again, self.stopped_by = self.stopped_by is not None and number == signal.SIGINT, self.stopped_by or number
+        if self._process:  # SIGTERM at first, since the process may have had this Ctrl-C from the terminal too
+            self._process.send_signal(signal.SIGINT if is_again else signal.SIGTERM)
+
+
+class StoppedError(Exception):
+    """A signal ended training before all parts were done."""
+
+    def __init__(self, by: int) -> None:
+        super().__init__(f"stopped by {'Ctrl-C' if by == signal.SIGINT else 'SIGTERM'}; the same command goes on")
+        self.by = by
+
+
+def run_parts(part: TrainPart, request: TrainRequest) -> str:
+    """Run a part in a process of its own, or the three of `all` in their order. Return the folder of the last result.
+
+    Raises:
+        UserError: a part failed; its process has printed the reason.
+        StoppedError: a signal came, and was passed on.
+    """
+    processes, printed = Processes(), ""
+    parts = (TrainPart.shot, TrainPart.game, TrainPart.adapt) if part is TrainPart.all else (part,)
+    with processes.watched():
+        for each in parts:
+            code, printed = processes.run(request.command(each))
+            if code and processes.stopped_by:
+                raise StoppedError(processes.stopped_by)
+            if code:
+                raise UserError(
+                    f"{each}: ended with exit code {code}; the same command goes on from its last saved state, if any"
+                )
+    return printed.splitlines()[-1]

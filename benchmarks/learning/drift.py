@@ -31,7 +31,7 @@ from examples.world.learning_films import ShapeFilm
 from models.tokens import PastTurn
 from training.data.definitions import Name
 from training.data.feature_cache import FeatureCache
-from training.data.rollout import rolled_out
+from training.data.predictions import rolled_out
 from training.data.turns import RecordedTurn
 from training.phases.assembly import SplitData
 

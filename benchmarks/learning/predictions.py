@@ -22,7 +22,7 @@ from benchmarks.learning.runs import (
     shot_loss,
 )
 from benchmarks.learning.stories import GAME, LOOP, learned_data, played_data, untrained
-from flows.console.training_bars import TrainBars
+from flows.console.display import TrainBars
 from models.checkpoint import Checkpoint
 from training.config import Predictions, Recipe
 from training.data.definitions import FROZEN

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from examples.world.learning_films import MOTION
+from flows.console.display import TrainBars
 from flows.console.terminal import say
-from flows.console.training_bars import TrainBars
 from models.checkpoint import Checkpoint
 from models.checkpoint_writer import copy_rest, save_config, writing
 from models.config import ModelConfig

@@ -35,9 +35,9 @@ from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
+from flows.console.display import TrainBars
 from flows.console.progress import Bars
 from flows.console.terminal import say
-from flows.console.training_bars import TrainBars
 from pipeline.core.errors import UserError
 
 

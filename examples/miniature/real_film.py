@@ -45,8 +45,8 @@ from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import ResultNotes
 from pipeline.core.progress import watched
 from pipeline.publish.splits import SPLITS, Split
+from training.data.order import spread
 from training.data.shards import open_shards
-from training.data.spread import spread
 from training.data.turns import read_turns
 from training.phases.autoencoder import psnr, reconstructed
 from training.pictures import Comparison, save_comparisons

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +13,7 @@ from pydantic import ValidationError
 from flows.commands.model import need_networks
 from flows.console.display import importing
 from flows.console.terminal import say
-from flows.prefect_settings import set_prefect_defaults
-from flows.train_request import Ablation, RecipeName, TrainPart, TrainRequest
+from flows.train_run import Ablation, RecipeName, StoppedError, TrainPart, TrainRequest, run_parts
 from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.records import faults_of
 
@@ -75,26 +71,35 @@ def train(
     ] = ["tensorboard"],  # noqa: B006  # copied by typer
     accelerate: Annotated[
         Path | None,
-        typer.Option(help="With `all`: file written by `accelerate config`; each phase is launched on its devices."),
+        typer.Option(help="File of `accelerate config` or of training/launch/: train on its GPUs and machines."),
+    ] = None,
+    machine_rank: Annotated[
+        int | None, typer.Option(min=0, help="With --accelerate on several machines: number of this one, from 0.")
+    ] = None,
+    main_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="With --accelerate on several machines: address of machine 0, and the first of its seven free ports.",
+        ),
     ] = None,
 ) -> None:
     """Train the model on the shards of a data set.
 
     `shot` trains shot encoder and shot decoder (phase a), `game` the game model on their shot tokens (b), `adapt` the
-    shot decoder on the game model's predictions (c); `all` is the three as a Prefect flow. `features` encodes the clips
-    with the frozen networks in advance, and first prints the disk space needed. `gc` and `gfc` train those two
-    baselines; `--from` is then a baseline's folder, at mini a checkpoint.
+    shot decoder on the game model's predictions (c). `all` runs these three in turn. `features` encodes the clips with
+    the frozen networks in advance, and first prints the disk space needed. `gc` and `gfc` train those two baselines;
+    `--from` is then a baseline's folder, at mini a checkpoint.
 
         animegamer train all --data data/ --out run/
         animegamer play --checkpoint run/adapt/result --serve
 
     Ctrl-C and SIGTERM save the step in progress. After them, or after a kill, the same command resumes from the newest
     saved state; with more `steps` in the recipe, a phase goes on after its end. Each phase writes a checkpoint to
-    run/PHASE/result, pictures to run/PHASE/looks, figures to run/log (`tensorboard --logdir run/log`). On several GPUs:
-    `accelerate launch --num_processes 8 -m flows.cli train shot ...`.
+    run/PHASE/result, pictures to run/PHASE/looks, figures to run/log (`tensorboard --logdir run/log`).
     """
-    if accelerate and part is not TrainPart.all:
-        raise typer.BadParameter(f"only with `all`; for one phase: accelerate launch --config_file {accelerate} ...")
+    if not accelerate and (machine_rank is not None or main_address):
+        raise typer.BadParameter("--machine-rank and --main-address go with --accelerate")
     if fork_from and part in (TrainPart.gc, TrainPart.gfc):
         raise typer.BadParameter("--fork-from goes with the phases of the model, not with a baseline")
     need_networks()
@@ -110,11 +115,20 @@ def train(
             features=features,
             trackers=tuple(tracker),
             accelerate=accelerate,
+            machine_rank=machine_rank,
+            main_address=main_address,
         )
     except ValidationError as error:
         raise UserError(faults_of(error)) from None
     recipe_read = _check_paths(part, request)
-    typer.echo(_train_all(request) if part is TrainPart.all else _train_part(part, request, recipe_read))
+    if part is not TrainPart.all and not accelerate:
+        typer.echo(_train_part(part, request, recipe_read))
+        return
+    try:
+        typer.echo(run_parts(part, request))
+    except StoppedError as stop:
+        say(str(stop), "yellow")
+        raise typer.Exit(128 + stop.by) from None
 
 
 def recipe(recipe: Annotated[RecipeName, typer.Argument()] = RecipeName.tiny, ablation: Ablated = None) -> None:
@@ -160,29 +174,14 @@ def _check_paths(part: TrainPart, request: TrainRequest) -> TrainRecipe | None:
 
 
 def _check_files(part: TrainPart, request: TrainRequest) -> None:
-    if part is TrainPart.all and request.config and request.config.is_fifo():
-        raise UserError(f"{request.config}: a pipe, which the phases of `all` cannot each read; name a file")
+    if (part is TrainPart.all or request.accelerate) and request.config and request.config.is_fifo():
+        raise UserError(f"{request.config} is a pipe, which only one process can read; name a file as --config")
     if request.accelerate and not request.accelerate.is_file():
-        raise UserError(f"{request.accelerate}: no such file; `accelerate config --config_file FILE` writes one")
+        raise UserError(
+            f"{request.accelerate} does not exist; `accelerate config --config_file FILE` writes such a file"
+        )
     if request.features and request.features.is_file():
         raise UserError(f"{request.features}: is a file; name a folder as --features")
-
-
-def _train_all(request: TrainRequest) -> str:
-    set_prefect_defaults()
-    from flows.engine import run
-    from flows.train_model import Termination, train_model
-
-    stop = Termination()
-    with stop.watched(), ThreadPoolExecutor(max_workers=1) as pool:
-        # not in the main thread, where Prefect would replace our SIGTERM handler by its own
-        state = pool.submit(copy_context().run, run, train_model, request).result()
-    if stop.by and not state.is_completed():
-        say(f"stopped by {'Ctrl-C' if stop.by == signal.SIGINT else 'SIGTERM'}; the same command goes on", "yellow")
-        raise typer.Exit(128 + stop.by)
-    if not state.is_completed():
-        raise UserError(state.message or "training failed")
-    return str(state.result())
 
 
 def _train_part(part: TrainPart, request: TrainRequest, recipe_read: TrainRecipe | None) -> Path:
@@ -222,7 +221,7 @@ def _named_recipe(request: TrainRequest) -> TrainRecipe:
 def _prepared(request: TrainRequest, recipe_read: TrainRecipe | None) -> Iterator[tuple[RunFolder, TrainRecipe]]:
     """Open the folder of a run and its recipe, with progress bars during the block."""
     with importing():
-        from flows.console.training_bars import TrainBars
+        from flows.console.display import TrainBars
         from training.processes import process_number
         from training.run_folder import RunFolder
         from training.termination import Terminated

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
+from typing import TYPE_CHECKING
 
 from rich.progress import (
     BarColumn,
@@ -21,6 +22,9 @@ from rich.progress import (
 
 from flows.console.terminal import console, say
 from pipeline.core.plain_text import printable
+
+if TYPE_CHECKING:
+    from training.trainer import StepReport
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -97,3 +101,21 @@ class Display:
         """Remove a bar."""
         with self._changing:
             self._progress.remove_task(self._bars[name].pop())
+
+
+class TrainBars(Display):
+    """Training reports as bars. With several processes, all but the first are silent."""
+
+    def feature(self, name: str, done: float, total: float) -> None:
+        """Show the progress of encoding a feature."""
+        self.move(f"encoding {name}", done, total, f"{done:g} of {total:g} clips")
+
+    def step(self, report: StepReport) -> None:
+        """Show a training step; a validation prints a permanent line."""
+        figures = report.figures
+        loss = f"loss {figures['loss']:.4f}"
+        self.move(report.phase, report.step, report.steps, f"step {report.step} of {report.steps}, {loss}")
+        seen = {name: value for name, value in figures.items() if name.startswith("val/")}
+        if seen:
+            held_out = ", ".join(f"{name.removeprefix('val/')} {value:.4f}" for name, value in seen.items())
+            self.say(f"  {report.phase}, step {report.step}: {loss}; held out: {held_out}")

@@ -147,13 +147,13 @@ def test_two_launchers_started_as_two_machines_train_together(
     assert (out / "adapt" / "result").is_dir()
 
 
-def slurm(folder: Path, launcher: str, before: str = ":") -> subprocess.Popen[str]:
-    """Start the SLURM script where `srun` runs its words; `accelerate` and what comes `before` are shell programs."""
+def slurm(folder: Path, command: str, before: str = ":") -> subprocess.Popen[str]:
+    """Start the SLURM script where `srun` runs its words; `animegamer` and what comes `before` are shell programs."""
     programs = {
         "bin/srun": 'echo "srun $1" >> log; shift; export SLURM_NODEID=3; exec "$@"',
         "bin/scontrol": f'if [ "$1" = show ]; then {before}; echo node-0; echo node-1; '
         'else echo "scontrol $*" >> log; fi',
-        ".venv/bin/accelerate": f'echo "accelerate $*" >> log\n{launcher}',
+        ".venv/bin/animegamer": f'echo "animegamer $*" >> log\n{command}',
     }
     for name, program in programs.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -173,12 +173,10 @@ def lines(folder: Path, first: str) -> Sequence[str]:
     return [line for line in log if line.startswith(first)]
 
 
-def test_slurm_starts_one_launcher_per_node_and_phase(tmp_path: Path) -> None:
+def test_slurm_starts_all_phases_on_each_node(tmp_path: Path) -> None:
     assert slurm(tmp_path, "exit 0").wait(30) == 0
-    assert lines(tmp_path, "accelerate") == [
-        f"accelerate launch --config_file two.yaml --machine_rank 3 --main_process_ip node-0 -m flows.cli train {phase}"
-        " --data my data --out run"
-        for phase in ("shot", "game", "adapt")
+    assert lines(tmp_path, "animegamer") == [
+        "animegamer train all --accelerate two.yaml --machine-rank 3 --main-address node-0 --data my data --out run"
     ]
     assert lines(tmp_path, "scontrol") == []
 
@@ -187,7 +185,7 @@ def test_slurm_passes_sigterm_on_waits_for_the_state_and_requeues(tmp_path: Path
     waits = 'trap "sleep 1; echo saved >> log; exit 1" TERM\nwhile true; do sleep 0.1; done'
     process = slurm(tmp_path, waits)
     until = time.monotonic() + 30
-    while not lines(tmp_path, "accelerate"):
+    while not lines(tmp_path, "animegamer"):
         assert time.monotonic() < until
         time.sleep(0.05)
     time.sleep(0.3)
@@ -195,14 +193,14 @@ def test_slurm_passes_sigterm_on_waits_for_the_state_and_requeues(tmp_path: Path
     assert process.wait(30) == 143
     log = (tmp_path / "log").read_text().splitlines()
     assert log[-2:] == ["saved", "scontrol requeue 42"]
-    assert len(lines(tmp_path, "accelerate")) == 1
+    assert len(lines(tmp_path, "animegamer")) == 1
 
 
 @pytest.mark.parametrize(("code", "requeued"), [(143, ["scontrol requeue 42"]), (7, [])])
 def test_slurm_requeues_what_was_stopped_and_not_what_failed(tmp_path: Path, code: int, requeued: list[str]) -> None:
     assert slurm(tmp_path, f"exit {code}").wait(30) == code
     assert lines(tmp_path, "scontrol") == requeued
-    assert len(lines(tmp_path, "accelerate")) == 1
+    assert len(lines(tmp_path, "animegamer")) == 1
 
 
 def test_slurm_passes_on_a_sigterm_that_came_before_a_phase(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.train_request import Ablation, RecipeName
+from flows.train_run import Ablation, RecipeName
 from pipeline.core.errors import UserError
 from pipeline.core.toml import as_toml
 from training.config import Recipe

@@ -1,10 +1,11 @@
-"""`animegamer train` and `animegamer recipe` as a user calls them, and the Prefect flow behind `train all`."""
+"""`animegamer train` and `animegamer recipe` as a user calls them, and the processes behind `train all`."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.train_model import Termination, command_of
-from flows.train_request import Ablation, RecipeName, TrainRequest
+from flows.train_run import Ablation, Processes, RecipeName, TrainPart, TrainRequest
 from models.checkpoint import Checkpoint
 from tests.support.networks.small_run import small_dataset
 from tests.support.networks.tiny_models import copy_of_tiny
@@ -42,6 +42,10 @@ SAVED_BY_SIGNALS = SMALL.replace("steps = 3", "steps = 200").replace(
     "save_every = 1", "save_every = 500\nvalidate_every = 5"
 )
 ONE_STEP = re.sub(r"steps = [23]", "steps = 1", SMALL)
+SHARED = re.sub(
+    r"(?m)^(\[(game|adapt)\.loop\])$", r"\1\nmicro_batch = 2", ONE_STEP.replace("micro_batch = 2", "micro_batch = 1")
+)
+"""One step of batches that two processes share."""
 
 
 def called(*words: str | Path) -> tuple[int, str]:
@@ -111,7 +115,30 @@ def test_a_phase_becomes_a_command() -> None:
     launched = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "eight.yaml"]
     data = "--data s3://bucket/set --data other=2"
     asked = f"-m flows.cli train game {data} --out run --recipe full --ablation linear --features encoded"
-    assert command_of("game", request) == [*launched, *asked.split(), "--tracker", "tensorboard"]
+    assert request.command(TrainPart.game) == [*launched, *asked.split(), "--tracker", "tensorboard"]
+
+
+def test_machines_meet_at_a_port_of_their_own_for_each_part() -> None:
+    request = TrainRequest(
+        data=("set",), out=Path("run"), accelerate=Path("two.yaml"), machine_rank=1, main_address="node-0:41000"
+    )
+    words = "--machine_rank 1 --main_process_ip node-0 --main_process_port"
+    for part, port in ((TrainPart.shot, 41001), (TrainPart.game, 41002)):
+        assert f"--config_file two.yaml {words} {port} -m flows.cli" in " ".join(request.command(part))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--machine-rank", "1"), "--machine-rank and --main-address go with --accelerate"),
+        (("--accelerate", "no.yaml"), "no.yaml does not exist; `accelerate config --config_file FILE` writes"),
+        (("--accelerate", "no.yaml", "--main-address", "a:b"), "main_address"),
+    ],
+)
+def test_a_launch_that_cannot_be_is_refused(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    code, text = called("train", "shot", "--data", small_dataset(), "--out", tmp_path / "run", *words)
+    assert code != 0
+    assert said in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -125,10 +152,10 @@ def test_a_launcher_leaves_its_processes_the_time_for_a_state(
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     shown = "from torch.distributed.launcher.api import LaunchConfig as C; print(C(1, 1, 1).shutdown_timeout)"
-    assert Termination().run([sys.executable, "-c", shown]) == (0, f"{seconds}\n")
+    assert Processes().run([sys.executable, "-c", shown]) == (0, f"{seconds}\n")
 
 
-def train(part: str, folder: Path, recipe: str) -> subprocess.Popen[str]:
+def train(part: str, folder: Path, recipe: str, *words: str) -> subprocess.Popen[str]:
     """`train PART` under way in this folder, from a new tiny checkpoint or from where it was."""
     (folder / "small.toml").write_text(recipe)
     start = folder / "start"
@@ -136,8 +163,8 @@ def train(part: str, folder: Path, recipe: str) -> subprocess.Popen[str]:
         copy_of_tiny(start)
     options = ["--data", str(small_dataset()), "--out", "run", "--from", str(start), "--config", "small.toml"]
     return subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "train", part, *options],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(Path.cwd()), "PREFECT_HOME": str(folder / "prefect")},
+        [sys.executable, "-m", "flows.cli", "train", part, *options, *words],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(Path.cwd()), "CUDA_VISIBLE_DEVICES": ""},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
 
@@ -151,7 +178,7 @@ def assert_all_phases_end(process: subprocess.Popen[str], folder: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_all_phases_as_a_flow(tmp_path: Path) -> None:
+def test_all_phases_in_their_order(tmp_path: Path) -> None:
     assert_all_phases_end(train("all", tmp_path, ONE_STEP), tmp_path)
 
 
@@ -179,7 +206,7 @@ def test_ctrl_c_saves_the_step_in_progress(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("sent", "name"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])
-def test_a_signal_to_the_flow_saves_the_phase_in_progress_and_the_same_command_goes_on(
+def test_a_signal_to_all_phases_saves_the_phase_in_progress_and_the_same_command_goes_on(
     tmp_path: Path, sent: signal.Signals, name: str
 ) -> None:
     step, errors = stopped_by(sent, train("all", tmp_path, SAVED_BY_SIGNALS), tmp_path)
@@ -192,7 +219,7 @@ def test_a_signal_to_the_flow_saves_the_phase_in_progress_and_the_same_command_g
 
 
 @pytest.mark.nightly
-def test_all_phases_as_a_flow_killed_and_gone_on_with(tmp_path: Path) -> None:
+def test_all_phases_killed_and_gone_on_with(tmp_path: Path) -> None:
     process = train("all", tmp_path, SMALL)
     try:
         assert process.stderr
@@ -203,3 +230,19 @@ def test_all_phases_as_a_flow_killed_and_gone_on_with(tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     assert_all_phases_end(train("all", tmp_path, SMALL), tmp_path)
+
+
+@pytest.mark.nightly
+def test_all_phases_on_two_machines(tmp_path: Path) -> None:
+    launch = (Path(__file__).parents[3] / "training" / "launch" / "2x8-gpus-ddp.yaml").read_text()
+    (tmp_path / "two.yaml").write_text(launch.replace("num_processes: 16", "num_processes: 2"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ("--accelerate", "two.yaml", "--main-address", f"127.0.0.1:{port}")
+    machines = [train("all", tmp_path, SHARED, *words, "--machine-rank", rank) for rank in "01"]
+    for machine in machines:
+        said, errors = machine.communicate(timeout=900)
+        assert machine.returncode == 0, errors[-3000:]
+        assert said.splitlines()[-1] == "run/adapt/result"
+    assert Checkpoint.open(tmp_path / "run" / "adapt" / "result").config.size == "tiny"

@@ -11,8 +11,8 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from flows.console import display
+from flows.console.display import TrainBars
 from flows.console.progress import Bars
-from flows.console.training_bars import TrainBars
 from pipeline.core.progress import watched
 from training.trainer import StepReport
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from flows.commands.dataset import checked_request
-from flows.train_request import TrainRequest
+from flows.train_run import TrainRequest
 from pipeline.core.config import CaptionSettings, checked
 from pipeline.core.errors import UserError
 from pipeline.plan.request import BuildRequest
