@@ -35,8 +35,8 @@ from torch import Tensor, nn
 
 from models.checkpoint_writer import within
 from models.diffusion import noised, v_loss
-from models.frames import Moments
 from models.engine_options import TIMESTEPS
+from models.frames import Moments
 from training.baselines.encoding import text_states
 from training.baselines.folder import BaselineFolder, Device, save_trained
 from training.baselines.pipelines import sizes_of
