@@ -25,7 +25,7 @@ from models.untrained import Say
 from pipeline.core.atomic import held
 from pipeline.core.errors import UserError
 from pipeline.core.records import Record
-from pipeline.publish.splits import Split
+from pipeline.publish.samples import Split
 from training.config import LoopSettings, Names, Precision
 from training.data.mixture import Mixture
 from training.data.turns import Catalog

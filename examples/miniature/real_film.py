@@ -44,7 +44,7 @@ from models.turns import GameState, turn_seed
 from pipeline.core.atomic import write_json
 from pipeline.core.ingredients import ResultNotes
 from pipeline.core.progress import watched
-from pipeline.publish.splits import SPLITS, Split
+from pipeline.publish.samples import SPLITS, Split
 from training.data.order import spread
 from training.data.shards import open_shards
 from training.data.turns import read_turns

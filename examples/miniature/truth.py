@@ -11,8 +11,7 @@ from pathlib import Path
 from examples.world.puppet_motions import MOTIONS, PLANT
 from pipeline.core.errors import UserError
 from pipeline.core.records import Record
-from pipeline.publish.samples import Sample
-from pipeline.publish.splits import Split
+from pipeline.publish.samples import Sample, Split
 from training.data.shards import open_shards
 from training.data.sources import open_index
 from training.data.turns import Catalog

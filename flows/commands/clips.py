@@ -11,8 +11,8 @@ from flows.commands.dataset import DatasetPlace
 from flows.console.terminal import say
 
 if TYPE_CHECKING:
-    from pipeline.publish.clip_choice import ClipChoice
     from pipeline.publish.clip_rows import ClipRow
+    from pipeline.publish.seen_clips import ClipChoice
 
 
 class SplitName(StrEnum):
@@ -62,7 +62,7 @@ def clip_choice(
     Raises:
         ChoiceError: a level or a tag is not of its form.
     """
-    from pipeline.publish.clip_choice import ClipChoice, parse_levels, parse_tag
+    from pipeline.publish.seen_clips import ClipChoice, parse_levels, parse_tag
 
     return ClipChoice(
         films=tuple(film or ()),

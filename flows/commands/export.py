@@ -115,9 +115,8 @@ def export(
     from pipeline.plan.film_stages import STAGE_NAMES
     from pipeline.publish.export.captions import CaptionForm, parse_names
     from pipeline.publish.export.plan import ExportRequest, make_plan
-    from pipeline.publish.export.presets import PRESETS
     from pipeline.publish.export.run import write_export
-    from pipeline.publish.export.trainers import TRAINERS
+    from pipeline.publish.export.trainers import PRESETS, TRAINERS
     from pipeline.remote.objects import is_address
 
     if is_address(out):

@@ -17,7 +17,7 @@ from pipeline.core.store import FilmFolder
 from pipeline.plan.build_plan import Plan
 from pipeline.plan.estimate import estimate
 from pipeline.plan.publish import left_out, verdicts_of
-from pipeline.publish.film_remarks import film_remarks
+from pipeline.publish.coverage import film_remarks
 
 COLUMNS = "film", "length", "scenes", "clips", "kept", "dropped"
 

@@ -23,8 +23,7 @@ from pipeline.core.records import (
     Scene,
 )
 from pipeline.core.store import Dataset, DatasetRecord, FilmFolder, StoreError
-from pipeline.publish.coverage import Span, film_spans
-from pipeline.publish.film_remarks import film_remarks
+from pipeline.publish.coverage import Span, film_remarks, film_spans
 from pipeline.publish.seen_clips import ClipFate, SeenClip, film_clips, read_index_if_made, splits_of
 from pipeline.publish.shards import Index
 from pipeline.publish.vocabulary import Vocabulary, load_vocabulary

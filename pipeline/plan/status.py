@@ -27,7 +27,7 @@ from pipeline.plan.film_stages import choose_edges, planned_stages
 from pipeline.plan.identify import known_film
 from pipeline.plan.publish import finished, is_published, verdicts_of
 from pipeline.plan.request import BuildRequest
-from pipeline.publish.film_remarks import why_no_clip
+from pipeline.publish.coverage import why_no_clip
 from pipeline.publish.shards import read_index
 from pipeline.reviews.applied import load_reviews, review_path
 from pipeline.reviews.counts import count_reviews

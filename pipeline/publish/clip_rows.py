@@ -14,9 +14,9 @@ from itertools import groupby
 
 from pipeline.core.records import Looks
 from pipeline.core.store import Dataset
+from pipeline.publish.samples import Split
 from pipeline.publish.seen_clips import ClipFate, SeenClip, read_index_if_made
 from pipeline.publish.shards import Shard
-from pipeline.publish.splits import Split
 from pipeline.reviews.decisions import KEEP
 
 

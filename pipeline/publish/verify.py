@@ -25,8 +25,7 @@ from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Clip, RecordError
 from pipeline.core.store import Dataset, DatasetRecord, StoreError
 from pipeline.publish.samples import KeptClip, Sample, kept_clips
-from pipeline.publish.shard_tar import MEMBERS, Packed, unpack
-from pipeline.publish.shards import Index, Shard, count, file_sha256, read_index
+from pipeline.publish.shards import MEMBERS, Index, Packed, Shard, count, file_sha256, read_index, unpack
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.stages.motion_levels import level_of
 from pipeline.video.film_reader import FilmReader

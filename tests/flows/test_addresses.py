@@ -17,7 +17,7 @@ from webdataset.gopen import gopen_schemes
 from pipeline.plan.build_plan import make_plan
 from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
-from pipeline.publish.splits import SPLITS
+from pipeline.publish.samples import SPLITS
 from tests.support.media.films import make_film
 from tests.support.servers.object_store import SECRET, ObjectStore
 from training.data.shards import open_shards, unpack

@@ -15,8 +15,7 @@ from pipeline.core.errors import UserError
 from pipeline.core.records import Caption, Reviewed, Verdict
 from pipeline.core.store import Dataset
 from pipeline.notebook import OpenedDataset, open_dataset
-from pipeline.publish.shard_tar import unpack
-from pipeline.publish.shards import read_index, write_shards
+from pipeline.publish.shards import read_index, unpack, write_shards
 from pipeline.remote.mirror import Mirror
 from pipeline.video.clip_files import read_clip
 from tests.support.datasets.made_dataset import CAST, MODEL, make_dataset

@@ -25,9 +25,8 @@ from typing import Self
 
 from pipeline.core.errors import UserError
 from pipeline.core.ingredients import fingerprint
-from pipeline.publish.samples import SampleCaption
+from pipeline.publish.samples import SPLITS, SampleCaption, Split
 from pipeline.publish.shards import Index
-from pipeline.publish.splits import SPLITS, Split
 from pipeline.stages.motion_levels import Edges, fit_edges, level_of, level_values
 from prompts.tags import instruction
 from training.config import Names

@@ -15,9 +15,8 @@ from pathlib import Path
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from pipeline.core.errors import UserError
-from pipeline.publish.shard_tar import has_oversized_member
-from pipeline.publish.shards import Shard, file_sha256
-from pipeline.publish.splits import Split
+from pipeline.publish.samples import Split
+from pipeline.publish.shards import Shard, file_sha256, has_oversized_member
 from training.data.sources import fetched, open_index, shards_at
 
 

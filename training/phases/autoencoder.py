@@ -42,7 +42,7 @@ from models.config import ModelConfig, inside_id
 from models.frames import decode_latents, encode_frames, scaling_factor, to_patches
 from models.hub import quietly
 from pipeline.core.errors import UserError
-from pipeline.publish.splits import Split
+from pipeline.publish.samples import Split
 from training.config import FitSettings
 from training.data.checks import check_batch
 from training.data.mixture import Mixture

@@ -36,7 +36,7 @@ from models.config import inside_id
 from models.hub import load_base, quietly
 from models.shot_encoder import clip_pixels
 from pipeline.core.errors import UserError
-from pipeline.publish.splits import Split
+from pipeline.publish.samples import Split
 from training.config import LoopSettings
 from training.data.mixture import Mixture
 from training.data.order import Position, generator

@@ -23,7 +23,7 @@ from models.config import GameModelConfig, ModelConfig
 from models.engine_options import PartProgress, unwatched
 from models.turns import GameState, Turn, TurnMaker, turn_seed
 from pipeline.core.progress import watched
-from pipeline.publish.splits import Split
+from pipeline.publish.samples import Split
 from training.baselines.agents import Baseline
 from training.data.shards import open_shards
 from training.data.turns import PackedTurn, read_turns

@@ -31,7 +31,7 @@ from examples.miniature.truth import SceneFacts, Truths
 from flows.console.terminal import say
 from models.checkpoint import Checkpoint
 from pipeline.core.atomic import write_json
-from pipeline.publish.splits import Split
+from pipeline.publish.samples import Split
 from training.config import LoopSettings
 from training.data.order import Position
 from training.data.shards import open_shards

@@ -8,7 +8,7 @@ from typing import Any
 
 from examples.miniature.measured.judge_network import LABELS, Judge
 from models.checkpoint import Checkpoint
-from pipeline.publish.splits import Split
+from pipeline.publish.samples import Split
 from training.phases.autoencoder import psnr, read_frames, reconstructed
 
 SETS: tuple[tuple[str, str, Split], ...] = (("val", "dataset", "val"), ("unseen", "unseen", "val"))

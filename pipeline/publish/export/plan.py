@@ -15,25 +15,23 @@ from pathlib import Path
 from pipeline.core.config import Config, checked
 from pipeline.core.errors import UserError
 from pipeline.core.plain_text import first_few
+from pipeline.core.records import Verdict
+from pipeline.core.stage import is_whole
 from pipeline.core.store import ClipFormat, Dataset, FilmFolder
-from pipeline.publish.clip_choice import ClipChoice
 from pipeline.publish.export.captions import CaptionForm, CaptionStyle, check_style
-from pipeline.publish.export.film_checks import (
+from pipeline.publish.export.folder import check_folder, check_room_for_copies, check_room_for_cuts
+from pipeline.publish.export.recut import (
+    CutLog,
     check_at_hand,
     check_rate,
     film_notices,
     inside_scenes,
-    is_finished,
     length_notices,
+    spans_to_cut,
 )
-from pipeline.publish.export.note import check_folder
-from pipeline.publish.export.presets import PRESETS, Preset
-from pipeline.publish.export.recut import CutLog
-from pipeline.publish.export.room import check_room_for_copies, check_room_for_cuts
-from pipeline.publish.export.spans import spans_to_cut
-from pipeline.publish.export.trainers import TableKind, Trainer
+from pipeline.publish.export.trainers import PRESETS, Preset, TableKind, Trainer
 from pipeline.publish.samples import is_by_rules_alone
-from pipeline.publish.seen_clips import SeenClip, seen_clips
+from pipeline.publish.seen_clips import ClipChoice, SeenClip, seen_clips
 from pipeline.remote.objects import is_address
 
 RULES = "rules"
@@ -131,7 +129,7 @@ def _kept(dataset: Dataset, choice: ClipChoice, stages: Sequence[str]) -> tuple[
     unfinished = {
         film.film_id: film.name
         for film in record.films
-        if film.film_id in chosen and not is_finished(dataset.folder(film.film_id), stages)
+        if film.film_id in chosen and not _is_finished(dataset.folder(film.film_id), stages)
     }
     found = replace(choice, verdict="kept").of(record, everything)
     kept = [seen for seen in found if seen.clip.film_id not in unfinished]
@@ -289,3 +287,23 @@ def _check_what_is_cut(plan: ExportPlan) -> None:
         check_at_hand(film)
     fetched = max((film.bytes for film in needed if is_address(film.source)), default=0)
     check_room_for_cuts(out, [(clip.seen.clip, clip.file) for clip in plan.clips], plan.format, fetched)
+
+
+def _is_finished(folder: FilmFolder, stages: Sequence[str]) -> bool:
+    """Return True if the captions and verdicts of a film are of its clips: no build has stopped on it.
+
+    The ids alone do not tell: a clip of another length has the id of an earlier one that began at the same time.
+
+    Args:
+        folder: of the film.
+        stages: names of all stages of a film.
+
+    Raises:
+        StoreError: a table cannot be read.
+    """
+    if not is_whole(folder, stages):
+        return False
+    screened, final = (
+        {row.clip_id: row.level for row in folder.read_if_made(table, Verdict)} for table in ("screened", "verdicts")
+    )
+    return screened == final  # publishing takes clips and levels from the screening

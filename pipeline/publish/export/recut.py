@@ -6,22 +6,30 @@ frame twice, where the start lies near the time of a frame and times are rounded
 
 The film is decoded once, from its start to the end of the last span, in a child process. Finished clips are noted in a
 log in the export (`CutLog`), so that a killed export goes on with the next one.
+
+Before that, films are checked: at hand, fast enough, and which clips stay in their scene at the new length.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from av.video.frame import VideoFrame
 from pydantic import ValidationError
 
 from pipeline.core.atomic import append_lines, replacing
+from pipeline.core.config import FilmSettings
+from pipeline.core.errors import UserError
+from pipeline.core.ingredients import fingerprint
 from pipeline.core.progress import Progress
-from pipeline.core.records import Crop, Film, Record
-from pipeline.core.store import ClipFormat
+from pipeline.core.records import Clip, Crop, Film, Record, Scene
+from pipeline.core.store import ClipFormat, FilmFolder
+from pipeline.publish.export.trainers import Preset, nominal_rate, pace
+from pipeline.remote.objects import is_address
 from pipeline.stages.clip_grid import TOLERANCE_SECONDS
 from pipeline.video.clip_files import write_clip
 from pipeline.video.fields import FieldRestorer, Treatment
@@ -215,3 +223,101 @@ def _state(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_size, status.st_mtime_ns
+
+
+def settings_of_cut(folder: FilmFolder) -> dict[str, Any]:
+    """Return `fit`, `crf` and `fields` of a film's clips; the last planned build may have others, and cut nothing."""
+    record = folder.stage_record("cut")
+    assert record, "films that are not built to the end are left out"
+    film, clips = record.ingredients["film"], record.ingredients["clips"]
+    return {"fit": clips["fit"], "crf": clips["crf"], "fields": film.get("fields", FilmSettings().fields)}
+
+
+def spans_to_cut(log: CutLog, folder: FilmFolder, starts: Mapping[str, float], clips: ClipFormat) -> tuple[Span, ...]:
+    """Return the spans of a film whose files are not in the export yet.
+
+    Args:
+        log: of the export.
+        folder: of the film.
+        starts: start of each span in seconds, by its file in the export.
+        clips: format of the clips to cut.
+    """
+    [crop] = folder.read("crop", Crop)
+    film = folder.film
+    same = {
+        "version": VERSION,
+        "film": film.sha256,
+        "crop": crop.model_dump(mode="json"),
+        "clips": clips.model_dump(mode="json"),
+        "transfer": film.transfer,
+        **settings_of_cut(folder),
+    }
+    spans = (Span(file, fingerprint(same | {"start_seconds": start}), start) for file, start in starts.items())
+    return tuple(span for span in spans if log.known(span.file, span.made_from) is None)
+
+
+def check_rate(film: Film, preset: Preset) -> None:
+    """Refuse a film with fewer frames a second than the preset.
+
+    Raises:
+        UserError: it is such a film.
+    """
+    rate = nominal_rate(film)
+    if rate < preset.fps:
+        raise UserError(
+            f"{film.name} has {float(rate):g} frames a second, and --preset {preset.name} needs {preset.fps}: "
+            "frames would be repeated; choose other films with --film, or a slower preset"
+        )
+
+
+def film_notices(film: Film, preset: Preset) -> list[str]:
+    """Return remarks on steps that are not even, and on pictures smaller than the preset's."""
+    notices, steps = [], nominal_rate(film) / preset.fps
+    if steps.denominator != 1:
+        notices.append(
+            f"{film.name}: {float(nominal_rate(film)):g} frames a second are no multiple of {preset.fps}, so that "
+            f"steps between frames are {int(steps)} or {int(steps) + 1} film frames"
+        )
+    if preset.width > film.display_width or preset.height > film.display_height:
+        size = f"{film.display_width}x{film.display_height}"
+        notices.append(f"{film.name}: {size} is enlarged to {preset.width}x{preset.height}")
+    return notices
+
+
+def length_notices(judged: ClipFormat, cut: ClipFormat) -> list[str]:
+    """Return a remark on clips that are cut longer or shorter than those of the data set, if by more than a frame."""
+    before, after = judged.frames / judged.fps, cut.frames / cut.fps
+    if abs(before - after) <= 1 / judged.fps:
+        return []
+    return [
+        f"the clips of the data set last {float(before):.3g} seconds and those of the preset {float(after):.3g}, from "
+        "the same start: captions and verdicts are of the former"
+    ]
+
+
+def inside_scenes(folder: FilmFolder, preset: Preset) -> set[str]:
+    """Return the ids of the film's clips whose frames are all in one scene."""
+    ends = {scene.scene: scene.end_seconds for scene in folder.read("scenes", Scene)}
+    length = (preset.frames - 1) * float(pace(folder.film)) / preset.fps
+    length += 2 * TOLERANCE_SECONDS  # of the first frame, from which steps are counted, and of the last
+    return {row.clip_id for row in folder.read("clips", Clip) if row.start_seconds + length < ends[row.scene]}
+
+
+def check_at_hand(film: Film) -> None:
+    """Refuse a film that is no longer where the data set found it.
+
+    Raises:
+        UserError: it is gone, or has another size.
+    """
+    if is_address(film.source):
+        return
+    path = Path(film.source)
+    if not path.is_file():
+        raise UserError(
+            f"{film.name} is no longer at {film.source}, and --preset cuts from the film; "
+            "put it back, or run `animegamer build` with its new place"
+        )
+    if path.stat().st_size != film.bytes:
+        raise UserError(
+            f"{film.source}: is not the film that the data set was built from; run `animegamer build` again"
+        )

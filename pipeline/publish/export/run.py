@@ -7,9 +7,6 @@ change, come last: the note then has the hashes of what they hold and of what is
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +19,11 @@ from pipeline.core.hashes import FILM_HASHES, Hashes, film_hash
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Crop, RecordError
 from pipeline.core.store import FilmFolder
-from pipeline.publish.export.configuration import configuration, table_file
-from pipeline.publish.export.hub import hub_files
-from pipeline.publish.export.note import (
+from pipeline.publish.export.folder import (
     ExportNote,
     check_folder,
     edit_of,
+    link_or_copy,
     new_note,
     read_note,
     remove_others,
@@ -35,12 +31,10 @@ from pipeline.publish.export.note import (
     text_hash,
     write_note,
 )
-from pipeline.publish.export.placing import place
 from pipeline.publish.export.plan import ExportClip, ExportPlan
-from pipeline.publish.export.presets import pace
-from pipeline.publish.export.recut import CutLog, RecutJob, Span, cut_spans
-from pipeline.publish.export.spans import settings_of_cut, spans_to_cut
-from pipeline.publish.export.trainers import Table
+from pipeline.publish.export.recut import CutLog, RecutJob, Span, cut_spans, settings_of_cut, spans_to_cut
+from pipeline.publish.export.texts import common_files
+from pipeline.publish.export.trainers import pace
 from pipeline.remote.film_cache import delete_local_copy, film_file
 
 
@@ -74,11 +68,11 @@ def write_export(plan: ExportPlan, progress: Progress = silent) -> Written:
         before = read_note(out)
         _sweep(plan)
         note = _announce(plan, before)
-        changed, left_out = _cut(plan, progress) if plan.cuts else (_place(plan, progress), {})
+        changed, left_out = _cut(plan, progress) if plan.cuts else (_link(plan, progress), {})
         clips = [clip for clip in plan.clips if clip.file not in left_out]
         if not clips:
             raise UserError(f"no clip could be cut: {next(iter(left_out.values()))}")
-        captions, common = _captions(plan, clips), _common_files(plan, clips)
+        captions, common = _captions(plan, clips), common_files(plan, clips)
         changed += sum(_write_text(out / name, text) for name, text in captions.items())
         found = {name: edit_of(out, name, text, before) for name, text in common.items()}
         edits = {name: set_aside(out, name) if edit == "set aside" else name for name, edit in found.items() if edit}
@@ -93,7 +87,7 @@ def write_export(plan: ExportPlan, progress: Progress = silent) -> Written:
 
 def _announce(plan: ExportPlan, before: ExportNote | None) -> ExportNote:
     """Note the files before they are written, so that a killed export is known as one and leaves nothing behind."""
-    texts = _captions(plan, plan.clips) | _common_files(plan, plan.clips)
+    texts = _captions(plan, plan.clips) | common_files(plan, plan.clips)
     files = (*(clip.file for clip in plan.clips), *texts)
     note = new_note(plan.request.trainer.name, plan.dataset, files, before)
     write_note(plan.request.out, note)
@@ -106,15 +100,12 @@ def _sweep(plan: ExportPlan) -> None:
         sweep(folder, deep=False)
 
 
-def _place(plan: ExportPlan, progress: Progress) -> int:
+def _link(plan: ExportPlan, progress: Progress) -> int:
     changed = 0
     for done, clip in enumerate(plan.clips, start=1):
-        changed += place(clip.source, plan.request.out / clip.file)
+        changed += link_or_copy(clip.source, plan.request.out / clip.file)
         progress(done, len(plan.clips))
     return changed
-
-
-# --- clips cut anew
 
 
 def _cut(plan: ExportPlan, progress: Progress) -> tuple[int, dict[str, str]]:
@@ -157,37 +148,10 @@ def _cut_film(plan: ExportPlan, folder: FilmFolder, spans: tuple[Span, ...], pro
         raise UserError(f"{film.name}: {error.reason}") from error
 
 
-# --- captions, tables and configuration
-
-
 def _captions(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
     """Return the text files beside the clips, by their path in the export."""
     beside = clips if plan.request.trainer.beside else ()
     return {str(Path(clip.file).with_suffix(".txt")): clip.caption + "\n" for clip in beside}
-
-
-def _common_files(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
-    """Return the text files about all clips, by their path in the export: table, card, configuration, command."""
-    trainer = plan.request.trainer
-    texts = {table_file(plan): _table(trainer.table, plan, clips)} if trainer.table else {}
-    if trainer.is_hub:
-        texts |= hub_files(plan, clips)
-    if trainer.templates:
-        texts |= configuration(plan)
-    return texts
-
-
-def _table(table: Table, plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
-    rows = [table.row(clip.file, clip.caption, plan.format.width, plan.format.height) for clip in clips]
-    if plan.request.table_kind == "json":
-        return json.dumps(rows, indent=1) + "\n"
-    if plan.request.table_kind == "csv":
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
-    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def _write_text(path: Path, text: str) -> bool:

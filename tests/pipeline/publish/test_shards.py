@@ -19,8 +19,7 @@ from pipeline.core.config import ShardSettings
 from pipeline.core.records import Caption, RecordError, Verdict
 from pipeline.core.store import Dataset
 from pipeline.publish.samples import Sample, hub_features
-from pipeline.publish.shard_tar import unpack
-from pipeline.publish.shards import Index, read_index, write_shards
+from pipeline.publish.shards import Index, read_index, unpack, write_shards
 from tests.support.datasets.made_dataset import EDGES, MODEL, make_dataset
 from tests.support.datasets.published_clips import SMALL, change, samples_of, tars
 from tests.support.shared_folders import VARIABLE
@@ -134,12 +133,6 @@ def test_stale_shards_are_removed_and_foreign_files_kept(dataset: Dataset) -> No
     index = write_shards(dataset, ShardSettings(samples=100))
     assert set(tars(dataset)) == {shard.name for shard in index.shards} | {"train/notes.tar"}
     assert len(many) > len(index.shards)
-
-
-def test_a_broken_index_is_replaced(dataset: Dataset) -> None:
-    index = write_shards(dataset, SMALL)
-    (dataset.root / "shards" / "index.json").write_text('{"schema": 1}')
-    assert write_shards(dataset, SMALL) == index
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed"])

@@ -45,11 +45,6 @@ def test_trigger_and_names() -> None:
     }
 
 
-def test_other_names_are_written_in_every_part() -> None:
-    caption = PONYO.model_copy(update={"characters": (), "actor": None, "S": "Ponyo", "EV": "Ponyo's house"})
-    assert CaptionStyle(CaptionForm.tags, names={"Ponyo": "p0ny0"}).of(caption) == "p0ny0, run, slowly, p0ny0's house"
-
-
 @pytest.mark.parametrize(
     "caption", [None, Caption(clip_id="clip", source="rules"), PONYO.model_copy(update={"fault": "not a reply"})]
 )

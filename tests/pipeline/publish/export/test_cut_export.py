@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
@@ -10,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,9 +28,8 @@ from pipeline.plan.request import BuildRequest
 from pipeline.plan.workspace import Workspace
 from pipeline.publish.export.captions import CaptionForm
 from pipeline.publish.export.plan import ExportRequest, make_plan
-from pipeline.publish.export.presets import PRESETS
 from pipeline.publish.export.run import Written, write_export
-from pipeline.publish.export.trainers import TRAINERS
+from pipeline.publish.export.trainers import PRESETS, TRAINERS
 from pipeline.video.clip_files import read_clip
 from tests.support.datasets.built_dataset import SMALL, copy_of_built
 from tests.support.servers.object_store import ObjectStore
@@ -74,22 +73,20 @@ def test_clips_have_the_frames_of_their_span_in_order_and_stay_in_their_scene(tm
         assert shown[-1] == shown[0] + 48 < ends[clip.scene]
 
 
-def test_steps_that_are_not_even_and_enlarged_pictures_are_said(tmp_path: Path) -> None:
-    _, data = copy_of_built(tmp_path)
-    notices = make_plan(open_dataset(data), request(tmp_path / "out"), STAGE_NAMES).notices
-    assert any("24 frames a second are no multiple of 16" in notice for notice in notices)
-    assert any("320x180 is enlarged to 832x480" in notice for notice in notices)
-
-
-def test_clips_of_another_length_than_the_data_set_are_said(tmp_path: Path) -> None:
+def test_uneven_steps_enlarged_pictures_and_another_length_are_said_and_a_slow_film_refused(tmp_path: Path) -> None:
     _, data = copy_of_built(tmp_path)
     dataset = open_dataset(data)
     notices = make_plan(dataset, request(tmp_path / "out"), STAGE_NAMES).notices
     assert not any("the same start" in notice for notice in notices)
+    assert any("24 frames a second are no multiple of 16" in notice for notice in notices)
+    assert any("320x180 is enlarged to 832x480" in notice for notice in notices)
     [folder] = dataset.folders()
     folder.write("clips", [row.model_copy(update={"frames": 32}) for row in folder.read("clips", Clip)])
     notices = make_plan(dataset, request(tmp_path / "out"), STAGE_NAMES).notices
     assert any("data set last 4 seconds and those of the preset 2.06" in notice for notice in notices)
+    folder.save_film(folder.film.model_copy(update={"fps": Fraction(12)}))
+    with pytest.raises(UserError, match=r"12 frames a second, and --preset wan needs 16"):
+        export(dataset, tmp_path / "out")
 
 
 @pytest.mark.parametrize("until", ["cut", "captions"])
@@ -241,60 +238,26 @@ def test_a_film_replaced_by_another_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_a_slow_film_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    _, data = copy_of_built(tmp_path)
-    [folder] = open_dataset(data).folders()
-    record = json.loads((folder.path / "film.json").read_text(encoding="utf-8"))
-    (folder.path / "film.json").write_text(json.dumps(record | {"fps": "12"}), encoding="utf-8")
-    with pytest.raises(UserError, match=r"12 frames a second, and --preset wan needs 16"):
-        export(open_dataset(data), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_the_command_writes_an_export_and_the_command_to_start(tmp_path: Path) -> None:
     _, data = copy_of_built(tmp_path)
-    out = tmp_path / "out"
-    words = [str(data), "--for", "folder", "--out", str(out), "--trigger", "ghbl", "--split", "train"]
+    out = tmp_path / "a $(b) c"
+    words = [str(data), "--for", "finetrainers", "--preset", "cogvideox", "--captions", "instruction"]
+    words += ["--out", str(out), "--trigger", "ghbl", "--split", "train"]
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert "clips of 16 frames at 8 a second" in done.stderr
-    captions = [path.read_text(encoding="utf-8") for path in out.glob("*.txt")]
+    assert "clips of 17 frames at 8 a second" in done.stderr
+    assert f"start: sh '{out}/start.sh'" in done.stderr.replace("\n", "")  # to be pasted
+    captions = [path.read_text(encoding="utf-8") for path in out.glob("videos/*.txt")]
     assert captions
     assert all(caption.startswith("ghbl, ") for caption in captions)
 
 
 def test_an_address_is_no_folder_to_export_to(tmp_path: Path) -> None:
     words = [*COMMAND, "data", "--for", "folder", "--out", "s3://bucket/clips"]
-    repository = str(Path(__file__).parents[4])
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
     done = subprocess.run(
-        words,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": repository},
+        words, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=environment
     )
     assert done.returncode == 1
     assert "is an address" in done.stderr
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_the_command_to_start_can_be_pasted(tmp_path: Path) -> None:
-    _, data = copy_of_built(tmp_path)
-    out = tmp_path / "a $(b) c"
-    words = [
-        str(data),
-        "--for",
-        "finetrainers",
-        "--preset",
-        "cogvideox",
-        "--captions",
-        "instruction",
-        "--out",
-        str(out),
-    ]
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert f"start: sh '{out}/start.sh'" in done.stderr.replace("\n", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -16,11 +15,10 @@ from examples.world.writer import write_film
 from pipeline.core.progress import silent
 from pipeline.core.records import Crop, Film
 from pipeline.core.store import ClipFormat
-from pipeline.publish.export.presets import PRESETS, Preset, nominal_rate, pace
 from pipeline.publish.export.recut import DAMAGED, REPEATS, CutLog, RecutJob, Span, cut_spans
+from pipeline.publish.export.trainers import PRESETS, Preset, nominal_rate, pace
 from pipeline.stages.clip_grid import TOLERANCE_SECONDS
 from pipeline.video.clip_files import read_clip
-from pipeline.video.containers import open_film, video_stream
 from tests.support.media.films import make_film, paint_pictures, planned
 from tests.support.media.woven_films import telecined
 
@@ -78,25 +76,11 @@ def test_frames_are_those_on_screen_and_none_repeats(
     assert len(set(shown)) == preset.frames == len(shown)
 
 
-def test_rate_and_frames_are_those_of_the_preset(films: dict[Fraction, Film], tmp_path: Path) -> None:
-    cut(tmp_path, films[Fraction(24000, 1001)], PRESETS["hunyuan"], [0.0])
-    with open_film(tmp_path / "videos/0.mp4", "clip") as container:
-        stream = video_stream(container, "clip")
-        assert (stream.average_rate, stream.frames, stream.width, stream.height) == (24, 49, *SIZE)
-
-
 def test_spans_may_share_frames(films: dict[Fraction, Film], tmp_path: Path) -> None:
     cut(tmp_path, films[Fraction(24)], PRESETS["wan"], [0.0, 2.0, 1.0])
     first, second, between = (numbers(tmp_path / f"videos/{name}.mp4") for name in ("0", "2", "1"))
     assert first[-1] == second[0] == 48
     assert between[16] == 48
-
-
-def test_the_same_span_gives_the_same_bytes(films: dict[Fraction, Film], tmp_path: Path) -> None:
-    for folder in ("one", "two"):
-        cut(tmp_path / folder, films[Fraction(24)], PRESETS["wan"], [0.5])
-    one, two = ((tmp_path / folder / "videos/0.5.mp4").read_bytes() for folder in ("one", "two"))
-    assert hashlib.sha256(one).digest() == hashlib.sha256(two).digest()
 
 
 @pytest.mark.slow
@@ -139,13 +123,6 @@ def test_times_rounded_to_milliseconds_make_no_step_uneven(tmp_path: Path, prese
         assert shown[0] == int((start + TOLERANCE_SECONDS) * film.fps)
 
 
-def test_a_film_slower_than_the_preset_gives_no_clip_with_a_repeated_frame(tmp_path: Path) -> None:
-    film = planned(tmp_path / "data", make_film(tmp_path / "slow.mp4", frames=60, fps=12)).film
-    log = cut(tmp_path, film, PRESETS["wan"], [0.0])
-    assert log.notes["videos/0.mp4"].left_out == REPEATS
-    assert not (tmp_path / "videos/0.mp4").exists()
-
-
 def test_a_span_beyond_the_film_gives_no_clip(films: dict[Fraction, Film], tmp_path: Path) -> None:
     log = cut(tmp_path, films[Fraction(24)], PRESETS["wan"], [4.0, 40.0])
     assert {note.left_out for note in log.notes.values()} == {DAMAGED}
@@ -160,8 +137,3 @@ def test_a_log_with_a_broken_last_line_is_read(films: dict[Fraction, Film], tmp_
     assert log.known("videos/0.mp4", "other") is None
     (tmp_path / "videos/0.mp4").write_bytes(b"changed")
     assert log.known("videos/0.mp4", "same") is None
-
-
-def test_a_line_after_a_broken_one_is_read(films: dict[Fraction, Film], tmp_path: Path) -> None:
-    (tmp_path / ".cut.jsonl").write_text('{"file": "videos/0.mp4", "made_', encoding="utf-8")
-    assert cut(tmp_path, films[Fraction(24)], PRESETS["wan"], [0.0]).known("videos/0.mp4", "same")

@@ -17,9 +17,8 @@ from pipeline.core.store import Dataset, open_dataset
 from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish.export.captions import CaptionForm
 from pipeline.publish.export.plan import ExportRequest, make_plan
-from pipeline.publish.export.presets import PRESETS
 from pipeline.publish.export.run import write_export
-from pipeline.publish.export.trainers import TRAINERS
+from pipeline.publish.export.trainers import PRESETS, TRAINERS
 from pipeline.video.clip_files import read_clip
 from tests.support.datasets.built_dataset import copy_of_built
 from tests.support.trainers.environments import CROISSANT, DIFFSYNTH, FINETRAINERS, SIMPLETUNER, WEBSHART, run_script
@@ -56,32 +55,24 @@ def captions_of(dataset: Dataset) -> list[str]:
     return [clip.caption for clip in make_plan(dataset, request, STAGE_NAMES).clips]
 
 
-def test_diffsynth(dataset: Dataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("trainer", "environment", "format"),
+    [
+        ("diffsynth", DIFFSYNTH, (WAN.frames, WAN.height, WAN.width)),
+        ("finetrainers", FINETRAINERS, ()),
+        ("simpletuner", SIMPLETUNER, ()),
+    ],
+)
+def test_a_loader_reads_all_clips(
+    dataset: Dataset, tmp_path: Path, trainer: str, environment: tuple[str, ...], format: tuple[int, ...]
+) -> None:
     out, result = tmp_path / "out", tmp_path / "loaded.npz"
-    written = exported(dataset, out, "diffsynth")
-    run_script(DIFFSYNTH, "read_with_diffsynth.py", out, WAN.frames, WAN.height, WAN.width, result)
+    written = exported(dataset, out, trainer)
+    run_script(environment, f"read_with_{trainer}.py", out, *format, result)
     captions, numbers = read(result)
     assert numbers == list(written.values())
     assert captions == captions_of(dataset)
     assert all(later > earlier for clip in numbers for earlier, later in pairwise(clip))
-
-
-def test_finetrainers(dataset: Dataset, tmp_path: Path) -> None:
-    out, result = tmp_path / "out", tmp_path / "loaded.npz"
-    written = exported(dataset, out, "finetrainers")
-    run_script(FINETRAINERS, "read_with_finetrainers.py", out, result)
-    captions, numbers = read(result)
-    assert numbers == list(written.values())
-    assert captions == captions_of(dataset)
-
-
-def test_simpletuner(dataset: Dataset, tmp_path: Path) -> None:
-    out, result = tmp_path / "out", tmp_path / "loaded.npz"
-    written = exported(dataset, out, "simpletuner")
-    run_script(SIMPLETUNER, "read_with_simpletuner.py", out, result)
-    captions, numbers = read(result)
-    assert numbers == list(written.values())
-    assert captions == captions_of(dataset)
 
 
 def test_webshart_reads_the_shards_of_a_data_set(dataset: Dataset, tmp_path: Path) -> None:

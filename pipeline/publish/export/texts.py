@@ -1,4 +1,4 @@
-"""Files of an export for the Hugging Face hub: metadata of each split, data card and Croissant description.
+"""Text files of an export about all its clips: table, trainer's configuration and start command, card for the hub.
 
 `datasets` and the hub's viewer read a folder of videos with a `metadata.jsonl` whose column `file_name` is the path of
 the video beside it. Croissant 1.0 is JSON-LD; `mlcroissant validate` checks it.
@@ -6,19 +6,22 @@ the video beside it. Croissant 1.0 is JSON-LD; `mlcroissant validate` checks it.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipeline.publish.card_text import NOT_STATED, Markdown, as_yaml, escaped, licence_id, size_category
-from pipeline.publish.splits import SPLITS
-
-if TYPE_CHECKING:
-    from pipeline.publish.export.plan import ExportClip, ExportPlan
+from pipeline.publish.export.plan import ExportClip, ExportPlan
+from pipeline.publish.export.trainers import Table
+from pipeline.publish.samples import SPLITS
 
 METADATA = "metadata.jsonl"
 CARD = "README.md"
@@ -34,45 +37,96 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "motion_scope_px": ("sc:Float", "mean optical-flow magnitude, pixels per step"),
 }
 """Columns of a table: type of Croissant and meaning."""
-_CONTEXT = {
+_TERMS = """
+    @language @vocab citeAs column conformsTo cr rai data dataType dct equivalentProperty examples extract field
+    fileProperty fileObject fileSet format includes isLiveDataset jsonPath key md5 parentField path recordSet references
+    regex repeated replace samplingRate sc separator source subField transform
+"""
+_NOT_OF_CROISSANT = {
     "@language": "en",
     "@vocab": "https://schema.org/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
     "conformsTo": "dct:conformsTo",
     "cr": "http://mlcommons.org/croissant/",
     "rai": "http://mlcommons.org/croissant/RAI/",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
-    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileProperty": "cr:fileProperty",
-    "fileObject": "cr:fileObject",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "parentField": "cr:parentField",
-    "path": "cr:path",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
     "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
 }
+_CONTEXT = {term: _NOT_OF_CROISSANT.get(term, f"cr:{term}") for term in _TERMS.split()}
 """JSON-LD context of Croissant 1.0."""
+
+
+def common_files(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:
+    """Return the text files about all clips, by their path in the export: table, card, configuration, command."""
+    trainer = plan.request.trainer
+    texts = {table_file(plan): _table(trainer.table, plan, clips)} if trainer.table else {}
+    if trainer.is_hub:
+        texts |= hub_files(plan, clips)
+    if trainer.templates:
+        texts |= configuration(plan)
+    return texts
+
+
+def _table(table: Table, plan: ExportPlan, clips: Sequence[ExportClip]) -> str:
+    rows = [table.row(clip.file, clip.caption, plan.format.width, plan.format.height) for clip in clips]
+    if plan.request.table_kind == "json":
+        return json.dumps(rows, indent=1) + "\n"
+    if plan.request.table_kind == "csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def table_file(plan: ExportPlan) -> str:
+    """Return the path of the table of clips in the export."""
+    return f"metadata.{plan.request.table_kind}"
+
+
+def configuration(plan: ExportPlan) -> dict[str, str]:
+    """Return the configuration of the trainer and the command to start it, by their path in the export."""
+    trainer = plan.request.trainer
+    environment = Environment(
+        loader=PackageLoader("pipeline.publish.export", f"templates/{trainer.name}"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - TOML, YAML, JSON and shell: every path passes `quoted` or `shell`
+    )
+    environment.filters |= {"quoted": _quoted, "shell": shlex.quote}
+    return {
+        file: environment.get_template(template).render(_values(plan)) for template, file in trainer.templates.items()
+    }
+
+
+def _quoted(text: str) -> str:
+    """Return a string as JSON, TOML and YAML read it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _values(plan: ExportPlan) -> dict[str, object]:
+    assert plan.family is not None
+    out = plan.request.out.absolute()
+    names = {
+        "videos": plan.request.trainer.folder,
+        **{"dataset": "dataset.toml", "config": _config_file(plan), "training": "training.json"},
+        **{"backend": "multidatabackend.json", "start": "start.sh"},
+        **{"output": "training", "model": "training/lora.safetensors"},
+        **{"cache": "cache", "cache_vae": "cache/vae", "cache_text": "cache/text"},
+        "table": table_file(plan) if plan.request.trainer.table else "",
+    }
+    paths = {key: str(out / name) for key, name in names.items()}
+    side = round((plan.format.width * plan.format.height) ** 0.5)
+    return {**paths, "folder": str(out), "clips": plan.format, "family": plan.family.name, "side": side}
+
+
+def _config_file(plan: ExportPlan) -> str:
+    return next((file for file in plan.request.trainer.templates.values() if Path(file).stem == "config"), "")
 
 
 def hub_files(plan: ExportPlan, clips: Sequence[ExportClip]) -> dict[str, str]:

@@ -10,8 +10,7 @@ import pytest
 from pipeline.core.config import ShardSettings
 from pipeline.core.records import Caption, Reviewed, Verdict
 from pipeline.core.store import Dataset
-from pipeline.publish.clip_choice import ChoiceError, ClipChoice, parse_levels, parse_tag
-from pipeline.publish.seen_clips import SeenClip, seen_clips
+from pipeline.publish.seen_clips import ChoiceError, ClipChoice, SeenClip, parse_levels, parse_tag, seen_clips
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import CAST, MODEL, make_dataset
 

@@ -1,12 +1,20 @@
-"""Note of an export, `.export.json` in its folder: what it is an export of, and the files that it wrote.
+"""Folder of an export: the note in it, its files, and their room on the disk.
 
-Only these files are ever removed. A trainer's caches and results in the same folder stay.
+The note, `.export.json`, says what the folder is an export of, and which files were written. Only these are ever
+removed: a trainer's caches and results in the same folder stay. Clip files are hard links to those of the data set
+where the disk allows, copies elsewhere.
+
+Sizes of clips cut anew are estimated from those of the data set. At equal quality bytes grow more slowly than pixels:
+by a rule of thumb, with their power of 0.75.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import re
+import shutil
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
@@ -14,11 +22,11 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from pipeline.core.atomic import write_json
-from pipeline.core.errors import UserError, disk_errors
+from pipeline.core.atomic import replacing, temporary_start, write_json
+from pipeline.core.errors import NoRoomError, UserError, disk_errors
 from pipeline.core.plain_text import is_text, printable
-from pipeline.core.records import Record
-from pipeline.core.store import Dataset
+from pipeline.core.records import Clip, Record
+from pipeline.core.store import ClipFormat, Dataset
 from pipeline.publish.shards import file_sha256
 
 NOTE = ".export.json"
@@ -27,6 +35,7 @@ _MISREAD = re.compile(r"[*?\[\]]|::|\$\{")
 
 Edit = Literal["left", "set aside"]
 """A user's changes to a file are left where the export has nothing new to write in it, and set aside where it has."""
+_NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS, errno.EACCES}
 
 
 class ExportNote(Record):
@@ -169,3 +178,106 @@ def remove_others(out: Path, note: ExportNote | None, files: Collection[str]) ->
             (out / name).unlink()
             removed += 1
     return removed
+
+
+def check_room_for_copies(out: Path, files: Iterable[tuple[Path, str]]) -> None:
+    """Refuse an export whose copies have no room.
+
+    Args:
+        out: the export.
+        files: of the data set, and their paths in the export.
+
+    Raises:
+        NoRoomError: the disk has too little.
+    """
+    copied = sum(
+        source.stat().st_size
+        for source, file in files
+        if not can_link(out, source) and not is_placed(source, out / file)
+    )
+    if copied > (free := _free(out)):
+        raise NoRoomError(
+            f"{out}: on another disk than the data set, so that {_size(copied)} are copied, and "
+            f"{_size(free)} are free; make room, or export to the disk of the data set"
+        )
+
+
+def check_room_for_cuts(out: Path, clips: Iterable[tuple[Clip, str]], cut: ClipFormat, fetched: int) -> None:
+    """Refuse an export whose clips, cut anew, have no room.
+
+    Args:
+        out: the export.
+        clips: of the data set, and their paths in the export.
+        cut: format of the clips to cut.
+        fetched: bytes of the largest film that is fetched for it.
+
+    Raises:
+        NoRoomError: the disk has too little, by the estimate.
+    """
+    missing = [clip for clip, file in clips if not (out / file).exists()]
+    pixels = cut.width * cut.height * cut.frames
+    growths = ((pixels / (clip.width * clip.height * clip.frames)) ** 0.75 for clip in missing)
+    needed = round(sum(clip.bytes * growth for clip, growth in zip(missing, growths, strict=True)))
+    needed += fetched if missing else 0
+    if needed > (free := _free(out)):
+        raise NoRoomError(
+            f"{out}: {len(missing)} clips cut anew take about {_size(needed)}, and {_size(free)} are free; "
+            "make room, or choose fewer clips"
+        )
+
+
+def _free(out: Path) -> int:
+    existing = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    return shutil.disk_usage(existing).free
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def link_or_copy(source: Path, path: Path) -> bool:
+    """Link a file into the export, or copy it; return False if it is there already.
+
+    Raises:
+        DiskError: it cannot be written.
+    """
+    if is_placed(source, path):
+        return False
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _link(source, path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            _copy(source, path)
+    return True
+
+
+def is_placed(source: Path, path: Path) -> bool:
+    """Return True if `path` is the same file, or a copy with its size and time."""
+    if not path.exists():
+        return False
+    ours, theirs = path.stat(), source.stat()
+    return os.path.samestat(ours, theirs) or (ours.st_size, ours.st_mtime_ns) == (theirs.st_size, theirs.st_mtime_ns)
+
+
+def can_link(folder: Path, source: Path) -> bool:
+    """Return True if the folder, or the nearest one above it that exists, is on the disk of the file."""
+    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    return there.stat().st_dev == source.stat().st_dev
+
+
+def _link(source: Path, path: Path) -> None:
+    temporary = path.with_name(f"{temporary_start(path)}linked{path.suffix}")
+    temporary.unlink(missing_ok=True)
+    os.link(source, temporary)
+    temporary.replace(path)
+    temporary.unlink(missing_ok=True)  # renaming one link over another of the same file does nothing
+
+
+def _copy(source: Path, path: Path) -> None:
+    with replacing(path) as temporary:
+        shutil.copyfile(source, temporary)
+        status = source.stat()
+        os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
