@@ -23,8 +23,15 @@ from pipeline.core.records import Clip, faults_of
 from pipeline.core.store import Dataset
 from pipeline.reviews.applied import Reviews, applied_standings, is_in_cast, matched_reviews
 from pipeline.reviews.clips import ReviewableClip, reviewable
-from pipeline.reviews.decisions import CAPTION_FIELDS, KEEP, SETTLED, Decision, append_decisions, read_decisions
-from pipeline.reviews.standing import Standing
+from pipeline.reviews.decisions import (
+    CAPTION_FIELDS,
+    KEEP,
+    SETTLED,
+    Decision,
+    Standing,
+    append_decisions,
+    read_decisions,
+)
 
 NEIGHBOURS = 2
 """Number of clips before and after a clip that are shown with it."""

@@ -24,14 +24,13 @@ from pipeline.captions.flags import kinds_of
 from pipeline.core.atomic import replacing
 from pipeline.core.progress import Progress, silent
 from pipeline.core.store import Dataset
-from pipeline.pages.audit import audit_tables
 from pipeline.pages.charts import clock, scene_chart, scope_chart
 from pipeline.pages.contact_sheet import character_numbers, reason_numbers, sheet_data, thumbnails
 from pipeline.pages.ledger import fate_colours, film_strip, ledger, many, share
 from pipeline.pages.method import made_with, software
 from pipeline.pages.summary import Summary, count_reasons, level_rows, summarise
 
-VERSION = 2
+VERSION = 3
 """Version number, raised by hand whenever the same data set would give another page."""
 TAG_NAMES = {"S": "Subject", "MD": "Motion", "EV": "Environment", "MA": "Adverb"}
 JUDGEMENTS = {
@@ -108,8 +107,7 @@ def _values(summary: Summary) -> dict[str, Any]:
         "review_remark": _review_remark(summary),
         "findings": summary.reviews.findings,
         "review_remarks": summary.reviews.remarks,
-        "audit": summary.audit
-        and audit_tables(summary.audit, summary.record.captioner, list(summary.reviews.reviewers)),
+        "audit": summary.audit,
         "tag_tables": [table for table in tables if table["measured"]],
         "choices": _choices(summary),
         "origins": [(name, text or "not stated by the builder") for name, text in made]

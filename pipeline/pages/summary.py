@@ -27,9 +27,8 @@ from pipeline.publish.coverage import Span, film_remarks, film_spans
 from pipeline.publish.seen_clips import ClipFate, SeenClip, film_clips, read_index_if_made, splits_of
 from pipeline.publish.shards import Index
 from pipeline.publish.vocabulary import Vocabulary, load_vocabulary
-from pipeline.reviews.applied import load_reviews, review_path
-from pipeline.reviews.audit.results import AuditResults, ForeignAuditError, audit_results
-from pipeline.reviews.counts import ReviewCounts, count_reviews
+from pipeline.reviews.applied import ReviewCounts, count_reviews, load_reviews, review_path
+from pipeline.reviews.audit import AuditResults, ForeignAuditError, audit_results
 from pipeline.reviews.decisions import FIELDS, KEEP
 
 
@@ -72,7 +71,7 @@ class Summary:
     films: tuple[SeenFilm, ...]
     reviews: ReviewCounts
     audit: AuditResults | None
-    """Results of the audit of this data set; None if nothing was audited yet."""
+    """Results of the audit of this data set; None without a labelled clip."""
 
     @property
     def title(self) -> str:

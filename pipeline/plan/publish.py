@@ -23,7 +23,7 @@ from pipeline.plan.film_stages import STAGE_NAMES
 from pipeline.publish import shards
 from pipeline.publish.vocabulary import load_vocabulary
 from pipeline.reviews.applied import load_reviews, review_path, save_reviewed
-from pipeline.reviews.audit.sampling import AUDIT_FILES
+from pipeline.reviews.audit_sample import AUDIT_FILES
 from pipeline.stages import selection
 from pipeline.stages.motion_levels import level_values
 

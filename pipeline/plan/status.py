@@ -29,8 +29,7 @@ from pipeline.plan.publish import finished, is_published, verdicts_of
 from pipeline.plan.request import BuildRequest
 from pipeline.publish.coverage import why_no_clip
 from pipeline.publish.shards import read_index
-from pipeline.reviews.applied import load_reviews, review_path
-from pipeline.reviews.counts import count_reviews
+from pipeline.reviews.applied import count_reviews, load_reviews, review_path
 
 
 class StageState(StrEnum):

@@ -1,4 +1,4 @@
-"""Reviews applied to a data set: the reviewed values of each film's clips, and captions with these values.
+"""Reviews applied to a dataset: reviewed values of each film's clips, captions with these values, and counts.
 
     reviews = load_reviews(dataset, review_path(dataset.root, config.review))
     save_reviewed(folder, reviews.rows(folder, record.cast))                    table `reviewed`, at each publishing
@@ -11,20 +11,36 @@ a machine without the review file. The captions of the machine stay as they are 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
 from pipeline.core.config import ReviewSettings
+from pipeline.core.plain_text import first_few
 from pipeline.core.records import Caption, Clip, Reviewed
 from pipeline.core.store import Dataset, FilmFolder, StoreError
-from pipeline.reviews.decisions import KEEP, REVIEW_FILE, Decision, LineFault, Reading, Value, read_decisions
+from pipeline.reviews.decisions import (
+    FIELDS,
+    KEEP,
+    REVIEW_FILE,
+    SETTLED,
+    Decision,
+    LineFault,
+    Reading,
+    Standing,
+    Value,
+    in_time,
+    read_decisions,
+    standings,
+)
 from pipeline.reviews.matching import match
-from pipeline.reviews.standing import Standing, in_time, standings
 from prompts.tags import words_pattern
 
 TABLE = "reviewed"
+MOST_NAMED = 5
+"""Lines, conflicts and faults that a finding names; of more it gives the number."""
 BY_REVIEW_ALONE = ""
 """Source of a caption that only reviewers wrote, since the machine has none; published as null."""
 
@@ -54,6 +70,22 @@ class Reviews:
         return [_row(clip_id, fields, cast) for clip_id, fields in found if fields]
 
 
+@dataclass(frozen=True)
+class ReviewCounts:
+    """Counts of a review file, matched to a data set."""
+
+    clips: int = 0
+    """Clips with a reviewed field."""
+    fields: Mapping[str, int] = field(default_factory=dict)
+    """Reviewed clips by field, in the order of `FIELDS`, without fields that nobody reviewed."""
+    reviewers: Mapping[str, int] = field(default_factory=dict)
+    """Fields of clips that each reviewer has decided about, the most first."""
+    findings: tuple[str, ...] = ()
+    """Conflicts, and lines that are not applied, each in a sentence; names in it are safe to print."""
+    remarks: tuple[str, ...] = ()
+    """Lines that are not applied because only a part of a film was built."""
+
+
 def review_path(root: Path, settings: ReviewSettings) -> Path:
     """Return the path of the review file of the data set in `root`."""
     return Path(settings.file) if settings.file else root / REVIEW_FILE
@@ -68,8 +100,12 @@ def load_reviews(dataset: Dataset, path: Path) -> Reviews:
     reading, record = read_decisions(path), dataset.record
     if not reading.decisions:
         return Reviews(faults=reading.faults)
-    films = {entry.sha256: dataset.folder(entry.film_id).read_if_made("clips", Clip) for entry in record.films}
-    return matched_reviews(reading, films, record.cast)
+    return matched_reviews(reading, film_clips(dataset), record.cast)
+
+
+def film_clips(dataset: Dataset) -> dict[str, list[Clip]]:
+    """Return the clips of each film of a dataset, by the film's content hash."""
+    return {entry.sha256: dataset.folder(entry.film_id).read_if_made("clips", Clip) for entry in dataset.record.films}
 
 
 def matched_reviews(reading: Reading, films: Mapping[str, Sequence[Clip]], cast: Collection[str]) -> Reviews:
@@ -188,3 +224,49 @@ def is_in_cast(field: str, value: Value, cast: Collection[str]) -> bool:
     if field == "actor":
         return value in cast or re.fullmatch(words_pattern("S"), str(value)) is not None
     return True
+
+
+def count_reviews(reviews: Reviews) -> ReviewCounts:
+    """Count reviews, and put conflicts and lines that are not applied into words."""
+    found = [standing for fields in reviews.standings.values() for standing in fields.values()]
+    fields = Counter(name for names in reviews.standings.values() for name in names)
+    voices = Counter(
+        reviewer for standing in found for reviewer in {*standing.voices, standing.reviewer.removeprefix(SETTLED)}
+    )
+    return ReviewCounts(
+        clips=len(reviews.standings),
+        fields={name: fields[name] for name in FIELDS if fields[name]},
+        reviewers=dict(sorted(voices.items(), key=lambda item: (-item[1], item[0]))),
+        findings=tuple(_findings(reviews)),
+        remarks=tuple(_remarks(reviews)),
+    )
+
+
+def _findings(reviews: Reviews) -> Iterator[str]:
+    conflicts = [
+        f"{name} of {clip_id} ({', '.join(standing.voices)})"
+        for clip_id, fields in reviews.standings.items()
+        for name, standing in fields.items()
+        if standing.conflict
+    ]
+    if conflicts:
+        yield f"{_many(len(conflicts), 'conflict')} between reviewers: {first_few(conflicts, MOST_NAMED)}"
+    for lines, what in (
+        (reviews.outside_cast, "a character outside the cast"),
+        (reviews.unmatched, "a span of a film that no clip shares"),
+        (reviews.foreign, "a film that is not in this data set"),
+    ):
+        if lines:
+            yield f"{_many(len(lines), 'decision')} about {what}: line {first_few(list(map(str, lines)), MOST_NAMED)}"
+    if reviews.faults:
+        faults = [f"line {fault.line} ({fault.reason})" for fault in reviews.faults]
+        yield f"{_many(len(faults), 'line')} that cannot be read as a decision: {first_few(faults, MOST_NAMED)}"
+
+
+def _remarks(reviews: Reviews) -> Iterator[str]:
+    if reviews.later:
+        yield f"{_many(len(reviews.later), 'decision')} about parts of films after the last clip, which were not built"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from pipeline.core.records import Caption, Clip, Motion, Verdict
 from pipeline.core.store import Dataset, FilmEntry, FilmFolder
-from pipeline.reviews.applied import matched_reviews
-from pipeline.reviews.decisions import read_decisions
-from pipeline.reviews.standing import Standing
+from pipeline.reviews.applied import film_clips, matched_reviews, read_reviewed, with_reviews
+from pipeline.reviews.decisions import Standing, read_decisions
 from pipeline.stages.selection import BY_REVIEW
 
 
@@ -31,12 +30,16 @@ class ReviewableClip:
     level: int | None
     """Motion level 1..5; None: motion not measured."""
     scope_px: float | None
+    kept: bool
+    """True if the clip is a sample of the dataset."""
     keep: bool | None
-    """Verdict of the rules, whatever reviewers say; None: not judged yet."""
+    """Verdict of the rules, whatever reviewers say; None: no verdict yet."""
     reasons: tuple[str, ...]
     """Reasons of the rules to drop it."""
     caption: Caption | None
     """Caption of the machine, perhaps with a fault."""
+    published: Caption | None
+    """Caption as it was last published, reviews included."""
     standings: Mapping[str, Standing]
     """Standing of each reviewed field, `keep` among them, by field."""
 
@@ -52,7 +55,7 @@ def reviewable(dataset: Dataset, path: Path | None) -> list[ReviewableClip]:
         UserError: the file, or a table of the data set, cannot be read.
     """
     record = dataset.record
-    clips = {entry.sha256: dataset.folder(entry.film_id).read_if_made("clips", Clip) for entry in record.films}
+    clips = film_clips(dataset)
     found = matched_reviews(read_decisions(path), clips, record.cast).standings if path else {}
     return [
         row for entry in record.films for row in _rows(dataset.folder(entry.film_id), entry, clips[entry.sha256], found)
@@ -66,6 +69,7 @@ def _rows(
     verdicts |= {row.clip_id: row for row in folder.read_if_made("verdicts", Verdict)}
     scopes = {row.clip_id: row.scope_px for row in folder.read_if_made("motion", Motion)}
     captions = {row.clip_id: row for row in folder.read_if_made("captions", Caption)}
+    published = with_reviews(captions.values(), read_reviewed(folder))
     for clip in sorted(clips, key=lambda clip: clip.start_seconds):
         verdict = verdicts.get(clip.clip_id)
         reasons = tuple(reason for reason in verdict.reasons if reason != BY_REVIEW) if verdict else ()
@@ -81,8 +85,10 @@ def _rows(
             end_seconds=clip.end_seconds,
             level=verdict.level if verdict else None,
             scope_px=scopes.get(clip.clip_id),
+            kept=bool(verdict and verdict.keep),
             keep=not reasons if verdict else None,
             reasons=reasons,
             caption=captions.get(clip.clip_id),
+            published=published.get(clip.clip_id),
             standings=found.get(clip.clip_id, {}),
         )

@@ -1,4 +1,4 @@
-"""Review file: an append-only text file (`review.jsonl`) with a person's decision about a field of a clip on each line.
+"""Review decisions: an append-only file (`review.jsonl`) with one decision about one field of a clip per line.
 
     {"time": "2026-11-22T10:11:12.345Z", "reviewer": "anna", "film_sha256": "6c1f...", "start_seconds": 12.5,
      "end_seconds": 14.5, "field": "MD", "value": "run"}                                            (on one line)
@@ -8,12 +8,17 @@ A line names film content and a span of it, not a clip, so it outlives the clips
 
 Lines are only ever added. Two processes may append at once. A line that a killed process left torn, or that is not a
 decision, is reported with its number and harms no other line.
+
+A reviewer's newest line about a field stands for that reviewer, by its time and then by its position in the file.
+Voices that differ are a conflict, until a line of `settled: NAME`; afterwards only newer voices that differ from the
+settled value are one. The newest of these lines is published.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -201,6 +206,70 @@ def append_decisions(path: Path, decisions: Iterable[Decision]) -> None:
         DiskError: they cannot be written, because the disk is full or for another reason; the file is as it was.
     """
     append_lines(path, "".join(decision.line for decision in decisions).encode())
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Reviewed value of one field of one clip."""
+
+    value: Value
+    """The value to publish; None: cannot be said."""
+    reviewer: str
+    """Reviewer of that value, `settled: NAME` for a settled one."""
+    time: datetime
+    """Time of that decision."""
+    conflict: bool
+    """True if reviewers differ, after the newest settling line if there is one."""
+    voices: Mapping[str, Value]
+    """Standing value of each reviewer, in the order of their times, without the settling lines."""
+
+
+def standings(decisions: Iterable[Decision]) -> dict[str, Standing]:
+    """Return the standing of every field that is reviewed, by field.
+
+    Args:
+        decisions: all decisions about one clip, in the order of the file.
+    """
+    newest: dict[str, dict[str, Decision]] = defaultdict(dict)
+    for decision in in_time(decisions):
+        lines = newest[decision.field]
+        lines.pop(decision.reviewer, None)
+        lines[decision.reviewer] = decision
+    found = {
+        field: _standing([line for line in lines.values() if not line.withdraws]) for field, lines in newest.items()
+    }
+    return {field: standing for field, standing in found.items() if standing}
+
+
+def in_time(decisions: Iterable[Decision]) -> list[Decision]:
+    """Return decisions by their times; those of one time stay in the order of the file."""
+    return sorted(decisions, key=lambda decision: decision.time)
+
+
+def comparable(value: Value) -> object:
+    """Return a value in the form in which equal decisions are equal: names as a set, text without case and spacing."""
+    if isinstance(value, tuple):
+        return frozenset(value)
+    return " ".join(value.split()).casefold() if isinstance(value, str) else value
+
+
+def _standing(lines: list[Decision]) -> Standing | None:
+    """Return the standing of a field from the standing lines of its reviewers, the newest last."""
+    if not lines:
+        return None
+    voices = {line.reviewer: line.value for line in lines if not line.settles}
+    differ = len({comparable(value) for value in voices.values()}) > 1
+    last = lines[-1]
+    settled = next((index for index, line in reversed(list(enumerate(lines))) if line.settles), None)
+    if settled is not None:  # a voice since then differs from the settled value, or joins it
+        differ = any(comparable(line.value) != comparable(lines[settled].value) for line in lines[settled:])
+    return Standing(
+        value=last.value,
+        reviewer=last.reviewer,
+        time=last.time,
+        conflict=differ,
+        voices=voices,
+    )
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

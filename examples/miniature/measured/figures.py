@@ -22,7 +22,7 @@ from scipy.special import stdtrit
 from examples.miniature.dataset import CONFIG
 from examples.miniature.measured.games import ScriptedTurn, Shown
 from examples.miniature.measured.judge_network import Judge, Named
-from pipeline.reviews.audit.intervals import CONFIDENCE, wilson
+from pipeline.reviews.intervals import CONFIDENCE, wilson
 from pipeline.stages.motion import measure_frames, open_optical_flow
 from pipeline.stages.motion_levels import PUBLISHED_EDGES, level_of
 from training.evaluation.metrics.features import with_pixels

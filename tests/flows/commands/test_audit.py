@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,21 +15,18 @@ from typing import Any
 import httpx
 import pytest
 
-from flows.commands.audit import audit
+from flows.commands.audit import By, audit
 from flows.commands.review import review
 from pipeline.core.errors import UserError
 from pipeline.core.records import Clip, Verdict
 from pipeline.core.store import Dataset
-from pipeline.reviews.audit.sampling import ANSWERS_FILE, SAMPLE_FILE, AuditSample
+from pipeline.reviews.audit import draw_sample
+from pipeline.reviews.audit_sample import ANSWERS_FILE, SAMPLE_FILE, AuditSample, save_sample
 from pipeline.reviews.decisions import append_decisions, read_decisions
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from tests.support.records import decision_about
 
 COMMAND = [sys.executable, "-m", "flows.cli", "audit"]
-
-
-def animegamer_audit(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture
@@ -69,7 +65,9 @@ def asked(client: httpx.Client) -> list[str]:
 
 
 @pytest.mark.slow
-def test_two_reviewers_judge_one_sample_blind(dataset: Dataset, tmp_path: Path) -> None:
+def test_two_reviewers_label_one_sample_blind(
+    dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with page(dataset, "--size", 6, "--by", "level", "--seed", 4, "--blind", "--reviewer", "anna") as client:
         first = asked(client)
         assert len(first) == 6
@@ -89,14 +87,14 @@ def test_two_reviewers_judge_one_sample_blind(dataset: Dataset, tmp_path: Path) 
     assert not (dataset.root / "review.jsonl").exists()
 
     figures = tmp_path / "figures.json"
-    done = animegamer_audit(dataset.root, "--results", "--json", figures)
-    assert done.returncode == 0, done.stderr
-    assert "6 clips answered of 6 drawn by level from 15, blind to the machine's answers" in done.stdout
-    assert "anna (6), ben (2)" in done.stdout
+    audit(str(dataset.root), results=True, json=figures)
+    printed = capsys.readouterr().out
+    assert "6 clips labelled of 6 drawn by level from 15, blind to the machine's answers" in printed
+    assert "anna (6), ben (2)" in printed
     written = json.loads(figures.read_text())
     within = {row["stratum"]: row["clips"] for row in written["strata"]}
     assert sum(within.values()) == 6
-    assert all(f"{level}  S " in done.stdout for level in within)
+    assert all(f"{level}  S " in printed for level in within)
     (field,) = written["fields"]
     assert (field["field"], field["answered"]) == ("S", 6)
     assert 0 <= field["accuracy"]["lemma"]["low"] < field["accuracy"]["lemma"]["high"] <= 1
@@ -104,21 +102,14 @@ def test_two_reviewers_judge_one_sample_blind(dataset: Dataset, tmp_path: Path) 
     assert (agreement["clips"], agreement["equal"]) == (2, 1)
 
 
-@pytest.mark.slow
-def test_an_audit_goes_on_with_its_own_options_only(dataset: Dataset) -> None:
-    with page(dataset) as client:
-        assert len(asked(client)) == 15, "fewer than the size for which none is given: all"
-    shutil.rmtree(dataset.root / "audit")
-    with page(dataset, "--size", 5):
-        pass
-    for given, found in ((("--size", 6), "size 5"), (("--blind",), "blind False"), (("--by", "level"), "by None")):
-        done = animegamer_audit(dataset.root, *given)
-        assert done.returncode == 1
-        assert f"holds an audit with {found}; leave out {given[0]}" in " ".join(done.stderr.split())
+def test_another_sample_needs_another_folder(dataset: Dataset) -> None:
+    save_sample(dataset.root, draw_sample(dataset, 5, None, 0, blind=False))
+    for option, found in (({"size": 6}, "size 5"), ({"blind": True}, "blind False"), ({"by": By.level}, "by None")):
+        with pytest.raises(UserError, match=f"holds an audit with {found}; omit --{next(iter(option))} to continue"):
+            audit(str(dataset.root), **option)
 
 
-@pytest.mark.slow
-def test_labels_of_a_file_are_compared(dataset: Dataset, tmp_path: Path) -> None:
+def test_labels_of_a_file_are_compared(dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels, figures = tmp_path / "labels.jsonl", tmp_path / "figures.json"
     folder = dataset.folders()[0]
     kept = {row.clip_id for row in folder.read("verdicts", Verdict) if row.keep}
@@ -126,11 +117,11 @@ def test_labels_of_a_file_are_compared(dataset: Dataset, tmp_path: Path) -> None
     append_decisions(labels, [decision_about(clip, folder.film.sha256, "S", "fox") for clip in clips])
     with labels.open("a") as file:
         file.write('{"field": "\x1b[31m[bold]"}\n')
-    done = animegamer_audit(dataset.root, "--against", labels, "--json", figures)
-    assert done.returncode == 0, done.stderr
-    assert "S: girl for fox (3)" in done.stdout
-    assert "not a decision: line 9" in done.stdout
-    assert "\x1b[31m" not in done.stdout
+    audit(str(dataset.root), against=labels, json=figures)
+    printed = capsys.readouterr().out
+    assert "S: girl for fox (3)" in printed
+    assert "not a decision: line 9" in printed
+    assert "\x1b[31m" not in printed
     assert json.loads(figures.read_text())["clips"] == 8
 
 
@@ -145,7 +136,7 @@ def test_clips_of_an_address_are_not_looked_at_and_its_secret_is_not_shown() -> 
     ("options", "expected"),
     [
         ({"size": 16}, "keeps 15 clips, fewer than --size 16"),
-        ({"results": True}, "nothing was audited yet"),
+        ({"results": True}, "no clip is labelled yet"),
         ({"results": True, "against": Path("labels.jsonl")}, "either --results or --against"),
         ({"results": True, "blind": True}, "--blind goes with an audit on the page"),
         ({"json": Path("figures.json")}, "--json goes with --results or --against"),

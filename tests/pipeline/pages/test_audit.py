@@ -14,8 +14,8 @@ from pipeline.pages.card import write_card
 from pipeline.pages.report import write_report
 from pipeline.plan.publish import is_published, publish_stages
 from pipeline.publish.shards import write_shards
-from pipeline.reviews.audit.results import draw_sample
-from pipeline.reviews.audit.sampling import ANSWERS_FILE, save_sample
+from pipeline.reviews.audit import draw_sample
+from pipeline.reviews.audit_sample import ANSWERS_FILE, save_sample
 from pipeline.reviews.decisions import append_decisions
 from tests.support.datasets.built_dataset import copy_of_built
 from tests.support.datasets.made_dataset import MODEL, make_dataset
@@ -55,32 +55,20 @@ def pages(dataset: Dataset) -> tuple[str, str]:
 
 
 def test_both_pages_show_the_figures_of_an_audit(dataset: Dataset) -> None:
-    audited(dataset)
-    audited(dataset, "ben", wrong=3)
-    card, report = pages(dataset)
-    for fact in ("| MA | 80.0 % | 80.0 to 80.0 % | 15 of 15 |", "| MA | 15 | 86.7 % | 0."):
-        assert fact in card
-    assert "15 drawn at random were judged without sight of the machine's answers" in card
-    assert "anna (15), ben (15)" in card
-    assert MODEL in card[card.index("## Audit") :].split("\n\n")[1]
-    section = report[report.index('<section id="audit"') :].split("</section>")[0]
-    assert '<th scope="row">MA</th><td class="number">80.0 %</td><td class="number">80.0 to 80.0 %</td>' in section
-    assert "86.7 %" in section
-
-
-def test_a_data_set_without_an_audit_says_nothing_of_one(dataset: Dataset) -> None:
     before = pages(dataset)
     assert all("audit" not in page.lower() for page in before)
-    save_sample(dataset.root, draw_sample(dataset, 5, None, 0, blind=True))
-    assert pages(dataset) == before
-
-
-def test_a_reviewers_name_is_no_markup(dataset: Dataset) -> None:
     audited(dataset, HOSTILE)
+    audited(dataset, "ben", wrong=3)
     card, report = pages(dataset)
-    assert "<script>alert" not in card
-    assert "an\\|na" in card
-    assert "<script>alert" not in report
+    for fact in ("| MA | lemma | 80.0% | 80.0 to 80.0% | 15 | 15 |", "| MA | 15 | 86.7% | 0."):
+        assert fact in card
+    assert "15 clips labelled of 15 drawn from 15, blind to the machine's answers" in card
+    assert "an\\|na" in card, "a reviewer's name is no markup"
+    assert "ben (15)" in card
+    section = report[report.index('<section id="audit"') :].split("</section>")[0]
+    assert '<th scope="row">MA</th><td>lemma</td><td class="number">80.0%</td>' in section
+    assert "86.7%" in section
+    assert "<script>alert" not in card + report
 
 
 def test_an_audit_of_other_films_is_not_shown(dataset: Dataset, tmp_path: Path) -> None:

@@ -1,15 +1,12 @@
 """Confidence intervals of a share: Wilson's score interval with the effective size of a simple or stratified sample.
 
-Wilson's interval stays inside 0 to 1 and covers close to 95 % also for shares near 1, where the plain normal interval
-covers far less (Brown, Cai and DasGupta 2001, Statistical Science 16:101). In samples of a design, the effective size
-takes the place of the size; of seven forms Franco, Little, Louis and Slud (2019, Journal of Survey Statistics
-and Methodology 7:334) recommend Wilson's.
+Wilson's interval covers close to 95% also for shares near 1, where the plain normal interval covers far less (Brown,
+Cai and DasGupta 2001, Statistical Science 16:101). Among seven forms for stratified samples, Franco, Little, Louis and
+Slud (2019, Journal of Survey Statistics and Methodology 7:334) recommend it, with the effective size as the size.
 
 The effective size follows from the variance of a ratio over strata drawn without replacement (Cochran, Sampling
-Techniques, 6.11), so it also holds where only some clips of the sample count: those with an answer, or each name on
-screen. It is never taken above Kish's, the size by the weights alone: with few errors the estimated variance is noise,
-and often far too small. A simple sample of a large data set gives Wilson's interval unchanged; a sample of all clips
-gives the share itself. The statistical packages with these designs are in R, or bring SciPy and more.
+Techniques, 6.11), so it also holds if only some clips of the sample count. It never exceeds Kish's size, which follows
+from the weights alone: with few errors, the estimated variance is often far too small.
 """
 
 from __future__ import annotations
@@ -31,11 +28,21 @@ _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 class Share(Record):
-    """Estimated share of a whole data set, with the ends of its 95 % interval."""
+    """Estimated share of a whole dataset, with the ends of its 95% interval."""
 
     share: float
     low: float
     high: float
+
+    @property
+    def percent(self) -> str:
+        """The share, such as `86.7%`."""
+        return f"{self.share:.1%}"
+
+    @property
+    def interval(self) -> str:
+        """The interval, such as `62.1 to 96.3%`."""
+        return f"{100 * self.low:.1f} to {self.high:.1%}"
 
 
 @dataclass(frozen=True)
@@ -45,13 +52,13 @@ class Stratum:
     hits_N: Counts_N
     """Hits of each clip of the sample."""
     tries_N: Counts_N
-    """Tries of each clip, at least its hits; 0: it does not count."""
+    """Tries of each clip, at least its hits; 0: the clip does not count."""
     population: float = math.inf
-    """Clips in the stratum; infinite where only a single stratum is sampled and its size does not matter."""
+    """Clips in the stratum; infinite for the only stratum of a sample from a population of unknown size."""
 
     @property
     def weight(self) -> float:
-        """Clips of the data set for which one clip of the sample stands."""
+        """Clips of the dataset that one clip of the sample represents."""
         return self.population / len(self.tries_N) if math.isfinite(self.population) else 1.0
 
     @property
@@ -59,22 +66,29 @@ class Stratum:
         """Share of the stratum outside the sample."""
         return 1 - len(self.tries_N) / self.population
 
+    def variance(self, share: float) -> float:
+        """Variance of the weighted sum of hits beyond the share; 0 for a single clip."""
+        size = len(self.tries_N)
+        if size < 2:
+            return 0.0
+        spread = float(np.var(self.hits_N - share * self.tries_N, ddof=1))
+        return self.unseen * self.weight**2 * size * spread
 
-def estimated(strata: Sequence[Stratum], missing: int = 0) -> Share | None:
+
+def estimated(strata: Sequence[Stratum], missing: float = 0) -> Share | None:
     """Return hits over tries in the whole population; None if nothing was tried.
 
     Args:
         strata: the sample.
-        missing: clips of the data set in strata of which no clip was seen. All of them may be hits, or none: the
-            interval holds both.
+        missing: clips of the dataset in strata without a clip in the sample. All of them may be hits, or none; the
+            interval contains both cases.
     """
-    drawn = [stratum for stratum in strata if len(stratum.tries_N)]
-    tries = sum(stratum.weight * stratum.tries_N.sum() for stratum in drawn)
+    tries = sum(stratum.weight * float(stratum.tries_N.sum()) for stratum in strata)
     if not tries:
         return None
-    share = float(sum(stratum.weight * stratum.hits_N.sum() for stratum in drawn) / tries)
-    low, high = wilson(share, _effective_size(drawn, share, float(tries)))
-    seen = float(tries / (tries + missing))
+    share = sum(stratum.weight * float(stratum.hits_N.sum()) for stratum in strata) / tries
+    low, high = wilson(share, _effective_size(strata, share, tries))
+    seen = tries / (tries + missing)
     return Share(share=share, low=low * seen, high=high * seen + 1 - seen)
 
 
@@ -84,7 +98,7 @@ def wilson(share: float, size: float, deviations: float = _Z) -> tuple[float, fl
     Args:
         share: hits over tries.
         size: number of tries, or the effective one.
-        deviations: standard deviations to each side; by default those of 95 % of the normal distribution.
+        deviations: standard deviations to each side; by default those of 95% of the normal distribution.
     """
     if math.isinf(size):
         return share, share
@@ -95,21 +109,12 @@ def wilson(share: float, size: float, deviations: float = _Z) -> tuple[float, fl
 
 
 def _effective_size(strata: Sequence[Stratum], share: float, tries: float) -> float:
-    """Return the size of a simple random sample that would tell as much."""
+    """Return the size of a simple random sample with the same information."""
     by_weights = sum(stratum.unseen * stratum.weight**2 * float(stratum.tries_N.sum()) for stratum in strata)
     if not by_weights:
         return math.inf  # every clip was seen
     size = sum(len(stratum.tries_N) for stratum in strata)
-    variance = sum(_variance(stratum, share) for stratum in strata) / tries**2
+    variance = sum(stratum.variance(share) for stratum in strata) / tries**2
     if not variance:
         return tries**2 / by_weights
     return min(tries**2 / by_weights, share * (1 - share) / variance * size / (size - 1))
-
-
-def _variance(stratum: Stratum, share: float) -> float:
-    """Return the variance of the stratum's weighted sum of hits beyond the share; 0 for a single clip."""
-    size = len(stratum.tries_N)
-    if size < 2:
-        return 0.0
-    spread = float(np.var(stratum.hits_N - share * stratum.tries_N, ddof=1))
-    return stratum.unseen * stratum.weight**2 * size * spread

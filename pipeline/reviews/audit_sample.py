@@ -1,28 +1,26 @@
-"""Audit sample: clips drawn at random from the kept clips of a data set, simple or stratified; kept in `sample.json`.
+"""Audit sample: clips drawn at random from the kept clips of a dataset, simple or stratified; stored in `sample.json`.
 
-A stratified sample has the strata's shares of the data set, but at least a few clips of each, so that a rare level or
-character is seen at all; the estimates weigh each stratum by its size. The clips are in random order, so the audited
-part of an unfinished audit is a random sample too.
-
-The sample names spans of film, as the answers do: the clips of a data set that was built again are audited already.
+A stratified sample has the strata's shares of the dataset, but at least a few clips of each, so that reviewers see even
+a rare level or character. The clips are in random order, so the labelled part of an unfinished audit is a random sample
+too. The sample names spans of film, as the answers do, so both stay valid when the dataset is built again.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from pipeline.core.atomic import write_json
 from pipeline.core.errors import UserError, disk_errors
 from pipeline.core.records import Record, faults_of
 
 SIZE = 200
-"""Clips of a sample for which no size is given, where there are as many."""
+"""Default number of clips in a sample, or all clips if there are fewer."""
 AUDIT_FOLDER = "audit"
 SAMPLE_FILE = f"{AUDIT_FOLDER}/sample.json"
 ANSWERS_FILE = f"{AUDIT_FOLDER}/answers.jsonl"
@@ -45,34 +43,26 @@ class AuditSample(Record):
 
     seed: int
     by: Strata | None = Field(description="null: a simple random sample")
-    blind: bool = Field(description="true: reviewers do not see the machine's answers")
+    blind: bool = Field(description="true: the page hides the machine's answers")
     strata: dict[str, int] = Field(description="kept clips of each stratum when the sample was drawn")
     spans: tuple[Span, ...] = Field(description="in random order")
-
-    @model_validator(mode="after")
-    def _checked(self) -> AuditSample:
-        drawn = Counter(span.stratum for span in self.spans)
-        if any(count > self.strata.get(stratum, 0) for stratum, count in drawn.items()):
-            raise ValueError("more clips were drawn from a stratum than it has")
-        return self
 
 
 def draw(spans: Sequence[Span], size: int, by: Strata | None, seed: int, blind: bool) -> AuditSample:
     """Draw a sample; the same spans and seed give the same sample.
 
     Raises:
-        UserError: the sample would be larger than the data set, or smaller than the number of strata.
+        UserError: the sample would be larger than the dataset, or smaller than the number of strata.
     """
     if size > len(spans):
         raise UserError(
-            f"the data set keeps {len(spans)} clips, fewer than --size {size}; "
-            f"give --size {len(spans)} or less, or leave it out"
+            f"the dataset keeps {len(spans)} clips, fewer than --size {size}; give a smaller --size, or omit it"
         )
     strata: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         strata[span.stratum].append(span)
     if len(strata) > size:
-        raise UserError(f"--by {by} makes {len(strata)} strata; give at least that --size, or leave out --by")
+        raise UserError(f"--by {by} makes {len(strata)} strata; give at least that --size, or omit --by")
     populations = {name: len(strata[name]) for name in sorted(strata)}
     chance = random.Random(seed)
     drawn = [span for name, count in _shares(populations, size).items() for span in chance.sample(strata[name], count)]
@@ -81,7 +71,7 @@ def draw(spans: Sequence[Span], size: int, by: Strata | None, seed: int, blind: 
 
 
 def read_sample(root: Path) -> AuditSample | None:
-    """Return the sample of the data set in `root`; None if none was drawn.
+    """Return the sample of the dataset in `root`; None if none was drawn.
 
     Raises:
         UserError: the file is damaged.
@@ -97,7 +87,7 @@ def read_sample(root: Path) -> AuditSample | None:
 
 
 def save_sample(root: Path, sample: AuditSample) -> None:
-    """Write the sample of the data set in `root`."""
+    """Write the sample of the dataset in `root`."""
     write_json(root / SAMPLE_FILE, sample.model_dump(mode="json"))
 
 
