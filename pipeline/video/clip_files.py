@@ -7,6 +7,7 @@ film. Every reader gives the same frames of a clip.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import av
 import cv2
 import numpy as np
-from av.container import InputContainer, OutputContainer
+from av.container import OutputContainer
 from av.error import FFmpegError
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
@@ -152,23 +153,18 @@ def read_frames(path: Path, choose: Callable[[int], Sequence[int]], width: int, 
     Raises:
         RecordError: the file cannot be read; the record is the clip's id.
     """
-    try:
-        with _open_clip(path) as container:
-            stream = video_stream(container, path.stem)
-            stream.thread_count = 1
-            chosen, scaler, number = choose(stream.frames), VideoReformatter(), -1
-            frames_THWC = np.empty((len(chosen), height, width, 3), np.uint8)
-            for number, frame in enumerate(_decoded(container, stream)):
-                for place in [place for place, index in enumerate(chosen) if index == number]:
-                    small = scaler.reformat(
-                        frame, width, height, format="yuv420p", interpolation="AREA", threads=1,
-                        dst_colorspace=Colorspace.ITU601, dst_color_range=ColorRange.MPEG,
-                    )  # fmt: skip
-                    cv2.cvtColor(small.to_ndarray(), cv2.COLOR_YUV2BGR_I420, dst=frames_THWC[place])
-            if number + 1 != stream.frames:
-                raise RecordError(path.stem, f"it breaks off after {number + 1} of {stream.frames} frames")
-    except (FFmpegError, RecordError) as error:
-        raise RecordError(path.stem, f"the clip file cannot be read: {error}") from error
+    with _opened(path) as (stream, frames):
+        chosen, scaler, number = choose(stream.frames), VideoReformatter(), -1
+        frames_THWC = np.empty((len(chosen), height, width, 3), np.uint8)
+        for number, frame in enumerate(frames):
+            for place in [place for place, index in enumerate(chosen) if index == number]:
+                small = scaler.reformat(
+                    frame, width, height, format="yuv420p", interpolation="AREA", threads=1,
+                    dst_colorspace=Colorspace.ITU601, dst_color_range=ColorRange.MPEG,
+                )  # fmt: skip
+                cv2.cvtColor(small.to_ndarray(), cv2.COLOR_YUV2BGR_I420, dst=frames_THWC[place])
+        if number + 1 != stream.frames:
+            raise RecordError(path.stem, f"it breaks off after {number + 1} of {stream.frames} frames")
     return frames_THWC
 
 
@@ -203,18 +199,13 @@ def clip_shape(path: Path) -> ClipShape:
         RecordError: the file cannot be read, or does not state its frames and rate, or holds none; the record is the
             clip's id.
     """
-    try:
-        with _open_clip(path) as container:
-            stream = video_stream(container, path.stem)
-            stream.thread_count = 1
-            rate, frames = stream.average_rate, stream.frames
-            codec, size = stream.codec_context.codec.canonical_name, (stream.width, stream.height)
-            first = next(_decoded(container, stream), None)
-    except FFmpegError as error:
-        raise RecordError(path.stem, f"the clip file cannot be read: {error}") from error
-    if not rate or not frames or first is None:
+    with _opened(path) as (stream, frames):
+        rate, count = stream.average_rate, stream.frames
+        codec, size = stream.codec_context.codec.canonical_name, (stream.width, stream.height)
+        first = next(frames, None)
+    if not rate or not count or first is None:
         raise RecordError(path.stem, "the clip file does not state its frame rate and number of frames, or holds none")
-    return ClipShape(frames, rate, *size, f"{codec} {_coding(first)}", round(first.rotation / 90) % 4)
+    return ClipShape(count, rate, *size, f"{codec} {_coding(first)}", round(first.rotation / 90) % 4)
 
 
 def _coding(frame: VideoFrame) -> str:
@@ -230,13 +221,8 @@ def first_frame(path: Path, width: int, height: int) -> Picture:
     Raises:
         RecordError: the file cannot be read; the record is the clip's id.
     """
-    try:
-        with _open_clip(path) as container:
-            stream = video_stream(container, path.stem)
-            stream.thread_count = 1
-            frame = next(_decoded(container, stream), None)
-    except (FFmpegError, RecordError) as error:
-        raise RecordError(path.stem, f"the clip file cannot be read: {error}") from error
+    with _opened(path) as (_, frames):
+        frame = next(frames, None)
     if frame is None:
         raise RecordError(path.stem, "the clip file holds no frame")
     small = frame.reformat(width, height, format="bgr24", interpolation="AREA")
@@ -244,26 +230,26 @@ def first_frame(path: Path, width: int, height: int) -> Picture:
 
 
 def _clip_frames(path: Path) -> list[VideoFrame]:
-    try:
-        with _open_clip(path) as container:
-            stream = video_stream(container, path.stem)
-            stream.thread_count = 1
-            frames = list(_decoded(container, stream))
-    except (FFmpegError, RecordError) as error:
-        raise RecordError(path.stem, f"the clip file cannot be read: {error}") from error
+    with _opened(path) as (_, decoded):
+        frames = list(decoded)
     if not frames:
         raise RecordError(path.stem, "the clip file holds no frame")
     return frames
 
 
-def _open_clip(path: Path) -> InputContainer:
-    """Open a clip to decode it. Its container says all that a decoder needs; a first look takes a quarter as long."""
-    return open_film(path, path.stem, first_look=False)
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[VideoStream, Iterator[VideoFrame]]]:
+    """Open a clip to decode its frames; an error inside the block, by FFmpeg or about the file, names the clip.
 
-
-def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
-    for packet in demux(container, stream):
-        yield from decode(stream, packet)
+    A clip's container says all that a decoder needs, so opening it without a first look takes a quarter as long.
+    """
+    try:
+        with open_film(path, path.stem, first_look=False) as container:
+            stream = video_stream(container, path.stem)
+            stream.thread_count = 1
+            yield stream, (frame for packet in demux(container, stream) for frame in decode(stream, packet))
+    except (FFmpegError, RecordError) as error:
+        raise RecordError(path.stem, f"the clip file cannot be read: {error}") from error
 
 
 def _in_colour(frames: Sequence[VideoFrame]) -> Picture:

@@ -81,15 +81,6 @@ def test_a_logarithmic_tag_is_taken_as_sdr(coding: Transfer, form: Literal["clip
     np.testing.assert_array_equal(*pictures)
 
 
-@pytest.mark.parametrize(("size", "matrix"), [((1280, 720), "ITU709"), ((640, 480), "ITU601")])
-def test_untagged_colours_are_taken_by_size(size: tuple[int, int], matrix: str) -> None:
-    picture = np.full((size[1], size[0], 3), (40, 60, 200), np.uint8)
-    frame = VideoFrame.from_ndarray(picture, format="bgr24").reformat(format="yuv420p", dst_colorspace=matrix)
-    frame.colorspace = 2  # unspecified
-    shown = clip_picture(Scaler(Geometry(0, 0, *size, *size), (96, 64), "stretch", "clip"), frame)
-    assert np.abs(shown[32, 48].astype(int) - (40, 60, 200)).max() <= 6
-
-
 def circle_box(fit: str, sample_aspect: Fraction, rotation: int = 0) -> tuple[int, int, int]:
     """Width and height of a painted circle in a clip, and how many columns are black."""
     upright_aspect = 1 / sample_aspect if rotation in (90, 270) else sample_aspect
