@@ -38,7 +38,7 @@ def recipe() -> Recipe:
         "shot": {"warm_up": few, "joint": few},
         "game": {"loop": few, "windows": {"most_turns": 2}},
         "adapt": {"loop": few},
-        "looks": {"pictures": 0, "clips": 1},
+        "validation": {"pictures": 0, "clips": 1},
     }
     return Recipe.model_validate(merged(tiny().model_dump(), changes))
 

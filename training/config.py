@@ -20,7 +20,7 @@ Predictions = Literal["own", "rollout"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Share = Field(0.1, ge=0, lt=1, description="share of examples trained without their conditions, for guidance")
 Autocast: Precision = Field(
-    "no", description="autocast; `auto`: bf16 where the device has it, else none; trained weights are always float32"
+    "no", description="precision of autocast; `auto` is bf16 if the device has it. Trained weights are always float32"
 )
 
 
@@ -88,11 +88,11 @@ class FitSettings(Settings):
     )
     divergence: float = Field(1e-5, ge=0, description="weight of the latents' KL divergence from unit normal")
     precision: Precision = Autocast
-    judged: int = Field(12, ge=1, description="clips of each split whose reconstruction is measured")
+    measured: int = Field(12, ge=1, description="clips of each split whose reconstruction is measured")
     pictures: int = Field(4, ge=0, description="clips among these saved beside their reconstructions")
 
 
-class PreviewSettings(Settings):
+class ValidationSettings(Settings):
     """Settings of validation."""
 
     later_keys = frozenset({"games"})
@@ -198,7 +198,7 @@ class Recipe(Settings):
     adapt: AdaptPhaseSettings
     gc: BaselineSettings = Field(description="the baseline GC: adapters of CogVideoX on the instructions")
     gfc: BaselineSettings = Field(description="the baseline GFC: adapters of FLUX on first frames")
-    looks: PreviewSettings = PreviewSettings()
+    validation: ValidationSettings = ValidationSettings()
 
     @model_validator(mode="after")
     def _check_window_length(self) -> Self:

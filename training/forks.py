@@ -4,9 +4,9 @@ RUN/fork.json                   the state, and the recipe that it was trained by
 RUN/start/                      the starting checkpoint of the forked phase
 RUN/PHASE/states/step-N/        the state
 
-Checkpoint and state share their files with the other run where the disk allows it, and stay when that run removes them.
-From there on a fork is an ordinary run: the phases before the forked one are not run, and its recipe is that of the
-other run with the keys changed by the TOML file.
+Checkpoint and state share their files with the other run if the disk allows it, and stay when that run removes them.
+From there on, a fork is an ordinary run. It does not run the phases before the forked one, and its recipe is the other
+run's, with the changes of the TOML file.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Fork(Record):
             write_json(run / FORK_NOTE, self.model_dump(mode="json"))
 
     def changed(self, config: Path | None) -> Recipe:
-        """Return the recipe of the fork: that of the state, with the changes of a TOML file.
+        """Return the state's recipe with the changes of a TOML file.
 
         Raises:
             UserError: the file has invalid keys, or changes that do not go with the state.

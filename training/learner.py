@@ -83,7 +83,7 @@ class Learner:
             self.average.step()
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Put the averaged weights, if there are any, in the place of the last ones."""
+        """Replace the last weights by the averaged ones during the block, if there are any."""
         return self.average.in_place() if self.average else nullcontext()
 
     def scale(self) -> float:
@@ -110,7 +110,7 @@ class Learner:
         save_state(folder, step, self.state(), keep, self.accelerator)
 
     def restore(self, folder: Path, step: int) -> None:
-        """Restore a saved state; settings stay those of the loop, which may differ from those of a forked run's origin.
+        """Restore a saved state, but keep the loop's own settings, which a fork may have changed.
 
         Args:
             folder: folder of the states.
@@ -179,9 +179,9 @@ class Skips:
         if self.in_a_row >= MOST_IN_A_ROW:
             raise UserError(
                 f"{phase}: {self.in_a_row} batches in a row were not finite, the last at step {step} (loss {loss}, "
-                f"gradient norm {norm}). Go on in a new folder from the last state (--fork-from), or anew, with a "
-                "smaller learning_rate or another precision: 'no', or on a GPU fp16 in place of bf16 (CogVideoX 2B is "
-                "known to overflow in bf16)"
+                f"gradient norm {norm}). Continue in a new folder from the last state (--fork-from), or start again, "
+                "with a smaller learning_rate or another precision: 'no', or on a GPU fp16 instead of bf16 (CogVideoX "
+                "2B is known to overflow in bf16)"
             )
         return True
 

@@ -170,8 +170,8 @@ class MovingAverage:
             self._set(weights)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the averages by their place; a state to load fills these tensors."""
-        return {str(place): mean for place, mean in enumerate(self.means)}
+        """Return the averages by their number; a state to load fills these tensors."""
+        return {str(number): mean for number, mean in enumerate(self.means)}
 
     def load(self, state: Mapping[str, Tensor] | None, steps: int) -> None:
         """Go on from averages over a number of steps; None: as if the parameters had always had their values."""

@@ -24,13 +24,13 @@ class Share:
     """One of several processes that compute values of the same items.
 
     Every process computes equally many, since a sharded network is gathered by all processes at once: the last item
-    is repeated where they do not divide.
+    is repeated if they do not divide.
     """
 
     process: int = 0
     processes: int = 1
     gather: Callable[[Tensor], Tensor] = lambda rows: rows
-    """Collective function from the rows of a process to those of all, in the order of the processes."""
+    """Collective function from the rows of a process to the rows of all processes, in their order."""
 
     @classmethod
     def of(cls, accelerator: Accelerator) -> Self:
@@ -99,7 +99,7 @@ class Phase(Protocol):
         ...
 
     def validate(
-        self, network: nn.Module, device: torch.device, looks: Path | None, share: Share = ALONE
+        self, network: nn.Module, device: torch.device, pictures: Path | None, share: Share = ALONE
     ) -> dict[str, float]:
         """Return metrics on held-out clips, and write pictures into a folder named by the step.
 

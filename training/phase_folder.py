@@ -42,7 +42,7 @@ def check_made_from(
 
     Args:
         folder: the training folder.
-        ingredients: those of now.
+        ingredients: current ingredients.
         compared: function that leaves out ingredients which may change in the same folder.
 
     Raises:
@@ -81,8 +81,8 @@ class PhaseNote(Record):
     def of(cls, run: Path, recipe: Recipe, config: ModelConfig, start: Path) -> Self:
         """Return the note of a phase that starts from the checkpoint in the folder `start`."""
         inside = start.absolute().is_relative_to(run.absolute())
-        place = start.absolute().relative_to(run.absolute()) if inside else start.absolute()
-        return cls(recipe=recipe, config=config, start=str(place))
+        folder = start.absolute().relative_to(run.absolute()) if inside else start.absolute()
+        return cls(recipe=recipe, config=config, start=str(folder))
 
     @classmethod
     def read(cls, phase: Path) -> Self:

@@ -116,7 +116,7 @@ def has_instructions(capabilities: Mapping[str, Any]) -> bool:
 def attention_for(precision: Precision, device: torch.device) -> Iterator[None]:
     """Compute attention in bf16 on a CPU by plain products of matrices; elsewhere as torch chooses.
 
-    The weights of all pairs of positions are then in memory at once, those of each layer until the backward pass.
+    The weights of all pairs of positions are then in memory at once, for each layer until the backward pass.
     """
     if precision != "bf16" or device.type != "cpu":
         yield

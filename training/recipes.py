@@ -32,9 +32,9 @@ from training.config import (
     FitSettings,
     GamePhaseSettings,
     LoopSettings,
-    PreviewSettings,
     Recipe,
     ShotPhaseSettings,
+    ValidationSettings,
 )
 
 _OF_VIDEO = {"betas": (0.9, 0.95), "weight_decay": 1e-4}
@@ -60,7 +60,7 @@ def full() -> Recipe:
     """The paper's steps and learning rates, and what it leaves open.
 
     A step has one clip for each of the paper's 24 GPUs, and 16 windows for each, as in the released configuration of
-    the game model (dataset_5_turn.yaml). The optimizer is that of the code which each network comes from.
+    the game model (dataset_5_turn.yaml). Each network has the optimizer of the code that it comes from.
     """
     common = {
         "batch_size": 24,
@@ -127,7 +127,7 @@ def tiny() -> Recipe:
         adapt=AdaptPhaseSettings(loop=LoopSettings(steps=100, learning_rate=5e-4, **common)),
         gc=BaselineSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
         gfc=BaselineSettings(loop=LoopSettings(steps=200, learning_rate=2e-3, **common)),
-        looks=PreviewSettings(clips=8, pictures=3, denoising_steps=20, guidance=1.5),
+        validation=ValidationSettings(clips=8, pictures=3, denoising_steps=20, guidance=1.5),
     )
 
 
@@ -160,7 +160,7 @@ def mini() -> Recipe:
             crop=1.0,
             precision="auto",
             most_clips=2000,
-            judged=16,
+            measured=16,
         ),
         shot=ShotPhaseSettings(
             warm_up=LoopSettings(steps=200, learning_rate=1e-3, **common),
@@ -181,7 +181,7 @@ def mini() -> Recipe:
             loop=LoopSettings(steps=10_700, learning_rate=2e-3, optimizer="muon", **common), precision="auto"
         ),
         gfc=BaselineSettings(loop=LoopSettings(steps=2000, learning_rate=1e-3, **common)),
-        looks=PreviewSettings(clips=64, pictures=4, denoising_steps=10, guidance=1.0),
+        validation=ValidationSettings(clips=64, pictures=4, denoising_steps=10, guidance=1.0),
     )
 
 

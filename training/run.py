@@ -268,7 +268,7 @@ def make_features(
         checkpoint: checkpoint with the networks.
         names: features, each after those that it depends on.
         accelerator: devices and processes.
-        rollout: predictions are made after those of the turns before, not after the recorded past.
+        rollout: predict after the model's own predictions, not after the recorded past.
 
     Raises:
         UserError: a base is another network, the disk has too little space, or a clip or a network cannot be read.

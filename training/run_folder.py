@@ -2,9 +2,9 @@
 
     RUN/<phase>/made_from.json     ingredients of the phase; training/trainer.py lists the other files
 
-A phase with a result is not run again; a killed phase resumes from its newest state. Resuming with another recipe,
+A phase with a result is not run again, and a killed phase resumes from its newest state. Resuming with another recipe,
 other data or another starting checkpoint is an error: name another folder, or remove this one. Only the steps of a
-phase may change; a finished phase with more steps goes on from its last state, and its result so far becomes a
+phase may change. A finished phase with more steps resumes from its last state, and its result so far becomes a
 snapshot.
 """
 
@@ -38,7 +38,7 @@ from training.trainer import SNAPSHOTS, StepWatcher, Trainer
 
 
 class MadeFrom(Record):
-    """Ingredients of a phase's result, stored in `made_from.json`; some have `order` and `encoder` besides."""
+    """Ingredients of a phase's result, stored in `made_from.json`. Some phases add `order` and `encoder`."""
 
     data: str
     start: str
@@ -51,7 +51,7 @@ class RunFolder:
 
     Attributes:
         folder: folder of the run.
-        source: folder or address of a data set; or several, each with `=` and its weight behind it if it has one.
+        source: folder or address of a data set; or several, each with an optional weight, such as `films/ponyo=2`.
         trackers: names of accelerate's trackers.
         say: callback for log lines.
         watch: callback after every training step.
@@ -82,7 +82,7 @@ class RunFolder:
     def accelerator(self, precision: Precision, section: str) -> Accelerator:
         """Return an accelerator. UserError, naming the recipe's `section`, if precision or trackers do not fit.
 
-        Phases of one process may differ in precision: phase c trains game models if its predictions are out of fold.
+        Phases of one process may differ in precision.
         """
         try:
             accelerator = new_accelerator(
@@ -118,7 +118,7 @@ class RunFolder:
             name: name of the phase and of its folder.
             loop: settings of its training loop.
             accelerator: from `accelerator`.
-            defined: its ingredients besides the data: `start`, `recipe`, and `encoder` if the start has one inside.
+            defined: its ingredients apart from the data: `start`, `recipe`, and `encoder` if the start contains one.
             make: factory of the phase; called only if there is no result yet, with the trackers ready.
 
         Returns:
@@ -177,7 +177,7 @@ class RunFolder:
         return (self.folder / name / "result").exists() and (done is None or done >= steps)
 
     def _claim(self, name: str, loop: LoopSettings, accelerator: Accelerator, defined: Mapping[str, Any]) -> None:
-        """Write the ingredients of the phase, or compare them with the noted ones; go on after its result.
+        """Write the ingredients of the phase, or compare them with the noted ones.
 
         Raises:
             UserError: ingredients besides the steps differ, or the steps cannot be changed.
@@ -221,7 +221,7 @@ class RunFolder:
 
 
 def _become(result: Path, snapshot: Path) -> None:
-    """Rename a result to a snapshot, in the place of one that was made of the same state."""
+    """Rename a result to a snapshot. It replaces an earlier snapshot of the same state."""
     snapshot.parent.mkdir(exist_ok=True)
     shutil.rmtree(snapshot, ignore_errors=True)
     result.rename(snapshot)

@@ -39,7 +39,7 @@ def take_snapshot(folder: Path, step: int | None = None) -> Path:
 
     Args:
         folder: folder of a run, or of one of its phases.
-        step: number of steps done; by default those of the newest state.
+        step: number of steps done; by default, the newest state's.
 
     Raises:
         UserError: there is no such state, or several phases have one; or the starting checkpoint is gone.

@@ -17,8 +17,8 @@ weights is validated and exported (`training/optimizer.py`).
 Files of a phase:
 
     FOLDER/states/       see training/phase_folder.py
-    FOLDER/log/          TensorBoard files, or those of another tracker
-    FOLDER/looks/        pictures of validation
+    FOLDER/log/          files of TensorBoard, or of another tracker
+    FOLDER/pictures/     pictures of validation
     FOLDER/snapshots/    exports of the phase under way (`snapshot_every`, `animegamer snapshot`)
     FOLDER/result/       export of the phase after the last step; trained.json in it has one line for each phase so far
 """
@@ -118,19 +118,104 @@ class Trainer:
                 too.
             KeyboardInterrupt: Ctrl-C came again; nothing more is saved.
         """
-        result, first = self.folder / "result", self.done
-        accelerator = self.accelerator
+        accelerator, loop, first = self.accelerator, self.loop, self.done
         kernels = attention_for(accelerator.mixed_precision, accelerator.device)
         with self.termination.watched(say), kernels, closing(self._batches()) as batches:
             self._export_missed()
-            steps = zip(range(self.done, self.loop.steps), batches, strict=True)
+            steps = zip(range(first, loop.steps), batches, strict=True)
             for step, examples in self.speed.waiting(steps):
                 if step == first:  # the first examples can take a minute
                     self._end_if_asked()
-                self._train(step, examples, watch)
-            self.export(result)
+                self._run_step(step, examples, watch)
+            self.export(self.folder / "result")
         self._end_if_asked()  # no further phase is begun
-        return result
+        return self.folder / "result"
+
+    def _run_step(self, step: int, examples: list[Any], watch: StepWatcher | None) -> None:
+        """Run one step, with what is due after it: saving, validation, reports."""
+        loop = self.loop
+        # 1. Update the weights, and measure how long it took.
+        with self.speed.counted():
+            figures = self._update_weights(step, examples)
+        speeds = self.speed.figures(len(examples), figures.pop("units"))
+        self.done = step + 1
+        is_last, stops = self.done == loop.steps, figures.pop("stops") > 0
+        # 2. Save the state if it is due, at a signal, and after the last step.
+        if self.done % loop.save_every == 0 or is_last or stops:
+            self.learner.save(self._states, self.done, loop.keep)
+        if stops and not is_last:
+            raise self._terminated()
+        # 3. Export and validate after saving: sampling needs additional memory, and may fail for lack of it.
+        if self._snapshot:
+            self.export(self._snapshot)
+        if self.done % loop.validate_every == 0 or is_last:
+            figures |= self._validate()
+        # 4. Report.
+        self.accelerator.log(figures | speeds, step=self.done)
+        if watch:
+            watch(StepReport(self.phase.name, self.done, loop.steps, figures))
+
+    def _update_weights(self, step: int, examples: list[Any]) -> dict[str, float]:
+        """Run one optimizer step on this process's share of the batch.
+
+        Returns:
+            The terms of the global batch; `stops`, the share of processes that were asked to stop; and `units`,
+            the size of a process's examples.
+        """
+        loop, accelerator, learner = self.loop, self.accelerator, self.learner
+        # 1. Seed the dropout inside the networks by the step, so that a resumed run draws the same.
+        set_seed(_seed_of(loop.seed, step, accelerator.process_index))
+        learner.network.train()
+        # 2. Add up the gradients of the micro-batches. Each has examples of similar size, since it is padded to the
+        #    longest. The processes exchange gradients in the last one only.
+        sums: dict[str, Tensor] = {}
+        examples = sorted(examples, key=self.phase.size_of)
+        for start in range(0, len(examples), loop.micro_batch):
+            batch = self.phase.collate(examples[start : start + loop.micro_batch]).to(accelerator.device)
+            last = start + loop.micro_batch == len(examples)
+            with nullcontext() if last else accelerator.no_sync(learner.network):
+                with accelerator.autocast():  # accelerate puts it into the network itself, but not with FSDP2
+                    terms = learner.network(batch)
+                accelerator.backward(terms["loss"].sum() / len(examples))
+            for name, values_B in terms.items():
+                sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
+        # 3. Average over the processes, also the requests to stop: all of them stop after the same step.
+        sums["stops"] = self._stops()
+        sums["units"] = torch.tensor(float(sum(map(self.phase.size_of, examples))), device=accelerator.device)
+        figures = self._over_all(sums)
+        # 4. Clip the gradient, and take the step unless loss or gradient is not finite.
+        rate, norm, skips = learning_rate(loop, step), learner.clip(loop.clip_norm), learner.skips
+        skipped = skips.count(self.phase.name, step + 1, figures["loss"], norm, scale=learner.scale())
+        learner.update(rate, skipped=skipped)
+        return {**figures, "learning_rate": rate, "gradient_norm": norm, "skipped": skips.total}
+
+    def _validate(self) -> dict[str, float]:
+        network = self.learner.network.eval()
+        pictures = self.folder / "pictures" / folder_name(self.done)
+        with self.learner.averaged(), torch.no_grad(), self.accelerator.autocast():
+            own_pictures = pictures if self.accelerator.is_main_process else None
+            found = self.phase.validate(network, self.accelerator.device, own_pictures, Share.of(self.accelerator))
+        if self.accelerator.is_main_process:
+            track_clips(self.accelerator, pictures / FILM, self.done)
+        return {f"val/{name}": value for name, value in found.items()}
+
+    def export(self, target: Path) -> None:
+        """Write the checkpoint of the steps done so far. Collective call.
+
+        It replaces an earlier one, from steps that a resumed run has repeated.
+        """
+        with self.learner.averaged():  # until the end: on a CPU the state aliases the weights
+            state = self.learner.weights()
+            if self.accelerator.is_main_process:
+                for left in (
+                    target,
+                    *target.parent.glob(f".{target.name}-*"),
+                ):  # the latter are left by a run killed here
+                    shutil.rmtree(left, ignore_errors=True)
+                with writing(target) as part:
+                    self.phase.export(part, state)
+                    self._note_training(part)
+        self.accelerator.wait_for_everyone()
 
     def _end_if_asked(self) -> None:
         """Raise Terminated if any process was asked to stop. Collective call."""
@@ -139,26 +224,6 @@ class Trainer:
 
     def _terminated(self) -> Terminated:
         return Terminated(self.phase.name, self.done, self.termination.by or signal.SIGTERM)
-
-    def _train(self, step: int, examples: list[Any], watch: StepWatcher | None) -> None:
-        """Run one step, with what is due after it: saving, validation, reports."""
-        loop = self.loop
-        with self.speed.counted():
-            figures = self._step(step, examples)
-        speeds = self.speed.figures(len(examples), figures.pop("units"))
-        self.done = step + 1
-        is_last, stops = self.done == loop.steps, figures.pop("stops") > 0
-        if self.done % loop.save_every == 0 or is_last or stops:
-            self.learner.save(self._states, self.done, loop.keep)
-        if stops and not is_last:
-            raise self._terminated()
-        if self._snapshot:
-            self.export(self._snapshot)
-        if self.done % loop.validate_every == 0 or is_last:
-            figures |= self._validate()  # after saving the state: sampling needs additional memory
-        self.accelerator.log(figures | speeds, step=self.done)
-        if watch:
-            watch(StepReport(self.phase.name, self.done, loop.steps, figures))
 
     def _export_missed(self) -> None:
         """Export the snapshot of the restored state if the run was stopped between the two. Collective call."""
@@ -198,35 +263,6 @@ class Trainer:
             worker_init_fn=begin_reading,
         )
 
-    def _step(self, step: int, examples: list[Any]) -> dict[str, float]:
-        """Run one optimizer step on this process's share of the batch.
-
-        Returns:
-            The terms of the global batch; `stops`, the share of processes that were asked to stop; and `units`,
-            the size of a process's examples.
-        """
-        loop, accelerator, learner = self.loop, self.accelerator, self.learner
-        set_seed(_seed_of(loop.seed, step, accelerator.process_index))  # for dropout inside the networks
-        learner.network.train()
-        sums: dict[str, Tensor] = {}
-        examples = sorted(examples, key=self.phase.size_of)  # a micro-batch is padded to its longest example
-        for start in range(0, len(examples), loop.micro_batch):
-            batch = self.phase.collate(examples[start : start + loop.micro_batch]).to(accelerator.device)
-            last = start + loop.micro_batch == len(examples)
-            with nullcontext() if last else accelerator.no_sync(learner.network):
-                with accelerator.autocast():  # accelerate puts it into the network itself, but not with FSDP2
-                    terms = learner.network(batch)
-                accelerator.backward(terms["loss"].sum() / len(examples))
-            for name, values_B in terms.items():
-                sums[name] = sums.get(name, 0) + values_B.detach().float().sum() / len(examples)
-        sums["stops"] = self._stops()
-        sums["units"] = torch.tensor(float(sum(map(self.phase.size_of, examples))), device=accelerator.device)
-        figures = self._over_all(sums)
-        rate, norm, skips = learning_rate(loop, step), learner.clip(loop.clip_norm), learner.skips
-        skipped = skips.count(self.phase.name, step + 1, figures["loss"], norm, scale=learner.scale())
-        learner.update(rate, skipped=skipped)
-        return {**figures, "learning_rate": rate, "gradient_norm": norm, "skipped": skips.total}
-
     def _stops(self) -> Tensor:
         """Return 1 if this process was asked to stop, else 0."""
         return torch.tensor(float(self.termination.by is not None), device=self.accelerator.device)
@@ -235,31 +271,6 @@ class Trainer:
         """Return means over the global batch from this process's means."""
         stacked = self.accelerator.reduce(torch.stack(list(sums.values())), reduction="mean")
         return dict(zip(sums, stacked.tolist(), strict=True))
-
-    def _validate(self) -> dict[str, float]:
-        network = self.learner.network.eval()
-        looks = self.folder / "looks" / folder_name(self.done)
-        with self.learner.averaged(), torch.no_grad(), self.accelerator.autocast():
-            own_looks = looks if self.accelerator.is_main_process else None
-            found = self.phase.validate(network, self.accelerator.device, own_looks, Share.of(self.accelerator))
-        if self.accelerator.is_main_process:
-            track_clips(self.accelerator, looks / FILM, self.done)
-        return {f"val/{name}": value for name, value in found.items()}
-
-    def export(self, target: Path) -> None:
-        """Write the checkpoint of the steps done so far, in the place of an earlier one. Collective call.
-
-        An earlier one is from steps that a resumed run repeats.
-        """
-        with self.learner.averaged():  # until the end: on a CPU the state aliases the weights
-            state = self.learner.weights()
-            if self.accelerator.is_main_process:
-                for left in (target, *target.parent.glob(f".{target.name}-*")):  # the latter by a run killed here
-                    shutil.rmtree(left, ignore_errors=True)
-                with writing(target) as part:
-                    self.phase.export(part, state)
-                    self._note_training(part)
-        self.accelerator.wait_for_everyone()
 
     def _note_training(self, checkpoint: Path) -> None:
         """Add this phase to the phases that have trained a checkpoint, in `trained.json`."""

@@ -81,7 +81,7 @@ def _game_model(out: Path, kind: str, seed: int, steps: int) -> Learned:
     start, past = untrained(out), _KINDS[kind]
     loop = {**LOOP, "steps": steps, "seed": seed}
     recipe = recipe_of(
-        "game", loop, game={**GAME, **past}, model=start.config.model_dump(), looks={"clips": 20, "games": 0}
+        "game", loop, game={**GAME, **past}, model=start.config.model_dump(), validation={"clips": 20, "games": 0}
     )
     learned = learn("game", out / f"{kind}-{steps}-{seed}", learned_data(out), start, recipe)
     names: tuple[Name, ...] = ("patches", "text", "shot_tokens")

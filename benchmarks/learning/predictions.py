@@ -77,9 +77,9 @@ def _shots(out: Path) -> Checkpoint:
 def _recipe(shots: Checkpoint, seed: int) -> Recipe:
     """Return the recipe of phases b and c."""
     adapt = {"loop": {"steps": _ADAPT, "batch_size": 8, "micro_batch": 8, "seed": seed, "save_every": 1000}}
-    looks = {"clips": _MEASURED_CLIPS, "games": 0}
+    validation = {"clips": _MEASURED_CLIPS, "games": 0}
     loop = {**LOOP, "steps": _GAME, "seed": seed}
-    return recipe_of("game", loop, game=GAME, adapt=adapt, model=shots.config.model_dump(), looks=looks)
+    return recipe_of("game", loop, game=GAME, adapt=adapt, model=shots.config.model_dump(), validation=validation)
 
 
 def _on_played(out: Path, game: Learned) -> Learned:

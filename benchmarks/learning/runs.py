@@ -50,7 +50,7 @@ _ALONE: dict[str, Any] = {
     "shot": {"warm_up": {"steps": 0}, "joint": {"steps": 0}},
     "game": {"loop": {"steps": 0}, "free_text": 0.0},
     "adapt": {"loop": {"steps": 0}},
-    "looks": {"clips": 100, "pictures": 0},
+    "validation": {"clips": 100, "pictures": 0},
 }
 """Changes to a recipe that set the steps of all phases to 0; instructions are learned as they are recorded."""
 
@@ -92,7 +92,7 @@ def recipe_of(part: TrainedPart, loop: Mapping[str, Any], **changes: Any) -> Rec
 
 def fit_settings(stills: int, clips: int) -> FitSettings:
     """Return the settings of an autoencoder fit with these steps."""
-    settings = FitSettings(judged=100, pictures=5)
+    settings = FitSettings(measured=100, pictures=5)
     loops = {"stills": {"steps": stills}, "clips": {"steps": clips}}
     return FitSettings.model_validate(merged(settings.model_dump(), loops))
 

@@ -96,7 +96,7 @@ def train(
 
     Ctrl-C and SIGTERM save the step in progress. After them, or after a kill, the same command resumes from the newest
     saved state; with more `steps` in the recipe, a phase goes on after its end. Each phase writes a checkpoint to
-    run/PHASE/result, pictures to run/PHASE/looks, figures to run/log (`tensorboard --logdir run/log`).
+    run/PHASE/result, pictures to run/PHASE/pictures, figures to run/log (`tensorboard --logdir run/log`).
     """
     if not accelerate and (machine_rank is not None or main_address):
         raise typer.BadParameter("--machine-rank and --main-address go with --accelerate")
@@ -185,14 +185,14 @@ def _check_files(part: TrainPart, request: TrainRequest) -> None:
 
 
 def _train_part(part: TrainPart, request: TrainRequest, recipe_read: TrainRecipe | None) -> Path:
-    with _prepared(request, recipe_read) as (place, recipe):
+    with _prepared(request, recipe_read) as (run_folder, recipe):
         if part in (TrainPart.gc, TrainPart.gfc):
             from training.baselines.run import train_baseline
 
-            return train_baseline("gc" if part is TrainPart.gc else "gfc", place, recipe, request.start)
+            return train_baseline("gc" if part is TrainPart.gc else "gfc", run_folder, recipe, request.start)
         from training.run import TrainingRun
 
-        run = TrainingRun(place, recipe, request.start)
+        run = TrainingRun(run_folder, recipe, request.start)
         phases = {"features": run.features, "shot": run.shot, "game": run.game, "adapt": run.adapt}
         return phases[part.value]()
 

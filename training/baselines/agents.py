@@ -98,15 +98,15 @@ class Baseline(ABC):
                 device.
         """
         baseline = cls.open(folder)
-        place = device_of(device)
-        pipelines: dict[str, Any] = {"video": baseline.video(place)}
+        where = device_of(device)
+        pipelines: dict[str, Any] = {"video": baseline.video(where)}
         if baseline.config.picture:
-            pipelines["picture"] = baseline.picture(place)
+            pipelines["picture"] = baseline.picture(where)
         for pipeline in pipelines.values():
-            if offload and place.type != "cpu":
-                pipeline.enable_model_cpu_offload(device=place)
+            if offload and where.type != "cpu":
+                pipeline.enable_model_cpu_offload(device=where)
             else:
-                pipeline.to(place)
+                pipeline.to(where)
         return cls(baseline.config, pipelines, router or PlainRouter(), seed)
 
     def new_game(self, seed: int) -> Self:
@@ -296,5 +296,5 @@ AGENTS: dict[BaselineKind, type[Baseline]] = {"gc": GC, "gfc": GFC, "gsc": GSC}
 
 
 def load_baseline(folder: Path | str, **options: Any) -> Baseline:
-    """Start a new game with the baseline in a folder, of any kind; the options are those of `Baseline.load`."""
+    """Start a new game with a baseline of any kind, with the options of `Baseline.load`."""
     return AGENTS[BaselineFolder.open(folder).config.kind].load(folder, **options)

@@ -150,7 +150,7 @@ class BaselineConfig(Settings):
 
 
 def full(kind: BaselineKind) -> BaselineConfig:
-    """Return a published baseline. The rank of `gfc` is the paper's; `gc` has that of the shot decoder."""
+    """Return a published baseline. `gfc` has the paper's rank, and `gc` the shot decoder's."""
     moving = VideoSettings(base=Base(id="zai-org/CogVideoX-5b-I2V"))
     if kind == "gc":
         video = VideoSettings(base=Base(id="zai-org/CogVideoX-2b"), lora_rank=64, adaln=True)

@@ -47,11 +47,11 @@ class PictureGroup:
     def __init__(self, pictures: Sequence[int], *, anchors: int, sampled: float, begin: int, seed: int) -> None:
         self.pictures, self.sampled, self.begin = tuple(pictures), sampled, begin
         self.active = begin == 0
-        places = range(len(pictures))
-        self.others = [[n for n in (places[:anchors] if me < anchors else places) if n != me] for me in places]
+        indices = range(len(pictures))
+        self.others = [[n for n in (indices[:anchors] if me < anchors else indices) if n != me] for me in indices]
         """Batch indices of the pictures that each picture attends to."""
         # branch 1: branch 0 seeds the noise of a picture
-        self._places = [torch.Generator().manual_seed(turn_seed(seed, number, 1)) for number in pictures]
+        self._positions = [torch.Generator().manual_seed(turn_seed(seed, number, 1)) for number in pictures]
 
     def after_step(self, _pipeline: object, step: int, _timestep: object, tensors: dict[str, Any]) -> dict[str, Any]:
         """Activate the group at its first step; the pipeline's `callback_on_step_end`."""
@@ -78,8 +78,8 @@ class PictureGroup:
 
     def _sample(self, states_GLD: Tensor, picture: int) -> Tensor:
         tokens = states_GLD.shape[1]
-        places = torch.randperm(tokens, generator=self._places[picture])[: round(self.sampled * tokens)]
-        return states_GLD[:, places.to(states_GLD.device)]
+        positions = torch.randperm(tokens, generator=self._positions[picture])[: round(self.sampled * tokens)]
+        return states_GLD[:, positions.to(states_GLD.device)]
 
 
 class ConsistentAttention(AttnProcessor2_0):  # type: ignore[misc]

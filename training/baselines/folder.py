@@ -106,7 +106,7 @@ class BaselineFolder:
     def transformer(self, device: Device = "cpu", dtype: torch.dtype | None = None) -> Any:
         """Load the transformer for training: what is trained, adapters or all of it, in float32, requiring a gradient.
 
-        `dtype` is that of the frozen weights; by default the one for play on that device.
+        Frozen weights are in `dtype`, by default as in play on this device.
         """
         part = self.config.trained_part
         if part is None:

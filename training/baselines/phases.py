@@ -2,7 +2,7 @@
 
 GC is CogVideoX 2B, text-to-video from instruction lines. Loss, noise and rank are the shot decoder's, so that the two
 differ only in their conditions. With the notation of `training/phases/shot.py` and c the T5 states of the instruction
-(those of the empty text with probability `dropout`):
+(with probability `dropout`, of the empty text):
 
     L = E_{x_0, eps, t} mean (v_theta(x_t, t, c) - v_t)^2,    v_t = sqrt(abar_t) eps - sqrt(1 - abar_t) x_0
 
@@ -12,10 +12,10 @@ latents x_0 to noise eps:
     x_sigma = (1 - sigma) x_0 + sigma eps,    eps ~ N(0, I),    sigma = 1 / (1 + exp(-n)),    n ~ N(0, 1)
     L       = E_{x_0, eps, sigma} mean (u_theta(x_sigma, sigma, c, g) - (eps - x_0))^2
 
-with u_theta the transformer, c the T5 and CLIP states of the instruction, and g the guidance. The distribution of sigma
-is that of FLUX's training; the examples of a step take bands of it of equal probability. FLUX.1 dev was distilled with
-its guidance as an input; g is fixed to the value used in play. The text is never dropped: play has no unconditional
-pass.
+with u_theta the transformer, c the T5 and CLIP states of the instruction, and g the guidance. sigma is distributed as
+in FLUX's training; each example of a step draws it from a band of equal probability. FLUX.1 dev was distilled with its
+guidance as an input, so g is fixed to the value used in play. The text is never dropped, because play has no
+unconditional pass.
 
 Letters of the shapes: B batch, T latent frames, C channels, H and W latent pixels, N text tokens, D their width, L
 patches of 2 x 2 latent pixels.
@@ -56,7 +56,7 @@ class NoisedExamples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, place: Position) -> Any:
+    def __getitem__(self, position: Position) -> Any:
         """Return a training example; its random numbers are functions of seed and position."""
         ...
 
@@ -90,7 +90,7 @@ class AdapterPhase(ABC):
         """Collate examples."""
 
     def validate(
-        self, network: nn.Module, device: torch.device, _looks: Path | None, share: Share = ALONE
+        self, network: nn.Module, device: torch.device, _pictures: Path | None, share: Share = ALONE
     ) -> dict[str, float]:
         """Return the loss at each noise level on held-out clips; empty if there are none."""
         held_out = self.held_out
@@ -251,11 +251,11 @@ class PictureExamples:
     def __len__(self) -> int:
         return len(self.turns)
 
-    def __getitem__(self, place: Position) -> NoisedPicture:
+    def __getitem__(self, position: Position) -> NoisedPicture:
         """Return a training example; its random numbers are functions of seed and position."""
-        drawn = generator(self.seed, place)
-        normal = torch.special.ndtri(torch.tensor(stratified(place, drawn), dtype=torch.float64))
-        return self._example(place.item, drawn, float(normal.sigmoid()))
+        drawn = generator(self.seed, position)
+        normal = torch.special.ndtri(torch.tensor(stratified(position, drawn), dtype=torch.float64))
+        return self._example(position.item, drawn, float(normal.sigmoid()))
 
     def at_noise_level(self, item: int, timestep: int) -> NoisedPicture:
         """Return a validation example with noise that depends on the item alone."""
@@ -279,9 +279,11 @@ class TextToPicture(nn.Module):
 
     def forward(self, batch: NoisedPictures) -> dict[str, Tensor]:
         """Return the loss of each example [B]: mean squared error of noise - picture."""
+        # 1. Mix picture and noise by the noise level.
         dtype = self.transformer.x_embedder.weight.dtype
         sigma_B111 = batch.sigma_B.view(-1, 1, 1, 1)
         noised_BCHW = (1 - sigma_B111) * batch.latents_BCHW + sigma_B111 * batch.noise_BCHW
+        # 2. Predict the velocity of each patch, told its position and the guidance of play.
         _, _, height, width = noised_BCHW.shape
         device, has_guidance = noised_BCHW.device, self.transformer.config.guidance_embeds
         predicted_BLC = self.transformer(
@@ -294,6 +296,7 @@ class TextToPicture(nn.Module):
             img_ids=FluxPipeline._prepare_latent_image_ids(1, height // 2, width // 2, device, dtype),
             return_dict=False,
         )[0]
+        # 3. Compare it with the velocity from picture to noise.
         error_BLC = predicted_BLC.float() - _patches(batch.noise_BCHW - batch.latents_BCHW)
         return {"loss": error_BLC.square().flatten(1).mean(dim=1)}
 

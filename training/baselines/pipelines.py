@@ -41,7 +41,7 @@ def load_pipeline(kind: type[Pipeline], base: Base, dtype: torch.dtype, *leave_o
     """Load a pipeline.
 
     Args:
-        kind: its class, which must be that of the published pipeline.
+        kind: class of the published pipeline.
         base: its location.
         dtype: precision of its networks.
         leave_out: components to skip, such as `transformer`.
@@ -85,10 +85,8 @@ def _without_bar() -> Iterator[None]:
 def sizes_of(base: Base, name: str) -> dict[str, Any]:
     """Return the configuration of one network of a pipeline; UserError if there is none."""
     with reading(base, _REMEDY):
-        place = inside(base, name)
-        sizes: dict[str, Any] = json.loads(
-            Path(cached_file(place.id, "config.json", **hub_options(place))).read_bytes()
-        )
+        part = inside(base, name)
+        sizes: dict[str, Any] = json.loads(Path(cached_file(part.id, "config.json", **hub_options(part))).read_bytes())
     return sizes
 
 

@@ -61,7 +61,7 @@ def train_baseline(
 
     def made() -> Phase:
         caches = _caches(baseline, run_folder, accelerator, tiled=tiled)
-        return _phase(kind, baseline, settings, caches, recipe.looks.clips, accelerator)
+        return _phase(kind, baseline, settings, caches, recipe.validation.clips, accelerator)
 
     if _is_mini(recipe) and start:  # its start is a function of the checkpoint
         trained = Checkpoint.open(start).as_start()

@@ -1,7 +1,7 @@
 """Small random pipelines with the architectures of the published ones, saved in the hub's format.
 
-The calls that load the published pipelines load them too. Untrained, they generate noise. That of `mini` has the fitted
-bases of a checkpoint, and a transformer of the size of its shot decoder.
+The calls that load the published pipelines load them too. Untrained, they generate noise. At `mini`, the
+pipeline has the fitted bases of a checkpoint, and a transformer as large as its shot decoder.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def save_text_to_video_of(folder: Path, checkpoint: Checkpoint) -> None:
             transformer=CogVideoXTransformer3DModel(**sizes),
             scheduler=make_scheduler(),
         ).save_pretrained(str(folder))
-    # byte for byte, so that the encoded clips of the checkpoint's own training are those of this pipeline too
+    # byte for byte, so that this pipeline finds the encoded clips of the checkpoint's own training
     shutil.copytree(checkpoint.base("autoencoder").id, folder / "vae", dirs_exist_ok=True)
 
 
 def save_random_image_to_video(folder: Path, settings: VideoSettings) -> None:
     """Save a tiny CogVideoX 5B image-to-video: first frame's latents beside the noise, rotary and learned positions.
 
-    As in the published pipeline, the learned positions are those of 49 frames.
+    As in the published pipeline, there are learned positions for 49 frames.
     """
     parts = _video_parts(settings, 2 * LATENT_CHANNELS, learned=True)
     scheduler = CogVideoXDPMScheduler.from_config(make_scheduler().config, snr_shift_scale=1.0)
@@ -221,5 +221,5 @@ def clip_tokenizer() -> CLIPTokenizer:
     """Return a CLIP tokenizer without merges: every byte of a text is a token."""
     letters = sorted(ByteLevel.alphabet())
     tokens = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
-    vocabulary = {token: place for place, token in enumerate(tokens)}
+    vocabulary = {token: number for number, token in enumerate(tokens)}
     return CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=77)

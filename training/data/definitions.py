@@ -82,7 +82,7 @@ class _Definitions:
         return Feature(name, _shape(name, config), storage_dtype(config), self._ingredients(name))
 
     def _ingredients(self, name: Name) -> dict[str, str]:
-        """Return the ingredients of a feature, including those of the features that it depends on."""
+        """Return the ingredients of a feature, and of the features that it depends on."""
         checkpoint, recipe = self.checkpoint, self.recipe
         if name == "latents":
             return self._base("autoencoder") | made_in_tiles(recipe.features.tiled)
@@ -133,16 +133,16 @@ def made_by_base(name: str, base: Base, sha256: Sha256 = file_sha256) -> dict[st
     Args:
         name: of the ingredient.
         base: location of the base.
-        sha256: hash of a file; `remembered` gives one that reads a file once.
+        sha256: hash of a file; `remembered` gives a function that reads each file once.
 
     Raises:
         UserError: there is no such base, or it is on the hub and its commit is neither configured nor cached.
     """
-    place = base if _COMMIT.fullmatch(base.revision or "") else pinned(base)
-    subfolders = sorted({place.subfolder, place.tokenizer_subfolder or place.subfolder})
-    if not Path(place.id).is_dir():
-        return {name: f"{place.id}@{place.revision} {' '.join(subfolders)}".rstrip()}
-    folders = [Path(place.id) / subfolder for subfolder in subfolders]
+    found = base if _COMMIT.fullmatch(base.revision or "") else pinned(base)
+    subfolders = sorted({found.subfolder, found.tokenizer_subfolder or found.subfolder})
+    if not Path(found.id).is_dir():
+        return {name: f"{found.id}@{found.revision} {' '.join(subfolders)}".rstrip()}
+    folders = [Path(found.id) / subfolder for subfolder in subfolders]
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
     return made_by_files(name, *files, sha256=sha256)
 

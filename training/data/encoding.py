@@ -168,7 +168,7 @@ class Encoder:
         return encode
 
     def _predictions(self) -> Callable[[FeatureCache, Sequence[RecordedTurn]], Tensor]:
-        """Predictions after the recorded past, or after those of the turns before."""
+        """Return the encoder of predictions, after the recorded past or after earlier predictions."""
 
         @lru_cache(maxsize=1)
         def own() -> GameModel:

@@ -8,8 +8,8 @@ frames, ...). If they change, the file is stale: the error names the changes, an
 written atomically one by one, so a killed run resumes at the shard it had reached.
 
 In a shared folder both names are hashes: `<definition>` of the feature's ingredients, `<shard>` of the shard's content.
-Runs with equal networks and data find each other's files, and those of other runs are never stale. Two runs may fill it
-at the same time; each skips the shards that the other has finished.
+Runs with equal networks and data find each other's files, and never see another run's files as stale. Two runs may fill
+the folder at the same time; each skips the shards that the other has finished.
 
     work = share_out(caches, names, accelerator)                       the same plan in every process
     encoder.make("latents", work["latents"], watch)                    its network is loaded once, if there is work
@@ -194,13 +194,15 @@ class FeatureCache:
     ) -> int:
         if batch_size < 1:
             raise UserError(f"{name}: batch_size is {batch_size}; it must be 1 or more")
+        # 1. Find the shards to encode, and remove what a killed run has left half-written.
         pending = [
             shard for shard in (self.catalog.shards if shards is None else shards) if self._fault(name, shard.name)
         ]
         sweep(self.folder / name, older_seconds=_ABANDONED_SECONDS)
         done, total = 0, sum(shard.entry.samples for shard in pending)
+        # 2. Encode one shard after the other, and write its file at once: a kill costs one shard.
         for shard in pending:
-            if not self._fault(name, shard.name):  # encoded meanwhile by another run
+            if not self._fault(name, shard.name):  # another run has encoded it meanwhile
                 total -= shard.entry.samples
                 continue
             tensors: dict[str, Tensor] = {}

@@ -5,10 +5,10 @@
 
 One data set is read as it is. Of several, the turns are changed as they are read, the shards are not:
 
-- motion levels are binned anew from the motion scopes by one set of edges: that of the data sets if they agree,
+- motion levels are binned again from the motion scopes, by one set of edges: the data sets' own if they agree,
   otherwise quantiles of all training clips. Scopes of different optical-flow models cannot be compared;
-- a character of the same name in two data sets is one character, or two whose names get the name of their data set
-  before them: "ponyo Lisa" and "arrietty Lisa".
+- a character of the same name in two data sets is one character, or two characters whose names begin with the name of
+  their data set: "ponyo Lisa" and "arrietty Lisa".
 
 Each data set keeps its own split into `train` and `val`.
 """
@@ -87,12 +87,14 @@ class Mixture:
         Raises:
             UserError: as in `shards`, or the scopes are too few for five levels.
         """
+        # 1. Read each data set by itself, since each has its own splits and its own cache.
         self._check()
         read = {
             split: {source: self._read(source, split, cached) for source in self._with(split)} for split in self.splits
         }
         if len(self.sources) == 1:
             return {split: next(iter(catalogs.values())) for split, catalogs in read.items()}
+        # 2. Find edges and names that hold for all, and change the turns by them.
         edges, renamed = self._edges(read["train"].values()), self._renamed(read.values())
         return {split: _joined(catalogs, edges, renamed) for split, catalogs in read.items()}
 
@@ -103,7 +105,7 @@ class Mixture:
         return level_values(map(_scope_of, train.turns), train.turns[0].sample.motion.edges)
 
     def with_turns(self, train: Catalog) -> Iterator[tuple[Source, Part]]:
-        """Yield each data set with its training turns: what is asked of one is asked of each."""
+        """Yield each data set with its training turns, so that every data set is checked."""
         yield from zip(self.sources, train.parts, strict=True)
 
     def _with(self, split: Split) -> list[Source]:
@@ -153,7 +155,7 @@ class Mixture:
 
 
 def by_data_set(catalog: Catalog, make: Callable[[Sequence[RecordedTurn], int], Examples]) -> Examples:
-    """Return the examples of a data set, or those of several, made from the turns and the number of each."""
+    """Return the examples of one or several data sets, each made from its turns and its number."""
     made = [make(part.turns, number) for number, part in enumerate(catalog.parts)]
     return made[0] if len(made) == 1 else Mixed(made, [part.weight for part in catalog.parts])
 

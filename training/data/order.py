@@ -60,34 +60,34 @@ def epoch_order(seed: int, epoch: int, count: int, kind: int = 0) -> NDArray[np.
     return order
 
 
-def chooser(seed: int, place: Position, part: int = 0) -> Callable[[int], int]:
+def chooser(seed: int, position: Position, part: int = 0) -> Callable[[int], int]:
     """Return a function that draws uniform numbers from 0 to n - 1, one at each call.
 
     The sequence is a function of seed, position and `part`, the number of a part of the example.
     """
-    raw = Philox(key=[seed, place.epoch], counter=[0, place.item, part, _DRAWS])
+    raw = Philox(key=[seed, position.epoch], counter=[0, position.item, part, _DRAWS])
     return lambda choices: int(raw.random_raw()) * choices >> 64
 
 
-def generator(seed: int, place: Position) -> torch.Generator:
+def generator(seed: int, position: Position) -> torch.Generator:
     """Return a CPU generator for the other random numbers of an example: noise, timestep, dropout."""
-    raw = int(Philox(key=[seed, place.epoch], counter=[place.item, 0, 0, _NOISE]).random_raw())
+    raw = int(Philox(key=[seed, position.epoch], counter=[position.item, 0, 0, _NOISE]).random_raw())
     return torch.Generator().manual_seed(raw >> 1)  # torch seeds are signed
 
 
-def stratified(place: Position, drawn: torch.Generator) -> float:
+def stratified(position: Position, drawn: torch.Generator) -> float:
     """Return a random number in [0, 1), uniform in the band of the example's slot.
 
     The B examples of a global batch have a band of width 1 / B each, so that together they cover [0, 1) evenly. Over
     many batches the number is uniform, since the slot of an item changes with the permutation.
     """
-    return (place.slot + float(torch.rand((), generator=drawn))) / place.slots
+    return (position.slot + float(torch.rand((), generator=drawn))) / position.slots
 
 
 def spread(count: int, most: int) -> list[int]:
     """Return at most `most` numbers of `range(count)`: the middles of as many equal parts."""
     chosen = min(count, most)
-    return [(2 * place + 1) * count // (2 * chosen) for place in range(chosen)]
+    return [(2 * part + 1) * count // (2 * chosen) for part in range(chosen)]
 
 
 def part_seed(seed: int, number: int) -> int:
@@ -102,7 +102,7 @@ class Examples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, place: Position) -> Any:
+    def __getitem__(self, position: Position) -> Any:
         """Return an example. Its noise, timestep and dropout are functions of the seed and the position alone."""
         ...
 
@@ -120,12 +120,12 @@ class Mixed:
     def __len__(self) -> int:
         return self._ends[-1]
 
-    def __getitem__(self, place: Position) -> Any:
+    def __getitem__(self, position: Position) -> Any:
         """Return an example of the data set in whose range the item lies."""
-        number = bisect_right(self._ends, place.item)
+        number = bisect_right(self._ends, position.item)
         part, copy, weight = self._copies[number]
-        item = place.item - (self._ends[number] - len(part))
-        return part[replace(place, epoch=place.epoch * weight + copy, item=item)]
+        item = position.item - (self._ends[number] - len(part))
+        return part[replace(position, epoch=position.epoch * weight + copy, item=item)]
 
 
 class Batches(Sampler[list[Position]]):
@@ -173,16 +173,16 @@ class Batches(Sampler[list[Position]]):
 def begin_reading(_number: int) -> None:
     """Set up a process of the data loader; its `worker_init_fn`.
 
-    SIGTERM and SIGINT are ignored: a scheduler or a terminal sends them to all processes of a job, and the training
-    process still needs the examples of the step in progress. Tensors are shared by name and not by open files, which
-    `ulimit -n` bounds: a step of phase b on one GPU has 384 windows of five tensors each, and several steps are read
+    It ignores SIGTERM and SIGINT: a scheduler or a terminal sends them to all processes of a job, and the training
+    process still needs the examples of the step in progress. It shares tensors by name instead of by open files, which
+    `ulimit -n` limits: a step of phase b on one GPU has 384 windows of five tensors each, and several steps are read
     ahead.
 
-    Exit calls of services are dropped, since their threads are not in this process: Prefect's fail there, the process
-    ends with 1, and the training with it.
+    Exit calls of services are dropped, since the services' threads are not in this process. Prefect's calls would fail,
+    and the failed process would end the training.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
-    calls = threading._threading_atexits  # type: ignore[attr-defined]  # those of pools are functions, and do hold
+    calls = threading._threading_atexits  # type: ignore[attr-defined]  # exit calls of pools are functions, and work here
     calls[:] = [call for call in calls if not isinstance(call.func, MethodType)]

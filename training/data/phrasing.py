@@ -49,9 +49,9 @@ _HISSING = ("s", "x", "z", "ch", "sh", "o")
 Choose = Callable[[int], int]
 
 
-def rephrased(window: Window, share: float, seed: int, place: Position) -> Window:
+def rephrased(window: Window, share: float, seed: int, position: Position) -> Window:
     """Return a window with a share of its instructions in other words, a function of the seed and the position."""
-    choices = (chooser(seed, place, number) for number in range(len(window.turns)))
+    choices = (chooser(seed, position, number) for number in range(len(window.turns)))
     pairs = zip(window.turns, choices, strict=True)
     return _with(
         window, [phrasing(t, choose) if choose(_FINE) < share * _FINE else t.instruction for t, choose in pairs]
@@ -59,7 +59,7 @@ def rephrased(window: Window, share: float, seed: int, place: Position) -> Windo
 
 
 def as_typed(window: Window, number: int = 0) -> Window:
-    """Return a window in sentences that are never trained on; `number` selects that of the last turn."""
+    """Return a window in sentences that are never trained on; `number` selects the last turn's."""
     first = number - len(window.turns) + 1
     typed = [_sentence(HELD_OUT[(first + at) % len(HELD_OUT)], parts_of(turn)) for at, turn in enumerate(window.turns)]
     return _with(window, [text or turn.instruction for text, turn in zip(typed, window.turns, strict=True)])

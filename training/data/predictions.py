@@ -6,7 +6,7 @@
 | `rollout` | predicted, from the start of the shard |
 
 In validation, games of 5 and 10 recorded turns are rolled out, each turn after the model's own predictions. The error
-of the last turn, beside that of teacher-forced predictions, shows the drift of play. With s the recorded and s' the
+of the last turn shows the drift of play, compared with teacher-forced predictions. With s the recorded and s' the
 predicted shot tokens of the last turn:
 
     error = mean_{l,d} (s'_ld - s_ld)^2
@@ -43,8 +43,8 @@ Game = tuple[RecordedTurn, ...]
 def by_windows(windows: Windows, predict: Predict, shape: Sequence[int]) -> Callable[[Sequence[RecordedTurn]], Tensor]:
     """Return an encoder of turns that predicts each in the longest window, as during play.
 
-    A turn without an instruction, or one that overlaps the turn before it, is in no window; it gets zeros, which are
-    never read.
+    A turn without an instruction is in no window, and neither is a turn that overlaps its predecessor. They get
+    zeros, which are never read.
     """
     item_of = {turn.clip_id: item for item, turn in enumerate(windows.turns)}
 
@@ -126,7 +126,7 @@ def drawn_games(turns: Sequence[RecordedTurn], settings: WindowSettings, length:
     """
     windows = Windows(turns, settings.model_copy(update={"most_turns": length}))
     ends = [item for item in range(len(windows)) if len(windows.longest(item).turns) == length]
-    return [windows.longest(ends[place]).turns for place in epoch_order(_SEED, 0, len(ends))[:most]]
+    return [windows.longest(ends[number]).turns for number in epoch_order(_SEED, 0, len(ends))[:most]]
 
 
 @torch.no_grad()

@@ -53,8 +53,8 @@ class Source:
     @property
     def name(self) -> str:
         """Last part of the address."""
-        place = self.address if "://" in self.address else str(Path(self.address).resolve())
-        return re.sub(r"[\s;:,.]+", " ", place.rstrip("/").rpartition("/")[2]).strip()
+        address = self.address if "://" in self.address else str(Path(self.address).resolve())
+        return re.sub(r"[\s;:,.]+", " ", address.rstrip("/").rpartition("/")[2]).strip()
 
 
 def sources_of(texts: Sequence[str]) -> tuple[Source, ...]:
@@ -86,15 +86,15 @@ def open_index(source: str | Path) -> Index:
     Raises:
         UserError: the index is missing or damaged.
     """
-    place = f"{shards_at(source)}/index.json"
-    with fetched(place) as path:
+    address = f"{shards_at(source)}/index.json"
+    with fetched(address) as path:
         try:
             return Index.model_validate_json(path.read_bytes())
         except ValidationError as error:
             if any(fault["loc"] == ("schema",) and isinstance(fault["input"], int) for fault in error.errors()):
                 remedy = f"this version reads schema {SCHEMA_VERSION}: train with the version that built it"
-                raise UserError(f"{place} is of another schema; {remedy}, or build it again with this one") from error
-            raise UserError(f"{place} is damaged, {faults_of(error)}; build the data set again") from error
+                raise UserError(f"{address} is of another schema; {remedy}, or build it again with this one") from error
+            raise UserError(f"{address} is damaged, {faults_of(error)}; build the data set again") from error
 
 
 @contextmanager

@@ -93,10 +93,12 @@ class PackedTurn:
         Raises:
             UserError: the video cannot be decoded, or has another number of frames or another aspect ratio.
         """
+        # 1. Refuse a clip of another length before it is decoded.
         promised = self.turn.sample.frames
         if promised not in (count - 1, count):
             remedy = f"this model takes {count - 1} or {count}; set `clips.frames` and build again"
             raise UserError(f"{self._name} has {promised} frames; {remedy}")
+        # 2. Decode, and compare the video with its JSON and with the shape that the model takes.
         frames_THWC = torch.from_numpy(self._decoded())
         found, rows, columns = frames_THWC.shape[:3]
         if found != promised:
@@ -104,6 +106,7 @@ class PackedTurn:
         if abs(columns * height / (rows * width) - 1) > _MOST_DISTORTION:
             remedy = "set `clips.width` and `clips.height` and build again, or give the model another size"
             raise UserError(f"{self._name} is {columns}x{rows}; {width}x{height} would distort it: {remedy}")
+        # 3. Repeat the last frame of a clip that is one short, and scale.
         return _scaled(frames_THWC[[*range(found), *[found - 1] * (count - found)]], height, width)
 
     @property
@@ -147,7 +150,7 @@ class Catalog:
     mixed: tuple[Part, ...] = ()
     """Turns by data set, of a mixture of several."""
     renamed: str = ""
-    """Hash of the characters' changed names, if there are any: the instructions are then not those of the shards."""
+    """Hash of the characters' changed names; empty if the instructions are the shards'."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -167,10 +170,13 @@ class Catalog:
         """
         shards = tuple(shards)
         made_from = fingerprint({shard.name: shard.entry.sha256 for shard in shards})
+        # 1. Take the cached turns if they are of these shards. A damaged cache counts as none.
         turns = _cached_turns(cached, made_from) if cached else None
         if turns is None:
+            # 2. Otherwise read the texts of all shards. Windows and the past of a turn rely on the order in time.
             turns = tuple(read_texts(shards))
             _check_order(turns)
+            # 3. Cache them: a remote data set is then not fetched at the next start.
             if cached:
                 with replacing(cached) as temporary:
                     temporary.write_text(
@@ -245,25 +251,25 @@ def _turn(shard: ShardFile, key: str, members: Mapping[str, bytes]) -> RecordedT
         raise UserError(f"{where}: its instruction is not UTF-8 text; build the data set again") from error
     claimed = (sample.clip_id, sample.film_id, sample.split)
     if claimed != (key, shard.entry.film_id, shard.entry.split):
-        raise UserError(f"{where}: its JSON is that of {' '.join(claimed)}; build the data set again")
+        raise UserError(f"{where}: its JSON belongs to {' '.join(claimed)}; build the data set again")
     return RecordedTurn(sample=sample, instruction=text, shard=shard.name)
 
 
 def _check_order(turns: tuple[RecordedTurn, ...]) -> None:
     latest: dict[str, tuple[int, float]] = {}
     for turn in turns:
-        film, place = turn.sample.film_id, (turn.sample.index, turn.sample.start_seconds)
+        film, time = turn.sample.film_id, (turn.sample.index, turn.sample.start_seconds)
         before = latest.get(film, (-1, -1.0))
-        if not (place[0] > before[0] and place[1] > before[1]):
+        if not (time[0] > before[0] and time[1] > before[1]):
             raise UserError(f"{turn.shard}: clip {turn.clip_id} is not in time order; build the data set again")
-        latest[film] = place
+        latest[film] = time
 
 
 def _cached_turns(path: Path, made_from: str) -> tuple[RecordedTurn, ...] | None:
     try:
         cached = _CachedCatalog.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
-        return None  # ignored: the catalog is read from the shards again
+        return None
     return cached.turns if cached.fingerprint == made_from else None
 
 

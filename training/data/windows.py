@@ -5,8 +5,8 @@ every length, however many turns reach it. Every turn with enough past ends one 
 second one; this goes on from one epoch to the next.
 
 A turn without an instruction cannot be written into a prompt and is treated as a dropped clip. A window may skip a few
-dropped clips of one scene (`most_gap`). A turn that overlaps the one before it is in no window, and its successor
-follows the one before it.
+dropped clips of one scene (`most_gap`). No window contains a turn that overlaps its predecessor; the turns around it
+follow each other.
 
 In play the past consists of the game model's own predictions, in plain training of recorded clips, so training would
 never see the errors that play feeds back. Noise stands for them, as in GameNGen (arXiv 2408.14837, section 3.2.1), with
@@ -14,8 +14,8 @@ s the shot tokens of a past turn and A `history_noise`:
 
     a ~ U(0, A), one level per window;    s' = s + a std(s) eps,    eps ~ N(0, I)
 
-As there, the network gets the level, in tenths of A, as a learned vector. It is added to every past shot token, and
-that of the lowest tenth is zero. So play, which adds no noise, needs no vector, and checkpoints are as without noise.
+As there, the network gets the level, in tenths of A, as a learned vector that is added to every past shot token. The
+vector of the lowest tenth is zero. So play, which adds no noise, needs no vector, and checkpoints stay the same.
 
 Letters of the shapes: L shot tokens, D their width.
 """
@@ -64,18 +64,22 @@ class Windows:
         Args:
             turns: turns of a `Catalog`, grouped by film, in time order.
             settings: rules for the turns of one window.
-            seed: seed of the places.
+            seed: seed of the order of targets.
         """
         self.settings, self.seed = settings, seed
         turns = tuple(turns)
+        # 1. Leave out the turns that no window contains. An overlap is no gap either, so remember its clips.
         self._overlapping = {_number(turn) for turn in turns if turn.sample.overlap_seconds}
         self.turns = tuple(turn for turn in turns if turn.instruction and not turn.sample.overlap_seconds)
+        # 2. Count the turns in a row that end with each turn: this is the length of its longest window.
         self._reach = [1] * len(self.turns)
-        for place in range(1, len(self.turns)):
-            if self._follows(self.turns[place - 1], self.turns[place]):
-                self._reach[place] = min(settings.most_turns, self._reach[place - 1] + 1)
+        for item in range(1, len(self.turns)):
+            if self._follows(self.turns[item - 1], self.turns[item]):
+                self._reach[item] = min(settings.most_turns, self._reach[item - 1] + 1)
+        # 3. List for each length the turns that can end such a window, until no turn can.
         ends = ([item for item, reach in enumerate(self._reach) if reach >= length] for length in count(1))
         self._ends = list(takewhile(bool, ends))
+        # 4. Deal the items of an epoch out to the lengths in rotation.
         self.lengths = tuple(len(range(kind, len(self), len(self._ends))) for kind in range(len(self._ends)))
         """Histogram of an epoch: number of windows of 1, 2, ... turns."""
 
@@ -93,16 +97,13 @@ class Windows:
         ends = " / ".join(f"{number:,}" for number in self.reached)
         return f"{len(self):,} windows an epoch: {', '.join(shares)} turns; {ends} turns can end them"
 
-    def at(self, place: Position) -> Window:
-        """Return a window, a function of the seed and the position.
-
-        The items of an epoch take the lengths in rotation, so the length of an item is random by the order of the
-        epoch alone. The windows of one length are numbered over all epochs and end with the turns of one permutation
-        after the other.
-        """
-        turn, kind = divmod(place.item, len(self._ends))
+    def at(self, position: Position) -> Window:
+        """Return a window, a function of the seed and the position."""
+        # 1. The items of an epoch take the lengths in rotation: the order of the epoch alone makes a length random.
+        number, kind = divmod(position.item, len(self._ends))
         ends = self._ends[kind]
-        rounds, within = divmod(place.epoch * self.lengths[kind] + turn, len(ends))
+        # 2. Number the windows of a length over all epochs. They end with the turns of one permutation after another.
+        rounds, within = divmod(position.epoch * self.lengths[kind] + number, len(ends))
         order = epoch_order(self.seed, rounds, len(ends), kind + 1)
         return self._window(ends[order[within]], kind + 1)
 
@@ -146,9 +147,9 @@ class History:
     noise: float = 0.0
     seed: int = 0
 
-    def drawn(self, window: Window, cache: FeatureCache, place: Position) -> Past:
+    def drawn(self, window: Window, cache: FeatureCache, position: Position) -> Past:
         """Return the past of a training window; its random numbers are functions of seed and position."""
-        numbers = generator(self.seed, place)
+        numbers = generator(self.seed, position)
         level = float(torch.rand((), generator=numbers))
         shots: dict[str, Tensor] = {}
         for turn in window.past:

@@ -78,7 +78,7 @@ def shot_phase(
         ),
         ShotExamples(train.catalog.turns, train.cache, absent),
         ShotExamples(val.catalog.turns if val else (), (val or train).cache, absent),
-        recipe.looks,
+        recipe.validation,
         checkpoint,
         config,
         whole,
@@ -113,7 +113,7 @@ def game_phase(
         by_data_set(train.catalog, lambda turns, number: examples(turns, part_seed(seed, number))),
         examples(train.catalog.turns, seed),
         GameExamples(held_out, (val or train).cache, tokenizer, config),
-        recipe.looks,
+        recipe.validation,
         checkpoint,
         config,
     )
@@ -146,7 +146,7 @@ def adapt_phase(
         ),
         ShotExamples(predicted, train.cache, absent),
         ShotExamples(held_out, (val or train).cache, absent),
-        recipe.looks,
+        recipe.validation,
         checkpoint,
         config,
     )

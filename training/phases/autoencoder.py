@@ -7,10 +7,10 @@ frames, which teach motion. The loss is reconstruction plus divergence, as in a 
     z = mu(x) + sigma(x) eps,    eps ~ N(0, I)
     L = mean (D(z) - x)^2 + lambda mean (mu^2 + sigma^2 - 1 - log sigma^2) / 2
 
-with x the pixels in [-1, 1], mu and sigma the encoder's mean and standard deviation, D the decoder; the second mean is
-the KL divergence of N(mu, sigma^2) from N(0, 1) per latent number, and lambda = `divergence` (1e-5 by default). Finally
-the standard deviation of the latents is measured: the scaling factor that follows gives the shot decoder latents of
-unit variance.
+with x the pixels in [-1, 1], mu and sigma the encoder's mean and standard deviation, and D the decoder. The second mean
+is the KL divergence of N(mu, sigma^2) from N(0, 1) per latent number; lambda is `divergence`. Finally, the fit measures
+the standard deviation of the latents and sets the scaling factor, so that the shot decoder gets latents of unit
+variance.
 
     fitted = fit_autoencoder(Checkpoint.open("start"), "demo/dataset", Path("autoencoder"))
 
@@ -95,7 +95,7 @@ class AutoencoderPhase:
     name: str
     network: Reconstruction
     examples: CropExamples
-    judged: Mapping[Split, Tensor]
+    measured: Mapping[Split, Tensor]
     """Whole clips [N, T, H, W, C] of each split for measuring PSNR."""
     pictures: int
     checkpoint: Checkpoint
@@ -114,7 +114,7 @@ class AutoencoderPhase:
         self,
         network: nn.Module,
         device: torch.device,  # noqa: ARG002
-        looks: Path | None,
+        pictures: Path | None,
         share: Share = ALONE,  # noqa: ARG002  # a few clips
     ) -> dict[str, float]:
         """Return the PSNR of whole clips; save some of them beside their reconstructions."""
@@ -122,20 +122,20 @@ class AutoencoderPhase:
         assert isinstance(inner, Reconstruction)
         register_fsdp_forward_method(inner, "reconstructed")  # gathers the weights that are in no unit
         found, comparisons = {}, []
-        for split, clips_NTHWC in self.judged.items():
+        for split, clips_NTHWC in self.measured.items():
             back_NTHWC = inner.reconstructed(clips_NTHWC)
             decibels_N = psnr(clips_NTHWC, back_NTHWC)
             found[f"psnr_{split}"] = float(decibels_N.mean())
             for item in spread(len(clips_NTHWC), self.pictures):
                 caption = f"{split}: {decibels_N[item]:.1f} dB"
                 comparisons.append(Comparison(caption, clips_NTHWC[item].numpy(), back_NTHWC[item].numpy()))
-        if looks:
-            save_comparisons(looks, comparisons)
+        if pictures:
+            save_comparisons(pictures, comparisons)
         return found
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
         """Write a complete checkpoint: autoencoder in the hub's format, measured scaling factor, all other parts."""
-        autoencoder = self.checkpoint.autoencoder()  # a new one: that of the network may be sharded over devices
+        autoencoder = self.checkpoint.autoencoder()  # a new one: the network's may be sharded over devices
         autoencoder.load_state_dict(within(state, "autoencoder."))
         clips_NTHWC = self.examples.frames_NTHWC
         factor = measured_factor(autoencoder, clips_NTHWC[spread(len(clips_NTHWC), _MEASURED)])
@@ -169,10 +169,10 @@ class CropExamples:
     def __len__(self) -> int:
         return len(self.frames_NTHWC)
 
-    def __getitem__(self, place: Position) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, position: Position) -> tuple[Tensor, Tensor]:
         """Return frames [T, H, W, C] and noise [C, T, H, W]."""
-        drawn = generator(self.seed, place)
-        clip_THWC = self.frames_NTHWC[place.item]
+        drawn = generator(self.seed, position)
+        clip_THWC = self.frames_NTHWC[position.item]
         frames, height, width, _ = clip_THWC.shape
         length = 1 if self.kind == "stills" else _CROP_FRAMES
         first = int(torch.randint(frames - length + 1, (), generator=drawn))
@@ -250,21 +250,23 @@ def fit_autoencoder(
     accelerator, begun = _accelerator(settings), checkpoint
     _claim(folder, checkpoint, data, settings)
     frames = {split: read_frames(data, split, checkpoint.config, settings.most_clips) for split in data.splits}
-    judged = {split: clips_NTHWC[spread(len(clips_NTHWC), settings.judged)] for split, clips_NTHWC in frames.items()}
-    before = _mean_psnr(checkpoint, judged)
+    measured = {
+        split: clips_NTHWC[spread(len(clips_NTHWC), settings.measured)] for split, clips_NTHWC in frames.items()
+    }
+    before = _mean_psnr(checkpoint, measured)
     for kind in _KINDS:
         loop, result = getattr(settings, kind), folder / kind / "result"
         if not result.exists():
             autoencoder = with_cheap_stills(begun.autoencoder(accelerator.device, torch.float32)).requires_grad_(True)
             examples = CropExamples(frames["train"], kind, autoencoder.config.latent_channels, settings.crop, loop.seed)
             network = Reconstruction(autoencoder, settings.divergence)
-            phase = AutoencoderPhase(kind, network, examples, judged, settings.pictures, begun)
+            phase = AutoencoderPhase(kind, network, examples, measured, settings.pictures, begun)
             Trainer(phase, loop, folder / kind, accelerator).run(watch)
             del autoencoder, network, phase
             release_network(accelerator)
         begun = Checkpoint.open(result)
-    after = _mean_psnr(begun, judged)
-    sheet = folder / "clips" / "looks" / f"step-{settings.clips.steps:08d}" / "sheet.png"
+    after = _mean_psnr(begun, measured)
+    sheet = folder / "clips" / "pictures" / f"step-{settings.clips.steps:08d}" / "sheet.png"
     return Fitted(begun, before, after, scaling_factor(begun.autoencoder()), sheet)
 
 
@@ -308,11 +310,11 @@ def measured_factor(autoencoder: AutoencoderKLCogVideoX, frames_NTHWC: Tensor) -
     return scaling_factor(autoencoder) / float(torch.cat(means).std())
 
 
-def _mean_psnr(checkpoint: Checkpoint, judged: Mapping[Split, Tensor]) -> dict[Split, float]:
+def _mean_psnr(checkpoint: Checkpoint, measured: Mapping[Split, Tensor]) -> dict[Split, float]:
     autoencoder = checkpoint.autoencoder()
     return {
         split: float(psnr(clips_NTHWC, reconstructed(autoencoder, clips_NTHWC)).mean())
-        for split, clips_NTHWC in judged.items()
+        for split, clips_NTHWC in measured.items()
     }
 
 

@@ -9,9 +9,9 @@ cosine distance). The loss of a window is
     L_MSE = mean_{l,d} (s'_ld - s_ld)^2
     L_cos = 1 - mean_l <s'_l, s_l> / (||s'_l|| ||s_l||)
 
-with z_k the logits over the whole vocabulary at slot k and y_k the recorded token; m_k = 1 if the value was measured,
-else 0 (the level always is); s' the predicted shot tokens and s those of the shot encoder. alpha = 1, beta = 0 by
-default; the ablation has alpha = beta = 0.5. Division by sum_k m_k gives every turn the same weight, however many of
+with z_k the logits over the whole vocabulary at slot k, and y_k the recorded token. m_k is 1 if the value was measured,
+otherwise 0; the level always is. s' are the predicted shot tokens, and s the shot encoder's. By default alpha = 1 and
+beta = 0; the ablation sets alpha = beta = 0.5. Division by sum_k m_k gives every turn the same weight, however many of
 its values are known.
 
 Letters of the shapes: B batch, L shot tokens, D their width, V vocabulary.
@@ -37,7 +37,7 @@ from models.checkpoint_writer import copy_rest, save_config, save_game_model, wi
 from models.config import ModelConfig
 from models.game_model import GameModel, GameOutput
 from models.tokens import LEGAL_IDS, TokenPrompt
-from training.config import PreviewSettings
+from training.config import ValidationSettings
 from training.data.encoding import prompt_of
 from training.data.feature_cache import FeatureCache
 from training.data.order import Examples, Position, spread
@@ -103,10 +103,10 @@ class GameExamples:
     def __len__(self) -> int:
         return len(self.windows)
 
-    def __getitem__(self, place: Position) -> GameExample:
+    def __getitem__(self, position: Position) -> GameExample:
         """Return a training example with a random window length, random phrasings and a drawn past."""
-        window = rephrased(self.windows.at(place), self.free_text, self.windows.seed, place)
-        return self._example(window, self.history.drawn(window, self.cache, place))
+        window = rephrased(self.windows.at(position), self.free_text, self.windows.seed, position)
+        return self._example(window, self.history.drawn(window, self.cache, position))
 
     def longest(self, item: int) -> GameExample:
         """Return a validation example with the longest window, as during play."""
@@ -195,7 +195,7 @@ class GamePhase:
     """All training windows, as examples of one data set."""
     held_out: GameExamples
     """Windows of the split `val`; may be empty."""
-    looks: PreviewSettings
+    validation: ValidationSettings
     checkpoint: Checkpoint
     """Starting checkpoint."""
     config: ModelConfig
@@ -222,7 +222,7 @@ class GamePhase:
         self,
         network: nn.Module,
         device: torch.device,
-        looks: Path | None,  # noqa: ARG002
+        pictures: Path | None,  # noqa: ARG002
         share: Share = ALONE,
     ) -> dict[str, float]:
         """Return the terms of the loss on held-out windows, the loss without past turns and on free text.
@@ -254,7 +254,7 @@ class GamePhase:
         found = {}
         for length in GAME_TURNS:
             turns, settings = examples.cache.catalog.turns, examples.windows.settings
-            games = drawn_games(turns, settings, length, self.looks.games)
+            games = drawn_games(turns, settings, length, self.validation.games)
             if games:
                 error_of = partial(last_error, model, examples.tokenizer, self.config, examples.tokens_of)
                 found[f"rolled_out_{length}"] = float(share.values(games, error_of).mean())
@@ -276,7 +276,7 @@ class GamePhase:
             names[:] = terms
             return torch.stack([each.float().mean() for each in terms.values()])
 
-        means = share.values(spread(count, self.looks.clips), terms_of).mean(dim=0).tolist()
+        means = share.values(spread(count, self.validation.clips), terms_of).mean(dim=0).tolist()
         return dict(zip(names, means, strict=True))
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:

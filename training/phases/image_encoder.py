@@ -77,10 +77,10 @@ class CaptionedClips:
     def __len__(self) -> int:
         return len(self.frames_NTHWC)
 
-    def __getitem__(self, place: Position) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, position: Position) -> tuple[Tensor, Tensor]:
         """Return a frame [H, W, C] and its words [V]."""
-        frame = int(torch.randint(self.frames_NTHWC.shape[1], (), generator=generator(self.seed, place)))
-        return self.frames_NTHWC[place.item, frame], self.words_NV[place.item]
+        frame = int(torch.randint(self.frames_NTHWC.shape[1], (), generator=generator(self.seed, position)))
+        return self.frames_NTHWC[position.item, frame], self.words_NV[position.item]
 
 
 class FramesAgainstCaptions(nn.Module):
@@ -137,7 +137,7 @@ class ImageEncoderPhase:
         self,
         network: nn.Module,
         device: torch.device,
-        looks: Path | None,  # noqa: ARG002
+        pictures: Path | None,  # noqa: ARG002
         share: Share = ALONE,  # noqa: ARG002  # a few hundred frames
     ) -> dict[str, float]:
         """Return the shares of held-out frames whose caption is retrieved. No pictures."""
@@ -224,11 +224,11 @@ def _read(data: Mixture, split: Split, checkpoint: Checkpoint) -> tuple[Tensor, 
 
 def _bags(captions: Sequence[str], vocabulary: Sequence[str]) -> Tensor:
     """Return the share of each word of the vocabulary in each caption, [N, V]; other words do not count."""
-    place_of = {word: place for place, word in enumerate(vocabulary)}
+    column_of = {word: column for column, word in enumerate(vocabulary)}
     counts_NV = torch.zeros(len(captions), len(vocabulary))
     for row, text in enumerate(captions):
-        for word in place_of.keys() & set(_words(text)):
-            counts_NV[row, place_of[word]] = 1
+        for word in column_of.keys() & set(_words(text)):
+            counts_NV[row, column_of[word]] = 1
     return functional.normalize(counts_NV, p=1, dim=1)
 
 

@@ -47,7 +47,7 @@ from models.engine_options import TIMESTEPS
 from models.frames import decode_latents
 from models.shot_decoder import ShotDecoder, denoise
 from models.shot_encoder import ShotEncoder
-from training.config import PreviewSettings
+from training.config import ValidationSettings
 from training.data.encoding import moments_of
 from training.data.feature_cache import FeatureCache
 from training.data.order import Examples, Position, generator, spread, stratified
@@ -118,12 +118,12 @@ class ShotExamples:
     def __len__(self) -> int:
         return len(self.turns)
 
-    def __getitem__(self, place: Position) -> NoisedShot:
+    def __getitem__(self, position: Position) -> NoisedShot:
         """Return a training example; its random numbers are functions of seed and position."""
-        drawn = generator(self.seed, place)
-        timestep = int(TIMESTEPS * stratified(place, drawn))
+        drawn = generator(self.seed, position)
+        timestep = int(TIMESTEPS * stratified(position, drawn))
         dropped = bool(torch.rand((), generator=drawn) < self.dropout)
-        return self._example(place.item, drawn, timestep, dropped=dropped)
+        return self._example(position.item, drawn, timestep, dropped=dropped)
 
     def at_noise_level(self, item: int, timestep: int) -> NoisedShot:
         """Return a validation example: all conditions, and noise that depends on the item alone."""
@@ -198,7 +198,7 @@ class ShotPhase:
     """Training clips, of which some are drawn in validation."""
     held_out: ShotExamples
     """Clips of the split `val`; may be empty."""
-    looks: PreviewSettings
+    validation: ValidationSettings
     checkpoint: Checkpoint
     """Starting checkpoint."""
     config: ModelConfig
@@ -226,14 +226,14 @@ class ShotPhase:
         )
 
     def validate(
-        self, network: nn.Module, device: torch.device, looks: Path | None, share: Share = ALONE
+        self, network: nn.Module, device: torch.device, pictures: Path | None, share: Share = ALONE
     ) -> dict[str, float]:
         """Return the loss at each noise level on held-out clips; save sampled clips beside their references."""
         found = self._loss_by_noise_level(network, device, share) if len(self.held_out) else {}
-        if self.looks.pictures:
+        if self.validation.pictures:
             drawn = self._drawn(network, device, share)
-            if looks:
-                save_comparisons(looks, drawn)
+            if pictures:
+                save_comparisons(pictures, drawn)
         return found
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
@@ -254,7 +254,7 @@ class ShotPhase:
             losses_B: Tensor = network(batch.to(device))["loss"].float()
             return losses_B
 
-        means = share.values(spread(len(self.held_out), self.looks.clips), losses_of).cpu().mean(dim=0).tolist()
+        means = share.values(spread(len(self.held_out), self.validation.clips), losses_of).cpu().mean(dim=0).tolist()
         by_level = {f"loss_{timestep:03d}": mean for timestep, mean in zip(NOISE_LEVELS, means, strict=True)}
         return {"loss": sum(means) / len(means), **by_level}
 
@@ -266,8 +266,8 @@ class ShotPhase:
             autoencoder.enable_tiling(**TILE)
             autoencoder.enable_slicing()
 
-        def drawn_beside_truth(place: tuple[ShotExamples, int]) -> Tensor:
-            examples, item = place
+        def drawn_beside_truth(clip: tuple[ShotExamples, int]) -> Tensor:
+            examples, item = clip
             turn = examples.turns[item]
             moments = moments_of(examples.cache.get("latents", turn.clip_id))
             drawn_BTCHW = inner.draw(
@@ -275,16 +275,18 @@ class ShotPhase:
                 tuple(each.to(device) for each in examples.absent.values()),
                 turn.sample.motion.scope_px,
                 seed=item,  # the same noise in every validation
-                steps=self.looks.denoising_steps,
-                guidance=self.looks.guidance,
+                steps=self.validation.denoising_steps,
+                guidance=self.validation.guidance,
             )
             return decode_latents(autoencoder, torch.cat([moments.mean_BTCHW.to(device), drawn_BTCHW]))
 
         of_split = {"train": self.shown, "val": self.held_out}
-        places = [(split, item) for split, each in of_split.items() for item in spread(len(each), self.looks.pictures)]
-        pairs_N2THWC = share.values([(of_split[split], item) for split, item in places], drawn_beside_truth).cpu()
+        clips = [
+            (split, item) for split, each in of_split.items() for item in spread(len(each), self.validation.pictures)
+        ]
+        pairs_N2THWC = share.values([(of_split[split], item) for split, item in clips], drawn_beside_truth).cpu()
         found = []
-        for (split, item), (truth_THWC, drawn_THWC) in zip(places, pairs_N2THWC.numpy(), strict=True):
+        for (split, item), (truth_THWC, drawn_THWC) in zip(clips, pairs_N2THWC.numpy(), strict=True):
             turn = of_split[split].turns[item]
             found.append(Comparison(f"{split}: {turn.instruction or turn.clip_id}", truth_THWC, drawn_THWC))
         return found

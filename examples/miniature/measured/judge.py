@@ -115,7 +115,7 @@ class JudgePhase:
         self,
         network: nn.Module,  # noqa: ARG002  # the judge inside is the one prepared
         device: torch.device,  # noqa: ARG002
-        looks: Path | None,  # noqa: ARG002
+        pictures: Path | None,  # noqa: ARG002
         share: Share = ALONE,  # noqa: ARG002  # a few hundred clips
     ) -> dict[str, float]:
         """Return the accuracy on held-out clips by field."""

@@ -33,7 +33,7 @@ steps = 2
 most_turns = 3
 [adapt.loop]
 steps = 1
-[looks]
+[validation]
 pictures = 0
 clips = 1
 denoising_steps = 2

@@ -51,6 +51,6 @@ def small_recipe(**changes: Any) -> Recipe:
         "shot": {"warm_up": {**loop, "steps": 2}, "joint": loop},
         "game": {"loop": loop, "windows": {"most_turns": 3}},
         "adapt": {"loop": loop},
-        "looks": {"denoising_steps": 2, "pictures": 0, "clips": 2},
+        "validation": {"denoising_steps": 2, "pictures": 0, "clips": 2},
     }
     return Recipe.model_validate(merged(merged(tiny().model_dump(), base), changes))
