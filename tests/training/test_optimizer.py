@@ -1,4 +1,4 @@
-"""Optimizer: its settings, the parameters it decays, its learning rates."""
+"""Optimizer: its settings, the parameters it decays, its learning rates, the moving average of the weights."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from diffusers.training_utils import EMAModel
 from timm.optim.muon import Muon as TimmMuon
 from torch import nn
 
@@ -15,7 +16,7 @@ from models.game_model import make_trainable
 from models.shot_decoder import unfreeze_for_joint
 from tests.support.networks.tiny_models import tiny_checkpoint
 from training.config import LoopSettings
-from training.optimizer import learning_rate, make_optimizer, parameter_groups
+from training.optimizer import MovingAverage, learning_rate, make_optimizer, parameter_groups
 
 
 def loop(**changes: Any) -> LoopSettings:
@@ -74,13 +75,6 @@ def test_a_step_without_gradient_shrinks_only_decayed_parameters() -> None:
     shares = (0.95, 1, 1, 1)  # 1 - rate * decay, of the first layer's matrix alone
     for parameter, old, share in zip(network.parameters(), before, shares, strict=True):
         torch.testing.assert_close(parameter.detach(), share * old)
-
-
-def test_the_settings_reach_adamw() -> None:
-    optimizer = make_optimizer(nn.Linear(3, 3), loop(betas=(0.8, 0.9), epsilon=1e-3))
-    assert [(group["betas"], group["eps"], group["lr"]) for group in optimizer.param_groups] == [
-        ((0.8, 0.9), 1e-3, 0.05)
-    ] * 2
 
 
 def test_muon_moves_a_matrix_alike_in_all_directions_and_adamw_the_rest() -> None:
@@ -160,3 +154,54 @@ def test_the_learning_rate_ends_at_its_minimum() -> None:
     assert learning_rate(settings, 10) == 2.0
     assert learning_rate(settings, 60) == pytest.approx(1.05)  # half-way from 2.0 to 0.1
     assert learning_rate(settings, 109) == pytest.approx(0.1, rel=0.01)
+
+
+def parameters() -> list[nn.Parameter]:
+    torch.manual_seed(0)
+    return [nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.randn(4))]
+
+
+def move_all(trained: list[nn.Parameter], by: float) -> None:
+    with torch.no_grad():
+        for parameter in trained:
+            parameter += by
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_the_moving_average_is_that_of_diffusers(on_cpu: bool) -> None:
+    trained = parameters()
+    ours, theirs = MovingAverage(trained, 0.9, on_cpu=on_cpu), EMAModel(trained, decay=0.9)
+    for step in range(120):  # from step 81 on the decay is 0.9
+        move_all(trained, step % 7 - 2.5)
+        ours.step()
+        theirs.step(trained)
+    for one, other in zip(ours.means, theirs.shadow_params, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_the_average_takes_the_place_of_the_weights_for_a_while() -> None:
+    trained = parameters()
+    before = [parameter.detach().clone() for parameter in trained]
+    average = MovingAverage(trained, 0.5)
+    average.step()
+    move_all(trained, 1.0)
+    average.step()
+    with average.in_place():
+        for parameter, mean, start in zip(trained, average.means, before, strict=True):
+            assert torch.equal(parameter, mean)
+            torch.testing.assert_close(parameter.detach(), start + 9 / 11)  # d_2 = 2 / 11
+    for parameter, start in zip(trained, before, strict=True):
+        assert torch.equal(parameter, start + 1)
+
+
+def test_the_moving_average_continues_from_its_state_to_the_bit() -> None:
+    trained = parameters()
+    whole = MovingAverage(trained, 0.99)
+    for _ in range(3):
+        move_all(trained, 0.3)
+        whole.step()
+    resumed = MovingAverage(trained, 0.99, on_cpu=True)
+    resumed.load({name: mean.clone() for name, mean in whole.state().items()}, 3)
+    for average in (whole, resumed):
+        average.step()
+    assert all(map(torch.equal, whole.means, resumed.means))

@@ -1,12 +1,21 @@
-"""Accelerators of phases: the second of a process shards where the first did."""
+"""Accelerators of phases, what `auto` stands for, and what a processor can compute."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from torch.profiler import profile
 
+from training.config import Precision
+from training.processes import attention_for, has_instructions, new_accelerator, resolved, training_device
+
+CPU = torch.device("cpu")
 PHASES = """
 from tests.support.networks.training_process import shard_on_cpus
 from training.processes import new_accelerator
@@ -16,6 +25,43 @@ for precision in ("no", "bf16", "no"):
     accelerator = new_accelerator(precision)
     print(accelerator.mixed_precision, accelerator.is_fsdp2)
 """
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "has"),
+    [
+        ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": True, "amx_bf16": False}, True),
+        ({"architecture": "arm64", "neon": True, "bf16": True}, True),
+        ({"architecture": "arm64", "neon": True, "bf16": False}, False),
+        ({"architecture": "riscv64"}, False),
+    ],
+)
+def test_a_processor_has_bf16_by_its_instructions(capabilities: dict[str, Any], has: bool) -> None:
+    assert has_instructions(capabilities) == has
+
+
+def test_accelerator_and_frozen_weights_agree_about_auto() -> None:
+    assert new_accelerator("auto").mixed_precision == resolved("auto", training_device())
+
+
+def attention_of(precision: Precision, queries_BHLD: Tensor) -> tuple[Tensor, set[str]]:
+    """Return causal attention of queries to themselves, and the names of the operations that computed it."""
+    causal_LL = torch.ones(9, 9, dtype=torch.bool).tril()
+    with attention_for(precision, CPU), profile() as seen:
+        found_BHLD = scaled_dot_product_attention(queries_BHLD, queries_BHLD, queries_BHLD, attn_mask=causal_LL)
+    return found_BHLD, {event.key for event in seen.key_averages()}
+
+
+def test_attention_in_bf16_on_a_cpu_is_computed_by_products() -> None:
+    torch.manual_seed(0)
+    queries_BHLD = torch.randn(2, 4, 9, 16)
+    wanted_BHLD, fused = attention_of("no", queries_BHLD)
+    found_BHLD, plain = attention_of("bf16", queries_BHLD.bfloat16())
+    torch.testing.assert_close(found_BHLD.float(), wanted_BHLD, rtol=0.0, atol=0.05)
+    assert [any("flash" in name for name in names) for names in (fused, plain)] == [True, False]
+    assert "aten::bmm" in plain
+    assert attention_of("no", queries_BHLD)[1] == fused
 
 
 @pytest.mark.nightly

@@ -1,4 +1,4 @@
-"""Recipes: complete, changed key by key, and read back from their printed form."""
+"""Recipes: complete, changed key by key, read back from their printed form, and as ingredients of phases."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import tomllib
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,19 @@ from flows.train_run import Ablation, RecipeName
 from pipeline.core.errors import UserError
 from pipeline.core.toml import as_toml
 from training.config import Recipe
-from training.recipes import ABLATIONS, RECIPES, ablation, card24, full, read_recipe, tiny
+from training.recipes import (
+    ABLATIONS,
+    PHASES,
+    RECIPES,
+    ablation,
+    card24,
+    full,
+    ingredients_of,
+    merged,
+    read_recipe,
+    tiny,
+    without_steps,
+)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -119,3 +132,38 @@ def test_later_keys_are_ingredients_only_where_they_are_set() -> None:
     assert changed.unset_later_keys() == {"loop": {key: True for key in unset if key != "betas"}}
     assert recipe.unset_later_keys()["shot"] == {"warm_up": unset, "joint": unset}
     assert full().gc.unset_later_keys() == {"loop": {key: True for key in unset if key != "betas"}}
+
+
+def changed(**changes: Any) -> list[str]:
+    """Phases that are other ones by a change of the recipe."""
+    before, after = tiny(), Recipe.model_validate(merged(tiny().model_dump(), changes))
+    return [phase for phase in PHASES if ingredients_of(before, phase) != ingredients_of(after, phase)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "phases"),
+    [
+        ({"shot": {"warm_up": {"learning_rate": 1e-4}}}, ["warm-up"]),
+        ({"shot": {"joint": {"learning_rate": 1e-4}}}, ["joint"]),
+        ({"shot": {"dropout": 0.3}}, ["warm-up", "joint"]),
+        ({"shot": {"joint": {"save_every": 7, "loader_workers": 2}}}, []),
+        ({"game": {"windows": {"most_gap": 2}}}, ["game"]),
+        ({"game": {"history_noise": 0.5}}, ["game"]),
+        ({"adapt": {"predictions": "rollout"}}, ["adapt"]),
+        ({"features": {"tiled": True}}, ["warm-up", "joint", "adapt"]),  # these are trained on other latents
+        ({"validation": {"clips": 3}}, []),
+    ],
+)
+def test_a_phase_is_another_by_the_settings_that_its_result_depends_on(
+    changes: dict[str, Any], phases: list[str]
+) -> None:
+    assert changed(**changes) == phases
+
+
+def test_steps_alone_make_no_other_phase() -> None:
+    def note(**loop: Any) -> dict[str, Any]:
+        recipe = Recipe.model_validate(merged(tiny().model_dump(), {"game": {"loop": loop}}))
+        return without_steps({"data": "steps", "recipe": ingredients_of(recipe, "game")})
+
+    assert note(steps=5) == note(steps=6)
+    assert note(steps=5) != note(steps=5, seed=1)

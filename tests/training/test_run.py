@@ -51,7 +51,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[StepRepo
 
 def recipe() -> Recipe:
     return small_recipe(
-        looks={"pictures": 1},
+        validation={"pictures": 1},
         shot={"joint": {"ema_decay": 0.9, "snapshot_every": 4}},
         game={"loop": {"ema_decay": 0.9, "ema_on_cpu": True}},
     )
@@ -67,8 +67,8 @@ def test_every_phase_trains_looks_and_leaves_a_checkpoint_that_plays(whole: tupl
     last = {report.phase: report.figures for report in reports}
     assert {"val/loss", "val/loss_099", "val/loss_899"} <= last["joint"].keys()
     assert {"val/state", "val/shot_tokens", "val/loss_without_past"} <= last["game"].keys()
-    assert (folder / "joint" / "looks" / "step-00000006" / "sheet.png").exists()
-    assert (folder / "adapt" / "looks" / "step-00000006" / "clips.mp4").exists()
+    assert (folder / "joint" / "pictures" / "step-00000006" / "sheet.png").exists()
+    assert (folder / "adapt" / "pictures" / "step-00000006" / "clips.mp4").exists()
     assert list((folder / "log" / "game").glob("events*"))
     checkpoint = Checkpoint.open(folder / "adapt" / "result")
     assert "Hana" in checkpoint.config.characters
@@ -329,12 +329,6 @@ def test_two_data_sets_train_one_model_and_other_weights_another(tmp_path: Path)
     assert {"other Hana", f"{small_dataset().name} Hana"} <= set(Checkpoint.open(result).config.characters)
     with pytest.raises(UserError, match="joint was begun with another data"):
         small_run(tmp_path / "run", run.recipe, [data[0], str(other.root)], names="apart").shot()
-
-
-def test_each_phase_of_a_process_has_its_own_precision(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path, str(small_dataset()))
-    assert run.accelerator("bf16", "game").mixed_precision == "bf16"
-    assert run.accelerator("no", "adapt").mixed_precision == "no"
 
 
 def test_a_base_that_is_another_network_is_refused_before_encoding(tmp_path: Path) -> None:

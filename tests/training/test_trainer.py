@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-import resource
 import shutil
 import signal
 import threading
@@ -13,21 +12,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 from pipeline.core.errors import UserError
 from training.config import LoopSettings
 from training.data.checks import check_batch
 from training.data.order import Position, generator
-from training.learner import MOST_IN_A_ROW, Skips, _shard_by_units, save_state
+from training.learner import MOST_IN_A_ROW
 from training.phase import Share
 from training.phase_folder import newest
 from training.processes import new_accelerator
@@ -88,7 +85,7 @@ class Sum:
         self.before_step()
         return Rows(torch.stack(list(examples)))
 
-    def validate(self, network: nn.Module, device: torch.device, looks: Path, share: Share) -> dict[str, float]:  # noqa: ARG002
+    def validate(self, network: nn.Module, device: torch.device, pictures: Path, share: Share) -> dict[str, float]:  # noqa: ARG002
         return {"weight": float(network.layer.weight.sum())}
 
     def export(self, folder: Path, state: Mapping[str, Tensor]) -> None:
@@ -239,24 +236,6 @@ def test_reading_processes_end_well_beside_services_of_the_training_process(tmp_
     Trainer(Sum(), loop(loader_workers=1), tmp_path, Accelerator(cpu=True)).run(lambda _: None)
 
 
-@pytest.mark.parametrize("precision", ["no", "bf16"])
-def test_fsdp_shards_by_units_and_reduces_in_float32(precision: str) -> None:
-    plugin = FullyShardedDataParallelPlugin(fsdp_version=2)  # as `--use_fsdp --fsdp_version 2` leaves it
-    if precision == "bf16":
-        plugin.set_mixed_precision(precision)
-    assert plugin.auto_wrap_policy is None
-    _shard_by_units(SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin)), ["Line"])  # type: ignore[arg-type]
-    assert plugin.auto_wrap_policy is transformer_auto_wrap_policy
-    assert plugin.transformer_cls_names_to_wrap == ["Line"]
-    if precision == "bf16":
-        policy = plugin.mixed_precision_policy
-        assert (policy.param_dtype, policy.reduce_dtype, policy.output_dtype) == (
-            torch.bfloat16,
-            torch.float32,
-            None,  # not float32 either: a unit would give it to a norm that has its weights in bf16
-        )
-
-
 def test_an_average_is_exported_instead_of_the_last_weights(tmp_path: Path) -> None:
     last = trained(tmp_path / "last", loop())
     averaged = trained(tmp_path / "averaged", loop(ema_decay=0.99))
@@ -390,15 +369,7 @@ def test_overflows_of_a_loss_scaler_are_not_counted_and_resume_is_exact(tmp_path
     assert same(load_file(again.run() / "line.safetensors"), end)
 
 
-def test_a_gradient_that_is_not_finite_at_a_scale_of_1_is_counted() -> None:
-    skips = Skips()
-    assert not skips.count("sum", 1, 1.0, math.inf, scale=2.0)
-    assert skips.count("sum", 2, 1.0, math.inf, scale=1.0)
-    assert skips.count("sum", 3, math.nan, 1.0, scale=2.0)
-    assert skips.state() == {"total": 2, "in_a_row": 2}
-
-
-def test_an_indivisible_batch_is_refused(tmp_path: Path) -> None:
+def test_an_indivisible_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="batch_size 4 is not a multiple of micro_batch 3"):
         loop(micro_batch=3)
     with pytest.raises(UserError, match="sum: a batch of 4 cannot be shared by 3 processes: take a multiple"):
@@ -406,20 +377,3 @@ def test_an_indivisible_batch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="sum: a process gets 2 examples a step, not a multiple of micro_batch 4"):
         check_batch("sum", loop(), 2)
     check_batch("sum", loop(micro_batch=2), 2)
-    with pytest.raises(UserError, match="there are no examples to train on"):
-        trained(tmp_path, loop(), Sum(examples=Noises(0)))
-
-
-def test_a_full_disk_at_a_state_is_named_and_leaves_the_state_before(tmp_path: Path) -> None:
-    accelerator, state = Accelerator(cpu=True), {"network": {"weight": torch.ones(50_000)}}
-    save_state(tmp_path, 1, state, 2, accelerator)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, limits[1]))
-    try:
-        with pytest.raises(UserError, match=r"step-00000002 cannot be written: .*; free disk space and run the same"):
-            save_state(tmp_path, 2, state, 2, accelerator)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert newest(tmp_path) == 1
-    save_state(tmp_path, 2, state, 2, accelerator)
-    assert newest(tmp_path) == 2

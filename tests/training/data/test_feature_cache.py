@@ -1,48 +1,52 @@
-"""Feature cache: features of real encoders are read back, stale ones named, and killed runs continued."""
+"""Feature cache: stale files named, killed runs continued, folders shared by runs, work shared by processes."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import pickle
-import shutil
+import resource
 import signal
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 
 from models.checkpoint import Checkpoint
-from models.config import full_config, tiny_config
-from models.frames import encode_frames
 from pipeline.core.config import ShardSettings
-from pipeline.core.errors import UserError
+from pipeline.core.errors import DiskError, NoRoomError, UserError
 from pipeline.core.records import Caption
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
-from tests.support.networks.tiny_models import copy_of_tiny, tiny_checkpoint
-from training.data.definitions import made_by_base, made_by_files
-from training.data.feature_cache import Feature, FeatureCache, storage_dtype
+from tests.support.networks.tiny_models import tiny_checkpoint
+from training.data.definitions import (
+    FROZEN,
+    open_cache,
+)
+from training.data.encoding import Encoder
+from training.data.feature_cache import Feature, FeatureCache, share_of, share_out, space_needed
 from training.data.shards import open_shards
-from training.data.turns import Catalog, PackedTurn, RecordedTurn, read_turns
+from training.data.turns import Catalog, PackedTurn
+from training.recipes import tiny
 
 PIXELS = Feature("pixels", (16, 24, 3), torch.float32, {"scale": "1"})
-
-
-@pytest.fixture(scope="module")
-def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
-    """Two films in shards of about three clips."""
-    root = tmp_path_factory.mktemp("dataset")
-    write_shards(make_dataset(root, scenes=4, clips=2, captioner=MODEL), ShardSettings(samples=3, val_share=0))
-    return Catalog.read(open_shards(root, "train"))
 
 
 def first_pixels(turns: Sequence[PackedTurn]) -> Tensor:
     """Small encoder: the pixels of the first frame."""
     return torch.stack([turn.frames(16, 24)[0].float() for turn in turns])
+
+
+@pytest.fixture(scope="module")
+def catalog(catalogs: list[Catalog]) -> Catalog:
+    return catalogs[0]
 
 
 def filled(folder: Path, catalog: Catalog, feature: Feature = PIXELS) -> FeatureCache:
@@ -51,52 +55,13 @@ def filled(folder: Path, catalog: Catalog, feature: Feature = PIXELS) -> Feature
     return cache
 
 
+def filled_shared(folder: Path, catalog: Catalog, feature: Feature = PIXELS) -> int:
+    """Fill a cache that runs share; return the number of clips that were encoded."""
+    return FeatureCache(folder, catalog, [feature], shared=True).fill_from_videos("pixels", first_pixels, batch_size=2)
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.mark.slow
-def test_features_of_real_encoders_are_read_back_for_every_clip(tmp_path: Path, catalog: Catalog) -> None:
-    checkpoint = Checkpoint.open(tiny_checkpoint())
-    shot, encoder = checkpoint.config.shot_decoder, checkpoint.config.shot_encoder
-    autoencoder = checkpoint.autoencoder()
-    image_encoder, text_encoder = checkpoint.image_encoder(), checkpoint.text_encoder()
-
-    def latents(turns: Sequence[PackedTurn]) -> Tensor:
-        frames_BTHWC = torch.stack([turn.frames(shot.height, shot.width, shot.frames) for turn in turns])
-        moments = encode_frames(autoencoder, frames_BTHWC)
-        return torch.stack([moments.mean_BTCHW, moments.logvar_BTCHW], dim=1)
-
-    def patches(turns: Sequence[PackedTurn]) -> Tensor:
-        return image_encoder.patches(torch.stack([turn.frames(shot.height, shot.width)[0] for turn in turns]))
-
-    def texts(turns: Sequence[RecordedTurn]) -> Tensor:
-        return text_encoder.states([turn.instruction for turn in turns])
-
-    base = checkpoint.base
-    features = [
-        Feature("latents", (2, 5, 16, 8, 12), torch.float32, made_by_base("autoencoder", base("autoencoder"))),
-        Feature("patches", (64, encoder.image_width), torch.float32, made_by_base("CLIP", base("image_encoder"))),
-        Feature("text", (16, encoder.text_width), torch.float32, made_by_base("T5", base("text_encoder"))),
-    ]
-    small = Catalog.read(catalog.shards[1:2])
-    cache = FeatureCache(tmp_path, small, features)
-    expected = {feature.name: feature.bytes_of(len(small)) for feature in features}
-    assert {name: cache.bytes_to_make(name) for name in cache.features} == expected
-    assert cache.fill_from_videos("latents", latents, batch_size=2) == len(small)
-    cache.fill_from_videos("patches", patches, batch_size=2)
-    cache.fill_from_turns("text", texts, batch_size=2)
-    for name in cache.features:
-        on_disk = sum(path.stat().st_size for path in (tmp_path / name).rglob("*.safetensors"))
-        assert expected[name] < on_disk < expected[name] + 1000 + 200 * len(small)
-        assert cache.bytes_to_make(name) == 0
-    packed = list(read_turns(small.shards))
-    assert len(packed) == len(small) >= 3
-    for first in range(0, len(packed), 2):  # in the same batches, so that every bit must be equal
-        pair = packed[first : first + 2]
-        encoded = {"latents": latents(pair), "patches": patches(pair), "text": texts([each.turn for each in pair])}
-        for name, rows in encoded.items():
-            assert torch.equal(torch.stack([cache.get(name, each.clip_id) for each in pair]), rows)
 
 
 def test_a_second_run_encodes_nothing_and_progress_counts_clips(tmp_path: Path, catalog: Catalog) -> None:
@@ -127,8 +92,6 @@ def test_returned_features_can_be_changed_without_harm(tmp_path: Path, catalog: 
     ("now", "named"),
     [
         (replace(PIXELS, ingredients={"scale": "2"}), "scale"),
-        (replace(PIXELS, ingredients={"scale": "1", "crop": "3"}), "crop"),
-        (replace(PIXELS, ingredients={}), "scale"),
         (replace(PIXELS, dtype=torch.float16), "dtype"),
         (replace(PIXELS, shape=(16, 24, 4)), "shape"),
     ],
@@ -217,14 +180,6 @@ def test_leftovers_of_a_killed_write_are_ignored_and_swept(tmp_path: Path, catal
     assert contents(filled(tmp_path / "cache", catalog).folder) == before
 
 
-def test_processes_divide_the_shards(tmp_path: Path, catalog: Catalog) -> None:
-    caches = [FeatureCache(tmp_path / "cache", catalog, [PIXELS]) for _ in range(2)]
-    for rank, cache in enumerate(caches):
-        cache.fill_from_videos("pixels", first_pixels, batch_size=2, shards=catalog.shards[rank::2])
-    assert caches[0].faults("pixels") == {}
-    assert contents(tmp_path / "cache") == contents(filled(tmp_path / "alone", catalog).folder)
-
-
 @pytest.mark.parametrize(
     ("encode", "says"),
     [
@@ -240,50 +195,145 @@ def test_invalid_encoder_outputs_are_refused(
     assert contents(tmp_path) == {}
 
 
-def test_an_empty_batch_size_is_refused(tmp_path: Path, catalog: Catalog) -> None:
-    with pytest.raises(UserError, match="batch_size is 0; it must be 1 or more"):
-        FeatureCache(tmp_path, catalog, [PIXELS]).fill_from_videos("pixels", first_pixels, batch_size=0)
-    assert contents(tmp_path) == {}
+@pytest.fixture(scope="module")
+def catalogs(tmp_path_factory: pytest.TempPathFactory) -> list[Catalog]:
+    """Catalogs of `train` and `val`, two films in shards of about three clips."""
+    root = tmp_path_factory.mktemp("dataset")
+    write_shards(make_dataset(root, scenes=4, clips=2, captioner=MODEL), ShardSettings(samples=3, val_share=0.3))
+    return [Catalog.read(open_shards(root, split)) for split in ("train", "val")]
 
 
-def test_numbers_too_large_for_half_precision_are_refused(tmp_path: Path, catalog: Catalog) -> None:
-    half = replace(PIXELS, dtype=torch.float16)
-    cache = filled(tmp_path, catalog, half)
-    assert cache.get("pixels", catalog.turns[0].clip_id).dtype == torch.float16
-    with pytest.raises(UserError, match="not finite"):
-        FeatureCache(tmp_path / "other", catalog, [half]).fill_from_videos(
-            "pixels", lambda turns: 1000 * first_pixels(turns), batch_size=2
-        )
+def test_runs_with_equal_networks_and_clips_share_files(tmp_path: Path, catalog: Catalog) -> None:
+    assert filled_shared(tmp_path, catalog) == len(catalog)
+    assert filled_shared(tmp_path, catalog) == 0
+    other = replace(PIXELS, ingredients={"scale": "2"})
+    assert filled_shared(tmp_path, catalog, other) == len(catalog)
+    assert filled_shared(tmp_path, catalog) == 0, "the other network must not make these stale"
+    assert len(list((tmp_path / "pixels").iterdir())) == 2
+    part = Catalog.read(catalog.shards[:1])
+    assert filled_shared(tmp_path, part) == 0, "a data set with some of the shards shares those"
+    entry = catalog.shards[0].entry.model_copy(update={"name": "train/renamed-000000.tar"})
+    assert filled_shared(tmp_path, Catalog.read([replace(catalog.shards[0], entry=entry)])) == 0, "by any name"
+    cache = FeatureCache(tmp_path, catalog, [PIXELS], shared=True)
+    assert cache.get("pixels", catalog.turns[0].clip_id).shape == (16, 24, 3)
 
 
-def test_the_published_model_has_the_documented_size_and_precision() -> None:
-    assert storage_dtype(full_config()) == torch.float16
-    assert storage_dtype(tiny_config()) == torch.float32
-    latents = Feature("latents", (2, 5, 16, 60, 90), storage_dtype(full_config()), {})
-    assert latents.bytes_of(20_000) == 20_000 * 2 * 5 * 16 * 60 * 90 * 2  # 35 GB
+def _fill_slowly(
+    folder: Path, catalog: Catalog, encoded: multiprocessing.Queue[str], ready: Barrier, delay: float
+) -> None:
+    def encode(turns: Sequence[PackedTurn]) -> Tensor:
+        time.sleep(0.1)
+        for turn in turns:
+            encoded.put(turn.clip_id)
+        return first_pixels(turns)
+
+    ready.wait(timeout=120)
+    time.sleep(delay)
+    FeatureCache(folder, catalog, [PIXELS], shared=True).fill_from_videos("pixels", encode, batch_size=1)
 
 
-def test_an_encoder_is_identified_by_its_files_in_any_folder(tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(copy_of_tiny(tmp_path / "model"))
-    base = checkpoint.base("autoencoder")
-    before = made_by_base("autoencoder", base)
-    assert before == made_by_base("autoencoder", Checkpoint.open(tiny_checkpoint()).base("autoencoder"))
-    shutil.copytree(base.id, tmp_path / "elsewhere")
-    assert before == made_by_base("autoencoder", base.model_copy(update={"id": str(tmp_path / "elsewhere")}))
-    weights = next(Path(base.id).glob("*.safetensors"))
-    content = bytearray(weights.read_bytes())
-    content[-3] ^= 1
-    weights.write_bytes(content)
-    assert made_by_base("autoencoder", base) != before
-    one, other = tmp_path / "one", tmp_path / "other"
-    one.write_bytes(b"1")
-    other.write_bytes(b"2")
-    assert made_by_files("x", one, other) != made_by_files("x", other, one)
-    assert made_by_files("x", one)["x"] != made_by_files("x", other)["x"]
+@pytest.mark.nightly
+def test_two_runs_that_fill_a_folder_at_once_leave_the_files_of_one(tmp_path: Path, catalogs: list[Catalog]) -> None:
+    context = multiprocessing.get_context("spawn")
+    encoded, ready = context.Queue(), context.Barrier(2)
+    given = tmp_path / "both", catalogs[0], encoded, ready
+    runs = [context.Process(target=_fill_slowly, args=(*given, delay)) for delay in (0.0, 0.5)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert [run.exitcode for run in runs] == [0, 0]
+    filled_shared(tmp_path / "alone", catalogs[0])
+    both, alone = (
+        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in (tmp_path / "both", tmp_path / "alone")
+    )
+    assert both == alone
+    times = Counter(encoded.get(timeout=5) for _ in range(encoded.qsize()))
+    assert times.keys() == {turn.clip_id for turn in catalogs[0].turns}
+    assert min(times.values()) == 1, "the later run skips the shards that the first has finished"
 
 
-def test_a_base_on_the_hub_is_identified_by_its_commit() -> None:
-    base = full_config().bases["autoencoder"].model_copy(update={"revision": "0123456789" * 4})
-    known = made_by_base("autoencoder", base)
-    assert known == {"autoencoder": f"zai-org/CogVideoX-2b@{'0123456789' * 4} vae"}
-    assert made_by_base("autoencoder", base.model_copy(update={"revision": "9876543210" * 4})) != known
+def test_missing_shards_are_shared_out_evenly(tmp_path: Path, catalogs: list[Catalog]) -> None:
+    caches = [FeatureCache(tmp_path, catalog, [PIXELS]) for catalog in catalogs]
+    first = catalogs[0].shards[::2]
+    caches[0].fill_from_videos("pixels", first_pixels, batch_size=2, shards=first)
+    missing = [sorted(cache.faults("pixels")) for cache in caches]
+    shares = [share_of(caches, missing, rank, 2) for rank in range(2)]
+    given = [shard.name for share in shares for shards in share.values() for shard in shards]
+    assert sorted(given) == sorted(name for names in missing for name in names)
+    clips = [sum(shard.entry.samples for shards in share.values() for shard in shards) for share in shares]
+    largest = max(shard.entry.samples for catalog in catalogs for shard in catalog.shards)
+    assert min(clips) > 0
+    assert max(clips) - min(clips) <= largest
+
+
+def test_the_space_is_named_and_a_full_disk_refused_before_encoding(tmp_path: Path, catalogs: list[Catalog]) -> None:
+    caches = [FeatureCache(tmp_path / "new/folder", catalog, [PIXELS]) for catalog in catalogs]
+    needed = sum(cache.bytes_to_make("pixels") for cache in caches)
+    line = space_needed(caches, ("pixels",), 5_000_000_000)
+    assert line.startswith(f"features to make: {needed / 1e6:.1f} MB (pixels {needed / 1e6:.1f} MB), ")
+    assert line.endswith("new/folder; later phases add 5.0 GB")
+    huge = FeatureCache(tmp_path, catalogs[0], [replace(PIXELS, shape=(1 << 50,))])
+    with pytest.raises(
+        NoRoomError, match=r"of features to make \(pixels .*GB are free: make room, or name .*--features"
+    ):
+        space_needed([huge], ("pixels",))
+    for catalog in catalogs:
+        filled(tmp_path / "new/folder", catalog)
+    assert space_needed(caches, ("pixels",)) == ""
+
+
+def test_a_folder_of_features_that_cannot_be_written_is_named(tmp_path: Path, catalogs: list[Catalog]) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
+    try:
+        with pytest.raises(NoRoomError, match=r"encoded/.*: cannot be written: File too large; make room"):
+            filled_shared(tmp_path / "encoded", catalogs[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list((tmp_path / "encoded").rglob("*.*")) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(DiskError, match="file: cannot be used: Not a directory"):
+        open_cache(tmp_path / "file", catalogs[0], Checkpoint.open(tiny_checkpoint()), tiny(), ["text"])
+
+
+class _Loads(Checkpoint):
+    """Checkpoint that notes the loading of networks."""
+
+    loaded: list[str]
+
+    def __getattribute__(self, name: str) -> object:
+        if name in ("autoencoder", "image_encoder", "text_encoder"):
+            object.__getattribute__(self, "loaded").append(name)
+        return object.__getattribute__(self, name)
+
+
+@pytest.mark.slow
+def test_each_network_is_loaded_once_for_all_splits(tmp_path: Path, catalogs: list[Catalog]) -> None:
+    opened = Checkpoint.open(tiny_checkpoint())
+    checkpoint = _Loads(opened.folder, opened.config)
+    object.__setattr__(checkpoint, "loaded", [])
+    caches = [open_cache(tmp_path, catalog, checkpoint, tiny(), FROZEN) for catalog in catalogs]
+    encoder = Encoder(checkpoint, tiny())
+    for _ in range(2):
+        work = share_out(caches, FROZEN, Accelerator())
+        for name in FROZEN:
+            encoder.make(name, work[name])
+    assert checkpoint.loaded == ["autoencoder", "image_encoder", "text_encoder"]
+    assert [cache.faults(name) for cache in caches for name in FROZEN] == [{}] * 6
+
+
+def test_a_gpu_without_room_is_an_error_with_a_remedy(tmp_path: Path, catalogs: list[Catalog]) -> None:
+    checkpoint = Checkpoint.open(tiny_checkpoint())
+    cache = open_cache(tmp_path, catalogs[0], checkpoint, tiny(), ("latents",))
+
+    class Small(Encoder):
+        def _latents(self):  # type: ignore[no-untyped-def]
+            def encode(*_: object) -> Tensor:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
+
+            return encode
+
+    with pytest.raises(UserError, match=r"latents cannot be encoded: CUDA out of memory.*set features\.tiled"):
+        Small(checkpoint, tiny()).make("latents", {cache: catalogs[0].shards})

@@ -210,7 +210,7 @@ def test_a_sample_under_another_name_is_named(copied: Path) -> None:
         return members | {one: members[other]}
 
     clip = _repack(copied, swap)
-    with pytest.raises(UserError, match=f"clip {clip}: its JSON is that of"):
+    with pytest.raises(UserError, match=f"clip {clip}: its JSON belongs to"):
         list(read_texts(open_shards(copied, "train")))
 
 
@@ -263,15 +263,13 @@ def _painted(dataset: Path, tmp_path: Path, frames: int, *, said: int | None = N
     return PackedTurn(turn.model_copy(update={"sample": sample}), path.read_bytes())
 
 
-@pytest.mark.parametrize("frames", [16, 17])
-def test_clips_one_frame_short_are_padded(dataset: Path, tmp_path: Path, frames: int) -> None:
-    turn = _painted(dataset, tmp_path, frames).turn
+def test_a_data_set_with_a_clip_one_frame_short_is_padded(dataset: Path) -> None:
+    turn = next(read_texts(open_shards(dataset, "train")))
     full = turn.model_copy(update={"sample": turn.sample.model_copy(update={"frames": 17})})
-    assert has_padded([full, turn], 17) == (frames == 16)
+    assert [has_padded(turns, 17) for turns in ([full], [full, turn])] == [False, True]
 
 
-@pytest.mark.parametrize("frames", [16, 17])
-@pytest.mark.parametrize(("height", "width"), [(64, 96), (32, 48), (128, 192)])
+@pytest.mark.parametrize(("frames", "height", "width"), [(16, 64, 96), (17, 32, 48), (16, 128, 192)])
 def test_frames_are_in_order_and_of_the_requested_size(
     dataset: Path, tmp_path: Path, frames: int, height: int, width: int
 ) -> None:
@@ -306,10 +304,10 @@ def test_a_picture_of_other_proportions_is_not_distorted(dataset: Path, tmp_path
         _painted(dataset, tmp_path, 16, side=48).frames(64, 96)
 
 
-@pytest.mark.parametrize("keep", [0, 300, 0.5])
+@pytest.mark.parametrize("keep", [0, 0.5])
 def test_a_damaged_video_names_shard_and_clip(dataset: Path, tmp_path: Path, keep: float) -> None:
     packed = _painted(dataset, tmp_path, 16)
-    cut = int(keep if keep == 0 or keep > 1 else len(packed.video) * keep)
+    cut = int(len(packed.video) * keep)
     damaged = PackedTurn(packed.turn, packed.video[:cut])
     with pytest.raises(UserError, match=rf"{packed.turn.shard}: clip {packed.clip_id} cannot be decoded"):
         damaged.frames(64, 96)

@@ -1,29 +1,33 @@
-"""Windows of turns and their order: valid windows, each item once per epoch, and exact resumption."""
+"""Windows of turns: how far they reach back, how often they come, and the noise on their past."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from dataclasses import replace
+from itertools import chain, starmap
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from pipeline.core.config import ShardSettings
-from pipeline.core.errors import UserError
 from pipeline.publish.shards import write_shards
 from tests.support.datasets.made_dataset import MODEL, make_dataset
 from training.config import WindowSettings
-from training.data.order import Batches, Position, begin_reading, chooser, epoch_order
+from training.data.feature_cache import Feature, FeatureCache
+from training.data.order import Batches, Position, begin_reading
 from training.data.shards import open_shards
 from training.data.turns import Catalog, RecordedTurn
-from training.data.windows import Window, Windows
+from training.data.windows import NOISE_LEVELS, History, Past, Window, Windows, recorded
 
 STRICT = WindowSettings(across_scenes=False, most_gap=0)
 GAPS = WindowSettings(across_scenes=False, most_gap=1)
 CUTS = WindowSettings(across_scenes=True, most_gap=0)
 FREE = WindowSettings(across_scenes=True, most_gap=1)
+SHAPE = (40, 50)
 
 
 @pytest.fixture(scope="module")
@@ -73,19 +77,6 @@ def test_a_turn_that_overlaps_is_in_no_window_and_no_gap(turns: tuple[RecordedTu
     windows = Windows(marked, CUTS.model_copy(update={"most_turns": 9}))
     found = [indices(windows.longest(item)) for item in range(len(windows))]
     assert found == [[0], [0, 1], [4], [4, 6], [8], [8, 9], [8, 9, 10], [8, 9, 10, 11]]
-
-
-def test_a_window_holds_turns_of_one_film_in_time_order(turns: tuple[RecordedTurn, ...]) -> None:
-    windows = Windows(turns, FREE, seed=3)
-    assert len(windows) == len(turns)
-    for item, turn in enumerate(turns):
-        assert windows.longest(item).target == turn
-    for epoch in range(5):
-        for item in range(len(turns)):
-            window = windows.at(Position(epoch, item))
-            assert window.past == window.turns[:-1]
-            assert len({turn.sample.film_id for turn in window.turns}) == 1
-            assert all(one.sample.start_seconds < other.sample.start_seconds for one, other in pairwise(window.turns))
 
 
 def film_of(turn: RecordedTurn, clips: int, dropped: float) -> list[RecordedTurn]:
@@ -154,50 +145,8 @@ def test_a_turn_without_instruction_is_like_a_dropped_clip(turns: tuple[Recorded
     assert indices(Windows(silent, FREE).longest(1)) == [0, 2]
 
 
-def test_every_epoch_is_another_permutation() -> None:
-    orders = [epoch_order(seed, epoch, 1000) for seed in (0, 1) for epoch in (0, 1)]
-    for order in orders:
-        assert sorted(order) == list(range(1000))
-    assert len({tuple(order) for order in orders}) == 4
-    # it may never change, or runs could not be continued after an update of numpy
-    assert epoch_order(0, 0, 20_000)[:5].tolist() == [10614, 7552, 9232, 5820, 9334]
-    choose = chooser(1, Position(2, 3), 4)
-    assert [choose(5) for _ in range(8)] == [0, 2, 1, 1, 0, 4, 2, 2]
-
-
 def flat(batches: Sequence[Sequence[Position]]) -> list[Position]:
     return list(chain.from_iterable(batches))
-
-
-@pytest.mark.parametrize(("count", "batch_size"), [(10, 4), (7, 7), (3, 8), (101, 16)])
-def test_every_item_occurs_once_per_epoch_although_batches_cross_epochs(count: int, batch_size: int) -> None:
-    steps = -(-3 * count // batch_size)
-    batches = list(Batches(count, batch_size, 5, steps=range(steps)))
-    assert {len(batch) for batch in batches} == {batch_size}
-    row = flat(batches)
-    for epoch in range(3):
-        assert [place.item for place in row if place.epoch == epoch] == epoch_order(5, epoch, count).tolist()
-    assert [place.epoch for place in row] == sorted(place.epoch for place in row)
-
-
-@pytest.mark.parametrize("processes", [2, 4])
-def test_processes_together_read_the_same_as_one(processes: int) -> None:
-    alone = list(Batches(21, 8, 0, steps=range(12)))
-    shares = [Batches(21, 8, 0, steps=range(12), process=rank, processes=processes) for rank in range(processes)]
-    assert [flat(step) for step in zip(*shares, strict=True)] == alone
-
-
-def test_a_run_is_resumed_at_its_position() -> None:
-    whole = list(Batches(10, 4, 9, steps=range(20)))
-    assert list(Batches(10, 4, 9, steps=range(13, 20))) == whole[13:]
-    assert len(Batches(10, 4, 9, steps=range(13, 20))) == 7
-
-
-def test_indivisible_batches_are_errors() -> None:
-    with pytest.raises(UserError, match="a batch of 6 cannot be shared by 4 processes"):
-        Batches(10, 6, 0, steps=range(1), processes=4)
-    with pytest.raises(UserError, match="no examples to train on"):
-        Batches(0, 6, 0, steps=range(1))
 
 
 class _Read(Dataset[tuple[int, int, int]]):
@@ -229,3 +178,60 @@ def test_ranks_and_workers_together_cover_all_items(turns: tuple[RecordedTurn, .
     assert Counter(seen).most_common(1)[0][1] == 1
     assert len(seen) == 4 * len(windows)
     assert {(epoch, item) for epoch, item, _ in seen} == {(e, i) for e in range(4) for i in range(len(windows))}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> FeatureCache:
+    """Two films of about ten turns; their recorded tokens are noise of one seed per clip."""
+    root = tmp_path_factory.mktemp("dataset")
+    write_shards(make_dataset(root, scenes=4, clips=3, captioner=MODEL), ShardSettings(samples=4, val_share=0))
+    read = Catalog.read(open_shards(root, "train"))
+    catalog = replace(read, turns=tuple(starmap(consecutive, enumerate(read.turns))))
+    filled = FeatureCache(root / "features", catalog, [Feature("shot_tokens", SHAPE, torch.float32, {})])
+    filled.fill_from_turns("shot_tokens", tokens_of, batch_size=5)
+    return filled
+
+
+def consecutive(number: int, turn: RecordedTurn) -> RecordedTurn:
+    """The turn with a number that leaves no gaps in its film."""
+    return turn.model_copy(update={"sample": turn.sample.model_copy(update={"index": number})})
+
+
+def tokens_of(turns: Sequence[RecordedTurn]) -> Tensor:
+    seeds = [int(turn.clip_id[-6:]) for turn in turns]
+    return torch.stack([torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed)) for seed in seeds])
+
+
+def drawn(cache: FeatureCache, history: History, count: int = 200) -> list[tuple[Window, Past]]:
+    """Pasts of one window, of five turns, in many epochs."""
+    windows = Windows(cache.catalog.turns, WindowSettings())
+    window = windows.longest(6)
+    assert len(window.past) == 4
+    return [(window, history.drawn(window, cache, Position(epoch, 6))) for epoch in range(count)]
+
+
+def test_noise_has_the_drawn_level_and_the_network_is_given_its_tenth(cache: FeatureCache) -> None:
+    levels = []
+    for window, past in drawn(cache, History(noise=0.8)):
+        true = recorded(window, cache).shots
+        found = [float((past.shots[name] - true[name]).std() / true[name].std()) for name in true]
+        assert max(found) - min(found) < 0.1 * max(found)  # one level for the whole window
+        assert past.noise_level == pytest.approx(found[0] / 0.8 * NOISE_LEVELS - 0.5, abs=0.8)
+        levels.append(past.noise_level)
+    assert set(levels) == set(range(NOISE_LEVELS))
+    assert max(levels.count(level) for level in range(NOISE_LEVELS)) < 40  # 20 each, uniform
+
+
+def test_the_past_is_a_function_of_seed_and_position(cache: FeatureCache) -> None:
+    window = Windows(cache.catalog.turns, WindowSettings()).longest(6)
+    history, place = History(noise=0.5, seed=3), Position(2, 6)
+
+    def numbers(history: History, place: Position) -> Tensor:
+        return torch.stack(list(history.drawn(window, cache, place).shots.values()))
+
+    first = numbers(history, place)
+    assert torch.equal(first, numbers(history, place))
+    assert not torch.equal(first, numbers(history, Position(3, 6)))
+    assert not torch.equal(first, numbers(replace(history, seed=4), place))
+    true = torch.stack(list(recorded(window, cache).shots.values()))
+    assert torch.equal(numbers(History(), place), true)

@@ -63,7 +63,7 @@ def small_start(folder: Path) -> Checkpoint:
 def brief_fit(precision: Precision) -> FitSettings:
     """One step of each kind."""
     loop = LoopSettings(steps=1, batch_size=1, micro_batch=1, learning_rate=1e-3)
-    return FitSettings(stills=loop, clips=loop, most_clips=1, judged=1, pictures=1, precision=precision)
+    return FitSettings(stills=loop, clips=loop, most_clips=1, measured=1, pictures=1, precision=precision)
 
 
 def clips_of(count: int = 2, frames: int = 9, height: int = 32, width: int = 48) -> torch.Tensor:
@@ -188,7 +188,7 @@ def test_a_fit_leaves_no_network_in_memory_and_is_not_of_another_image_encoder(t
 @pytest.mark.nightly
 def test_two_processes_that_share_the_weights_fit_and_validate_as_one(tmp_path: Path) -> None:
     brief = {"steps": 2, "batch_size": 2, "micro_batch": 1, "validate_every": 1, "learning_rate": 1e-3}
-    fit = {"stills": brief, "clips": brief, "most_clips": 2, "judged": 1, "pictures": 0}
+    fit = {"stills": brief, "clips": brief, "most_clips": 2, "measured": 1, "pictures": 0}
     none = {"loop": {"steps": 0}}
     described = small_recipe(
         autoencoder=fit, shot={"warm_up": {"steps": 0}, "joint": {"steps": 0}}, game=none, adapt=none
@@ -219,7 +219,7 @@ def test_it_learns_and_a_resumed_run_ends_the_same(tmp_path: Path, dataset: Path
     settings = FitSettings()
     stills = settings.stills.model_copy(update={"steps": steps, "learning_rate": 2e-3, "save_every": steps // 2})
     clips = settings.clips.model_copy(update={"steps": 2, "learning_rate": 1e-4, "rate_warm_up": 0})
-    settings = settings.model_copy(update={"stills": stills, "clips": clips, "pictures": 1, "judged": 2})
+    settings = settings.model_copy(update={"stills": stills, "clips": clips, "pictures": 1, "measured": 2})
     whole = fit_autoencoder(start, dataset, tmp_path / "whole", settings)
     with pytest.raises(KeyboardInterrupt):
         fit_autoencoder(start, dataset, tmp_path / "stopped", settings, watch=_stop_at(steps * 2 // 3))

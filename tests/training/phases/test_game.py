@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from models.tokens import State
 from tests.support.networks.small_game_model import SHOT, STATE, WIDTH, past_turn, prompt_of, small_model
 from training.data.windows import NOISE_LEVELS
 from training.phases.game import GameBatch, GameTraining
@@ -61,16 +58,3 @@ def test_training_moves_the_vectors_of_the_drawn_levels_and_never_the_lowest(tra
     gradient = training.noise_vectors.weight.grad
     assert gradient is not None
     assert gradient.any(dim=1).tolist() == [level == 3 for level in range(NOISE_LEVELS)]
-
-
-def test_a_plain_run_has_no_vectors(training: GameTraining) -> None:
-    plain = GameTraining(training.game_model, 1.0, 0.0)
-    assert plain.noise_vectors is None
-    assert {name.partition(".")[0] for name, _ in plain.named_parameters()} == {"game_model"}
-
-
-def test_noise_levels_follow_their_batch(training: GameTraining) -> None:
-    moved = batch(2, 4).to(torch.device("cpu"))
-    assert moved.noise_levels_B.tolist() == [2, 4]
-    other = replace(moved, prompts=(prompt_of("Qiqi runs", past_turn(0), target=State(1, 0, 0, 1)),) * 2)
-    assert training(other)["loss"].shape == (2,)

@@ -1,8 +1,8 @@
-"""Timesteps of a step's examples: one in each band, for any number of processes and from any step."""
+"""Order of examples: each item once per epoch, one timestep in each band, the same for any processes and any start."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +11,44 @@ import pytest
 import torch
 from torch import Tensor
 
+from pipeline.core.errors import UserError
 from training.baselines.phases import PictureExamples
-from training.data.order import Batches, Position, generator, stratified
+from training.data.order import Batches, Position, chooser, epoch_order, generator, spread, stratified
 from training.phases.shot import ShotExamples
+
+
+def test_every_epoch_is_another_permutation() -> None:
+    orders = [epoch_order(seed, epoch, 1000) for seed in (0, 1) for epoch in (0, 1)]
+    for order in orders:
+        assert sorted(order) == list(range(1000))
+    assert len({tuple(order) for order in orders}) == 4
+    # it may never change, or runs could not be continued after an update of numpy
+    assert epoch_order(0, 0, 20_000)[:5].tolist() == [10614, 7552, 9232, 5820, 9334]
+    choose = chooser(1, Position(2, 3), 4)
+    assert [choose(5) for _ in range(8)] == [0, 2, 1, 1, 0, 4, 2, 2]
+
+
+def flat(batches: Sequence[Sequence[Position]]) -> list[Position]:
+    return list(chain.from_iterable(batches))
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(10, 4), (3, 8), (101, 16)])
+def test_every_item_occurs_once_per_epoch_although_batches_cross_epochs(count: int, batch_size: int) -> None:
+    steps = -(-3 * count // batch_size)
+    batches = list(Batches(count, batch_size, 5, steps=range(steps)))
+    assert {len(batch) for batch in batches} == {batch_size}
+    row = flat(batches)
+    for epoch in range(3):
+        assert [place.item for place in row if place.epoch == epoch] == epoch_order(5, epoch, count).tolist()
+    assert [place.epoch for place in row] == sorted(place.epoch for place in row)
+
+
+def test_indivisible_batches_are_errors() -> None:
+    with pytest.raises(UserError, match="a batch of 6 cannot be shared by 4 processes"):
+        Batches(10, 6, 0, steps=range(1), processes=4)
+    with pytest.raises(UserError, match="no examples to train on"):
+        Batches(0, 6, 0, steps=range(1))
+
 
 CLIPS, BATCH = 21, 8
 
@@ -80,3 +115,11 @@ def test_the_highest_band_ends_below_one() -> None:
     numbers = [stratified(place, generator(seed, place)) for seed in range(2000)]
     assert 383 / 384 <= min(numbers) <= max(numbers) < 1
     assert int(1000 * (383 + (1 - 2**-24)) / 384) == 999  # of the largest float32 below 1
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "expected"),
+    [(0, 4, []), (3, 4, [0, 1, 2]), (4, 4, [0, 1, 2, 3]), (40, 4, [5, 15, 25, 35]), (10, 3, [1, 5, 8]), (9, 1, [4])],
+)
+def test_clips_are_the_middles_of_equal_parts(count: int, most: int, expected: list[int]) -> None:
+    assert spread(count, most) == expected

@@ -1,7 +1,8 @@
-"""Networks without adapters: size `mini`, and a run of all phases that trains shot decoder and game model whole."""
+"""Runs of other recipes: ablations, networks without adapters, a noisy or predicted past."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,13 +18,18 @@ from models.engine_options import EngineOptions
 from models.game import Game
 from models.untrained import new_checkpoint, random_base
 from pipeline.core.errors import UserError
-from tests.support.networks.small_run import STEPS, small_recipe, small_run
+from tests.support.networks.small_run import small_recipe, small_run
+from tests.support.networks.small_run_process import train_through_kills, weights
 from tests.support.networks.tiny_models import shake, tiny_checkpoint
 from tests.support.shared_folders import shared_folder
 from training.config import Recipe
-from training.snapshots import take_snapshot
+from training.recipes import ABLATIONS, ablation
 
 WITHOUT = {"shot_decoder": {"lora_rank": 0}, "game_model": {"lora_rank": 0}}
+IN_THE_GATE = "random-frame"
+"""The one that changes what the networks read; `no-history` and `no-warm-up` leave something out, the others change a
+setting of a network or a loss."""
+SHORT = {"steps": 1, "validate_every": 1}
 
 
 def _config() -> ModelConfig:
@@ -141,14 +147,69 @@ def test_a_result_names_no_folder_of_the_machine_that_trained_it(run: Path) -> N
     assert [path for path in written if str(run) in path.read_text(encoding="utf-8")] == []
 
 
-@pytest.mark.slow
-def test_the_snapshot_of_the_last_state_is_the_result(run: Path) -> None:
-    snapshot = take_snapshot(run / "joint", STEPS)
-    assert Checkpoint.open(snapshot).identity() == Checkpoint.open(run / "joint" / "result").identity()
-    assert not _changed(snapshot, run / "joint" / "result", "transformer")
-
-
 def _changed(before: Path, after: Path, name: str) -> set[str]:
     old, new = _base(before, name), _base(after, name)
     assert old.keys() == new.keys()
     return {key for key in new if not torch.equal(old[key], new[key])}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name if name == IN_THE_GATE else pytest.param(name, marks=pytest.mark.nightly) for name in ABLATIONS]
+)
+def test_an_ablation_trains_and_plays(tmp_path: Path, name: str) -> None:
+    short = small_recipe(
+        shot={"warm_up": SHORT, "joint": SHORT}, game={"loop": SHORT}, adapt={"loop": SHORT}, validation={"clips": 1}
+    )
+    run = small_run(tmp_path, ablation(name, short))
+    run.shot()
+    run.game()
+    checkpoint = run.adapt()
+    (turn,) = Game.load(checkpoint, EngineOptions(steps=1)).play("Hana runs over the waves")
+    assert turn.frames_THWC.shape == (16, 32, 48, 3)
+    left_out = {"no-warm-up": "warm-up", "no-adaptation": "adapt"}.get(name)
+    assert [phase for phase in ("warm-up", "joint", "game", "adapt") if not (tmp_path / phase).exists()] == (
+        [left_out] if left_out else []
+    )
+
+
+@pytest.mark.nightly
+def test_a_run_with_a_noisy_past_killed_in_a_phase_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    short = {"warm_up": {"steps": 0}, "joint": {"steps": 1}}
+    described = small_recipe(shot=short, game={"history_noise": 0.5}, adapt={"predictions": "rollout"})
+    run = small_run(tmp_path / "whole", described)
+    run.shot()
+    run.game()
+    run.adapt()
+    train_through_kills(tmp_path / "killed", described, (("game", 5),))
+    expected, found = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert expected.keys() == found.keys()
+    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+
+
+@pytest.mark.nightly
+def test_rolled_out_predictions_differ_from_the_models_own(tmp_path: Path) -> None:
+    made = {}
+    for mode in ("own", "rollout"):
+        described = small_recipe(
+            shot={"warm_up": {"steps": 0}, "joint": {"steps": 1}},
+            game={"precision": "bf16"},
+            adapt={"predictions": mode, "loop": {"steps": 1}},
+        )
+        folder = tmp_path / mode
+        if mode != "own":
+            shutil.copytree(tmp_path / "own", folder, ignore=shutil.ignore_patterns("adapt", "predictions"))
+        run = small_run(folder, described)
+        run.shot()
+        run.game()
+        run.adapt()
+        made[mode] = {
+            path.name: load_file(path) for path in (folder / "features" / "predictions").rglob("*.safetensors")
+        }
+    assert made["rollout"].keys() == made["own"].keys()
+    same = [
+        torch.equal(made["rollout"][file][clip], made["own"][file][clip])
+        for file in made["own"]
+        for clip in made["own"][file]
+    ]
+    assert not all(same)
